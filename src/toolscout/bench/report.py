@@ -1,0 +1,265 @@
+"""Tables and plots of what `quality` and `speed` measured.
+
+Tables are plain values (`Table`), so that the command line prints the same ones that `report.md`
+holds. Plots are written as SVG and PNG by matplotlib, which comes with the extra `bench` and is
+imported when the first plot is drawn. Nothing is measured here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from toolscout.bench.metrics import METRICS, Estimate
+from toolscout.bench.quality import Outcome, Quality
+from toolscout.bench.speed import BASELINE, NEW_TOOLS, Pace, Speed
+from toolscout.errors import MissingExtra
+
+HEADLINE = "ndcg@10"
+PLOT_INCHES = (8.0, 4.5)
+PLOT_FORMATS = ("svg", "png")
+
+TITLES: Mapping[str, str] = {
+    "hit@1": "Hit@1",
+    "recall@5": "Recall@5",
+    "recall@10": "Recall@10",
+    "completeness@10": "Completeness@10",
+    "ndcg@5": "nDCG@5",
+    "ndcg@10": "nDCG@10",
+    "mrr": "MRR",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Text in rows; the first column names the row, the others hold figures."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def to_markdown(self) -> str:
+        """Return the table under its title, figures to the right."""
+        rule = ("---", *["---:"] * (len(self.head) - 1))
+        lines = [f"| {' | '.join(row)} |" for row in (self.head, rule, *self.rows)]
+        return "\n".join((f"## {self.title}", "", *lines))
+
+    def to_text(self) -> str:
+        """Return the table with aligned columns and no lines, for a pipe."""
+        rows = (self.head, *self.rows)
+        widths = [max(len(row[column]) for row in rows) for column in range(len(self.head))]
+        return "\n".join((self.title, *(_aligned(row, widths) for row in rows)))
+
+
+def summary_table(quality: Quality) -> Table:
+    """Return one row for each system: every metric, tokens and time, averaged over datasets."""
+    return Table(
+        title=f"Macro mean, datasets: {len(quality.datasets)}",
+        head=("system", *TITLES.values(), "tokens", "p50 ms", "p99 ms"),
+        rows=tuple((system, *_figures(outcome)) for system, outcome in quality.macro.items()),
+    )
+
+
+def metric_table(quality: Quality, metric: str, *, intervals: bool) -> Table:
+    """Return one metric of each dataset and system, and the macro mean as the last row."""
+    return _dataset_table(
+        quality,
+        TITLES[metric],
+        lambda outcome: _estimate(outcome.metrics[metric], intervals=intervals),
+    )
+
+
+def lead_table(quality: Quality) -> Table:
+    """Return how far the first system is ahead of each other one."""
+    first = next(iter(quality.macro))
+    return Table(
+        title=f"Lead of {first}, macro, paired by query",
+        head=("over", *TITLES.values()),
+        rows=tuple(
+            (system, *(_estimate(lead[metric], intervals=True, sign="+") for metric in METRICS))
+            for system, lead in quality.lead.items()
+        ),
+    )
+
+
+def quality_tables(quality: Quality) -> list[Table]:
+    """Return everything that the report of a quality run shows."""
+    tables = [summary_table(quality)]
+    tables += [metric_table(quality, metric, intervals=True) for metric in METRICS]
+    if quality.lead:
+        tables.append(lead_table(quality))
+    return [
+        *tables,
+        _dataset_table(quality, "Tokens of a reply", lambda outcome: f"{outcome.reply_tokens:.0f}"),
+        _dataset_table(
+            quality,
+            "Search time in ms, p50 / p99",
+            lambda outcome: f"{outcome.ms.p50:.2f} / {outcome.ms.p99:.2f}",
+        ),
+    ]
+
+
+def speed_tables(speed: Speed) -> list[Table]:
+    """Return a table for each size, and what importing costs."""
+    tables = [_size_table(speed, size) for size in speed.sizes]
+    if speed.skipped:
+        rows = tuple(speed.skipped.items())
+        tables.append(Table(title="Not installed", head=("system", "what to do"), rows=rows))
+    if speed.importing:
+        loaded = speed.importing
+        figures = (f"{loaded.ms:.0f}", ", ".join(loaded.optional()) or "none")
+        tables.append(
+            Table(
+                title="Importing toolscout",
+                head=("", "ms", "optional modules loaded"),
+                rows=(("import toolscout", *figures),),
+            )
+        )
+    return tables
+
+
+def write_quality_report(quality: Quality, folder: Path, *, command: str) -> None:
+    """Write `report.md` and a plot of the macro nDCG@10 into a folder, which may be new."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder, "Search quality", command, "ndcg", quality.versions, quality_tables(quality))
+    _save(_ndcg_plot(quality), folder / "ndcg")
+
+
+def write_speed_report(speed: Speed, folder: Path, *, command: str) -> None:
+    """Write `report.md` and a plot of latency by size into a folder, which may be new."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder, "Search speed", command, "latency", speed.versions, speed_tables(speed))
+    _save(_latency_plot(speed), folder / "latency")
+
+
+def need_matplotlib() -> ModuleType:
+    """Return matplotlib, or raise `MissingExtra`; ask before a long run that ends in a plot."""
+    try:
+        return import_module("matplotlib")
+    except ModuleNotFoundError as error:
+        raise MissingExtra("matplotlib", extra="bench") from error
+
+
+def _write(
+    folder: Path,
+    title: str,
+    command: str,
+    plot: str,
+    versions: Mapping[str, str],
+    tables: Sequence[Table],
+) -> None:
+    parts = [
+        f"# {title}",
+        f"Repeat it with `{command}`.",
+        f"Versions: {', '.join(f'{name} {number}' for name, number in versions.items())}.",
+        f"![{title}]({plot}.svg)",
+        *(table.to_markdown() for table in tables),
+    ]
+    (folder / "report.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def _dataset_table(quality: Quality, title: str, cell: Callable[[Outcome], str]) -> Table:
+    systems = list(quality.macro)
+    rows = [*quality.datasets.items(), ("macro", quality.macro)]
+    return Table(
+        title=title,
+        head=("dataset", *systems),
+        rows=tuple((name, *(cell(found[system]) for system in systems)) for name, found in rows),
+    )
+
+
+def _size_table(speed: Speed, size: int) -> Table:
+    return Table(
+        title=f"{size:,} tools, {speed.queries:,} queries",
+        head=(
+            *("system", "build ms", f"+{NEW_TOOLS} tools ms", "by", "next search ms"),
+            *("p50 ms", "p99 ms", f"p50 / {BASELINE}", "RSS MB", "growth MB"),
+        ),
+        rows=tuple(
+            (system, *_pace_figures(pace, speed.ratio(size, system)))
+            for system, pace in speed.sizes[size].items()
+        ),
+    )
+
+
+def _pace_figures(pace: Pace, ratio: float | None) -> tuple[str, ...]:
+    memory = pace.memory
+    return (
+        f"{pace.build_ms:.1f}",
+        f"{pace.update.ms:.2f}",
+        pace.update.how,
+        f"{pace.update.first_search_ms:.2f}",
+        f"{pace.ms.p50:.3f}",
+        f"{pace.ms.p99:.3f}",
+        "-" if ratio is None else f"{ratio:.2f}",
+        "-" if memory is None else f"{memory.rss_mb:.0f}",
+        "-" if memory is None else f"{memory.growth_mb:.0f}",
+    )
+
+
+def _figures(outcome: Outcome) -> tuple[str, ...]:
+    return (
+        *(_estimate(outcome.metrics[metric], intervals=False) for metric in METRICS),
+        f"{outcome.reply_tokens:.0f}",
+        f"{outcome.ms.p50:.2f}",
+        f"{outcome.ms.p99:.2f}",
+    )
+
+
+def _estimate(found: Estimate, *, intervals: bool, sign: str = "") -> str:
+    mean = f"{found.mean:{sign}.3f}"
+    return f"{mean} [{found.low:{sign}.3f}, {found.high:{sign}.3f}]" if intervals else mean
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [row[0].ljust(widths[0])]
+    cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+    return "  ".join(cells).rstrip()
+
+
+def _figure() -> Any:
+    # A bare figure keeps clear of pyplot, whose state is global and may want a display.
+    need_matplotlib()
+    return import_module("matplotlib.figure").Figure(figsize=PLOT_INCHES, layout="constrained")
+
+
+def _ndcg_plot(quality: Quality) -> Any:
+    found = {system: outcome.metrics[HEADLINE] for system, outcome in quality.macro.items()}
+    means = [estimate.mean for estimate in found.values()]
+    below = [max(0.0, estimate.mean - estimate.low) for estimate in found.values()]
+    above = [max(0.0, estimate.high - estimate.mean) for estimate in found.values()]
+    figure = _figure()
+    axes = figure.add_subplot()
+    axes.barh(list(found), means, xerr=(below, above), capsize=3, color="#4c72b0")
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1)
+    axes.set_xlabel(
+        f"macro {TITLES[HEADLINE]} with 95 % interval, {len(quality.datasets)} datasets"
+    )
+    return figure
+
+
+def _latency_plot(speed: Speed) -> Any:
+    sizes = list(speed.sizes)
+    figure = _figure()
+    axes = figure.add_subplot()
+    for system in speed.sizes[sizes[0]]:
+        times = [speed.sizes[size][system].ms.p50 for size in sizes]
+        axes.plot(sizes, times, marker="o", label=system)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("tools")
+    axes.set_ylabel("median search time, ms")
+    if axes.lines:
+        axes.legend()
+    return figure
+
+
+def _save(figure: Any, stem: Path) -> None:
+    # Without a date and with fixed ids the same figures give the same file.
+    with need_matplotlib().rc_context({"svg.hashsalt": "toolscout"}):
+        for kind in PLOT_FORMATS:
+            metadata = {"Date": None} if kind == "svg" else {}
+            figure.savefig(stem.with_suffix(f".{kind}"), metadata=metadata)

@@ -1,0 +1,370 @@
+"""Read a Python function as a tool definition.
+
+`definition_from_callable` takes any callable with a signature and gives name, description and a
+JSON Schema of its parameters, from type hints, defaults and docstring. A hint that cannot be
+expressed, or not even be resolved, becomes `{}`: the parameter then takes anything.
+Pydantic models describe themselves and are recognised by their method; nothing is imported.
+"""
+
+import datetime
+import decimal
+import enum
+import functools
+import inspect
+import pathlib
+import re
+import types
+import uuid
+from collections import abc
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from toolscout.schemas import Json, problem_with
+
+MAX_DEPTH = 8
+
+_SIMPLE: dict[object, Json] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    bytes: {"type": "string", "contentEncoding": "base64"},
+    type(None): {"type": "null"},
+    dict: {"type": "object"},
+    list: {"type": "array"},
+    tuple: {"type": "array"},
+    set: {"type": "array", "uniqueItems": True},
+    frozenset: {"type": "array", "uniqueItems": True},
+    datetime.datetime: {"type": "string", "format": "date-time"},
+    datetime.date: {"type": "string", "format": "date"},
+    datetime.time: {"type": "string", "format": "time"},
+    datetime.timedelta: {"type": "string", "format": "duration"},
+    decimal.Decimal: {"type": "number"},
+    uuid.UUID: {"type": "string", "format": "uuid"},
+    pathlib.Path: {"type": "string", "format": "path"},
+}
+_LISTS = (list, tuple, abc.Sequence, abc.Iterable, abc.MutableSequence, abc.Collection)
+_SETS = (set, frozenset, abc.Set, abc.MutableSet)
+_MAPPINGS = (dict, abc.Mapping, abc.MutableMapping)
+_SCALARS = (str, int, float, bool, type(None))
+
+_GOOGLE_HEAD = re.compile(
+    r"(args|arguments|parameters|params|keyword args|keyword arguments|returns?|yields?|raises|"
+    r"examples?|notes?|warnings?|attributes|see also|todo|references):\s*$",
+    re.IGNORECASE,
+)
+_NUMPY_RULE = re.compile(r"-{3,}\s*$")
+_GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+_NUMPY_ENTRY = re.compile(r"\*{0,2}(\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
+_REST_ENTRY = re.compile(
+    r":(?:param|parameter|arg|argument)\s+(?:[^:]*?\s)?\*{0,2}(\w+)\s*:\s*(.*)$"
+)
+_REST_FIELD = re.compile(r":\w+(?:\s+[^:]+)?:")
+_PARAMETER_HEADS = ("args", "arguments", "parameters", "params", "keyword a", "other parameters")
+
+
+def definition_from_callable(fn: Callable[..., object]) -> tuple[str, str, Json]:
+    """Return name, description and JSON Schema of a callable.
+
+    `self`, `cls`, `*args` and `**kwargs` are left out. Defaults that are not JSON only make
+    their parameter optional.
+    """
+    plain = _unwrapped(fn)
+    description, about = _docstring_parts(inspect.getdoc(plain) or "")
+    hints = _hints(plain)
+    properties: Json = {}
+    required: list[str] = []
+    for parameter in _parameters(fn):
+        schema = _schema(hints.get(parameter.name, parameter.annotation), MAX_DEPTH)
+        text = about.get(parameter.name)
+        if text and "description" not in schema:
+            schema["description"] = text
+        if parameter.default is inspect.Parameter.empty:
+            required.append(parameter.name)
+        elif _is_json(parameter.default):
+            schema["default"] = _json_value(parameter.default)
+        properties[parameter.name] = schema
+    return _name(plain), description, _object(properties, required)
+
+
+def _unwrapped(fn: Callable[..., object]) -> Callable[..., object]:
+    """Return the function behind partials and decorators, or the `__call__` of an object."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if inspect.isroutine(fn) or inspect.isclass(fn):
+        return inspect.unwrap(fn)
+    return fn
+
+
+def _name(fn: Callable[..., object]) -> str:
+    return getattr(fn, "__name__", None) or type(fn).__name__
+
+
+def _hints(fn: Callable[..., object]) -> dict[str, Any]:
+    source: object = fn
+    if inspect.isclass(fn):
+        source = fn.__init__
+    elif not inspect.isroutine(fn):
+        source = type(fn).__call__
+    try:
+        return get_type_hints(source, include_extras=True)
+    except Exception:
+        # Hints are the author's code: a name may be missing or its evaluation may fail anyhow.
+        return _hints_one_by_one(source)
+
+
+def _hints_one_by_one(source: object) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, hint in getattr(source, "__annotations__", {}).items():
+        holder = types.SimpleNamespace(__annotations__={name: hint})
+        scope = getattr(source, "__globals__", {})
+        try:
+            found.update(get_type_hints(holder, globalns=scope, include_extras=True))
+        except Exception:
+            found[name] = Any
+    return found
+
+
+def _parameters(fn: Callable[..., object]) -> Iterable[inspect.Parameter]:
+    try:
+        listed = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return []  # some built-ins have no signature
+    skipped = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p for i, p in enumerate(listed) if p.kind not in skipped and not _is_receiver(i, p)]
+
+
+def _is_receiver(position: int, parameter: inspect.Parameter) -> bool:
+    return position == 0 and parameter.name in ("self", "cls")
+
+
+def _object(properties: Json, required: list[str]) -> Json:
+    schema: Json = {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = required
+    return schema
+
+
+def _schema(hint: object, depth: int) -> Json:
+    if depth == 0 or hint is inspect.Parameter.empty or isinstance(hint, str):
+        return {}
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return _annotated(hint, depth)
+    if origin in (Required, NotRequired):
+        return _schema(get_args(hint)[0], depth)
+    if origin is Literal:
+        return _enumeration(get_args(hint))
+    if origin in (Union, types.UnionType):
+        return _union(get_args(hint), depth)
+    if origin is not None:
+        return _generic(origin, get_args(hint), depth)
+    return _plain(hint, depth)
+
+
+def _plain(hint: object, depth: int) -> Json:
+    try:
+        simple = _SIMPLE.get(hint)
+    except TypeError:  # unhashable, so it is no type
+        return {}
+    if simple is not None:
+        return dict(simple)
+    if not isinstance(hint, type):
+        supertype = getattr(hint, "__supertype__", None)  # NewType
+        return _schema(supertype, depth - 1) if supertype is not None else {}
+    return _class(cast("type[Any]", hint), depth)
+
+
+def _class(kind: type[Any], depth: int) -> Json:
+    if issubclass(kind, enum.Enum):
+        return _enumeration([member.value for member in kind])
+    if callable(getattr(kind, "model_json_schema", None)):
+        return _self_described(kind)
+    if is_typeddict(kind) or is_dataclass(kind):
+        return _record(kind, depth)
+    known = [_SIMPLE[base] for base in kind.__mro__[1:-1] if base in _SIMPLE]
+    return dict(known[0]) if known else {}
+
+
+def _annotated(hint: object, depth: int) -> Json:
+    inner, *notes = get_args(hint)
+    schema = _schema(inner, depth)
+    for note in notes:
+        text = note if isinstance(note, str) else getattr(note, "description", None)
+        text = text or getattr(note, "documentation", None)  # typing_extensions.Doc
+        if isinstance(text, str):
+            schema["description"] = text
+            break
+    return schema
+
+
+def _enumeration(values: Iterable[object]) -> Json:
+    listed = [value.value if isinstance(value, enum.Enum) else value for value in values]
+    kinds = {_SIMPLE[type(value)]["type"] for value in listed if type(value) in _SCALARS}
+    schema: Json = {"enum": [value for value in listed if type(value) in _SCALARS]}
+    return schema | ({"type": kinds.pop()} if len(kinds) == 1 else {})
+
+
+def _union(members: Iterable[object], depth: int) -> Json:
+    branches: list[Json] = []
+    for member in members:
+        schema = _schema(member, depth - 1)
+        if not schema:
+            return {}
+        if schema not in branches:
+            branches.append(schema)
+    return branches[0] if len(branches) == 1 else {"anyOf": branches}
+
+
+def _generic(origin: Any, arguments: tuple[Any, ...], depth: int) -> Json:
+    if origin in _MAPPINGS:
+        value = _schema(arguments[1], depth - 1) if len(arguments) > 1 else {}
+        return {"type": "object"} | ({"additionalProperties": value} if value else {})
+    if origin is tuple and arguments and arguments[-1] is not Ellipsis:
+        items = [_schema(argument, depth - 1) for argument in arguments]
+        bounds = {"minItems": len(items), "maxItems": len(items)}
+        return {"type": "array", "prefixItems": items} | bounds
+    if origin in _LISTS or origin in _SETS:
+        schema: Json = {"type": "array"}
+        items = _schema(arguments[0], depth - 1) if arguments else {}
+        if items:
+            schema["items"] = items
+        return schema | ({"uniqueItems": True} if origin in _SETS else {})
+    return _plain(origin, depth)
+
+
+def _record(kind: type[Any], depth: int) -> Json:
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except Exception:
+        hints = _hints_one_by_one(kind)
+    names = list(hints)
+    required: list[str]
+    if is_dataclass(kind):
+        members = [field for field in fields(kind) if field.init]
+        names = [field.name for field in members]
+        required = [
+            field.name
+            for field in members
+            if field.default is MISSING and field.default_factory is MISSING
+        ]
+    else:
+        must: frozenset[str] = kind.__required_keys__
+        required = [name for name in names if name in must]
+    return _object({name: _schema(hints.get(name), depth - 1) for name in names}, required)
+
+
+def _self_described(model: object) -> Json:
+    describe = cast("Callable[[], object]", getattr(model, "model_json_schema", None))
+    try:
+        schema = describe()
+    except Exception:
+        # The model's own code failed on one of its members; the parameter stays usable.
+        return {"type": "object"}
+    return _inlined(cast("Json", schema)) if isinstance(schema, dict) else {"type": "object"}
+
+
+def _inlined(schema: Json) -> Json:
+    """Return a model's schema with its `$defs` written out, since `#` will mean another root."""
+    definitions = cast("Json", schema.get("$defs") or {})
+
+    def resolved(node: object, depth: int) -> Any:
+        if isinstance(node, Mapping):
+            members = cast("Mapping[str, Any]", node)
+            name = str(members.get("$ref", "")).removeprefix("#/$defs/")
+            if name in definitions:
+                if depth == 0:
+                    return {"type": "object"}
+                rest = {key: value for key, value in members.items() if key != "$ref"}
+                return resolved({**definitions[name], **rest}, depth - 1)
+            return {k: resolved(v, depth) for k, v in members.items() if k != "$defs"}
+        if isinstance(node, list):
+            return [resolved(item, depth) for item in cast("list[object]", node)]
+        return node
+
+    return cast("Json", resolved(schema, MAX_DEPTH // 2))
+
+
+def _is_json(value: object) -> bool:
+    return not problem_with(_json_value(value))
+
+
+def _json_value(value: object) -> object:
+    return value.value if isinstance(value, enum.Enum) else value
+
+
+def _docstring_parts(text: str) -> tuple[str, dict[str, str]]:
+    """Split a docstring into its leading prose and the texts of its parameters."""
+    lines = text.splitlines()
+    prose: list[str] = []
+    about: dict[str, str] = {}
+    for number, line in enumerate(lines):
+        if _starts_section(lines, number):
+            about = _parameter_texts(lines[number:])
+            break
+        prose.append(line)
+    return "\n".join(prose).strip(), about
+
+
+def _starts_section(lines: list[str], number: int) -> bool:
+    line = lines[number]
+    if _GOOGLE_HEAD.match(line) or _REST_FIELD.match(line.strip()):
+        return True
+    return bool(line.strip()) and _is_ruled(lines, number)
+
+
+def _is_ruled(lines: list[str], number: int) -> bool:
+    return number + 1 < len(lines) and _NUMPY_RULE.match(lines[number + 1]) is not None
+
+
+def _parameter_texts(lines: list[str]) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    names: list[str] = []
+    inside = ""
+    indent = 0
+    for number, line in enumerate(lines):
+        bare = line.strip()
+        if _NUMPY_RULE.match(bare) or not bare:
+            continue
+        if _GOOGLE_HEAD.match(line) or _is_ruled(lines, number):
+            is_ours = bare.lower().startswith(_PARAMETER_HEADS)
+            inside = ("numpy" if _is_ruled(lines, number) else "google") if is_ours else ""
+            names, indent = [], 0
+            continue
+        depth = len(line) - len(line.lstrip())
+        if _REST_FIELD.match(bare):
+            inside = "rest"
+            names = _start(found, _REST_ENTRY.match(bare))
+            indent = depth
+        elif inside in ("google", "numpy") and (depth <= indent or not names):
+            entry = _GOOGLE_ENTRY if inside == "google" else _NUMPY_ENTRY
+            names = _start(found, entry.match(bare))
+            indent = depth
+        elif inside:
+            for name in names:
+                found[name].append(bare)
+    return {name: " ".join(filter(None, texts)) for name, texts in found.items()}
+
+
+def _start(found: dict[str, list[str]], entry: re.Match[str] | None) -> list[str]:
+    """Open the entry of one parameter, or of several that share a text; return their names."""
+    if entry is None:
+        return []
+    names = [name.strip(" *") for name in entry[1].split(",")]
+    text = entry[2] if entry.re.groups > 1 else ""
+    for name in names:
+        found[name] = [text]
+    return names

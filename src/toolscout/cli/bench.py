@@ -1,0 +1,301 @@
+"""`toolscout bench`: compare tool searches, ours and others', on your data.
+
+Reads options, calls `toolscout.bench`, prints tables or JSON. Only results go to stdout; progress
+and remarks go to stderr. Everything heavy is imported when a command runs.
+"""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from toolscout.bench.quality import Progress
+    from toolscout.bench.report import Table
+    from toolscout.tools import Tool
+
+ALL_SYSTEMS = "all"
+QUALITY_SYSTEMS = (
+    *("toolscout", "toolscout-lexical"),
+    *("oh-my-pi", "claude-code-best", "dirge", "cortex", "deer-flow"),
+)
+REFRESH_SECONDS = 0.1
+
+
+@click.group()
+def bench() -> None:
+    """Compare tool searches: how well they find, and how fast."""
+
+
+def _sizes(context: click.Context, option: click.Parameter, value: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in value.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise click.BadParameter(f"{value!r} is not a list of sizes such as 1000,10000.")
+    return tuple(int(part) for part in parts)
+
+
+system_option = click.option(
+    "--system",
+    "systems",
+    multiple=True,
+    metavar="NAME",
+    help="Compare only this one; may be given again. `all` means every installed one.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+report_option = click.option(
+    "--report",
+    "report_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write report.md and its plots into this folder.",
+)
+save_option = click.option(
+    "--save",
+    "save_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the JSON into this file as well.",
+)
+
+
+@bench.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR…")
+@system_option
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Ask only N queries of each dataset, always the same ones.",
+)
+@json_option
+@report_option
+@save_option
+def quality(
+    folders: tuple[Path, ...],
+    systems: tuple[str, ...],
+    limit: int | None,
+    as_json: bool,
+    report_folder: Path | None,
+    save_file: Path | None,
+) -> None:
+    """Measure how well systems find the right tools.
+
+    Each DIR holds tools.jsonl (or tools.jsonl.gz) and queries.jsonl, or it holds such folders.
+    Without --system, toolscout is compared with the five searches that it replaces.
+
+    \b
+    Example:
+      toolscout bench quality data/metatool --system toolscout --system bm25s --limit 500
+    """
+    from toolscout.bench import report
+    from toolscout.bench.datasets import labelled_folders, read_dataset
+    from toolscout.bench.quality import measure_quality
+
+    if report_folder:
+        report.need_matplotlib()
+    datasets = [read_dataset(inner) for folder in folders for inner in labelled_folders(folder)]
+    names = _chosen(systems or QUALITY_SYSTEMS, datasets[0].tools)
+    if limit is not None:
+        datasets = [dataset.sample(limit) for dataset in datasets]
+    with _query_bars() as progress:
+        found = measure_quality(datasets, names, progress=progress)
+    command = _command("quality", *folders, system=systems, limit=[limit] if limit else [])
+    summary = report.summary_table(found)
+    _give(
+        {**found.to_json(), "command": command},
+        [summary, report.metric_table(found, report.HEADLINE, intervals=True)],
+        as_json=as_json,
+        save_file=save_file,
+    )
+    if report_folder:
+        report.write_quality_report(found, report_folder, command=command)
+
+
+@bench.command()
+@click.option(
+    "--sizes",
+    default="1000,10000",
+    show_default=True,
+    callback=_sizes,
+    metavar="N,…",
+    help="Numbers of tools in the catalogue.",
+)
+@click.option(
+    "--tools",
+    "paths",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="A file of tools or a dataset folder to take tools from; may be given again.",
+)
+@system_option
+@click.option(
+    "--queries",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    metavar="N",
+    help="Queries at each size.",
+)
+@json_option
+@report_option
+@save_option
+def speed(
+    sizes: tuple[int, ...],
+    paths: tuple[Path, ...],
+    systems: tuple[str, ...],
+    queries: int,
+    as_json: bool,
+    report_folder: Path | None,
+    save_file: Path | None,
+) -> None:
+    """Measure building, updating, searching and memory as the catalogue grows.
+
+    Without --tools, the demo catalogue is copied under new names until it is large enough.
+    With it, a size beyond the tools that there are means all of them.
+    Every query goes to each system in turn, so that a busy machine slows all of them alike.
+
+    \b
+    Example:
+      toolscout bench speed --sizes 1000,10000 --system toolscout --system bm25s
+    """
+    from toolscout.bench import report
+    from toolscout.bench.speed import (
+        DEFAULT_SYSTEMS,
+        measure_import,
+        measure_memory,
+        measure_speed,
+        read_workload,
+    )
+    from toolscout.bench.systems import SYSTEM_NAMES
+
+    if report_folder:
+        report.need_matplotlib()
+    asked = SYSTEM_NAMES if ALL_SYSTEMS in systems else systems or DEFAULT_SYSTEMS
+    workload = read_workload(paths)
+    with _status() as tell:
+        found = measure_speed(
+            workload,
+            list(dict.fromkeys(asked)),
+            sizes=sizes,
+            queries=queries,
+            memory=measure_memory,
+            importing=measure_import(),
+            tell=tell,
+        )
+    command = _command(
+        "speed",
+        sizes=[",".join(map(str, sizes))],
+        tools=paths,
+        system=systems,
+        queries=[queries],
+    )
+    _give(
+        {**found.to_json(), "command": command},
+        report.speed_tables(found),
+        as_json=as_json,
+        save_file=save_file,
+    )
+    if report_folder:
+        report.write_speed_report(found, report_folder, command=command)
+
+
+def _chosen(systems: Sequence[str], tools: "Sequence[Tool]") -> list[str]:
+    """Return the systems asked for; of `all`, those installed, telling which are not."""
+    from toolscout.bench.quality import installed_systems
+    from toolscout.bench.systems import SYSTEM_NAMES
+
+    if ALL_SYSTEMS not in systems:
+        return list(dict.fromkeys(systems))
+    installed, missing = installed_systems(SYSTEM_NAMES, tools[:10])
+    for name, remedy in missing.items():
+        click.echo(f"Left out {name}: {remedy}", err=True)
+    return installed
+
+
+def _command(name: str, *arguments: Path, **options: Iterable[object]) -> str:
+    """Return the command line that repeats this run; an option has one word for each value."""
+    words = ["toolscout", "bench", name, *map(str, arguments)]
+    for option, values in options.items():
+        for value in values:
+            words += [f"--{option}", str(value)]
+    return shlex.join(words)
+
+
+def _give(
+    figures: Mapping[str, Any],
+    tables: "Sequence[Table]",
+    *,
+    as_json: bool,
+    save_file: Path | None,
+) -> None:
+    text = json.dumps(figures, indent=2, ensure_ascii=False)
+    if save_file:
+        save_file.write_text(text + "\n", encoding="utf-8")
+    if as_json:
+        click.echo(text)
+    elif sys.stdout.isatty():
+        _print_tables(tables)
+    else:
+        click.echo("\n\n".join(table.to_text() for table in tables))
+
+
+def _print_tables(tables: "Sequence[Table]") -> None:
+    from rich.console import Console
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    console = Console()
+    for table in tables:
+        grid = Grid(title=Text(table.title), title_justify="left")
+        for place, head in enumerate(table.head):
+            grid.add_column(Text(head), justify="right" if place else "left")
+        for row in table.rows:
+            grid.add_row(*map(Text, row))
+        console.print(grid)
+
+
+@contextmanager
+def _query_bars() -> "Generator[Progress | None]":
+    """Give a callback that draws a bar for each dataset and system, if a person is watching."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+    # A refreshing thread would take time from the searches that are timed.
+    with Bars(console=Console(stderr=True), auto_refresh=False, transient=True) as bars:
+        tasks: dict[tuple[str, str], TaskID] = {}
+        drawn = 0.0
+
+        def progress(dataset: str, system: str, done: int, total: int) -> None:
+            nonlocal drawn
+            if (dataset, system) not in tasks:
+                tasks[dataset, system] = bars.add_task(f"{dataset} {system}", total=total)
+            bars.update(tasks[dataset, system], completed=done, visible=done < total)
+            if monotonic() - drawn > REFRESH_SECONDS:
+                bars.refresh()
+                drawn = monotonic()
+
+        yield progress
+
+
+@contextmanager
+def _status() -> Generator[Callable[[str], None]]:
+    """Give a callback that shows what is going on, if a person is watching."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    # Lines rather than a spinner: a spinner's thread would run beside what is timed.
+    yield lambda text: console.print(text, style="dim", highlight=False)

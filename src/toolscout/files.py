@@ -1,0 +1,225 @@
+"""Read and write tools as JSON or JSON lines, compressed where the name ends in `.gz`.
+
+Reads any definition that `Tool.from_any` knows, in a list, one for each line, or under `tools` or
+`servers`; writes toolscout's own shape, which reads back to equal tools. A file is written beside
+its place and moved there, so that a reader never sees half of it. Catalogues, indexes and
+vectors are stored elsewhere.
+"""
+
+import gzip
+import json
+import os
+import secrets
+import zlib
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+from toolscout.errors import InvalidFile, InvalidTool
+from toolscout.schemas import Json, is_list, is_object
+from toolscout.tools import Effect, Tool
+
+LINES_AT_ONCE = 500
+SHARED_TEXT_LIMIT = 60
+"""Longer strings rarely repeat, so that looking them up would cost more than it saves."""
+
+SHAPES = (
+    "Expected a list of tool definitions, one definition for each line, {'tools': [...]} "
+    "or {'servers': {name: [...]}}."
+)
+
+_DEFAULTS = Tool(name="tool")
+_PLAIN_FIELDS = ("title", "description", "summary", "hint", "kind", "always_load")
+
+Row = tuple[int | None, object]
+"""A definition and the line it stands on, where lines mean something."""
+
+
+def read_tools(path: str | os.PathLike[str]) -> list[Tool]:
+    """Return the tools of a `.json` or `.jsonl` file, in its order; raises `InvalidFile`."""
+    shared: dict[str, str] = {}
+    tools: list[Tool] = []
+    for line, row, server in _rows(Path(path)):
+        try:
+            tools.append(_share_strings(tool_from_json(row, server), shared))
+        except InvalidTool as error:
+            raise InvalidFile(
+                str(path), str(error).rstrip("."), line=line, remedy="Mend or remove that tool."
+            ) from error
+    return tools
+
+
+def write_tools(path: str | os.PathLike[str], tools: Iterable[Tool]) -> None:
+    """Write tools to a `.json` or `.jsonl` file, in place of what was there, all or nothing."""
+    place = Path(path)
+    rows = [json.dumps(tool_to_json(tool), ensure_ascii=False) for tool in tools]
+    if _is_lines(place):
+        text = "".join(f"{row}\n" for row in rows)
+    else:
+        text = "[\n" + ",\n".join(rows) + "\n]\n"
+    # A lone surrogate, which UTF-8 cannot hold, becomes the escape that JSON has for it.
+    data = text.encode("utf-8", "backslashreplace")
+    if place.suffix == ".gz":
+        data = gzip.compress(data, mtime=0)  # the same tools give the same bytes
+    _write_at_once(place, data)
+
+
+def tool_to_json(tool: Tool) -> Json:
+    """Return a tool in toolscout's own shape; what has its default is left out."""
+    row: Json = {"server": tool.server, "name": tool.leaf}
+    for name in _PLAIN_FIELDS:
+        value = getattr(tool, name)
+        if value != getattr(_DEFAULTS, name):
+            row[name] = value
+    row["input_schema"] = tool.input_schema
+    if tool.output_schema is not None:
+        row["output_schema"] = tool.output_schema
+    if tool.effect is not Effect.UNKNOWN:
+        row["effect"] = tool.effect.value
+    for name in ("aliases", "tags"):
+        if getattr(tool, name):
+            row[name] = list(getattr(tool, name))
+    if tool.extras:
+        row["extra"] = tool.extras
+    return row
+
+
+def tool_from_json(row: object, server: str = "") -> Tool:
+    """Return the tool of one row in any known shape; a server named in the row wins."""
+    return Tool.from_any(row, server)
+
+
+def _is_lines(path: Path) -> bool:
+    name = path.name.removesuffix(".gz")
+    if name.endswith((".jsonl", ".ndjson")):
+        return True
+    if name.endswith(".json"):
+        return False
+    raise InvalidFile(
+        str(path),
+        "has a name that does not say what it holds",
+        remedy="Name it .json or .jsonl, with .gz behind where it is compressed.",
+    )
+
+
+def _rows(path: Path) -> Iterator[tuple[int | None, object, str]]:
+    parsed = _parsed_lines(path) if _is_lines(path) else [(None, _parsed_document(path))]
+    for line, value in parsed:
+        for row, server in _definitions(path, line, value):
+            yield line, row, server
+
+
+def _parsed_document(path: Path) -> object:
+    try:
+        with _opened(path) as file:
+            return json.loads(file.read())
+    except json.JSONDecodeError as error:
+        raise InvalidFile(
+            str(path), f"is not JSON ({error.msg})", line=error.lineno, remedy=SHAPES
+        ) from error
+    except RecursionError as error:
+        raise InvalidFile(str(path), "is nested too deep", remedy=SHAPES) from error
+
+
+def _parsed_lines(path: Path) -> Iterator[Row]:
+    with _opened(path) as file:
+        lines = ((number, text) for number, text in enumerate(file, 1) if text.strip())
+        while batch := list(islice(lines, LINES_AT_ONCE)):
+            yield from _parsed_together(path, batch)
+
+
+def _parsed_together(path: Path, lines: list[tuple[int, str]]) -> Iterable[Row]:
+    # One parse shares the keys of all its objects, which halves their memory; one line at a
+    # time is only for finding the line that is wrong.
+    values: object = None
+    with suppress(json.JSONDecodeError, RecursionError):
+        values = json.loads("[" + ",".join(text for _, text in lines) + "]")
+    if is_list(values) and len(values) == len(lines):
+        return [(number, value) for (number, _), value in zip(lines, values, strict=True)]
+    return [(number, _parsed_line(path, number, text)) for number, text in lines]
+
+
+def _parsed_line(path: Path, number: int, text: str) -> object:
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        problem = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deep"
+        raise InvalidFile(
+            str(path), f"is not JSON ({problem})", line=number, remedy=SHAPES
+        ) from error
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[IO[str]]:
+    """Open a file for reading; what goes wrong while it is open becomes `InvalidFile`."""
+    try:
+        opener = gzip.open if path.suffix == ".gz" else open
+        with opener(path, "rt", encoding="utf-8-sig", newline="\n") as file:
+            yield file
+        return
+    except UnicodeDecodeError:
+        problem = "is not UTF-8"
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        problem = f"is not a whole gzip file ({error})"
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror or error})"
+    raise InvalidFile(str(path), problem, remedy="Check the path and the file.")
+
+
+def _definitions(path: Path, line: int | None, value: object) -> Iterator[tuple[object, str]]:
+    """Yield the definitions in one parsed value, each with the server it stands under."""
+    if is_list(value):
+        yield from ((row, "") for row in value)
+        return
+    if not is_object(value):
+        raise InvalidFile(str(path), f"holds a {type(value).__name__}", line=line, remedy=SHAPES)
+    servers, tools = value.get("servers"), value.get("tools", value.get("result"))
+    if is_object(servers):
+        for server, rows in servers.items():
+            for row, _ in _definitions(path, line, rows):
+                yield row, server
+    elif tools is not None and "name" not in value:
+        server = value.get("server")
+        for row, _ in _definitions(path, line, tools):
+            yield row, server if isinstance(server, str) else ""
+    elif line is None and "name" not in value and "function" not in value:
+        raise InvalidFile(str(path), "holds an object without tools", remedy=SHAPES)
+    else:
+        yield value, ""
+
+
+def _share_strings(tool: Tool, shared: dict[str, str]) -> Tool:
+    """Let equal short strings of fresh JSON be one object; who reads the tool sees no difference.
+
+    Safe only because the values were parsed a moment ago and nobody else holds them.
+    """
+    nodes: list[Any] = [tool.input_schema, tool.output_schema, tool.extras]
+    for node in nodes:  # grows while it is read
+        if is_object(node):
+            for key, value in node.items():
+                if not isinstance(value, str):
+                    nodes.append(value)
+                elif len(value) <= SHARED_TEXT_LIMIT:
+                    node[key] = shared.setdefault(value, value)
+        elif is_list(node):
+            nodes.extend(value for value in node if not isinstance(value, str))
+            node[:] = [shared.setdefault(v, v) if isinstance(v, str) else v for v in node]
+    return tool
+
+
+def _write_at_once(path: Path, data: bytes) -> None:
+    # Opened like any new file, and not by `tempfile`, which would leave it unreadable to others.
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with beside.open("xb") as file:
+            file.write(data)
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise InvalidFile(
+            str(path),
+            f"cannot be written ({error.strerror or error})",
+            remedy="Check that its folder exists and may be written to.",
+        ) from error

@@ -1,0 +1,132 @@
+"""Names that every provider accepts, and text that is safe to show.
+
+`exposed_name` gives a tool the name that the model sees; `fold_name` decides when two spellings
+mean one name; `near_names` finds what a misspelt name may have meant. `clean_text` and
+`one_line` take out of server text what must not reach a prompt (R85).
+Whether an exposed name is still free is the catalogue's question.
+"""
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable
+from heapq import nsmallest
+
+from rapidfuzz import fuzz, process
+
+NAME_LIMIT = 64
+HASH_DIGITS = 8
+LEAF_SHARE = 36
+"""Characters that a leaf may keep before its server's name gives way, when both are too long."""
+
+NEAR_SCORE = 60.0
+
+_SEPARATOR_RUN = re.compile(r"[ ./:@\\]+")
+_UNSAFE_RUN = re.compile(r"[^A-Za-z0-9_-]+")
+_SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_FOLD = dict.fromkeys(map(ord, "_-./:"))
+_SPACED = str.maketrans(dict.fromkeys("_-./:", " "))
+
+# Invisible characters steer a reader who cannot see them: controls, direction overrides,
+# byte order marks and the tag block. Joiners stay, because Persian and emoji need them.
+_INVISIBLE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064"
+    r"\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_BLANKS = re.compile(r"\s+")
+
+
+def exposed_name(server: str, leaf: str) -> str:
+    """Return `server__leaf` in at most 64 characters of `[A-Za-z0-9_-]`.
+
+    A run of separators (blank `.` `/` `:` `@` and backslash) becomes `_`. Any other character
+    that has to go takes meaning with it, so that part then ends in a hash of its original.
+    `a.b` and `a/b` therefore still collide; the catalogue names both owners.
+    """
+    tail = _safe_part(leaf, "tool")
+    head = _safe_part(server, "server") if server else ""
+    name = f"{head}__{tail}" if head else tail
+    if len(name) <= NAME_LIMIT:
+        return name
+    return f"{_shorten(head, tail)}_{_hash(server + chr(0) + leaf)}"
+
+
+def is_exposed_name(name: str) -> bool:
+    """Tell whether a name could go to every provider as it is."""
+    return _SAFE_NAME.fullmatch(name) is not None
+
+
+def _safe_part(text: str, fallback: str) -> str:
+    if _SAFE_NAME.fullmatch(text):
+        return text
+    plain = _SEPARATOR_RUN.sub("_", text.strip())
+    if plain.strip("_") and not _UNSAFE_RUN.search(plain):
+        return plain
+    letters = "".join(
+        c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c)
+    )
+    slug = _UNSAFE_RUN.sub("_", letters).strip("_")
+    return f"{slug or fallback}_{_hash(text)}"
+
+
+def _shorten(head: str, tail: str) -> str:
+    room = NAME_LIMIT - HASH_DIGITS - 1
+    if not head:
+        return tail[:room]
+    kept = head[: max(room - 2 - min(len(tail), LEAF_SHARE), 0)]
+    return f"{kept}__{tail}"[:room]
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:HASH_DIGITS]
+
+
+def fold_name(text: str) -> str:
+    """Return what is left of a name when case and separators do not count (R3)."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return "".join(text.casefold().translate(_FOLD).split())
+
+
+def near_names(wanted: str, names: Iterable[str], limit: int = 3) -> list[str]:
+    """Return up to `limit` names that resemble `wanted`, nearest first, ties by name.
+
+    A name counts by itself and by its part after the server, whichever is nearer.
+    """
+    listed = sorted(set(names))
+    if not listed:
+        return []
+    whole = _likeness(wanted, listed)
+    leaves = _likeness(wanted, [name.rpartition("__")[2] for name in listed])
+    scored = zip(map(max, whole, leaves), listed, strict=True)
+    near = [(-score, name) for score, name in scored if score >= NEAR_SCORE]
+    return [name for _, name in nsmallest(limit, near)]
+
+
+def _likeness(wanted: str, names: list[str]) -> list[float]:
+    spaced = [name.casefold().translate(_SPACED) for name in names]
+    target = wanted.casefold().translate(_SPACED)
+    return process.cdist([target], spaced, scorer=fuzz.ratio, score_cutoff=NEAR_SCORE)[0].tolist()
+
+
+def clean_text(text: str, limit: int) -> str:
+    """Return at most `limit` characters without invisible ones; lone surrogates become U+FFFD."""
+    if len(text) > limit:
+        text = text[:limit]
+    if text.isascii() and text.isprintable():
+        return text
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _SURROGATE.sub("\ufffd", _INVISIBLE.sub("", text))
+
+
+def one_line(text: str, limit: int) -> str:
+    """Return cleaned text on one line, cut at a word, in which nothing opens a tag."""
+    # Four characters for each one that is shown leave room for what cleaning removes.
+    line = _BLANKS.sub(" ", clean_text(text, 4 * limit)).strip()
+    line = line.replace("<", "\u2039").replace(">", "\u203a")  # the quotation marks that look alike
+    if len(line) <= limit:
+        return line
+    cut = line[: limit - 1]
+    word = cut.rpartition(" ")[0]
+    return (word if len(word) > limit // 2 else cut).rstrip(" ,;:") + "…"

@@ -1,0 +1,255 @@
+"""Read what the model typed into a `Query`.
+
+Takes any value; gives selected names, a prefix, required and excluded terms, filters, a pattern
+and free words, or raises `InvalidQuery` with the forms to use instead, and nothing else.
+It never looks at the catalogue: whether a name or server exists is `scout`'s question.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import re2
+
+from toolscout.errors import InvalidQuery
+from toolscout.names import clean_text
+from toolscout.tools import Effect
+
+TEXT_LIMIT = 20_000
+PATTERN_LIMIT = 512
+PREFIX_LIMIT = 200
+PATTERN_MEMORY_BYTES = 1 << 20
+
+FORMS = (
+    "Write words that say what the tool should do ('create a pull request'), "
+    "'select:name,name' for known names, 'prefix*' for names that start alike, "
+    "'+term' or '-term' for what must or must not occur, "
+    "'server:name', 'effect:read' or 'kind:skill' to narrow any of these, or '/regex/'."
+)
+
+_FILTER = re.compile(r'(?<!\S)(server|effect|kind):(?:"([^"]*)"|([^\s"]\S*))', re.IGNORECASE)
+_TOKEN = re.compile(r'(?<!\S)[+-]"[^"]*"|\S+')
+_PATTERN = re.compile(r"/(.+)/(i?)", re.IGNORECASE | re.DOTALL)
+_PATH = re.compile(r"[\w.~-]*(?:/[\w.~-]*)+")
+_NUMBER = re.compile(r"-[\d.,:%/-]+")
+_PREFIX = re.compile(r"([^*]*[^\W_][^*]*)\*+|(.*[^\W_]_+|.*[\w-][./])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One query, taken apart. With no words, prefix, pattern or selection it lists by filter."""
+
+    text: str
+    """The whole query, cleaned."""
+    words: str = ""
+    """What is left after the operators, as it was spelt."""
+    select: tuple[str, ...] = ()
+    prefix: str = ""
+    required: tuple[str, ...] = ()
+    """Terms; of one with several words, all must match."""
+    excluded: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    kinds: tuple[str, ...] = ()
+    pattern: str = ""
+    """RE2 source, known to compile."""
+    load: bool = True
+    """False after `discover:`: show, but load nothing."""
+
+    @property
+    def has_filter(self) -> bool:
+        """Whether the query narrows the catalogue by server, effect or kind."""
+        return bool(self.servers or self.effects or self.kinds)
+
+
+def query_from_text(text: object) -> Query:
+    """Return what a query asks for.
+
+    Operators count in any case and at the start of a word. `discover:` comes first; `select:`
+    takes all that follows, filters apart. Unknown operators and addresses are words.
+    """
+    if not isinstance(text, str):
+        raise InvalidQuery(f"A query is text, not {type(text).__name__}", remedy=FORMS)
+    whole = _clean(text)
+    rest = _after(whole, "discover:")
+    load = rest is None
+    rest = whole if rest is None else rest
+    filters, rest = _take_filters(rest)
+    query = _read(whole, rest, filters, load)
+    if not _asks_for_something(query):
+        raise InvalidQuery("The query holds nothing to search for", remedy=FORMS)
+    return query
+
+
+def _read(whole: str, rest: str, filters: "_Filters", load: bool) -> Query:
+    def made(
+        *,
+        words: str = "",
+        select: tuple[str, ...] = (),
+        prefix: str = "",
+        required: tuple[str, ...] = (),
+        excluded: tuple[str, ...] = (),
+        pattern: str = "",
+    ) -> Query:
+        return Query(
+            text=whole,
+            words=words,
+            select=select,
+            prefix=prefix,
+            required=required,
+            excluded=excluded,
+            servers=filters.servers,
+            effects=filters.effects,
+            kinds=filters.kinds,
+            pattern=pattern,
+            load=load,
+        )
+
+    selected = _after(rest, "select:")
+    if selected is not None:
+        return made(select=_names(selected))
+    pattern = _pattern(rest)
+    if pattern:
+        return made(pattern=pattern)
+    words, required, excluded = _terms(rest)
+    if excluded and not (words or required or filters):
+        return made(words=rest)  # nothing is left to exclude from
+    prefix = _prefix(words)
+    free = "" if prefix or words == ["*"] else " ".join(words)
+    return made(words=free, prefix=prefix, required=_unique(required), excluded=_unique(excluded))
+
+
+def _clean(text: str) -> str:
+    whole = text[:TEXT_LIMIT].encode("utf-8", "ignore").decode()
+    return " ".join(clean_text(whole, TEXT_LIMIT).split())
+
+
+def _after(text: str, operator: str) -> str | None:
+    head, rest = text[: len(operator)], text[len(operator) :]
+    return rest.strip() if head.lower() == operator else None
+
+
+def _unique(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+@dataclass(frozen=True, slots=True)
+class _Filters:
+    servers: tuple[str, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    kinds: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.servers or self.effects or self.kinds)
+
+
+def _take_filters(text: str) -> tuple[_Filters, str]:
+    found: dict[str, list[str]] = {"server": [], "effect": [], "kind": []}
+
+    def take(match: re.Match[str]) -> str:
+        quoted, plain = match[2], match[3]
+        values = [quoted] if plain is None else plain.split(",")
+        found[match[1].lower()] += filter(None, (value.strip() for value in values))
+        return ""
+
+    # A pattern may hold what looks like a filter, so those in front are taken first.
+    while match := _FILTER.match(text):
+        take(match)
+        text = text[match.end() :].lstrip()
+    if not _PATTERN.fullmatch(text):
+        text = _FILTER.sub(take, text)
+    effects = tuple(dict.fromkeys(_effect(value) for value in found["effect"]))
+    filters = _Filters(_unique(found["server"]), effects, _unique(found["kind"]))
+    return filters, " ".join(text.split())
+
+
+def _effect(value: str) -> Effect:
+    try:
+        return Effect(value.lower())
+    except ValueError:
+        raise InvalidQuery(
+            f"There is no effect {value[:80]!r}", remedy=f"Use one of {', '.join(Effect)}."
+        ) from None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    listed = (name.strip(" \"'`") for name in re.split("[,\uff0c]", text))
+    names = _unique(name for name in listed if name)
+    if not names:
+        raise InvalidQuery(
+            "'select:' names no tool", remedy="Put names behind it, for example 'select:a,b'."
+        )
+    return names
+
+
+def _pattern(text: str) -> str:
+    """Return the RE2 source of `/…/` or `/…/i`, or nothing.
+
+    The slashes enclose all of the text. `/etc/hosts/` is a path: with a slash inside and nothing
+    but path characters it is no pattern.
+    """
+    match = _PATTERN.fullmatch(text)
+    if match is None or ("/" in match[1] and _PATH.fullmatch(match[1])):
+        return ""
+    source = f"(?i){match[1]}" if match[2] else match[1]
+    if len(source) > PATTERN_LIMIT:
+        raise InvalidQuery(
+            f"The pattern is longer than {PATTERN_LIMIT} characters", remedy="Shorten it."
+        )
+    engine: Any = re2  # its module is only half typed
+    options = engine.Options()
+    options.max_mem = PATTERN_MEMORY_BYTES
+    options.log_errors = False
+    try:
+        engine.compile(source, options)
+    except engine.error as error:
+        raise InvalidQuery(
+            f"The pattern cannot be used ({_reason(error)})",
+            remedy="Patterns follow RE2: no look-around, no back references. Or write plain words.",
+        ) from None
+    return source
+
+
+def _reason(error: Exception) -> str:
+    reason = error.args[0] if error.args else "unreadable"
+    return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+
+
+def _terms(text: str) -> tuple[list[str], list[str], list[str]]:
+    words: list[str] = []
+    required: list[str] = []
+    excluded: list[str] = []
+    for token in _TOKEN.findall(text):
+        term = token[1:].strip('"').strip()
+        if token[0] == "+" and _has_content(term):
+            required.append(term)
+        elif token[0] == "-" and _is_exclusion(token):
+            excluded.append(term)
+        else:
+            words.append(token)
+    return words, required, excluded
+
+
+def _is_exclusion(token: str) -> bool:
+    start = token[1:].lstrip('"')[:1]
+    return start.isalnum() and _NUMBER.fullmatch(token) is None
+
+
+def _prefix(words: list[str]) -> str:
+    """Return the prefix that a lone word asks for: `git*`, `github__`, `files.` or `repos/`."""
+    if len(words) != 1 or len(words[0]) > PREFIX_LIMIT:
+        return ""
+    match = _PREFIX.fullmatch(words[0])
+    return (match[1] or match[2]) if match else ""
+
+
+def _asks_for_something(query: Query) -> bool:
+    parts = (query.select, query.prefix, query.pattern, query.required, query.has_filter)
+    return any(parts) or _has_content(query.words)
+
+
+def _has_content(text: str) -> bool:
+    """Tell letters, digits and emoji (category So, or too new to have one) from punctuation."""
+    return any(char.isalnum() or unicodedata.category(char) in ("So", "Cn", "Co") for char in text)

@@ -1,0 +1,341 @@
+"""What a JSON Schema says about a tool's arguments.
+
+`parameters` lists them, `signature` writes them on one line, `problem_with` says why a value is
+no schema that can be kept. Schemas come from other people's servers: every walk is bounded,
+recursive references are cut, and content of a wrong type is passed over without an error.
+Nothing here validates arguments against a schema.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard, cast
+from urllib.parse import unquote
+
+from toolscout.names import one_line
+
+Json = dict[str, Any]
+
+MAX_NESTING = 200
+MAX_VALUES = 3_000_000
+MAX_ENUM = 64
+MAX_BRANCHES = 32
+MAX_DESCRIPTION = 4_000
+SHOWN_ENUM = 8
+SHOWN_OPTIONAL = 12
+SHOWN_NESTED = 6
+SIGNATURE_PARAMETERS = 5_000
+
+_PLAIN_WORD = re.compile(r"[\w.$@+/:#-]{1,60}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One argument of a tool, or one member of a nested one."""
+
+    path: str
+    """Where it sits: `options.retries`, `items[].id`."""
+    name: str
+    type: str
+    """Short text: `string`, `integer[]`, `object`, `string|integer`, `any`."""
+    required: bool = False
+    description: str = ""
+    enum: tuple[str, ...] = ()
+    depth: int = 0
+
+
+def is_object(value: object) -> TypeGuard[Json]:
+    """Tell whether a JSON value is an object."""
+    return isinstance(value, dict)
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    """Tell whether a JSON value is a list."""
+    return isinstance(value, list)
+
+
+def problem_with(value: object) -> str:
+    """Say why a value cannot be kept as JSON, or return an empty string."""
+    level: list[object] = [value]
+    seen = 0
+    for _ in range(MAX_NESTING + 1):
+        below: list[object] = []
+        for node in level:
+            if isinstance(node, dict):
+                members = cast("dict[object, object]", node)
+                if not all(map(_is_text, members)):
+                    return "holds a key that is not a string"
+                below.extend(members.values())
+            elif isinstance(node, list | tuple):
+                below.extend(cast("Sequence[object]", node))
+            elif node is not None and not isinstance(node, str | int | float):
+                return f"holds a value of type {type(node).__name__}, which is not JSON"
+        if not below:
+            return ""
+        seen += len(below)
+        if seen > MAX_VALUES:
+            return f"holds more than {MAX_VALUES:,} values"
+        level = below
+    return f"is nested deeper than {MAX_NESTING} levels"
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def canonical_json(value: object) -> bytes:
+    """Return JSON that does not depend on key order; the value has passed `problem_with`."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def parameters(schema: Json, *, max_depth: int = 4, max_parameters: int = 400) -> list[Parameter]:
+    """Return the parameters of a schema, outer ones before nested ones.
+
+    Walking level by level means that a bound cuts what lies deep, never an outer parameter.
+    """
+    return list(_Walk(schema, max_depth, max_parameters).run())
+
+
+@dataclass(slots=True)
+class _Place:
+    """An object schema that is still to be listed."""
+
+    schema: Json
+    prefix: str
+    depth: int
+    refs: tuple[str, ...]
+    """References followed on the way here; meeting one again means recursion."""
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What the parts of one property say together."""
+
+    types: list[str] = field(default_factory=list[str])
+    enum: list[str] = field(default_factory=list[str])
+    description: str = ""
+    children: list[_Place] = field(default_factory=list[_Place])
+
+
+class _Walk:
+    def __init__(self, root: Json, max_depth: int, max_parameters: int) -> None:
+        self.root = root
+        self.max_depth = max_depth
+        self.room = max_parameters
+        # Branches that share references multiply; this bounds the work whatever they do.
+        self.parts_left = 4 * max_parameters + 10_000
+
+    def run(self) -> Iterator[Parameter]:
+        level = [_Place(self.root, "", 0, ())]
+        while level and level[0].depth < self.max_depth:
+            below: list[_Place] = []
+            for place in level:
+                for parameter in self.members(place, below):
+                    if self.room <= 0:
+                        return
+                    self.room -= 1
+                    yield parameter
+            level = below
+
+    def members(self, place: _Place, below: list[_Place]) -> Iterator[Parameter]:
+        properties: dict[str, tuple[object, tuple[str, ...]]] = {}
+        required: dict[str, None] = {}
+        for part, certain, refs in self.parts(place.schema, place.refs):
+            listed = part.get("properties")
+            if is_object(listed):
+                for name, schema in listed.items():
+                    properties.setdefault(name, (schema, refs))
+            wanted = part.get("required")
+            if certain and is_list(wanted):
+                required.update((name, None) for name in wanted if isinstance(name, str))
+        for name, (schema, refs) in properties.items():
+            if is_object(schema):
+                yield self.parameter(name, schema, place, refs, name in required, below)
+            elif isinstance(schema, bool):
+                yield self.bare(name, place, name in required)
+        for name in required:
+            if name not in properties:
+                yield self.bare(name, place, required=True)
+
+    def bare(self, name: str, place: _Place, required: bool) -> Parameter:
+        return Parameter(
+            path=place.prefix + name, name=name, type="any", required=required, depth=place.depth
+        )
+
+    def parameter(
+        self,
+        name: str,
+        schema: Json,
+        place: _Place,
+        refs: tuple[str, ...],
+        required: bool,
+        below: list[_Place],
+    ) -> Parameter:
+        path = place.prefix + name
+        facts = self.facts(schema, refs, path, place.depth + 1)
+        below.extend(facts.children)
+        return Parameter(
+            path=path,
+            name=name,
+            type="|".join(facts.types) or "any",
+            required=required,
+            description=facts.description,
+            enum=tuple(facts.enum),
+            depth=place.depth,
+        )
+
+    def facts(self, schema: Json, refs: tuple[str, ...], path: str, depth: int) -> _Facts:
+        facts = _Facts()
+        for part, _, part_refs in self.parts(schema, refs):
+            text = part.get("description")
+            if not facts.description and isinstance(text, str):
+                facts.description = text[:MAX_DESCRIPTION]
+            _add_enum(part, facts.enum)
+            for kind in _kinds(part):
+                if kind == "array":
+                    self.add_items(part, facts, part_refs, path, depth)
+                elif kind not in facts.types:
+                    facts.types.append(kind)
+                if kind == "object":
+                    facts.children.append(_Place(part, f"{path}.", depth, part_refs))
+        return facts
+
+    def add_items(
+        self, part: Json, facts: _Facts, refs: tuple[str, ...], path: str, depth: int
+    ) -> None:
+        items = part.get("items")
+        text = "any[]"
+        # A list of lists of lists is a bound of its own: each level makes the path longer.
+        if is_object(items) and not path.endswith("[]" * self.max_depth):
+            inner = self.facts(items, refs, f"{path}[]", depth)
+            facts.children.extend(inner.children)
+            facts.enum.extend(value for value in inner.enum if value not in facts.enum)
+            kind = "|".join(inner.types) or "any"
+            text = f"({kind})[]" if len(inner.types) > 1 else f"{kind}[]"
+        if text not in facts.types:
+            facts.types.append(text)
+
+    def parts(
+        self, schema: Json, refs: tuple[str, ...]
+    ) -> list[tuple[Json, bool, tuple[str, ...]]]:
+        """Return a schema and all that it combines or refers to.
+
+        The second value says whether the part always holds: branches of anyOf and oneOf do not.
+        """
+        if self.parts_left <= 0:
+            return []
+        found: list[tuple[Json, bool, tuple[str, ...]]] = [(schema, True, refs)]
+        for part, certain, seen in found:  # grows while it is read
+            if len(found) > MAX_BRANCHES:
+                break
+            reference = part.get("$ref")
+            if isinstance(reference, str):
+                target = self.target(reference) or {}
+                cut = reference in seen
+                found.append(
+                    ({"type": target.get("type")} if cut else target, certain, (*seen, reference))
+                )
+            for key in ("allOf", "anyOf", "oneOf"):
+                if key in part and is_list(part[key]):
+                    holds = certain and key == "allOf"
+                    found.extend((b, holds, seen) for b in part[key] if is_object(b))
+        del found[2 * MAX_BRANCHES :]
+        self.parts_left -= len(found)
+        return found
+
+    def target(self, reference: str) -> Json | None:
+        if not reference.startswith("#"):
+            return None
+        node: object = self.root
+        for step in unquote(reference[1:]).split("/")[1:]:
+            if not is_object(node):
+                return None
+            node = node.get(step.replace("~1", "/").replace("~0", "~"))
+        return node if is_object(node) else None
+
+
+def _kinds(part: Json) -> list[str]:
+    """Return the types that one part names, or that its keywords imply; "null" says nothing."""
+    kind = part.get("type")
+    if isinstance(kind, str):
+        return [kind] if kind != "null" else []
+    if is_list(kind):
+        return [name for name in kind if isinstance(name, str) and name != "null"]
+    if "properties" in part:
+        return ["object"]
+    if "items" in part:
+        return ["array"]
+    values = part.get("enum") or [part.get("const")]
+    if is_list(values) and all(isinstance(value, str) for value in values):
+        return ["string"]
+    return []
+
+
+def _add_enum(part: Json, found: list[str]) -> None:
+    values = part.get("enum")
+    if not is_list(values):
+        values = [part["const"]] if "const" in part else []
+    for value in values[:MAX_ENUM]:
+        text = value if isinstance(value, str) else _scalar_text(value)
+        if text and text not in found and len(found) < MAX_ENUM:
+            found.append(text)
+
+
+def _scalar_text(value: object) -> str:
+    return json.dumps(value) if isinstance(value, bool | int | float) else ""
+
+
+def signature(name: str, schema: Json) -> str:
+    """Return a tool's arguments on one line, for example `find(text*, limit?: integer)`.
+
+    Required ones (`*`) come first and are never dropped (R40); whatever was left off shows as `…`.
+    Strings carry no type. One nested level is written out in braces, deeper ones as `{…}`.
+    """
+    found = parameters(schema, max_depth=3, max_parameters=SIGNATURE_PARAMETERS)
+    children: dict[str, list[Parameter]] = {}
+    for parameter in found:
+        if parameter.depth:
+            children.setdefault(_parent(parameter), []).append(parameter)
+    outer = [parameter for parameter in found if not parameter.depth]
+    return f"{name}({_listing(outer, children, SHOWN_OPTIONAL)})"
+
+
+def _parent(parameter: Parameter) -> str:
+    return parameter.path[: -len(parameter.name) - 1].rstrip("[]")
+
+
+def _listing(listed: list[Parameter], children: dict[str, list[Parameter]], optional: int) -> str:
+    shown = [_entry(p, children) for p in listed if p.required]
+    rest = [p for p in listed if not p.required]
+    shown += [_entry(p, children) for p in rest[:optional]]
+    if len(rest) > optional:
+        shown.append("…")
+    return ", ".join(shown)
+
+
+def _entry(parameter: Parameter, children: dict[str, list[Parameter]]) -> str:
+    name = _word(parameter.name) + ("*" if parameter.required else "?")
+    kind = _kind(parameter, children)
+    return name if kind == "string" else f"{name}: {kind}"
+
+
+def _kind(parameter: Parameter, children: dict[str, list[Parameter]]) -> str:
+    if parameter.enum:
+        values = "|".join(map(_word, parameter.enum[:SHOWN_ENUM]))
+        values += "|…" if len(parameter.enum) > SHOWN_ENUM else ""
+        return f"({values})[]" if parameter.type.endswith("[]") else values
+    kind = one_line(parameter.type, 60)
+    below = children.get(parameter.path)
+    if not below:
+        return kind
+    inner = "…" if parameter.depth else _listing(below, children, SHOWN_NESTED)
+    return kind.replace("object", f"{{{inner}}}", 1)
+
+
+def _word(text: str) -> str:
+    """Return a name or value as it is to be sent; quoted and escaped where it is not one word."""
+    if _PLAIN_WORD.fullmatch(text):
+        return text
+    cut = text if len(text) <= 60 else f"{text[:59]}…"
+    return json.dumps(cut, ensure_ascii=not cut.isprintable()).replace("<", "\\u003c")

@@ -1,0 +1,382 @@
+"""`Tool`: one definition as a frozen value, whatever shape it came in.
+
+Takes MCP, OpenAI and Anthropic definitions and Python functions; gives values that compare,
+carry a fingerprint of their content and write themselves on one line. `Tool.define` is the one
+place where a definition is checked and bounded. Schemas are read-only values: nobody edits them.
+It imports no SDK and does no I/O; `files` reads and writes, `catalog` holds.
+"""
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self, TypeGuard, cast
+
+from toolscout import schemas
+from toolscout.callables import definition_from_callable
+from toolscout.errors import InvalidTool
+from toolscout.names import clean_text, exposed_name, one_line
+from toolscout.schemas import Json, canonical_json, is_object, problem_with
+
+DESCRIPTION_LIMIT = 100_000
+HINT_LIMIT = 4_000
+TITLE_LIMIT = 400
+NAME_LIMIT = 1_000
+LIST_LIMIT = 100
+SENTENCE_LIMIT = 160
+
+_OWN_KEYS = ("summary", "hint", "aliases", "tags", "kind", "effect", "always_load")
+_INPUT_KEYS = ("input_schema", "inputSchema", "parameters")
+_OUTPUT_KEYS = ("output_schema", "outputSchema")
+_TEXT_KEYS = ("name", "leaf", "server", "title", "description")
+_EXTRA_KEYS = ("extra", "extras")
+_KNOWN_KEYS = frozenset(_OWN_KEYS + _INPUT_KEYS + _OUTPUT_KEYS + _TEXT_KEYS + _EXTRA_KEYS)
+_PARAGRAPH_END = re.compile(r"\n\s*(?:\n|[-*•#]\s|\d+[.)]\s)")
+_SENTENCE_END = re.compile(
+    r"(?<!e\.g)(?<!i\.e)(?<!\betc)(?<!\bvs)[.!?](?=[\s*]|$)|[\u3002\uff01\uff1f]"
+)
+_MARKDOWN = re.compile(r"\*\*|__|```\w*|^[\s#>*-]+")
+
+
+class Effect(StrEnum):
+    """What a call may do to the world, as far as the tool's owner says."""
+
+    READ = "read"
+    WRITE = "write"
+    DESTRUCTIVE = "destructive"
+    UNKNOWN = "unknown"
+
+
+def _no_parameters() -> Json:
+    return {"type": "object", "properties": {}}
+
+
+def _no_extras() -> Json:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """One tool. Make it with `define` or a `from_` method: the constructor checks nothing."""
+
+    name: str
+    """The exposed name: unique in a catalogue, accepted by every provider."""
+    server: str = ""
+    leaf: str = ""
+    """The name at its server; the exposed name where none is given."""
+    title: str = ""
+    description: str = ""
+    summary: str = ""
+    """Stands in for the description in replies, never in the index (R25)."""
+    input_schema: Json = field(default_factory=_no_parameters)
+    output_schema: Json | None = None
+    hint: str = ""
+    aliases: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    kind: str = "tool"
+    effect: Effect = Effect.UNKNOWN
+    always_load: bool = False
+    extras: Json = field(default_factory=_no_extras)
+    """What else the owner said: kept, never searched or shown."""
+    _fingerprint: str = field(default="", init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.leaf:
+            object.__setattr__(self, "leaf", self.name)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.server, self.description))
+
+    @classmethod
+    def define(
+        cls,
+        leaf: str,
+        *,
+        server: str = "",
+        title: str = "",
+        description: str = "",
+        summary: str = "",
+        input_schema: Mapping[str, Any] | None = None,
+        output_schema: Mapping[str, Any] | None = None,
+        hint: str = "",
+        aliases: Iterable[str] = (),
+        tags: Iterable[str] = (),
+        kind: str = "tool",
+        effect: Effect | str = Effect.UNKNOWN,
+        always_load: bool = False,
+        extras: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Return a checked and bounded tool, or raise `InvalidTool`.
+
+        Texts of a wrong type count as absent, because servers send null and worse; only a name
+        or schema that cannot be used is refused.
+        """
+        server, leaf = _checked_names(server, leaf)
+        output = None
+        if output_schema is not None:
+            output = _checked_schema(output_schema, "output schema", server, leaf)
+        return cls(
+            name=exposed_name(server, leaf),
+            server=server,
+            leaf=leaf,
+            title=_text(title, TITLE_LIMIT),
+            description=_text(description, DESCRIPTION_LIMIT),
+            summary=_text(summary, HINT_LIMIT),
+            input_schema=_checked_schema(input_schema, "input schema", server, leaf),
+            output_schema=output,
+            hint=_text(hint, HINT_LIMIT),
+            aliases=_texts(aliases),
+            tags=_texts(tags),
+            kind=_text(kind, TITLE_LIMIT) or "tool",
+            effect=_checked_effect(effect, server, leaf),
+            always_load=always_load is True,
+            extras=dict(extras) if extras else {},
+        )
+
+    @classmethod
+    def from_mcp(cls, definition: object, server: str = "") -> Self:
+        """Return the tool of an MCP listing, given as JSON or as the SDK's object.
+
+        Only what MCP lets a server say is read; other members are kept in `extras`, so that no
+        server marks its own tools (R81).
+        """
+        row = _as_mapping(definition, server)
+        return cls.define(**_mcp_fields(row), server=server)
+
+    @classmethod
+    def from_anthropic(cls, definition: Mapping[str, Any], server: str = "") -> Self:
+        """Return the tool of an Anthropic Messages definition."""
+        return cls.from_mcp(definition, server)
+
+    @classmethod
+    def from_openai(cls, definition: Mapping[str, Any], server: str = "") -> Self:
+        """Return the tool of a Chat Completions, Responses or bare function definition."""
+        row = _as_mapping(definition, server)
+        function = row.get("function")
+        return cls.from_mcp(function if _is_mapping(function) else row, server)
+
+    @classmethod
+    def from_callable(
+        cls,
+        fn: Callable[..., object],
+        *,
+        server: str = "",
+        name: str | None = None,
+        description: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """Return the tool of a Python function; further options are those of `define`."""
+        own_name, own_description, schema = definition_from_callable(fn)
+        return cls.define(
+            own_name if name is None else name,
+            server=server,
+            description=own_description if description is None else description,
+            **cast("dict[str, Any]", {"input_schema": schema} | options),
+        )
+
+    @classmethod
+    def from_any(cls, definition: object, server: str = "") -> "Tool":
+        """Return the tool of a definition in any known shape.
+
+        Mappings may also carry toolscout's own members (server, effect, hint, aliases, tags,
+        kind, …); a server named there wins over the argument.
+        """
+        if isinstance(definition, Tool):
+            return definition
+        if _is_mapping(definition):
+            return cls._from_row(definition, server)
+        if callable(definition) and not _has_schema(definition):
+            return cls.from_callable(definition, server=server)
+        return cls.from_mcp(definition, server)
+
+    @classmethod
+    def _from_row(cls, row: Mapping[str, Any], server: str) -> Self:
+        function = row.get("function")
+        if _is_mapping(function):
+            row = {**row, **function}
+        fields = _mcp_fields(row)
+        fields.update((key, row[key]) for key in _OWN_KEYS if row.get(key) is not None)
+        return cls.define(**fields, server=row.get("server") or server)
+
+    def moved_to(self, server: str) -> "Tool":
+        """Return this tool as one of another server, under the exposed name it has there."""
+        server, _ = _checked_names(server, self.leaf)
+        return dataclasses.replace(
+            self, server=server, leaf=self.leaf, name=exposed_name(server, self.leaf)
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits over all that model or index see; the same in every process (R87)."""
+        if not self._fingerprint:
+            digest = hashlib.sha256(canonical_json(self._content())).hexdigest()[:16]
+            object.__setattr__(self, "_fingerprint", digest)
+        return self._fingerprint
+
+    def _content(self) -> list[object]:
+        return [
+            [self.name, self.server, self.leaf, self.title, self.description, self.summary],
+            [self.input_schema, self.output_schema],
+            [self.hint, self.aliases, self.tags, self.kind, self.effect, self.always_load],
+        ]
+
+    def signature(self) -> str:
+        """Return name and parameters on one line, as `schemas.signature` writes them."""
+        return schemas.signature(self.name, self.input_schema)
+
+    def first_sentence(self) -> str:
+        """Return what the tool does in at most 160 characters that are safe in a prompt."""
+        text = (self.summary or self.description)[: 10 * SENTENCE_LIMIT].strip()
+        text = _MARKDOWN.sub("", text).strip()
+        end = _PARAGRAPH_END.search(text)
+        paragraph = text[: end.start()] if end else text
+        stop = _SENTENCE_END.search(paragraph)
+        return one_line(paragraph[: stop.end()] if stop else paragraph, SENTENCE_LIMIT)
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping)
+
+
+def _checked_names(server: object, leaf: object) -> tuple[str, str]:
+    shown = server if isinstance(server, str) else repr(server)[:80]
+    if not isinstance(leaf, str) or not leaf.strip():
+        raise InvalidTool(
+            "has no name",
+            server=shown,
+            tool=leaf if isinstance(leaf, str) else repr(leaf)[:80],
+            remedy="Give each tool a name that is a string with at least one visible character.",
+        )
+    if not isinstance(server, str) or max(len(server), len(leaf)) > NAME_LIMIT:
+        raise InvalidTool(
+            f"has a name or server that is no string of at most {NAME_LIMIT} characters",
+            server=shown[:80],
+            tool=leaf[:80],
+            remedy="Shorten it at its server.",
+        )
+    return _without_surrogates(server), _without_surrogates(leaf)
+
+
+def _without_surrogates(text: str) -> str:
+    # A name goes back to its server as it came, so nothing else is cleaned out of it.
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _checked_schema(schema: object, what: str, server: str, leaf: str) -> Json:
+    if schema is None:
+        return _no_parameters()
+    plain: object = dict(schema) if _is_mapping(schema) and not is_object(schema) else schema
+    if is_object(plain):
+        problem = problem_with(plain)
+        if not problem:
+            return plain
+    else:
+        problem = "is not an object"
+    raise InvalidTool(
+        f"has an {what} that {problem}",
+        server=server,
+        tool=leaf,
+        remedy="Give a JSON Schema object such as {'type': 'object', 'properties': {}}.",
+    )
+
+
+def _checked_effect(effect: object, server: str, leaf: str) -> Effect:
+    try:
+        return Effect(effect)
+    except ValueError:
+        raise InvalidTool(
+            f"has the effect {effect!r}",
+            server=server,
+            tool=leaf,
+            remedy=f"Use one of {', '.join(Effect)}.",
+        ) from None
+
+
+def _text(value: object, limit: int) -> str:
+    return clean_text(value, limit) if isinstance(value, str) else ""
+
+
+def _texts(values: object) -> tuple[str, ...]:
+    """Return the strings among some values, without duplicates; one string stands for itself."""
+    if isinstance(values, str):
+        values = [values]
+    if not isinstance(values, Iterable):
+        return ()
+    texts = (_text(value, TITLE_LIMIT).strip() for value in cast("Iterable[object]", values))
+    return tuple(dict.fromkeys(text for text in texts if text))[:LIST_LIMIT]
+
+
+def _as_mapping(definition: object, server: str) -> Mapping[str, Any]:
+    if _is_mapping(definition):
+        return definition
+    if not hasattr(definition, "name") or not _has_schema(definition):
+        raise InvalidTool(
+            f"is a {type(definition).__name__}, not a tool definition",
+            server=server,
+            tool=repr(definition)[:80],
+            remedy="Pass a Tool, a function, or an MCP, OpenAI or Anthropic definition.",
+        )
+    keys = ("name", "title", "description", *_INPUT_KEYS, *_OUTPUT_KEYS)
+    row: Json = {key: getattr(definition, key, None) for key in keys}
+    row["annotations"] = _plain(getattr(definition, "annotations", None))
+    row["_meta"] = _plain(getattr(definition, "meta", None))
+    return {key: value for key, value in row.items() if value is not None}
+
+
+def _has_schema(definition: object) -> bool:
+    return any(hasattr(definition, key) for key in _INPUT_KEYS)
+
+
+def _plain(value: object) -> object:
+    """Return a pydantic model's members as JSON, and anything else as it is."""
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json", by_alias=True, exclude_none=True) if callable(dump) else value
+
+
+def _mcp_fields(row: Mapping[str, Any]) -> Json:
+    annotations = row.get("annotations")
+    said: Mapping[str, Any] = annotations if _is_mapping(annotations) else {}
+    notes = row.get("_meta") or row.get("meta")
+    meta: Mapping[str, Any] = notes if _is_mapping(notes) else {}
+    extras: Json = {key: value for key, value in row.items() if key not in _KNOWN_KEYS}
+    for key in _EXTRA_KEYS:
+        given = row.get(key)
+        if _is_mapping(given):
+            extras.update(given)
+    if isinstance(extras.get("type"), str):
+        del extras["type"]  # "function" and "custom" name the shape, not the tool
+    extras.pop("function", None)
+    return {
+        "leaf": _first(row, "leaf", "name"),
+        "title": row.get("title") or said.get("title"),
+        "description": row.get("description"),
+        "input_schema": _first(row, *_INPUT_KEYS),
+        "output_schema": _first(row, *_OUTPUT_KEYS),
+        "hint": meta.get("anthropic/searchHint"),
+        "always_load": meta.get("anthropic/alwaysLoad"),
+        "effect": _effect(
+            _first(said, "readOnlyHint", "read_only_hint"),
+            _first(said, "destructiveHint", "destructive_hint"),
+        ),
+        "extras": extras,
+    }
+
+
+def _first(row: Mapping[str, Any], *keys: str) -> Any:
+    return next((row[key] for key in keys if row.get(key) is not None), None)
+
+
+def _effect(read_only: object, destructive: object) -> Effect:
+    """Read MCP's hints; one that writes and is silent on destruction counts as destructive.
+
+    That is MCP's own default for `destructiveHint`. Values other than true and false say nothing.
+    """
+    if read_only is True:
+        return Effect.READ
+    if destructive is False:
+        return Effect.WRITE
+    if destructive is True or read_only is False:
+        return Effect.DESTRUCTIVE
+    return Effect.UNKNOWN

@@ -1,0 +1,302 @@
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from toolscout.bench.quality import Milliseconds
+from toolscout.bench.speed import (
+    Import,
+    Memory,
+    Pace,
+    Speed,
+    Update,
+    Workload,
+    measure_import,
+    measure_memory,
+    measure_speed,
+    read_workload,
+)
+from toolscout.bench.systems import MissingPeer, Ranked, System
+from toolscout.errors import UsageError
+from toolscout.tools import Tool
+
+LOG = list[tuple[str, str]]
+
+
+class Recorded:
+    """Finds nothing and writes down what it is asked, in a log that it may share."""
+
+    def __init__(self, name: str, log: LOG) -> None:
+        self.name, self.log = name, log
+        self.built: list[int] = []
+
+    def build(self, tools: Sequence[Tool]) -> None:
+        self.built.append(len(tools))
+
+    def search(self, query: str, limit: int) -> list[Ranked]:
+        self.log.append((self.name, query))
+        return []
+
+    def reply(self, query: str, hits: Sequence[Ranked]) -> str:
+        return ""
+
+
+class Growing(Recorded):
+    """Takes in more tools without being built again."""
+
+    added: tuple[Tool, ...] = ()
+
+    def add(self, tools: Sequence[Tool]) -> None:
+        self.added = tuple(tools)
+
+
+def tools_of(count: int) -> tuple[Tool, ...]:
+    return tuple(
+        Tool.define(f"read_{number}", server="files", description=f"Read file number {number}.")
+        for number in range(count)
+    )
+
+
+def pace_of(p50: float, memory: Memory | None = None) -> Pace:
+    return Pace(
+        build_ms=10.0,
+        update=Update(how="rebuild", ms=20.0, first_search_ms=3.0),
+        ms=Milliseconds(p50=p50, p99=9.0, mean=p50),
+        memory=memory,
+    )
+
+
+def speed_of(paces: dict[str, Pace]) -> Speed:
+    return Speed(
+        sizes={100: paces},
+        skipped={"fastmcp": "Run `pip install fastmcp`."},
+        importing=Import(ms=42.0, modules=("click", "numpy")),
+        queries=5,
+        versions={"python": "3.11"},
+    )
+
+
+def test_a_small_catalogue_grows_by_distinct_variants():
+    tools = Workload(tools=tools_of(7), grows=True).catalogue(500)
+
+    assert len(tools) == 500
+    assert len({tool.name for tool in tools}) == 500
+    assert len({(tool.server, tool.leaf) for tool in tools}) == 500
+    assert tools == Workload(tools=tools_of(7), grows=True).catalogue(500)
+
+
+def test_a_catalogue_that_does_not_grow_is_shuffled_and_cut():
+    workload = Workload(tools=tools_of(30))
+
+    assert len(workload.catalogue(10)) == 10
+    assert workload.catalogue(10) == workload.catalogue(20)[:10]
+    assert workload.catalogue(30) != workload.tools
+    assert set(workload.catalogue(1000)) == set(workload.tools)
+
+
+def test_queries_without_questions_are_made_of_the_words_of_tools():
+    tool = Tool.define("send_mail", description="Deliver a letter to somebody else at once today.")
+    workload = Workload(tools=(tool,))
+
+    queries = workload.queries([tool], 20)
+
+    own = f"send mail {tool.description}".rstrip(".").split()
+    assert queries == workload.queries([tool], 20)
+    assert len(set(queries)) > 10
+    for query in queries:
+        assert sum(word in own for word in query.split()) >= 5
+        assert 7 <= len(query.split()) <= 12
+
+
+def test_questions_are_all_asked_before_any_comes_again():
+    workload = Workload(tools=tools_of(1), questions=("a", "b", "c"))
+
+    queries = workload.queries(workload.tools, 5)
+
+    assert len(queries) == 5
+    assert set(queries[:3]) == {"a", "b", "c"}
+
+
+def test_files_and_folders_are_read_together(tmp_path: Path):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    (folder / "tools.jsonl").write_text('{"id": "1", "name": "read"}\n')
+    (folder / "queries.jsonl").write_text('{"id": "q", "query": "read it", "relevant": ["1"]}\n')
+    (tmp_path / "more.json").write_text(json.dumps([{"name": "read"}, {"name": "write"}]))
+
+    workload = read_workload([folder, tmp_path / "more.json"])
+
+    assert [tool.name for tool in workload.tools] == ["read", "read_2", "write"]
+    assert workload.questions == ("read it",)
+    assert not workload.grows
+
+
+def test_without_files_the_demo_catalogue_grows():
+    tools = read_workload([]).catalogue(1000)
+
+    assert len({tool.name for tool in tools}) == 1000
+
+
+def test_every_query_goes_to_all_systems_before_the_next_one():
+    log: LOG = []
+
+    measure_speed(
+        Workload(tools=tools_of(20), questions=tuple("abcdefgh")),
+        ["one", "two"],
+        sizes=[20],
+        queries=4,
+        make=lambda name: Recorded(name, log),
+    )
+
+    warm_up, timed = log[:6], log[6:14]
+    assert [name for name, _ in warm_up] == ["one", "two"] * 3
+    assert [name for name, _ in timed] == ["one", "two", "two", "one"] * 2
+    assert [query for _, query in timed[::2]] == [query for _, query in timed[1::2]]
+
+
+def test_a_system_that_can_add_is_not_built_again():
+    made: list[Recorded] = []
+
+    def make(name: str) -> System:
+        made.append((Growing if name == "growing" else Recorded)(name, []))
+        return made[-1]
+
+    speed = measure_speed(
+        Workload(tools=tools_of(60)), ["growing", "fixed"], sizes=[60], queries=1, make=make
+    )
+
+    growing, fixed = made[2:]
+    assert {name: pace.update.how for name, pace in speed.sizes[60].items()} == {
+        "growing": "add",
+        "fixed": "rebuild",
+    }
+    assert growing.built == [60]
+    assert fixed.built == [60, 110]
+    assert isinstance(growing, Growing)
+    assert len({tool.name for tool in growing.added}) == 50
+    assert {tool.server for tool in growing.added} == {"newcomer"}
+
+
+def test_a_size_beyond_the_tools_means_all_of_them_and_is_run_once():
+    speed = measure_speed(
+        Workload(tools=tools_of(5)),
+        ["one"],
+        sizes=[1000, 3, 10],
+        queries=1,
+        make=lambda name: Recorded(name, []),
+    )
+
+    assert list(speed.sizes) == [3, 5]
+
+
+def test_memory_is_asked_for_each_system_and_size():
+    speed = measure_speed(
+        Workload(tools=tools_of(5)),
+        ["one"],
+        sizes=[2, 4],
+        queries=1,
+        make=lambda name: Recorded(name, []),
+        memory=lambda _, tools: Memory(rss_mb=100.0, growth_mb=float(len(tools))),
+    )
+
+    found = [paces["one"].memory for paces in speed.sizes.values()]
+    assert found == [Memory(rss_mb=100.0, growth_mb=2.0), Memory(rss_mb=100.0, growth_mb=4.0)]
+
+
+def test_systems_that_are_not_installed_are_listed_with_what_to_install():
+    def make(name: str) -> System:
+        if name == "missing":
+            raise MissingPeer(name, package="peer")
+        return Recorded(name, [])
+
+    speed = measure_speed(
+        Workload(tools=tools_of(5)), ["missing", "one"], sizes=[5], queries=1, make=make
+    )
+
+    assert list(speed.sizes[5]) == ["one"]
+    assert "pip install peer" in speed.skipped["missing"]
+
+
+def test_what_is_going_on_is_told():
+    told: list[str] = []
+
+    measure_speed(
+        Workload(tools=tools_of(5)),
+        ["one"],
+        sizes=[5],
+        queries=1,
+        make=lambda name: Recorded(name, []),
+        tell=told.append,
+    )
+
+    assert told == [
+        "5 tools: one builds",
+        "5 tools: all search",
+        "5 tools: one takes in 50 tools",
+    ]
+
+
+@pytest.mark.parametrize(("count", "sizes", "queries"), [(0, [1], 1), (1, [], 1), (1, [1], 0)])
+def test_speed_of_nothing_is_an_error(count: int, sizes: list[int], queries: int):
+    with pytest.raises(UsageError, match="Speed needs tools"):
+        measure_speed(
+            Workload(tools=tools_of(count)),
+            ["one"],
+            sizes=sizes,
+            queries=queries,
+            make=lambda name: Recorded(name, []),
+        )
+
+
+def test_the_json_compares_with_the_baseline():
+    weighed = Memory(rss_mb=80.0, growth_mb=30.0)
+
+    found = speed_of({"toolscout": pace_of(1.0, weighed), "bm25s": pace_of(4.0)}).to_json()
+
+    assert found == {
+        "sizes": {
+            "100": {
+                "toolscout": {
+                    "build_ms": 10.0,
+                    "update": {"how": "rebuild", "ms": 20.0, "first_search_ms": 3.0},
+                    "ms": {"p50": 1.0, "p99": 9.0, "mean": 1.0},
+                    "p50_over_bm25s": 0.25,
+                    "memory": {"rss_mb": 80.0, "growth_mb": 30.0},
+                },
+                "bm25s": {
+                    "build_ms": 10.0,
+                    "update": {"how": "rebuild", "ms": 20.0, "first_search_ms": 3.0},
+                    "ms": {"p50": 4.0, "p99": 9.0, "mean": 4.0},
+                    "p50_over_bm25s": 1.0,
+                    "memory": None,
+                },
+            }
+        },
+        "skipped": {"fastmcp": "Run `pip install fastmcp`."},
+        "import": {"ms": 42.0, "modules": ["click", "numpy"], "optional": ["click"]},
+        "queries": 5,
+        "versions": {"python": "3.11"},
+    }
+
+
+def test_without_the_baseline_there_is_no_ratio():
+    assert speed_of({"toolscout": pace_of(1.0)}).ratio(100, "toolscout") is None
+
+
+def test_memory_is_measured_in_a_process_of_its_own():
+    weighed = measure_memory("oh-my-pi", tools_of(2))
+
+    assert weighed.rss_mb > 1.0
+
+
+def test_a_process_that_fails_says_why():
+    with pytest.raises(UsageError, match="There is no system 'nobody'"):
+        measure_memory("nobody", tools_of(2))
+
+
+def test_importing_is_measured_in_fresh_interpreters():
+    found = measure_import()
+
+    assert found.ms >= 0.0
+    assert not {"pytest", "sys", "toolscout"} & set(found.modules)

@@ -1,0 +1,191 @@
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from toolscout.schemas import Json, parameters, problem_with, signature
+
+steady = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["type", "properties", "items", "anyOf", "allOf", "$ref", "enum", "required", "a"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+def of(properties: Json, **rest: Any) -> Json:
+    return {"type": "object", "properties": properties, **rest}
+
+
+def paths(schema: Json, **bounds: int) -> list[str]:
+    return [parameter.path for parameter in parameters(schema, **bounds)]
+
+
+@pytest.mark.requirement("R23")
+def test_nested_objects_and_list_items_are_parameters_after_the_outer_ones():
+    schema = of(
+        {
+            "options": of({"retries": {"type": "integer"}}),
+            "items": {"type": "array", "items": of({"id": {"type": "string"}})},
+            "last": {"type": "string"},
+        }
+    )
+
+    assert paths(schema) == ["options", "items", "last", "options.retries", "items[].id"]
+
+
+def test_a_parameter_carries_type_description_enum_and_whether_it_is_required():
+    schema = of(
+        {"state": {"enum": ["open", "closed"], "description": "Which ones."}}, required=["state"]
+    )
+
+    [state] = parameters(schema)
+
+    assert (state.type, state.description, state.required) == ("string", "Which ones.", True)
+    assert state.enum == ("open", "closed")
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        ({"type": "string"}, "string"),
+        ({"type": ["string", "null"]}, "string"),
+        ({"type": ["string", "integer"]}, "string|integer"),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "integer"),
+        ({"type": "array", "items": {"type": "string"}}, "string[]"),
+        ({"type": "array", "items": {"type": ["string", "integer"]}}, "(string|integer)[]"),
+        ({"type": "array"}, "any[]"),
+        ({"$ref": "#/$defs/Point"}, "object"),
+        ({"$ref": "#/$defs/Missing"}, "any"),
+        ({"$ref": "https://example.com/schema"}, "any"),
+        ({"properties": {}}, "object"),
+        ({"const": "on"}, "string"),
+        (True, "any"),
+        ({}, "any"),
+    ],
+)
+def test_types_are_short_texts(schema: object, kind: str):
+    root = of({"value": schema}, **{"$defs": {"Point": of({"x": {"type": "number"}})}})
+
+    assert parameters(root)[0].type == kind
+
+
+def test_parts_that_always_hold_make_required_and_alternatives_do_not():
+    schema = of(
+        {"a": {"type": "string"}},
+        allOf=[of({"b": {"type": "string"}}, required=["b"])],
+        anyOf=[of({"c": {"type": "string"}}, required=["c"]), {"required": ["a"]}],
+    )
+
+    assert {p.name: p.required for p in parameters(schema)} == {"a": False, "b": True, "c": False}
+
+
+def test_a_recursive_schema_is_cut():
+    node = of({"name": {"type": "string"}, "kids": {"type": "array", "items": {"$ref": "#"}}})
+    looping = of({"x": {"$ref": "#/$defs/A"}}, **{"$defs": {"A": {"$ref": "#/$defs/A"}}})
+
+    assert paths(node)[:3] == ["name", "kids", "kids[].name"]
+    assert paths(looping) == ["x"]
+
+
+def test_shared_references_cannot_multiply_the_work():
+    branches = {
+        f"L{i}": {"anyOf": [{"type": "array", "items": {"$ref": f"#/$defs/L{i + 1}"}}] * 30}
+        for i in range(30)
+    }
+
+    assert paths(of({"x": {"$ref": "#/$defs/L0"}}, **{"$defs": branches})) == ["x"]
+
+
+def test_bounds_cut_the_deep_and_keep_the_outer_parameters():
+    deep = of({f"p{i}": {"type": "string"} for i in range(50)})
+    schema = of({"first": deep, "second": {"type": "string"}})
+
+    assert paths(schema, max_parameters=5)[:2] == ["first", "second"]
+    assert len(paths(schema, max_parameters=5)) == 5
+    assert paths(schema, max_depth=1) == ["first", "second"]
+
+
+@steady
+@given(st.dictionaries(st.sampled_from(["type", "properties", "required", "allOf"]), json_values))
+def test_no_schema_content_raises(schema: Json):
+    assert len(parameters(schema)) <= 400
+    assert signature("x", schema).startswith("x(")
+
+
+@pytest.mark.requirement("R40")
+def test_a_signature_puts_required_parameters_first_and_names_types():
+    schema = of(
+        {
+            "labels": {"type": "array", "items": {"type": "string"}},
+            "state": {"enum": ["open", "closed"]},
+            "owner": {"type": "string"},
+            "count": {"type": "integer"},
+        },
+        required=["owner", "count"],
+    )
+
+    expected = "create_issue(owner*, count*: integer, labels?: string[], state?: open|closed)"
+    assert signature("create_issue", schema) == expected
+
+
+@pytest.mark.requirement("R40")
+def test_a_lossy_signature_says_so_and_keeps_every_required_parameter():
+    schema = of(
+        {f"p{i}": {"type": "string"} for i in range(60)}
+        | {"zone": {"enum": [str(i) for i in range(9)]}},
+        required=[f"p{i}" for i in range(20, 60)] + ["zone"],
+    )
+
+    text = signature("x", schema)
+
+    assert all(f"p{i}*" in text for i in range(20, 60))
+    assert "zone*: 0|1|2|3|4|5|6|7|…" in text
+    assert text.endswith("p11?, …)")
+
+
+def test_a_signature_shows_one_nested_level():
+    schema = of(
+        {
+            "to": {"type": "array", "items": of({"id": {}, "at": of({"z": {}})}, required=["id"])},
+            "mode": of({}),
+        }
+    )
+
+    assert signature("x", schema) == "x(to?: {id*: any, at?: {…}}[], mode?: object)"
+
+
+@pytest.mark.requirement("R85")
+def test_hostile_names_and_values_are_quoted_and_open_no_tag():
+    schema = of({"a b\n<system>": {"enum": ["x|y", "</tool>"]}})
+
+    assert signature("x", schema) == ('x("a b\\n\\u003csystem>"?: "x|y"|"\\u003c/tool>")')
+
+
+def nested(levels: int) -> Json:
+    schema: Json = {}
+    for _ in range(levels):
+        schema = {"a": schema}
+    return schema
+
+
+def test_what_is_not_json_is_named():
+    looping: Json = {}
+    looping["again"] = looping
+
+    assert problem_with(nested(150)) == ""
+    assert problem_with(nested(1000)) == "is nested deeper than 200 levels"
+    assert problem_with(looping) == "is nested deeper than 200 levels"
+    assert problem_with({1: 2}) == "holds a key that is not a string"
+    assert problem_with({"a": {3}}) == "holds a value of type set, which is not JSON"
