@@ -1,1 +1,1 @@
-"""."""
+"""Finding: words, vectors, and one ranking out of both."""

@@ -1,0 +1,87 @@
+"""Explanations: what brought a candidate up and what held it back, in words.
+
+Reads a ranking that is already made; changes nothing about it.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from toolscout.search.evidence import words_of
+from toolscout.search.fusion import Signal
+from toolscout.search.hits import Why
+from toolscout.search.states import State
+from toolscout.search.text import Field, content, term, words
+from toolscout.tools import Tool
+
+if TYPE_CHECKING:
+    from toolscout.search.index import Ranking
+
+FIELD_NAMES = {
+    Field.NAME: "name",
+    Field.SERVER: "server",
+    Field.DESCRIPTION: "description",
+    Field.PARAMETER: "parameters",
+    Field.PARAMETER_DESCRIPTION: "parameter descriptions",
+    Field.ENUM: "values",
+    Field.HINT: "hint",
+    Field.TITLE: "title",
+}
+FAR = 0.25
+"""Similarity below which meaning does not speak for a tool."""
+
+
+def explain(state: State, ranking: "Ranking", row: int) -> Why:
+    """Return why one candidate of a ranking stands where it does."""
+    tool = state.tools[int(ranking.places[row])]
+    matched = _matched(state, ranking, row)
+    return Why(
+        matched=matched,
+        shares=ranking.fusion.shares(ranking.evidence[row], ranking.question.length),
+        held_back=tuple(_held_back(ranking, row, tool, matched)),
+    )
+
+
+def _matched(state: State, ranking: "Ranking", row: int) -> dict[str, tuple[str, ...]]:
+    question = ranking.question
+    found = words_of(question, state.shards, ranking.places[row : row + 1])
+    spelt: dict[int, str] = {}
+    for word in question.words:
+        number = state.find(term(word))
+        if number is not None:
+            spelt.setdefault(number, word)
+    by_field: dict[str, list[str]] = {}
+    for number, mask, slot in zip(
+        found.terms.tolist(), found.masks.tolist(), found.slots.tolist(), strict=True
+    ):
+        if slot >= 0 and number in spelt:
+            for field, name in FIELD_NAMES.items():
+                if mask >> field & 1:
+                    by_field.setdefault(name, []).append(spelt[number])
+    order = {word: place for place, word in enumerate(question.words)}
+    return {
+        name: tuple(sorted(by_field[name], key=order.__getitem__))
+        for name in FIELD_NAMES.values()
+        if name in by_field
+    }
+
+
+def _held_back(
+    ranking: "Ranking", row: int, tool: Tool, matched: dict[str, tuple[str, ...]]
+) -> list[str]:
+    said: list[str] = []
+    has = {word for listed in matched.values() for word in listed}
+    missing = [word for word in ranking.question.words if word not in has]
+    if missing:
+        said.append(f"It does not mention: {', '.join(missing[:8])}.")
+    extra = [w for w in dict.fromkeys(content(words(tool.leaf))) if term(w) not in map(term, has)]
+    if extra and ranking.evidence[row, Signal.NAME_MEANING] < 0.99:
+        said.append(f"Its name also says: {', '.join(extra[:8])}.")
+    if not tool.description:
+        said.append("It has no description.")
+    if 0 < ranking.evidence[row, Signal.MEANING] < FAR:
+        said.append("Its meaning is far from the query.")
+    better = int(np.sum(ranking.scores > ranking.scores[row]))
+    if better:
+        said.append(f"{better} other tools fit better.")
+    return said

@@ -1,0 +1,145 @@
+"""One score from all signals, how sure it is, and how many results are worth showing.
+
+Weights and calibration are tables, one for each family of encoders, fitted on the dev sets by
+`toolscout bench fit` and checked with whole sets left out; docs/search.md has the figures.
+A floor labels results, it never drops them: hard gates empty ordinary replies.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolscout.search.hits import Confidence
+
+Doubles = NDArray[np.float64]
+
+
+class Signal(IntEnum):
+    """The columns of evidence, each about between 0 and 1 for every candidate."""
+
+    BM25 = 0
+    """BM25F score as a share of what a tool with all words could have."""
+    MATCH = 1
+    """Share of the question's words that the tool has, rare or not."""
+    NAME = 2
+    """Share of the name's weight that the question mentions."""
+    DESCRIPTION = 3
+    SERVER = 4
+    CLAUSE = 5
+    """Best standing for any clause, as a share of that clause's best candidate."""
+    MEANING = 6
+    """Similarity of question and tool."""
+    MEANING_PLAIN = 7
+    """The same without quoted strings and numbers."""
+    MEANING_CLAUSE = 8
+    """Best similarity of any clause."""
+    MEANING_CLAUSE_GAP = 9
+    """How far behind the nearest candidate, for the best clause: 0 or below."""
+    NAME_MEANING = 10
+    """Share of the name's weight that some word of the question comes near."""
+
+
+LEXICAL = (Signal.BM25, Signal.MATCH, Signal.NAME, Signal.DESCRIPTION, Signal.SERVER, Signal.CLAUSE)
+LENGTHENED = (Signal.CLAUSE, Signal.MEANING_CLAUSE_GAP, Signal.MEANING)
+"""Signals whose weight changes with the question's length."""
+
+# What a person is told a signal is.
+GROUPS = {
+    "words": (Signal.BM25, Signal.MATCH, Signal.DESCRIPTION, Signal.SERVER),
+    "name": (Signal.NAME, Signal.NAME_MEANING),
+    "clause": (Signal.CLAUSE, Signal.MEANING_CLAUSE_GAP),
+    "meaning": (Signal.MEANING, Signal.MEANING_PLAIN, Signal.MEANING_CLAUSE),
+}
+
+STRONG = 0.7
+LIKELY = 0.3
+WORTH_SHARE = 0.1
+WORTH_FLOOR = 0.03
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fusion:
+    """Fitted numbers for one family of encoders."""
+
+    weights: tuple[float, ...]
+    """By `Signal`, then those of `LENGTHENED` times the question's length."""
+    calibration: tuple[float, ...]
+    """Constant, log of the share among candidates, then the signals of `CERTAINTY`."""
+
+    def scores(self, evidence: Doubles, length: float) -> Doubles:
+        """Return a score for each candidate; only differences mean something."""
+        return columns(evidence, length) @ np.array(self.weights)
+
+    def chances(self, evidence: Doubles, scores: Doubles) -> Doubles:
+        """Return how likely each candidate is wanted, in the order given."""
+        odds = certainty(evidence, scores) @ np.array(self.calibration)
+        return 1 / (1 + np.exp(-np.clip(odds, -30, 30)))
+
+    def shares(self, evidence: Doubles, length: float) -> dict[str, float]:
+        """Return each signal group's share of one candidate's score."""
+        parts = columns(evidence[None, :], length)[0] * np.array(self.weights)
+        by_signal = parts[: len(Signal)].copy()
+        for column, signal in enumerate(LENGTHENED):
+            by_signal[signal] += parts[len(Signal) + column]
+        sums = {name: max(float(by_signal[list(s)].sum()), 0.0) for name, s in GROUPS.items()}
+        total = sum(sums.values())
+        return {name: value / total if total else 0.0 for name, value in sums.items()}
+
+
+CERTAINTY = (Signal.BM25, Signal.MATCH, Signal.MEANING, Signal.NAME, Signal.NAME_MEANING)
+
+
+def columns(evidence: Doubles, length: float) -> Doubles:
+    """Return the evidence with the length-dependent columns added."""
+    return np.hstack([evidence, evidence[:, list(LENGTHENED)] * length])
+
+
+def certainty(evidence: Doubles, scores: Doubles) -> Doubles:
+    """Return what calibration looks at for each candidate."""
+    top = scores.max(initial=0.0)
+    # A few imagined rivals keep a lone candidate from looking like a sure thing.
+    total = np.exp(scores - top).sum() + 1.0
+    standing = scores - top - np.log(total)
+    return np.hstack([np.ones((len(scores), 1)), standing[:, None], evidence[:, list(CERTAINTY)]])
+
+
+def confidence_of(chance: float) -> Confidence:
+    """Return the label of a chance."""
+    if chance >= STRONG:
+        return Confidence.STRONG
+    return Confidence.LIKELY if chance >= LIKELY else Confidence.WEAK
+
+
+def worth_showing(chances: Sequence[float]) -> int:
+    """Return how many of falling chances are worth showing; one, if there is any."""
+    if not chances:
+        return 0
+    floor = max(chances[0] * WORTH_SHARE, WORTH_FLOOR)
+    return max(1, sum(chance >= floor for chance in chances))
+
+
+LATIN_FAMILIES = frozenset({"static", "minilm", "static+minilm"})
+"""Encoders that were trained on English: of other scripts they see noise."""
+
+FUSIONS: dict[str, Fusion] = {
+    "": Fusion(
+        weights=(3.0, 4.0, 1.5, 2.0, 1.0, 4.0, 0, 0, 0, 0, 0, 2.0, 0, 0),
+        calibration=(0.0, 1.0, 0, 0, 0, 0, 0),
+    ),
+    "static": Fusion(
+        weights=(2.0, 4.5, -1.5, 1.0, 0.5, 0.6, 5.5, 1.3, 1.1, 4.5, 3.0, 2.9, 3.8, -7.0),
+        calibration=(0.0, 1.0, 0, 0, 0, 0, 0),
+    ),
+    "minilm": Fusion(
+        weights=(2.0, 4.5, -1.5, 1.0, 0.5, 0.6, 5.5, 1.3, 1.1, 4.5, 3.0, 2.9, 3.8, -7.0),
+        calibration=(0.0, 1.0, 0, 0, 0, 0, 0),
+    ),
+}
+
+
+def fusion_for(family: str) -> Fusion:
+    """Return the fitted fusion of a family of encoders; an unknown one is taken for MiniLM's."""
+    return FUSIONS.get(family, FUSIONS["minilm"])

@@ -1,0 +1,219 @@
+"""BM25F: weighted words of all fields, saturated once per word.
+
+`Vocabulary` numbers the terms; `Postings` holds, for some tools, how much each term weighs in
+each. A weight depends on its own tool alone: field lengths are compared with fixed typical ones,
+not with the catalogue's mean. So tools come and go without touching each other's weights, and
+how rare a term is enters at search time. Which tools are alive is the index's business.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolscout.search.text import STOP_WORDS, Field, joined, split_token, term, tokens
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float32]
+
+# By `Field`. Fitted on the dev sets; docs/search.md has the figures.
+FIELD_WEIGHTS = np.array([2.1, 2.1, 0.7, 0.42, 0.3, 0.28, 1.4, 1.0])
+FIELD_LENGTH_SHARES = np.array([0.75, 0.9, 0.75, 0.75, 0.6, 0.6, 0.6, 0.75])
+TYPICAL_LENGTHS = np.array([3.0, 1.6, 11.0, 5.0, 25.0, 8.0, 6.0, 3.0])
+SATURATION = 1.2
+JOINED_WEIGHT = 1.0
+
+NAME_BIT, SERVER_BIT, DESCRIPTION_BIT = 1, 2, 4
+_MEMO_LIMIT = 200_000
+
+
+class Vocabulary:
+    """Terms as numbers. It only grows: a number once given means the same term for good."""
+
+    def __init__(self, terms: Iterable[str] = ()) -> None:
+        self.terms: list[str] = list(terms)
+        self._numbers = {text: number for number, text in enumerate(self.terms)}
+        self._memo: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+    def find(self, text: str) -> int | None:
+        """Return the number of a term, if any tool ever had it."""
+        return self._numbers.get(text)
+
+    def number(self, text: str) -> int:
+        """Return the number of a term, new if need be."""
+        found = self._numbers.get(text)
+        if found is None:
+            with self._lock:
+                found = self._numbers.get(text)
+                if found is None:
+                    found = len(self.terms)
+                    self.terms.append(text)
+                    self._numbers[text] = found
+        return found
+
+    def numbers(self, text: str) -> list[int]:
+        """Return the term numbers of a text; stop words only where nothing else remains."""
+        kept: list[int] = []
+        whole: list[int] = []
+        for token in tokens(text):
+            both = self._memo.get(token) or self._learn(token)
+            kept += both[0]
+            whole += both[1]
+        return kept or whole
+
+    def _learn(self, token: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        parts = split_token(token)
+        whole = tuple(self.number(term(word)) for word in parts)
+        kept = tuple(n for n, word in zip(whole, parts, strict=True) if word not in STOP_WORDS)
+        if len(self._memo) >= _MEMO_LIMIT:
+            self._memo.clear()
+        self._memo[token] = kept, whole
+        return kept, whole
+
+
+@dataclass(frozen=True, slots=True)
+class Postings:
+    """Term weights of some tools, by tool and by term. Rows are tools, in the order given."""
+
+    starts: NDArray[np.int64]
+    """Where each row begins in `terms`, `weights` and `masks`; one more than there are rows."""
+    terms: Ints
+    weights: Floats
+    masks: NDArray[np.uint8]
+    """One bit for each `Field` that the term occurs in."""
+    term_starts: NDArray[np.int64]
+    """Where each term begins in `rows` and `row_weights`."""
+    rows: Ints
+    row_weights: Floats
+
+    @property
+    def size(self) -> int:
+        """How many tools there are."""
+        return len(self.starts) - 1
+
+    def of_term(self, number: int) -> tuple[Ints, Floats]:
+        """Return the rows that have a term, ascending, with its weight in each."""
+        if number + 1 >= len(self.term_starts):
+            return self.rows[:0], self.row_weights[:0]
+        begin, end = self.term_starts[number], self.term_starts[number + 1]
+        return self.rows[begin:end], self.row_weights[begin:end]
+
+    def entries_of(self, rows: NDArray[np.integer]) -> tuple[Ints, NDArray[np.int64]]:
+        """Return, for some rows, whose position each of their entries has, and the entries."""
+        begins, lengths = self.starts[rows], self.starts[rows + 1] - self.starts[rows]
+        ends = np.cumsum(lengths)
+        total = int(ends[-1]) if len(ends) else 0
+        entries = np.arange(total) + np.repeat(begins - ends + lengths, lengths)
+        owners = np.repeat(np.arange(len(rows), dtype=np.int32), lengths)
+        return owners, entries
+
+    def take(self, rows: NDArray[np.integer], vocabulary_size: int) -> "Postings":
+        """Return the postings of some rows alone."""
+        _, entries = self.entries_of(rows)
+        lengths = self.starts[rows + 1] - self.starts[rows]
+        return _assembled(
+            lengths,
+            self.terms[entries],
+            self.weights[entries],
+            self.masks[entries],
+            vocabulary_size,
+        )
+
+    def frequencies(self, size: int) -> NDArray[np.int64]:
+        """Return how many rows have each term, for `size` terms."""
+        return np.bincount(self.terms, minlength=size)
+
+
+def postings_of(texts: Sequence[Sequence[str]], vocabulary: Vocabulary) -> Postings:
+    """Return the postings of tools given as their texts by `Field`."""
+    numbers: list[int] = []
+    lengths: list[int] = []
+    names_joined: list[list[int]] = []
+    for fields in texts:
+        for text in fields:
+            found = vocabulary.numbers(text)
+            numbers += found
+            lengths.append(len(found))
+        names_joined.append([vocabulary.number(term(word)) for word in joined(fields[Field.NAME])])
+    return _weighted(
+        np.array(numbers, np.int64),
+        np.array(lengths, np.int64).reshape(len(texts), len(Field)),
+        names_joined,
+        len(vocabulary),
+    )
+
+
+def _weighted(
+    numbers: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    names_joined: list[list[int]],
+    size: int,
+) -> Postings:
+    """Sum each term's occurrences over the fields of its tool, then saturate."""
+    tools, fields = lengths.shape
+    slots = np.repeat(np.arange(tools * fields), lengths.ravel())
+    # One key sorts by tool, term and field at once; a sum then runs in field order, so that a
+    # tool's weights are the same bits whatever else is indexed with it.
+    keys = (slots // fields * size + numbers) * fields + slots % fields
+    unique, counts = np.unique(keys, return_counts=True)
+    pairs, field = np.divmod(unique, fields)
+    tool = pairs // size
+    norms = 1 - FIELD_LENGTH_SHARES + FIELD_LENGTH_SHARES * lengths / TYPICAL_LENGTHS
+    shares = FIELD_WEIGHTS[field] * counts / norms[tool, field]
+    extra = np.repeat(np.arange(tools), [len(row) for row in names_joined])
+    extra_pairs = extra * size + np.array([n for row in names_joined for n in row], np.int64)
+    all_pairs = np.concatenate([pairs, np.setdiff1d(extra_pairs, pairs)])
+    shares = np.concatenate([shares, np.full(len(all_pairs) - len(pairs), JOINED_WEIGHT)])
+    bits = np.zeros(len(all_pairs), np.uint8)
+    bits[: len(pairs)] = np.left_shift(1, field).astype(np.uint8)
+    order = np.argsort(all_pairs, kind="stable")
+    all_pairs, shares, bits = all_pairs[order], shares[order], bits[order]
+    first = np.flatnonzero(np.diff(all_pairs, prepend=-1))
+    total = np.add.reduceat(shares, first) if len(first) else shares
+    masks = np.bitwise_or.reduceat(bits, first) if len(first) else bits
+    own, terms = np.divmod(all_pairs[first], max(size, 1))
+    return _assembled(
+        np.bincount(own, minlength=tools),
+        terms.astype(np.int32),
+        (total / (SATURATION + total)).astype(np.float32),
+        masks,
+        size,
+    )
+
+
+def _assembled(
+    lengths: NDArray[np.int64],
+    terms: Ints,
+    weights: Floats,
+    masks: NDArray[np.uint8],
+    size: int,
+) -> Postings:
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+    order = np.argsort(terms, kind="stable")
+    term_starts = np.concatenate([[0], np.cumsum(np.bincount(terms, minlength=size))])
+    return Postings(
+        starts, terms, weights, masks, term_starts.astype(np.int64), rows[order], weights[order]
+    )
+
+
+def concatenated(parts: Sequence[Postings], size: int) -> Postings:
+    """Return the postings of several groups of tools as those of one."""
+    return _assembled(
+        np.concatenate([np.diff(part.starts) for part in parts]),
+        np.concatenate([part.terms for part in parts]),
+        np.concatenate([part.weights for part in parts]),
+        np.concatenate([part.masks for part in parts]),
+        size,
+    )
+
+
+def rarities(frequencies: NDArray[np.int64], count: int) -> Floats:
+    """Return each term's inverse document frequency, positive even in a catalogue of one (R28)."""
+    return np.log1p((count - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)

@@ -1,0 +1,83 @@
+"""A query as the rankers need it: term numbers, clauses, and the texts to encode.
+
+Made once for each search against one vocabulary; holds nothing of the catalogue.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolscout.search.lexical import Ints
+from toolscout.search.text import clauses, content, term, without_values, words
+
+WORD_LIMIT = 300
+"""Distinct words of one query that are ranked; a longer text is cut, not refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, in numbers."""
+
+    words: tuple[str, ...]
+    """Distinct content words, as typed but folded."""
+    numbers: Ints
+    """Distinct known terms in the order of their text, so that sums run in one order however
+    terms came to be numbered."""
+    counts: NDArray[np.float32]
+    """How often each occurs."""
+    counted: NDArray[np.bool_]
+    """False for a pair of words written as one: it helps, but is no word of its own."""
+    distinct: int
+    """Distinct terms, known or not."""
+    unknown: int
+    clause_counts: NDArray[np.float32]
+    """One row for each clause: how often each term occurs in it."""
+    text: str
+    plain: str
+    """The text without values."""
+    clauses: tuple[str, ...]
+
+    @property
+    def length(self) -> float:
+        """How long the question is: -1 for a word or two, 0 at seven, towards 1 for a page."""
+        return float(np.tanh(np.log(max(self.distinct, 1)) - 2))
+
+
+def question_of(
+    text: str,
+    find: Callable[[str], int | None],
+    corrected: Mapping[str, str] | None = None,
+) -> Question:
+    """Return a text as a question; `find` numbers the terms that some tool has.
+
+    `corrected` gives words to read in place of others.
+    """
+    swap = corrected or {}
+    whole = content([swap.get(word, word) for word in words(text)])
+    distinct = list(dict.fromkeys(whole))[:WORD_LIMIT]
+    listed = set(distinct)
+    terms = Counter(term(word) for word in whole if word in listed)
+    pairs = {term(a + b) for a, b in zip(distinct, distinct[1:], strict=False)} - terms.keys()
+    known = {t: number for t in (*terms, *pairs) if (number := find(t)) is not None}
+    order = sorted(known)
+    parts = clauses(text)
+    return Question(
+        words=tuple(distinct),
+        numbers=np.array([known[t] for t in order], np.int32),
+        counts=np.array([terms.get(t, 1) for t in order], np.float32),
+        counted=np.array([t in terms for t in order], np.bool_),
+        distinct=max(len(terms), 1),
+        unknown=sum(t not in known for t in terms),
+        clause_counts=np.stack([_counts(part, order, swap) for part in parts]),
+        text=text,
+        plain=without_values(text),
+        clauses=tuple(parts),
+    )
+
+
+def _counts(text: str, order: list[str], swap: Mapping[str, str]) -> NDArray[np.float32]:
+    found = Counter(term(swap.get(word, word)) for word in words(text))
+    return np.array([found.get(t, 0) for t in order], np.float32)

@@ -1,0 +1,99 @@
+"""Vectors of the catalogue, kept by content, compared exactly or approximately.
+
+Vectors are rounded to a grid on which every dot product is exact in 32 bits: a similarity is
+then the same bits whatever the order of rows, the library or the machine. `VectorCache` makes
+sure that no text is encoded twice; `Neighbours` finds near rows among very many without looking
+at all of them. Which rows are alive, and what similarity means for rank, is decided elsewhere.
+"""
+
+import hashlib
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolscout.errors import InvalidEncoder
+from toolscout.search.encoders import Encoder
+
+Floats = NDArray[np.float32]
+
+# |a·b| ≤ GRID² = 2^22 for unit vectors, and float32 holds every integer up to 2^24.
+GRID = 2048
+
+
+def on_grid(vectors: Floats) -> NDArray[np.int16]:
+    """Return unit vectors as whole numbers of 1/2048."""
+    return np.rint(vectors * GRID).astype(np.int16)
+
+
+def key_of(text: str) -> str:
+    """Return the content key of a text."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+class VectorCache:
+    """Vectors of one encoder by content key; safe under threads."""
+
+    def __init__(self, encoder: Encoder, known: Mapping[str, NDArray[np.int16]] | None = None):
+        self.encoder = encoder
+        self._known = dict(known or {})
+        self._lock = threading.Lock()
+        self._width = len(next(iter(self._known.values()))) if self._known else 0
+
+    def vectors(self, texts: Sequence[str], keys: Sequence[str]) -> Floats:
+        """Return the vectors of texts as float32 on the grid, encoding only the new ones."""
+        with self._lock:
+            new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
+            if new:
+                self._learn(new)
+            return self._gather(keys)
+
+    def _learn(self, new: dict[str, str]) -> None:
+        encoded = on_grid(self.encoder.encode(list(new.values())))
+        if self._width and encoded.shape[1] != self._width:
+            raise InvalidEncoder(
+                self.encoder.name,
+                f"gave {encoded.shape[1]} numbers for a text and {self._width} before",
+                remedy="Give encoders with other vectors other names.",
+            )
+        self._width = encoded.shape[1]
+        self._known.update(zip(new, encoded, strict=True))
+
+    def _gather(self, keys: Sequence[str]) -> Floats:
+        rows = np.zeros((len(keys), self._width), np.float32)
+        for row, key in enumerate(keys):
+            rows[row] = self._known[key]
+        return rows
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Drop vectors that no tool needs any more."""
+        with self._lock:
+            for key in keys:
+                self._known.pop(key, None)
+
+
+def query_vectors(encoder: Encoder, texts: Sequence[str]) -> Floats:
+    """Return query vectors such that a dot product with a row is the cosine times GRID²."""
+    return on_grid(encoder.encode(texts)).astype(np.float32)
+
+
+def similarities(rows: Floats, queries: Floats) -> Floats:
+    """Return the cosine of every row with every query: one row for each query."""
+    if len(queries) == 1:
+        return (rows @ queries[0])[None, :] * np.float32(1 / GRID**2)
+    return (queries @ rows.T) * np.float32(1 / GRID**2)
+
+
+class Neighbours:
+    """An approximate index over fixed rows (usearch, HNSW)."""
+
+    def __init__(self, rows: Floats, engine: Any) -> None:
+        self._engine = engine.Index(ndim=rows.shape[1], metric="ip", dtype="f16")
+        self._engine.add(np.arange(len(rows)), rows / np.float32(GRID))
+
+    def near(self, query: Floats, count: int) -> NDArray[np.int64]:
+        """Return about the `count` nearest rows, best first."""
+        found = self._engine.search(query / np.float32(GRID), count)
+        return np.asarray(found.keys, np.int64)

@@ -1,0 +1,157 @@
+"""Words: how text becomes terms that can meet, for tools and queries alike (R13 to R20).
+
+`words` splits and folds, `term` stems, `content` leaves stop words out, `clauses` takes a long
+request apart, `without_values` drops quoted strings and numbers. `fields_of` and `encoding_text`
+say which texts of a tool are searched. Nothing here scores.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from enum import IntEnum
+from functools import lru_cache
+
+import Stemmer
+
+from toolscout.schemas import parameters
+from toolscout.tools import Tool
+
+ENCODED_DESCRIPTION = 600
+ENCODED_PARAMETERS = 200
+
+STOP_WORDS = frozenset(
+    "a an the and or but if of to in on at by for with from as into onto about over under via per "
+    "up out is are was were be been being am do does did done have has had having will would can "
+    "could should shall may might must i me my mine we us our you your he him his she her it its "
+    "they them their this that these those there here what which who whom whose when where why how "
+    "please want need like just also so than too very some any each every all both more most other "
+    "such no nor not only own same then once again let lets hi hello hey thanks thank im ive id s "
+    "t re ve ll d m using use".split()
+)
+
+# Han, kana and hangul are written without blanks between words.
+_CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_TOKEN = re.compile(r"[^\W_]+(?:[+#]+(?!\w))?|(?<!\w)\.net\b", re.IGNORECASE)
+_CJK_RUN = re.compile(f"[{_CJK}]+")
+_ACRONYM = re.compile(r"([A-Z]+)([A-Z][a-z])")
+_CAMEL = re.compile(r"([a-z0-9])([A-Z])")
+_DIGITS = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
+_CLAUSE_END = re.compile(
+    r"[.!?;\n]+\s+|[\u3002\uff01\uff1f\uff1b]+|,\s+(?:and|then|also|but)\s+"
+    r"|\s+(?:and then|and also|as well as|after that|then)\s+|\s+and\s+(?=[a-z]+\s)",
+    re.IGNORECASE,
+)
+_VALUE = re.compile(
+    r"\"[^\"]*\"|\u201c[^\u201d]*\u201d|(?<!\w)'[^']{1,60}'(?!\w)|https?://\S+|\S+@\S+|[!-~]*\d[!-~]*"
+)
+CLAUSE_LIMIT = 8
+
+_stemmer = Stemmer.Stemmer("english")
+
+
+def fold(text: str) -> str:
+    """Return text without accents and compatibility forms; case stays, because it splits names."""
+    if text.isascii():
+        return text
+    bare = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    return unicodedata.normalize("NFC", bare)  # hangul syllables come back together
+
+
+def tokens(text: str) -> list[str]:
+    """Return the raw tokens of a text; `split_token` makes words of each."""
+    return _TOKEN.findall(fold(text))
+
+
+@lru_cache(maxsize=50_000)
+def split_token(token: str) -> tuple[str, ...]:
+    """Return the case-folded words of one token: camelCase, acronyms, digits, CJK bigrams."""
+    if not token.isascii() and _CJK_RUN.search(token):
+        return tuple(_split_mixed(token))
+    spaced = _CAMEL.sub(r"\1 \2", _ACRONYM.sub(r"\1 \2", token))
+    if any(map(str.isdigit, spaced)):
+        spaced = _DIGITS.sub(" ", spaced)
+    return tuple(spaced.casefold().split())
+
+
+def _split_mixed(token: str) -> Iterable[str]:
+    end = 0
+    for match in _CJK_RUN.finditer(token):
+        if match.start() > end:
+            yield from split_token(token[end : match.start()])
+        run, end = match[0], match.end()
+        yield from (run[i : i + 2] for i in range(len(run) - 1)) if len(run) > 1 else (run,)
+    if end < len(token):
+        yield from split_token(token[end:])
+
+
+def words(text: str) -> list[str]:
+    """Return the case-folded words of a text, in order."""
+    return [word for token in tokens(text) for word in split_token(token)]
+
+
+@lru_cache(maxsize=50_000)
+def term(word: str) -> str:
+    """Return what a word counts as: its English stem, or itself."""
+    return _stemmer.stemWord(word)
+
+
+def content(all_words: list[str]) -> list[str]:
+    """Return the words that are no stop words, or all of them when nothing else remains."""
+    return [word for word in all_words if word not in STOP_WORDS] or all_words
+
+
+def joined(name: str) -> list[str]:
+    """Return neighbouring words of a name written as one, and the whole name as one (R14)."""
+    parts = words(name)
+    if len(parts) < 2:
+        return []
+    pairs = [a + b for a, b in zip(parts, parts[1:], strict=False)]
+    return pairs if len(parts) == 2 else [*pairs, "".join(parts)]
+
+
+def clauses(text: str) -> list[str]:
+    """Return the parts of a request that may each need a tool of their own."""
+    parts = [part.strip() for part in _CLAUSE_END.split(text)]
+    kept = [part for part in parts if len(part.split()) > 1 or _CJK_RUN.search(part)]
+    return kept[:CLAUSE_LIMIT] if len(kept) > 1 else [text]
+
+
+def without_values(text: str) -> str:
+    """Return a request without quoted strings, addresses and numbers: those name no tool."""
+    return " ".join(_VALUE.sub(" ", text).split()) or text
+
+
+class Field(IntEnum):
+    """The parts of a tool that are searched, each with its own weight."""
+
+    NAME = 0
+    SERVER = 1
+    DESCRIPTION = 2
+    PARAMETER = 3
+    PARAMETER_DESCRIPTION = 4
+    ENUM = 5
+    HINT = 6
+    TITLE = 7
+
+
+def fields_of(tool: Tool) -> list[str]:
+    """Return the searched texts of a tool, by `Field`."""
+    listed = parameters(tool.input_schema)
+    return [
+        tool.leaf,
+        tool.server,
+        tool.description,
+        " ".join(parameter.name for parameter in listed),
+        " ".join(parameter.description for parameter in listed),
+        " ".join(value for parameter in listed for value in parameter.enum),
+        " ".join((tool.hint, *tool.aliases, *tool.tags)),
+        "" if words(tool.title) == words(tool.leaf) else tool.title,
+    ]
+
+
+def encoding_text(tool: Tool, fields: list[str]) -> str:
+    """Return the text of a tool that encoders see: what it is called, then what it says."""
+    names = (fields[Field.SERVER], fields[Field.NAME], fields[Field.TITLE], fields[Field.HINT])
+    spelt = " ".join(word for name in names for word in words(name))
+    arguments = " ".join(words(fields[Field.PARAMETER]))[:ENCODED_PARAMETERS]
+    return f"{spelt} {tool.description[:ENCODED_DESCRIPTION]} {arguments}".strip()

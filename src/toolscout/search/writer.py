@@ -1,0 +1,158 @@
+"""Writer: makes the states of an index out of tools.
+
+Owns what outlives a state: the vocabulary, the table of name words, the vectors by content.
+One thread at a time may write; states already given out stay as they are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolscout.errors import MissingExtra
+from toolscout.search.encoders import Encoder, StaticEncoder
+from toolscout.search.lexical import Floats, Vocabulary, postings_of
+from toolscout.search.semantic import Neighbours, VectorCache, key_of, query_vectors
+from toolscout.search.shards import Shard, merged
+from toolscout.search.states import Mask, State, frequencies_of
+from toolscout.search.text import Field, content, encoding_text, fields_of, term, words
+from toolscout.tools import Tool
+
+APPROXIMATE_FROM = 100_000
+MERGE_RATIO = 8
+"""A shard is merged into its elder when it has grown to more than an eighth of it."""
+DEAD_SHARE = 0.3
+NAME_WORDS = 24
+
+
+class Writer:
+    """Indexes tools."""
+
+    def __init__(self, encoder: Encoder | None, *, approximate: bool | None) -> None:
+        self.vocabulary = Vocabulary()
+        self.cache = VectorCache(encoder) if encoder else None
+        self._approximate = approximate
+        self._near: Any = _usearch(required=approximate is True) if approximate is not False else None
+        # Name words are compared one by one, for which static vectors serve every encoder.
+        self._speller = None if encoder is None else _static(encoder)
+        self._words = _WordTable(self.vocabulary, self._speller)
+
+    def word_vector(self, word: str) -> Floats:
+        """Return the vector of one word."""
+        assert self._speller is not None
+        return query_vectors(self._speller, [word])[0]
+
+    def built(self, tools: Sequence[Tool]) -> State:
+        """Return the state of a catalogue with these tools."""
+        shard = self._shard(tools)
+        return self._state([shard], [np.ones(len(tools), np.bool_)])
+
+    def changed(self, state: State, added: Sequence[Tool], removed: Sequence[Tool]) -> State:
+        """Return a state with some tools more and some less."""
+        shards = list(state.shards)
+        alive = [mask.copy() for mask in state.alive] if removed else list(state.alive)
+        for tool in removed:
+            for shard, mask in zip(shards, alive, strict=True):
+                row = shard.rows.get(tool.name)
+                if row is not None and mask[row]:
+                    mask[row] = False
+                    break
+        if added:
+            shards.append(self._shard(added))
+            alive.append(np.ones(len(added), np.bool_))
+        return self._state(*self._tidied(shards, alive))
+
+    def _tidied(
+        self, shards: list[Shard], alive: list[Mask]
+    ) -> tuple[list[Shard], list[Mask]]:
+        """Merge small shards into their elders, and drop the dead where they are many."""
+        while len(shards) > 1 and shards[-1].size * MERGE_RATIO > shards[-2].size:
+            self._merge(shards, alive, 2)
+        for place, mask in enumerate(alive):
+            if len(mask) and mask.mean() < 1 - DEAD_SHARE:
+                one, kept = [shards[place]], [mask]
+                self._merge(one, kept, 1)
+                shards[place], alive[place] = one[0], kept[0]
+        return shards, alive
+
+    def _merge(self, shards: list[Shard], alive: list[Mask], count: int) -> None:
+        shard = merged(shards[-count:], alive[-count:], len(self.vocabulary))
+        shards[-count:] = [self._with_neighbours(shard)]
+        alive[-count:] = [np.ones(shard.size, np.bool_)]
+
+    def _state(self, shards: list[Shard], alive: list[Mask]) -> State:
+        frequencies = frequencies_of(shards, alive, len(self.vocabulary))
+        return State(
+            vocabulary=self.vocabulary,
+            shards=tuple(shards),
+            alive=tuple(alive),
+            frequencies=frequencies,
+            words=self._words.words,
+            word_terms=self._words.terms,
+            word_vectors=self._words.vectors,
+        )
+
+    def _shard(self, tools: Sequence[Tool]) -> Shard:
+        texts = [fields_of(tool) for tool in tools]
+        encoded = [encoding_text(tool, f) for tool, f in zip(tools, texts, strict=True)]
+        keys = tuple(map(key_of, encoded)) if self.cache else ()
+        vectors = self.cache.vectors(encoded, keys) if self.cache else None
+        name_words = self._words.learn([fields[Field.NAME] for fields in texts])
+        shard = Shard(
+            tools=tuple(tools),
+            postings=postings_of(texts, self.vocabulary),
+            keys=keys,
+            vectors=vectors,
+            name_words=name_words,
+        )
+        return self._with_neighbours(shard)
+
+    def _with_neighbours(self, shard: Shard) -> Shard:
+        wanted = self._approximate or shard.size >= APPROXIMATE_FROM
+        if not wanted or self._near is None or shard.vectors is None or not shard.size:
+            return shard
+        return replace(shard, neighbours=Neighbours(shard.vectors, self._near))
+
+
+class _WordTable:
+    """Words of names with their term and vector; grows by whole copies, so states stay valid."""
+
+    def __init__(self, vocabulary: Vocabulary, encoder: Encoder | None) -> None:
+        self._vocabulary, self._encoder = vocabulary, encoder
+        self._numbers: dict[str, int] = {}
+        self.words: tuple[str, ...] = ()
+        self.terms: NDArray[np.int32] = np.zeros(0, np.int32)
+        self.vectors: Floats = np.zeros((0, 0), np.float32)
+
+    def learn(self, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Return the numbers of each name's distinct content words."""
+        listed = [list(dict.fromkeys(content(words(name))))[:NAME_WORDS] for name in names]
+        new = list(dict.fromkeys(w for row in listed for w in row if w not in self._numbers))
+        if new:
+            self._numbers.update(zip(new, range(len(self.words), len(self.words) + len(new)), strict=True))
+            self.words += tuple(new)
+            terms = np.array([self._vocabulary.number(term(word)) for word in new], np.int32)
+            self.terms = np.concatenate([self.terms, terms])
+            self._add_vectors(new)
+        return tuple(tuple(self._numbers[word] for word in row) for row in listed)
+
+    def _add_vectors(self, new: list[str]) -> None:
+        if self._encoder is not None:
+            vectors = query_vectors(self._encoder, new)
+            self.vectors = np.concatenate([self.vectors, vectors]) if len(self.vectors) else vectors
+
+
+def _static(encoder: Encoder) -> Encoder:
+    return encoder if encoder.family == "static" else StaticEncoder()
+
+
+def _usearch(*, required: bool) -> Any:
+    try:
+        from usearch import index as engine  # an extra, and slow to import
+    except ImportError:
+        if required:
+            raise MissingExtra("usearch", extra="ann") from None
+        return None
+    return engine
