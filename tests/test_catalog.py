@@ -3,14 +3,12 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolscout.catalog import Catalog, Change, ServerState, Status
 from toolscout.errors import DuplicateTool, InvalidTool, UsageError
 from toolscout.tools import Tool
-
-steady = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 def tool(leaf: str, description: str = "", **options: object) -> Tool:
@@ -300,7 +298,6 @@ SERVERS = st.sampled_from(["a", "b", "c"])
 LEAVES = st.lists(st.sampled_from(["x", "y", "z"]), unique=True)
 
 
-@steady
 @given(st.lists(st.tuples(SERVERS, LEAVES), max_size=8))
 def test_changes_replayed_give_the_catalogue(steps: list[tuple[str, list[str]]]):
     catalog = Catalog()

@@ -4,14 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolscout.errors import InvalidFile
 from toolscout.files import read_tools, tool_from_json, tool_to_json, write_tools
 from toolscout.tools import Effect, Tool
-
-steady = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 TOOLS = [
     Tool.define("plain"),
@@ -42,7 +40,6 @@ def test_what_was_written_reads_back_equal(tmp_path: Path, name: str):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-@steady
 @given(st.builds(Tool.define, st.text(min_size=1).filter(str.strip), description=st.text()))
 def test_any_tool_survives_its_json(tool: Tool):
     assert tool_from_json(json.loads(json.dumps(tool_to_json(tool)))) == tool

@@ -1,12 +1,10 @@
 import re
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolscout.names import clean_text, exposed_name, fold_name, near_names, one_line
-
-steady = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 ALLOWED = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -18,7 +16,6 @@ def test_an_exposed_name_is_server_and_leaf():
 
 
 @pytest.mark.requirement("R85")
-@steady
 @given(st.text(max_size=90), st.text(min_size=1, max_size=90))
 def test_every_exposed_name_is_accepted_by_providers(server: str, leaf: str):
     assert ALLOWED.fullmatch(exposed_name(server, leaf))
@@ -61,7 +58,6 @@ def test_case_and_separators_do_not_count(text: str):
     assert fold_name(text) == "createissue"
 
 
-@steady
 @given(st.text())
 def test_folding_twice_is_folding_once(text: str):
     assert fold_name(fold_name(text)) == fold_name(text)
@@ -86,7 +82,6 @@ def test_cleaning_keeps_the_joiners_of_scripts_and_emoji():
     assert clean_text(text, 100) == text
 
 
-@steady
 @given(st.text(), st.integers(min_value=4, max_value=50))
 def test_one_line_is_one_line_of_bounded_length_without_tags(text: str, limit: int):
     line = one_line(text, limit)

@@ -1,14 +1,12 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolscout.errors import InvalidQuery
 from toolscout.query import Query, query_from_text
 from toolscout.tools import Effect
-
-steady = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 def expect(text: str, **parts: Any) -> None:
@@ -192,7 +190,6 @@ PIECES = st.sampled_from(
 
 
 @pytest.mark.requirement("R12")
-@steady
 @given(st.text() | st.lists(PIECES, max_size=12).map("".join))
 def test_any_text_gives_a_query_or_an_invalid_query(text: str):
     try:

@@ -1,12 +1,10 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolscout.schemas import Json, parameters, problem_with, signature
-
-steady = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -117,7 +115,6 @@ def test_bounds_cut_the_deep_and_keep_the_outer_parameters():
     assert paths(schema, max_depth=1) == ["first", "second"]
 
 
-@steady
 @given(st.dictionaries(st.sampled_from(["type", "properties", "required", "allOf"]), json_values))
 def test_no_schema_content_raises(schema: Json):
     assert len(parameters(schema)) <= 400

@@ -5,14 +5,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolscout.errors import InvalidTool
 from toolscout.schemas import Json
 from toolscout.tools import Effect, Tool
-
-steady = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 SCHEMA: Json = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
 
@@ -190,7 +188,6 @@ def test_texts_are_bounded_and_cleaned():
     assert len(tool.title) == 400
 
 
-@steady
 @given(st.text(), st.text(), st.text())
 def test_any_text_makes_a_tool_or_is_refused(leaf: str, server: str, description: str):
     try:

@@ -19,6 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TextIO, cast
 
+from toolscout.catalog import RESERVED_NAMES
 from toolscout.errors import InvalidFile, InvalidTool
 from toolscout.tools import Tool
 
@@ -107,8 +108,8 @@ def labelled_folders(path: str | Path) -> list[Path]:
 
 
 def with_unique_names(tools: Sequence[Tool]) -> tuple[Tool, ...]:
-    """Return the tools with a number behind every exposed name that came before."""
-    taken: set[str] = set()
+    """Return the tools with a number behind every exposed name that came before or is ours."""
+    taken = set(RESERVED_NAMES)
     unique: list[Tool] = []
     for tool in tools:
         name = _free_name(tool.name, taken)

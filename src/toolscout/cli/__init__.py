@@ -1,1 +1,88 @@
-"""The `toolscout` command."""
+"""The `toolscout` command: its group, and the one place where errors become exit codes.
+
+Each command family is a module of its own, imported when it is asked for. Results go to stdout,
+everything else to stderr. A mistake ends in a message that says what to do next; a traceback
+means a bug in toolscout.
+"""
+
+import errno
+from enum import IntEnum
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from toolscout.errors import InvalidEncoder, ToolscoutError, UnknownServer
+
+
+class ExitCode(IntEnum):
+    """How a command ended, for scripts; 0 is success and 1 a bug."""
+
+    USAGE = 2
+    NOT_FOUND = 3
+    UPSTREAM = 4
+    INTERRUPTED = 130
+
+
+# The first class that fits decides; mistakes not listed are the user's to mend.
+EXIT_CODES: tuple[tuple[type[ToolscoutError], ExitCode], ...] = (
+    (UnknownServer, ExitCode.NOT_FOUND),
+    (InvalidEncoder, ExitCode.UPSTREAM),
+    (ToolscoutError, ExitCode.USAGE),
+)
+
+COMMANDS = {
+    "try": "toolscout.cli.search:try_",
+    "search": "toolscout.cli.search:search",
+    "bench": "toolscout.cli.bench:bench",
+}
+
+
+class Commands(click.Group):
+    """The group of all commands: imports one when it is named and translates what it raises."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by name, or nothing."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name].split(":")
+        return getattr(import_module(module), name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except ToolscoutError as error:
+            code = next(code for kind, code in EXIT_CODES if isinstance(error, kind))
+            _fail(str(error), code)
+        except OSError as error:
+            # A reader that went away is no mistake: click ends quietly.
+            if error.errno == errno.EPIPE or error.filename is None:
+                raise
+            problem = f"{error.filename}: {error.strerror}. Check the path and its permissions."
+            _fail(problem, ExitCode.USAGE)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+
+
+def _fail(message: str, code: ExitCode) -> NoReturn:
+    click.echo(f"Error: {message}", err=True)
+    raise click.exceptions.Exit(code)
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="toolscout", message="toolscout %(version)s")
+def main() -> None:
+    """Find the right tool for an AI agent among ten or a hundred thousand, offline.
+
+    Exit codes: 2 a mistake in what was asked, 3 nothing found, 4 another machine failed.
+
+    \b
+    Example:
+      toolscout try
+      toolscout search "open a pull request" --explain
+    """

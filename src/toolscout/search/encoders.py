@@ -30,6 +30,9 @@ STATIC_WEIGHTS = ("weights/l2_supercat_256.safetensors", 16_384_096)
 STATIC_TOKENIZER = ("tokenizers/l2_supercat_tokenizer_config.json", 1_842_796)
 ONNX_MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 ONNX_TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
+STATIC_WIDTH = 256
+STATIC_BATCH = 128
+SMALL_BATCH = 16
 ONNX_TOKENS = 128
 ONNX_BATCH = 32
 ENDPOINT_BATCH = 128
@@ -53,6 +56,11 @@ class Encoder(Protocol):
         ...
 
 
+def leading_of(encoder: Encoder | None) -> int:
+    """Return how many first dimensions of an encoder's vectors serve alone; 0 for none."""
+    return getattr(encoder, "leading", 0)
+
+
 def unit_rows(rows: ArrayLike) -> Floats:
     """Return rows scaled to length one; rows of zeros stay."""
     matrix = np.asarray(rows, np.float32)
@@ -68,6 +76,8 @@ class StaticEncoder:
     """
 
     family = "static"
+    leading = 32
+    """The table was trained so that its first 32 dimensions serve alone, less finely."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,14 +89,22 @@ class StaticEncoder:
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """Return the sum of each text's token vectors, at unit length."""
-        # Long batches go through in pieces, so that token lists never pile up.
-        pieces = [self._sums(texts[i : i + 1024]) for i in range(0, len(texts), 1024)]
-        return unit_rows(np.concatenate(pieces)) if pieces else np.zeros((0, 256), np.float32)
+        if 0 < len(texts) <= SMALL_BATCH:
+            return unit_rows(self._sums(texts))
+        vectors = np.zeros((len(texts), STATIC_WIDTH), np.float32)
+        # Piece by piece: the tokenizer keeps far more of a text than the numbers wanted here.
+        for begin in range(0, len(texts), STATIC_BATCH):
+            piece = slice(begin, begin + STATIC_BATCH)
+            vectors[piece] = unit_rows(self._sums(texts[piece]))
+        return vectors
 
     def _sums(self, texts: Sequence[str]) -> Floats:
         tokenizer, table = self._parts
         lowered = [text.lower() for text in texts]
-        found: Any = tokenizer.encode_batch_fast(lowered, add_special_tokens=False)
+        if len(lowered) <= SMALL_BATCH:  # starting threads costs more than a question's tokens
+            found: Any = [tokenizer.encode(text, add_special_tokens=False) for text in lowered]
+        else:
+            found = tokenizer.encode_batch_fast(lowered, add_special_tokens=False)
         sums = np.zeros((len(texts), table.shape[1]), np.float32)
         for row, encoding in enumerate(found):
             ids: list[int] = encoding.ids

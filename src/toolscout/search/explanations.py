@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from toolscout.search.evidence import words_of
+from toolscout.search.evidence import matches_of
 from toolscout.search.fusion import Signal
 from toolscout.search.hits import Why
 from toolscout.search.states import State
@@ -44,26 +44,16 @@ def explain(state: State, ranking: "Ranking", row: int) -> Why:
 
 def _matched(state: State, ranking: "Ranking", row: int) -> dict[str, tuple[str, ...]]:
     question = ranking.question
-    found = words_of(question, state.shards, ranking.places[row : row + 1])
-    spelt: dict[int, str] = {}
-    for word in question.words:
-        number = state.find(term(word))
-        if number is not None:
-            spelt.setdefault(number, word)
-    by_field: dict[str, list[str]] = {}
-    for number, mask, slot in zip(
-        found.terms.tolist(), found.masks.tolist(), found.slots.tolist(), strict=True
-    ):
-        if slot >= 0 and number in spelt:
-            for field, name in FIELD_NAMES.items():
-                if mask >> field & 1:
-                    by_field.setdefault(name, []).append(spelt[number])
-    order = {word: place for place, word in enumerate(question.words)}
-    return {
-        name: tuple(sorted(by_field[name], key=order.__getitem__))
-        for name in FIELD_NAMES.values()
-        if name in by_field
+    numbers = question.numbers.tolist()
+    occurrences = [list(state.occurrences(number)) for number in numbers]
+    found = matches_of(occurrences, ranking.places[row : row + 1], len(state.open))
+    masks = dict(zip(numbers, found.masks[0].tolist(), strict=True))
+    listed = [(word, masks.get(state.find(term(word)), 0)) for word in question.words]
+    by_field = {
+        name: tuple(word for word, mask in listed if mask >> field & 1)
+        for field, name in FIELD_NAMES.items()
     }
+    return {name: found_words for name, found_words in by_field.items() if found_words}
 
 
 def _held_back(

@@ -43,7 +43,7 @@ class Signal(IntEnum):
 
 
 LEXICAL = (Signal.BM25, Signal.MATCH, Signal.NAME, Signal.DESCRIPTION, Signal.SERVER, Signal.CLAUSE)
-LENGTHENED = (Signal.CLAUSE, Signal.MEANING_CLAUSE_GAP, Signal.MEANING)
+LENGTHENED = [Signal.CLAUSE, Signal.MEANING_CLAUSE_GAP, Signal.MEANING]
 """Signals whose weight changes with the question's length."""
 
 # What a person is told a signal is.
@@ -71,16 +71,17 @@ class Fusion:
 
     def scores(self, evidence: Doubles, length: float) -> Doubles:
         """Return a score for each candidate; only differences mean something."""
-        return columns(evidence, length) @ np.array(self.weights)
+        # Summed row by row: a matrix product may round a row by where it stands.
+        return (columns(evidence, length) * self.weights).sum(axis=1)
 
-    def chances(self, evidence: Doubles, scores: Doubles) -> Doubles:
-        """Return how likely each candidate is wanted, in the order given."""
-        odds = certainty(evidence, scores) @ np.array(self.calibration)
-        return 1 / (1 + np.exp(-np.clip(odds, -30, 30)))
+    def chances(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
+        """Return how likely some candidates are wanted, given the scores of all, highest first."""
+        odds = (certainty(evidence, scores, rivals) * self.calibration).sum(axis=1)
+        return 1 / (1 + np.exp(-np.maximum(odds, -30)))
 
     def shares(self, evidence: Doubles, length: float) -> dict[str, float]:
         """Return each signal group's share of one candidate's score."""
-        parts = columns(evidence[None, :], length)[0] * np.array(self.weights)
+        parts = columns(evidence[None, :], length)[0] * self.weights
         by_signal = parts[: len(Signal)].copy()
         for column, signal in enumerate(LENGTHENED):
             by_signal[signal] += parts[len(Signal) + column]
@@ -89,21 +90,24 @@ class Fusion:
         return {name: value / total if total else 0.0 for name, value in sums.items()}
 
 
-CERTAINTY = (Signal.BM25, Signal.MATCH, Signal.MEANING, Signal.NAME, Signal.NAME_MEANING)
+CERTAINTY = [Signal.BM25, Signal.MATCH, Signal.MEANING, Signal.NAME, Signal.NAME_MEANING]
 
 
 def columns(evidence: Doubles, length: float) -> Doubles:
     """Return the evidence with the length-dependent columns added."""
-    return np.hstack([evidence, evidence[:, list(LENGTHENED)] * length])
+    return np.concatenate([evidence, evidence[:, LENGTHENED] * length], axis=1)
 
 
-def certainty(evidence: Doubles, scores: Doubles) -> Doubles:
-    """Return what calibration looks at for each candidate."""
-    top = scores.max(initial=0.0)
-    # A few imagined rivals keep a lone candidate from looking like a sure thing.
-    total = np.exp(scores - top).sum() + 1.0
-    standing = scores - top - np.log(total)
-    return np.hstack([np.ones((len(scores), 1)), standing[:, None], evidence[:, list(CERTAINTY)]])
+def certainty(evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
+    """Return what calibration looks at for some candidates, given the scores of all."""
+    top = rivals.max(initial=-np.inf)
+    # An imagined rival keeps a lone candidate from looking like a sure thing.
+    total = np.exp(rivals - top).sum() + 1.0
+    found = np.empty((len(scores), 2 + len(CERTAINTY)))
+    found[:, 0] = 1
+    found[:, 1] = scores - top - np.log(total)
+    found[:, 2:] = evidence[:, CERTAINTY]
+    return found
 
 
 def confidence_of(chance: float) -> Confidence:

@@ -23,12 +23,10 @@ from toolscout.query import PATTERN_MEMORY_BYTES, Query, query_from_text
 from toolscout.search import spelling
 from toolscout.search.encoders import Encoder, StaticEncoder
 from toolscout.search.evidence import (
-    by_shard,
     lexical_evidence,
+    matches_of,
     meaning_evidence,
     name_evidence,
-    name_words_of,
-    words_of,
 )
 from toolscout.search.explanations import explain
 from toolscout.search.fusion import (
@@ -44,28 +42,50 @@ from toolscout.search.fusion import (
 from toolscout.search.hits import Confidence, Hit, Missing, Result, Why
 from toolscout.search.lexical import Floats
 from toolscout.search.questions import Question, question_of
-from toolscout.search.semantic import query_vectors, similarities
-from toolscout.search.states import Mask, State
+from toolscout.search.semantic import (
+    leading,
+    query_vectors,
+    rough_similarities,
+    similarities,
+)
+from toolscout.search.shards import by_shard
+from toolscout.search.states import Mask, Occurrences, State
 from toolscout.search.text import term, words
 from toolscout.search.writer import Writer
 from toolscout.tools import Tool
 
-CANDIDATES = 150
+CANDIDATES = 64
+ROUGH_CANDIDATES = 200
 PATTERN_TEXT_LIMIT = 4_000
 DEFAULT_LIMIT = 10
+ASKED_WORDS = 64
+"""Words of a question that are compared with the words of names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The candidates of one question, sorted by name, with what speaks for each."""
+    """The candidates of one question, with what speaks for each."""
 
     question: Question
     places: NDArray[np.int64]
     evidence: Doubles
     fusion: Fusion
     scores: Doubles
-    chances: Doubles
+    order: list[int]
+    """Candidates by falling score; those of equal score by name."""
     total: int
+
+    @property
+    def top_chance(self) -> float:
+        """How likely the best candidate is wanted; 0 without one."""
+        return float(self.chances(1)[0]) if self.order else 0.0
+
+    def chances(self, count: int) -> Doubles:
+        """Return how likely the first candidates are wanted, never rising."""
+        first = self.order[:count]
+        rivals = self.scores[self.order]
+        found = self.fusion.chances(self.evidence[first], rivals[:count], rivals)
+        return np.minimum.accumulate(found)
 
 
 class Index:
@@ -229,7 +249,7 @@ class Index:
         corrected = self._corrections(state, ranking)
         if corrected:
             better = self._ranking(state, text, mask, corrected=corrected)
-            if better.chances.max(initial=0) > ranking.chances.max(initial=0):
+            if better.top_chance > ranking.top_chance:
                 ranking = better
             else:
                 corrected = {}
@@ -238,7 +258,7 @@ class Index:
 
     def _corrections(self, state: State, ranking: Ranking) -> Mapping[str, str]:
         """Return how to read words that no tool has, if nothing matched well as written."""
-        if not ranking.question.unknown or ranking.chances.max(initial=0) >= LIKELY:
+        if not ranking.question.unknown or ranking.top_chance >= LIKELY:
             return {}
         unknown = [w for w in ranking.question.words if state.find(term(w)) is None]
         return spelling.corrections(unknown, state.live_words)
@@ -253,18 +273,22 @@ class Index:
         corrected: Mapping[str, str] | None = None,
     ) -> Ranking:
         question = question_of(text, state.find, corrected)
-        lexical = _lexical_scores(state, question)
-        lexical[~mask] = 0
-        matched = int((lexical > 0).sum())
+        occurrences = [list(state.occurrences(n)) for n in question.numbers.tolist()]
+        lexical = _lexical_scores(state, question, occurrences)
+        if mask is not state.open or state.count < len(mask):
+            lexical *= mask
+        matched = int(np.count_nonzero(lexical))
         speaks = self._encoder is not None and not (
             matched and self._latin_only and not _is_latin(text)
         )
         if not speaks:
-            places = _top(state, lexical, mask & (lexical > 0), also)
-            return self._judged(state, question, places, None, matched)
+            found = np.flatnonzero(lexical)
+            places = _top(state, lexical[found], found, also)
+            return self._judged(state, question, occurrences, places, None, matched)
         similar = self._similar(state, question)
-        places = _top(state, *_first_look(lexical, similar, mask), also)
-        return self._judged(state, question, places, similar, max(matched, len(places)))
+        places, lines = _candidates(state, lexical, similar, mask, also)
+        total = max(matched, len(places))
+        return self._judged(state, question, occurrences, places, lines, total)
 
     def _similar(self, state: State, question: Question) -> "Similar":
         texts = list(dict.fromkeys((question.text, question.plain, *question.clauses)))
@@ -276,128 +300,170 @@ class Index:
         self,
         state: State,
         question: Question,
+        occurrences: list[list[Occurrences]],
         places: NDArray[np.int64],
-        similar: "Similar | None",
+        lines: Floats | None,
         total: int,
     ) -> Ranking:
         evidence = np.zeros((len(places), len(Signal)))
-        fusion = self._fusion if similar is not None else fusion_for("")
+        fusion = self._fusion if lines is not None else fusion_for("")
         if len(places):
-            found = words_of(question, state.shards, places)
-            lexical_evidence(evidence, question, found, state.rarity, state.unknown_rarity)
-            if similar is not None:
-                meaning_evidence(evidence, similar.at(places))
+            found = matches_of(occurrences, places, len(state.open))
+            lexical_evidence(evidence, question, state, found, places)
+            if lines is not None:
+                meaning_evidence(evidence, lines.astype(np.float64))
                 self._judge_names(state, question, places, evidence)
         scores = np.round(fusion.scores(evidence, question.length), 9)
-        chances = fusion.chances(evidence, scores)
-        return Ranking(question, places, evidence, fusion, scores, chances, total)
+        order = _falling(state, places, scores)
+        return Ranking(question, places, evidence, fusion, scores, order, total)
 
     def _judge_names(
         self, state: State, question: Question, places: NDArray[np.int64], evidence: Doubles
     ) -> None:
         if not question.words:
             return
-        asked = np.stack([self._word_vectors(word) for word in question.words[:64]])
-        names = name_words_of(
-            question, state.shards, places, state.word_vectors, state.word_terms, asked
-        )
-        name_evidence(evidence, names, state.rarity)
+        asked = np.stack([self._word_vectors(word) for word in question.words[:ASKED_WORDS]])
+        name_evidence(evidence, question, state, places, asked)
 
 
 class Similar:
-    """Similarities of a question's texts with tools: of all, or of those looked at."""
+    """Similarities of a question's texts with tools.
+
+    Every tool is looked at, by the leading dimensions where the encoder has such, unless the
+    state has an approximate index; `at` is exact in any case.
+    """
 
     def __init__(self, state: State, vectors: Floats, lines: list[int]) -> None:
         self._state, self._vectors, self._lines = state, vectors, lines
-        self.near: NDArray[np.int64] | None = None
-        """The places worth a look, where not all were compared."""
-        self._all: Floats | None = None
-        if any(shard.neighbours for shard in state.shards):
-            self.near = self._nearest()
-        else:
-            parts = [similarities(cast("Floats", s.vectors), vectors) for s in state.shards]
-            empty = np.zeros((len(vectors), 0), np.float32)
-            self._all = np.concatenate([empty, *parts], axis=1)
 
-    def everywhere(self) -> Floats:
+    @property
+    def is_approximate(self) -> bool:
+        """Whether only near tools are looked at."""
+        return any(shard.neighbours for shard in self._state.shards)
+
+    def rough(self) -> Floats:
+        """Return a rough score of every place, see `_meaning`."""
+        parts: list[Floats] = []
+        for shard in self._state.shards:
+            scanned = cast("Floats", shard.scanned)
+            narrow = scanned.shape[1] < self._vectors.shape[1]
+            wanted = leading(self._vectors, scanned.shape[1]) if narrow else self._vectors
+            parts.append(rough_similarities(scanned, wanted))
+        found = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        return _meaning([found[line] for line in self._lines])
+
+    def at(self, places: NDArray[np.int64]) -> Floats:
         """Return one row for text, plain text and each clause, one column for each place."""
-        return cast("Floats", self._all)[self._lines]
-
-    def at(self, places: NDArray[np.int64]) -> Doubles:
-        """Return the same for some places."""
-        if self._all is not None:
-            return self._all[:, places][self._lines].astype(np.float64)
-        found = np.zeros((len(self._vectors), len(places)))
+        found = np.zeros((len(self._vectors), len(places)), np.float32)
         for shard, positions, rows in by_shard(self._state.shards, places):
-            found[:, positions] = similarities(cast("Floats", shard.vectors)[rows], self._vectors)
+            vectors = cast("NDArray[np.int16]", shard.vectors)[rows].astype(np.float32)
+            found[:, positions] = similarities(vectors, self._vectors)
         return found[self._lines]
 
-    def _nearest(self) -> NDArray[np.int64]:
+    def near(self) -> NDArray[np.int64]:
+        """Return the places that an approximate index finds near, and all that it does not know."""
         found: list[NDArray[np.int64]] = []
         offset = 0
         for shard in self._state.shards:
             if shard.neighbours is None:
                 found.append(np.arange(shard.size) + offset)
             else:
-                found += [shard.neighbours.near(v, CANDIDATES) + offset for v in self._vectors]
+                count = min(CANDIDATES, shard.size)
+                found += [shard.neighbours.near(v, count) + offset for v in self._vectors]
             offset += shard.size
         return np.unique(np.concatenate(found))
 
 
-def _lexical_scores(state: State, question: Question) -> Floats:
+def _lexical_scores(
+    state: State, question: Question, occurrences: list[list[Occurrences]]
+) -> Floats:
     scores = np.zeros(len(state.open), np.float32)
     gains = state.rarity[question.numbers] * (2 * question.counts / (question.counts + 1))
-    for number, gain in zip(question.numbers.tolist(), gains.tolist(), strict=True):
-        for offset, rows, weights in state.rows_with(number):
-            scores[offset + rows if offset else rows] += weights * np.float32(gain)
+    for gain, found in zip(gains, occurrences, strict=True):
+        for places, weights, _ in found:
+            scores[places] += weights * gain
     return scores
 
 
-def _first_look(lexical: Floats, similar: Similar, mask: Mask) -> tuple[Floats, Mask]:
-    """Return a rough score by which candidates are chosen, and which places may be chosen."""
+def _candidates(
+    state: State, lexical: Floats, similar: Similar, mask: Mask, also: Sequence[int]
+) -> tuple[NDArray[np.int64], Floats]:
+    """Return the places worth a close look, with their similarities.
+
+    A rough score picks some of all places, an exact one the best of those.
+    """
     best = lexical.max(initial=0)
-    rough = lexical / best if best > 0 else lexical.copy()
-    if similar.near is not None:
+    shares = lexical / best if best > 0 else lexical
+    if similar.is_approximate:
         chosen = np.zeros(len(mask), np.bool_)
-        chosen[similar.near] = True
+        chosen[similar.near()] = True
         if best > 0:
-            count = min(CANDIDATES, len(rough)) - 1
-            chosen |= rough >= max(np.partition(rough, -count - 1)[-count - 1], 1e-9)
-        places = np.flatnonzero(chosen & mask)
-        lines = similar.at(places).astype(np.float32)
-        rough[places] += _meaning(lines)
-        return rough, chosen & mask
-    rough += _meaning(similar.everywhere(), mask)
-    return rough, mask
+            chosen[_best_places(shares, np.flatnonzero(shares), CANDIDATES)] = True
+        some = np.flatnonzero(chosen & mask)
+    else:
+        some = state.places if mask is state.open else np.flatnonzero(mask)
+        if len(some) > ROUGH_CANDIDATES:
+            some = _best_places(shares + similar.rough(), some, ROUGH_CANDIDATES)
+    if also:
+        some = np.union1d(some, also)
+    lines = similar.at(some)
+    places = _top(state, shares[some] + _meaning(lines), some, also)
+    # `some` is ascending, so that each place is found where it was.
+    return places, lines[:, np.searchsorted(some, places)]
 
 
-def _meaning(lines: Floats, mask: Mask | None = None) -> Floats:
-    whole = (lines[0] + lines[1]) / 2
-    if len(lines) <= 3:
-        return whole * 2  # one clause: its gap is the similarity less a constant
-    clauses = lines[2:]
-    tops = clauses.max(axis=1, keepdims=True, where=True if mask is None else mask, initial=-1)
-    return whole + (clauses - tops).max(axis=0)
+def _meaning(lines: Sequence[Floats] | Floats) -> Floats:
+    """Return the similarity with the whole question plus how well a place does for any clause."""
+    text, plain, *clauses = lines
+    whole = text if text is plain else (text + plain) / 2
+    best = clauses[0] - clauses[0].max(initial=-1)
+    for clause in clauses[1:]:
+        np.maximum(best, clause - clause.max(initial=-1), out=best)
+    best += whole
+    return best
+
+
+def _best_places(
+    scores: Floats, places: NDArray[np.int64], count: int
+) -> NDArray[np.int64]:
+    """Return about `count` places of highest score, with all that tie at the cut."""
+    if len(places) <= count:
+        return places
+    mine = scores if len(places) == len(scores) else scores[places]
+    cut = np.partition(mine, len(mine) - count)[len(mine) - count]
+    return places[mine >= cut]
 
 
 def _top(
-    state: State, scores: Floats, mask: Mask, also: Sequence[int] = ()
+    state: State, scores: Floats, places: NDArray[np.int64], also: Sequence[int] = ()
 ) -> NDArray[np.int64]:
-    """Return the best places sorted by name; where scores tie at the cut, names decide."""
-    places = np.flatnonzero(mask)
+    """Return the best places; where scores tie at the cut, names decide."""
     if len(places) > CANDIDATES:
-        open_scores = scores[places]
-        cut = np.partition(open_scores, len(places) - CANDIDATES)[len(places) - CANDIDATES]
-        above = places[open_scores > cut]
-        level = _by_name(state, places[open_scores == cut])[: CANDIDATES - len(above)]
-        places = np.concatenate([above, np.array(level, np.int64)])
-    chosen = dict.fromkeys([*places.tolist(), *also])
-    return np.array(_by_name(state, chosen), np.int64)
+        cut = np.partition(scores, len(scores) - CANDIDATES)[len(scores) - CANDIDATES]
+        above = places[scores > cut]
+        level = places[scores == cut]
+        if len(above) + len(level) > CANDIDATES:
+            level = np.array(_by_name(state, level)[: CANDIDATES - len(above)], np.int64)
+        places = np.concatenate([above, level])
+    return np.union1d(places, np.array(also, np.int64)) if also else places
+
+
+def _falling(state: State, places: NDArray[np.int64], scores: Doubles) -> list[int]:
+    """Return rows by falling score, those of equal score by name."""
+    order = np.argsort(-scores, kind="stable")
+    ranked = scores[order]
+    if (ranked[1:] < ranked[:-1]).all():
+        return order.tolist()
+    tools = state.tools
+    names = [tools[place].name for place in places.tolist()]
+    return sorted(range(len(names)), key=lambda row: (-scores[row], names[row]))
 
 
 def _by_name(state: State, places: Iterable[int] | NDArray[np.int64]) -> list[int]:
-    listed = places.tolist() if isinstance(places, np.ndarray) else places
-    return sorted(listed, key=lambda place: state.tools[place].name)
+    listed: list[int] = places.tolist() if isinstance(places, np.ndarray) else list(places)
+    tools = state.tools
+    names = [tools[place].name for place in listed]
+    return [listed[i] for i in sorted(range(len(listed)), key=names.__getitem__)]
 
 
 def _result(
@@ -408,13 +474,13 @@ def _result(
     limit: int,
     corrected: Mapping[str, str],
 ) -> Result:
-    order = np.argsort(-ranking.scores, kind="stable")
-    chances = np.minimum.accumulate(ranking.chances[order])
-    row_of = {int(place): row for row, place in enumerate(ranking.places)}
-    first = sorted(exact, key=lambda p: (-ranking.scores[row_of[p]] if p in row_of else 0.0, state.tools[p].name))
-    hits = [_certain(state, place, ranking, row_of.get(place)) for place in first]
-    named = set(first)
-    for row, chance in zip(order.tolist(), chances.tolist(), strict=True):
+    named = set(exact)
+    rows = {p: row for row in ranking.order if (p := int(ranking.places[row])) in named} if named else {}
+    # Tools of one leaf come in the order of the ranking, then those it did not look at, by name.
+    first = [*rows, *_by_name(state, named - rows.keys())]
+    hits = [_certain(state, place, ranking, rows.get(place)) for place in first]
+    chances = ranking.chances(limit + len(named)).tolist()
+    for row, chance in zip(ranking.order, chances, strict=False):
         if len(hits) >= limit:
             break
         if int(ranking.places[row]) not in named:
@@ -514,5 +580,7 @@ def _prefix_places(state: State, prefix: str, mask: Mask) -> list[int]:
 
 def _is_latin(text: str) -> bool:
     """Tell whether most letters of a text are Latin."""
+    if text.isascii():
+        return True
     letters = [char for char in text[:2_000] if char.isalpha()]
     return 2 * sum(char < "\u0250" for char in letters) >= len(letters)

@@ -9,6 +9,7 @@ how rare a term is enters at search time. Which tools are alive is the index's b
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ SATURATION = 1.2
 JOINED_WEIGHT = 1.0
 
 NAME_BIT, SERVER_BIT, DESCRIPTION_BIT = 1, 2, 4
-_MEMO_LIMIT = 200_000
+_MEMO_LIMIT = 30_000
 
 
 class Vocabulary:
@@ -77,9 +78,26 @@ class Vocabulary:
         return kept, whole
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByTerm:
+    """Postings sorted by term, then row."""
+
+    starts: NDArray[np.int64]
+    """Where each term begins; one more than there are terms."""
+    rows: Ints
+    weights: Floats
+    masks: NDArray[np.uint8]
+
+    def span_of(self, number: int) -> slice:
+        """Return where a term's rows stand."""
+        if number + 1 >= len(self.starts):
+            return slice(0, 0)
+        return slice(int(self.starts[number]), int(self.starts[number + 1]))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Postings:
-    """Term weights of some tools, by tool and by term. Rows are tools, in the order given."""
+    """Term weights of some tools. Rows are tools, in the order given."""
 
     starts: NDArray[np.int64]
     """Where each row begins in `terms`, `weights` and `masks`; one more than there are rows."""
@@ -87,47 +105,49 @@ class Postings:
     weights: Floats
     masks: NDArray[np.uint8]
     """One bit for each `Field` that the term occurs in."""
-    term_starts: NDArray[np.int64]
-    """Where each term begins in `rows` and `row_weights`."""
-    rows: Ints
-    row_weights: Floats
 
-    @property
-    def size(self) -> int:
-        """How many tools there are."""
-        return len(self.starts) - 1
-
-    def of_term(self, number: int) -> tuple[Ints, Floats]:
-        """Return the rows that have a term, ascending, with its weight in each."""
-        if number + 1 >= len(self.term_starts):
-            return self.rows[:0], self.row_weights[:0]
-        begin, end = self.term_starts[number], self.term_starts[number + 1]
-        return self.rows[begin:end], self.row_weights[begin:end]
+    @cached_property
+    def by_term(self) -> ByTerm:
+        """The same entries by term: what a search reads. Made when first asked for."""
+        rows = np.repeat(np.arange(len(self.starts) - 1, dtype=np.int32), np.diff(self.starts))
+        order = np.argsort(self.terms, kind="stable")
+        counts = np.bincount(self.terms)
+        return ByTerm(
+            starts=np.concatenate([[0], np.cumsum(counts)]),
+            rows=rows[order],
+            weights=self.weights[order],
+            masks=self.masks[order],
+        )
 
     def entries_of(self, rows: NDArray[np.integer]) -> tuple[Ints, NDArray[np.int64]]:
         """Return, for some rows, whose position each of their entries has, and the entries."""
-        begins, lengths = self.starts[rows], self.starts[rows + 1] - self.starts[rows]
-        ends = np.cumsum(lengths)
-        total = int(ends[-1]) if len(ends) else 0
-        entries = np.arange(total) + np.repeat(begins - ends + lengths, lengths)
-        owners = np.repeat(np.arange(len(rows), dtype=np.int32), lengths)
-        return owners, entries
+        return entries_between(self.starts, rows)
 
-    def take(self, rows: NDArray[np.integer], vocabulary_size: int) -> "Postings":
+    def take(self, rows: NDArray[np.integer]) -> "Postings":
         """Return the postings of some rows alone."""
         _, entries = self.entries_of(rows)
-        lengths = self.starts[rows + 1] - self.starts[rows]
-        return _assembled(
-            lengths,
-            self.terms[entries],
-            self.weights[entries],
-            self.masks[entries],
-            vocabulary_size,
+        return Postings(
+            starts=_starts(np.diff(self.starts)[rows]),
+            terms=self.terms[entries],
+            weights=self.weights[entries],
+            masks=self.masks[entries],
         )
 
     def frequencies(self, size: int) -> NDArray[np.int64]:
         """Return how many rows have each term, for `size` terms."""
         return np.bincount(self.terms, minlength=size)
+
+
+def entries_between(
+    starts: NDArray[np.int64], rows: NDArray[np.integer]
+) -> tuple[Ints, NDArray[np.int64]]:
+    """Return the entries of some rows of a ragged table, and which row each belongs to."""
+    begins = starts[rows]
+    lengths = starts[rows + 1] - begins
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    entries = np.arange(total) + np.repeat(begins - ends + lengths, lengths)
+    return np.repeat(np.arange(len(rows), dtype=np.int32), lengths), entries
 
 
 def postings_of(texts: Sequence[Sequence[str]], vocabulary: Vocabulary) -> Postings:
@@ -140,7 +160,7 @@ def postings_of(texts: Sequence[Sequence[str]], vocabulary: Vocabulary) -> Posti
             found = vocabulary.numbers(text)
             numbers += found
             lengths.append(len(found))
-        names_joined.append([vocabulary.number(term(word)) for word in joined(fields[Field.NAME])])
+        names_joined.append([vocabulary.number(text) for text in joined(fields[Field.NAME])])
     return _weighted(
         np.array(numbers, np.int64),
         np.array(lengths, np.int64).reshape(len(texts), len(Field)),
@@ -178,39 +198,25 @@ def _weighted(
     total = np.add.reduceat(shares, first) if len(first) else shares
     masks = np.bitwise_or.reduceat(bits, first) if len(first) else bits
     own, terms = np.divmod(all_pairs[first], max(size, 1))
-    return _assembled(
-        np.bincount(own, minlength=tools),
-        terms.astype(np.int32),
-        (total / (SATURATION + total)).astype(np.float32),
-        masks,
-        size,
-    )
-
-
-def _assembled(
-    lengths: NDArray[np.int64],
-    terms: Ints,
-    weights: Floats,
-    masks: NDArray[np.uint8],
-    size: int,
-) -> Postings:
-    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-    order = np.argsort(terms, kind="stable")
-    term_starts = np.concatenate([[0], np.cumsum(np.bincount(terms, minlength=size))])
     return Postings(
-        starts, terms, weights, masks, term_starts.astype(np.int64), rows[order], weights[order]
+        starts=_starts(np.bincount(own, minlength=tools)),
+        terms=terms.astype(np.int32),
+        weights=(total / (SATURATION + total)).astype(np.float32),
+        masks=masks,
     )
 
 
-def concatenated(parts: Sequence[Postings], size: int) -> Postings:
+def _starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def concatenated(parts: Sequence[Postings]) -> Postings:
     """Return the postings of several groups of tools as those of one."""
-    return _assembled(
-        np.concatenate([np.diff(part.starts) for part in parts]),
-        np.concatenate([part.terms for part in parts]),
-        np.concatenate([part.weights for part in parts]),
-        np.concatenate([part.masks for part in parts]),
-        size,
+    return Postings(
+        starts=_starts(np.concatenate([np.diff(part.starts) for part in parts])),
+        terms=np.concatenate([part.terms for part in parts]),
+        weights=np.concatenate([part.weights for part in parts]),
+        masks=np.concatenate([part.masks for part in parts]),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.search.lexical import Ints
-from toolscout.search.text import clauses, content, term, without_values, words
+from toolscout.search.text import clauses, content, pair_term, term, without_values, words
 
 WORD_LIMIT = 300
 """Distinct words of one query that are ranked; a longer text is cut, not refused."""
@@ -34,7 +34,7 @@ class Question:
     """Distinct terms, known or not."""
     unknown: int
     clause_counts: NDArray[np.float32]
-    """One row for each clause: how often each term occurs in it."""
+    """One row for each clause: how often each term occurs in it; all 1 for a lone clause."""
     text: str
     plain: str
     """The text without values."""
@@ -60,7 +60,7 @@ def question_of(
     distinct = list(dict.fromkeys(whole))[:WORD_LIMIT]
     listed = set(distinct)
     terms = Counter(term(word) for word in whole if word in listed)
-    pairs = {term(a + b) for a, b in zip(distinct, distinct[1:], strict=False)} - terms.keys()
+    pairs = {pair_term(*both) for both in zip(distinct, distinct[1:], strict=False)} - terms.keys()
     known = {t: number for t in (*terms, *pairs) if (number := find(t)) is not None}
     order = sorted(known)
     parts = clauses(text)
@@ -71,13 +71,23 @@ def question_of(
         counted=np.array([t in terms for t in order], np.bool_),
         distinct=max(len(terms), 1),
         unknown=sum(t not in known for t in terms),
-        clause_counts=np.stack([_counts(part, order, swap) for part in parts]),
+        clause_counts=_clause_counts(parts, order, swap),
         text=text,
         plain=without_values(text),
         clauses=tuple(parts),
     )
 
 
-def _counts(text: str, order: list[str], swap: Mapping[str, str]) -> NDArray[np.float32]:
-    found = Counter(term(swap.get(word, word)) for word in words(text))
-    return np.array([found.get(t, 0) for t in order], np.float32)
+def _clause_counts(
+    parts: list[str], order: list[str], swap: Mapping[str, str]
+) -> NDArray[np.float32]:
+    if len(parts) == 1:
+        return np.ones((1, len(order)), np.float32)
+    counts = np.zeros((len(parts), len(order)), np.float32)
+    column = {t: place for place, t in enumerate(order)}
+    for row, part in enumerate(parts):
+        for word in words(part):
+            place = column.get(term(swap.get(word, word)))
+            if place is not None:
+                counts[row, place] += 1
+    return counts

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.errors import InvalidEncoder
-from toolscout.search.encoders import Encoder
+from toolscout.search.encoders import Encoder, unit_rows
 
 Floats = NDArray[np.float32]
 
 # |a·b| ≤ GRID² = 2^22 for unit vectors, and float32 holds every integer up to 2^24.
 GRID = 2048
+PRODUCT_SIZE = 1 << 18
 
 
 def on_grid(vectors: Floats) -> NDArray[np.int16]:
@@ -42,8 +43,8 @@ class VectorCache:
         self._lock = threading.Lock()
         self._width = len(next(iter(self._known.values()))) if self._known else 0
 
-    def vectors(self, texts: Sequence[str], keys: Sequence[str]) -> Floats:
-        """Return the vectors of texts as float32 on the grid, encoding only the new ones."""
+    def vectors(self, texts: Sequence[str], keys: Sequence[str]) -> NDArray[np.int16]:
+        """Return the vectors of texts on the grid, encoding only the new ones."""
         with self._lock:
             new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
             if new:
@@ -61,8 +62,8 @@ class VectorCache:
         self._width = encoded.shape[1]
         self._known.update(zip(new, encoded, strict=True))
 
-    def _gather(self, keys: Sequence[str]) -> Floats:
-        rows = np.zeros((len(keys), self._width), np.float32)
+    def _gather(self, keys: Sequence[str]) -> NDArray[np.int16]:
+        rows = np.zeros((len(keys), self._width), np.int16)
         for row, key in enumerate(keys):
             rows[row] = self._known[key]
         return rows
@@ -80,10 +81,37 @@ def query_vectors(encoder: Encoder, texts: Sequence[str]) -> Floats:
 
 
 def similarities(rows: Floats, queries: Floats) -> Floats:
-    """Return the cosine of every row with every query: one row for each query."""
+    """Return the cosine of every row with every query: one row for each query.
+
+    `vecdot` stays on one thread. A threaded product is faster on an idle machine, but took
+    thirty times as long where another process kept one of the cores.
+    """
+    found = np.empty((len(queries), len(rows)), np.float32)
+    scaled = queries * np.float32(1 / GRID**2)  # a power of two: products stay exact
+    for line, query in zip(found, scaled, strict=True):
+        np.vecdot(rows, query, out=line)
+    return found
+
+
+def leading(vectors: Floats | NDArray[np.int16], width: int) -> Floats:
+    """Return the first numbers of each vector as a vector of their own, on the grid."""
+    return on_grid(unit_rows(vectors[:, :width])).astype(np.float32)
+
+
+def rough_similarities(rows: Floats, queries: Floats) -> Floats:
+    """Return the same as `similarities`, faster for rows of few dimensions.
+
+    Products of this size stay below the one from which a threaded library uses threads.
+    """
+    scaled = queries.T * np.float32(1 / GRID**2)
     if len(queries) == 1:
-        return (rows @ queries[0])[None, :] * np.float32(1 / GRID**2)
-    return (queries @ rows.T) * np.float32(1 / GRID**2)
+        scaled = np.repeat(scaled, 2, axis=1)  # a lone column would be another, threaded, routine
+    found = np.empty((len(rows), scaled.shape[1]), np.float32)
+    step = max(PRODUCT_SIZE // scaled.size, 1)
+    for begin in range(0, len(rows), step):
+        part = slice(begin, begin + step)
+        np.matmul(rows[part], scaled, out=found[part])
+    return np.ascontiguousarray(found.T[: len(queries)])
 
 
 class Neighbours:

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from toolscout.search.lexical import Floats, Postings, concatenated
+from toolscout.search.lexical import Floats, Ints, Postings, concatenated, entries_between
 from toolscout.search.semantic import Neighbours
 from toolscout.tools import Tool
 
@@ -24,8 +24,13 @@ class Shard:
     postings: Postings
     keys: tuple[str, ...]
     """Content keys of the encoded texts; empty without an encoder."""
-    vectors: Floats | None
-    name_words: tuple[tuple[int, ...], ...]
+    vectors: NDArray[np.int16] | None
+    """On the grid."""
+    scanned: Floats | None
+    """What every search looks at: the vectors, or their first dimensions where those will do."""
+    name_starts: NDArray[np.int64]
+    """Where each row begins in `name_words`; one more than there are rows."""
+    name_words: NDArray[np.int32]
     """Numbers in the index's table of name words."""
     neighbours: Neighbours | None = None
 
@@ -40,17 +45,36 @@ class Shard:
         return len(self.tools)
 
 
-def merged(shards: Sequence[Shard], alive: Sequence[NDArray[np.bool_]], vocabulary: int) -> Shard:
+def merged(shards: Sequence[Shard], alive: Sequence[NDArray[np.bool_]]) -> Shard:
     """Return one shard of all rows that are alive."""
     kept = [np.flatnonzero(mask) for mask in alive]
     parts = list(zip(shards, kept, strict=True))
     vectors = [s.vectors[rows] for s, rows in parts if s.vectors is not None]
+    scanned = [s.scanned[rows] for s, rows in parts if s.scanned is not None]
+    lengths = [np.diff(s.name_starts)[rows] for s, rows in parts]
+    name_words = [s.name_words[entries_between(s.name_starts, rows)[1]] for s, rows in parts]
     return Shard(
         tools=tuple(s.tools[row] for s, rows in parts for row in rows),
-        postings=concatenated(
-            [s.postings.take(rows, vocabulary) for s, rows in parts], vocabulary
-        ),
+        postings=concatenated([s.postings.take(rows) for s, rows in parts]),
         keys=tuple(s.keys[row] for s, rows in parts if s.keys for row in rows),
         vectors=np.concatenate(vectors) if vectors else None,
-        name_words=tuple(s.name_words[row] for s, rows in parts for row in rows),
+        scanned=np.concatenate(scanned) if scanned else None,
+        name_starts=np.concatenate([[0], np.cumsum(np.concatenate(lengths))]),
+        name_words=np.concatenate(name_words),
     )
+
+
+def by_shard(
+    shards: Sequence[Shard], places: NDArray[np.int64]
+) -> list[tuple[Shard, Ints, NDArray[np.int64]]]:
+    """Return, for each shard concerned, the positions of its candidates and their rows."""
+    if len(shards) == 1:
+        return [(shards[0], np.arange(len(places), dtype=np.int32), places)]
+    parts: list[tuple[Shard, Ints, NDArray[np.int64]]] = []
+    offset = 0
+    for shard in shards:
+        mine = np.flatnonzero((places >= offset) & (places < offset + shard.size))
+        if len(mine):
+            parts.append((shard, mine.astype(np.int32), places[mine] - offset))
+        offset += shard.size
+    return parts

@@ -3,7 +3,7 @@
 States are values. A change of the catalogue makes a new one that shares the shards it can.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,11 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.names import fold_name
-from toolscout.search.lexical import Floats, Vocabulary, rarities
-from toolscout.search.shards import Shard
+from toolscout.search.lexical import (
+    DESCRIPTION_BIT,
+    NAME_BIT,
+    SERVER_BIT,
+    Floats,
+    Vocabulary,
+    entries_between,
+    rarities,
+)
+from toolscout.search.shards import Shard, by_shard
 from toolscout.tools import Tool
 
 Mask = NDArray[np.bool_]
+Occurrences = tuple[NDArray[np.int32], Floats, NDArray[np.uint8]]
+"""Places that have a term, its weight in each, and the fields it is in."""
+
+COVERED = (NAME_BIT, DESCRIPTION_BIT, SERVER_BIT)
+"""The fields of which it is asked how much a question covers."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +50,11 @@ class State:
         return np.concatenate(self.alive) if self.alive else np.zeros(0, np.bool_)
 
     @cached_property
+    def places(self) -> NDArray[np.int64]:
+        """The places that are alive."""
+        return np.flatnonzero(self.open)
+
+    @cached_property
     def count(self) -> int:
         """How many tools there are."""
         return int(self.open.sum())
@@ -45,6 +63,33 @@ class State:
     def rarity(self) -> Floats:
         """How rare each term is."""
         return rarities(self.frequencies, self.count)
+
+    @cached_property
+    def _field_weights(self) -> NDArray[np.float64]:
+        return np.full((len(self.open), len(COVERED)), np.nan)
+
+    def field_weights(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return how much all terms of a place's `COVERED` fields weigh together.
+
+        Worked out for a place when it is first asked for: a change of the catalogue alters them
+        all, and most are never asked for.
+        """
+        known = self._field_weights
+        new = places[np.isnan(known[places, 0])]
+        if len(new):
+            known[new] = self._summed(new)
+        return known[places]
+
+    def _summed(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
+        sums = np.zeros((len(places), len(COVERED)))
+        for shard, positions, rows in by_shard(self.shards, places):
+            owners, entries = shard.postings.entries_of(rows)
+            weights = self.rarity[shard.postings.terms[entries]]
+            masks = shard.postings.masks[entries]
+            for column, bit in enumerate(COVERED):
+                inside = weights * ((masks & bit) > 0)
+                sums[positions, column] = np.bincount(owners, inside, len(rows))
+        return sums
 
     @property
     def unknown_rarity(self) -> float:
@@ -67,18 +112,16 @@ class State:
     @cached_property
     def live_words(self) -> tuple[str, ...]:
         """The words of the names of tools that are alive, sorted."""
-        used = {
-            number
-            for shard, mask in zip(self.shards, self.alive, strict=True)
-            for row in np.flatnonzero(mask).tolist()
-            for number in shard.name_words[row]
-        }
+        used: set[int] = set()
+        for shard, mask in zip(self.shards, self.alive, strict=True):
+            _, entries = entries_between(shard.name_starts, np.flatnonzero(mask))
+            used.update(np.unique(shard.name_words[entries]).tolist())
         return tuple(sorted(self.words[number] for number in used))
 
     @cached_property
     def live_names(self) -> tuple[str, ...]:
         """The exposed names of tools that are alive, sorted."""
-        return tuple(sorted(self.tools[place].name for place in np.flatnonzero(self.open).tolist()))
+        return tuple(sorted(self.tools[place].name for place in self.places.tolist()))
 
     @cached_property
     def live_servers(self) -> dict[str, str]:
@@ -103,34 +146,28 @@ class State:
             offset += shard.size
         return None
 
-    def rows_with(self, number: int) -> Iterator[tuple[int, NDArray[np.int32], Floats]]:
-        """Return, shard by shard, its offset, the rows that have a term, and their weights."""
+    def occurrences(self, number: int) -> Iterator[Occurrences]:
+        """Return, shard by shard, where a term occurs."""
         offset = 0
         for shard in self.shards:
-            rows, weights = shard.postings.of_term(number)
-            if len(rows):
-                yield offset, rows, weights
+            found = shard.postings.by_term
+            span = found.span_of(number)
+            if span.stop > span.start:
+                rows = found.rows[span]
+                places = rows + np.int32(offset) if offset else rows
+                yield places, found.weights[span], found.masks[span]
             offset += shard.size
 
     def having(self, number: int) -> Mask:
         """Return the places that have a term."""
         mask = np.zeros(len(self.open), np.bool_)
-        for offset, rows, _ in self.rows_with(number):
-            mask[offset + rows] = True
+        for places, _, _ in self.occurrences(number):
+            mask[places] = True
         return mask
 
     def accepted(self, accepts: Callable[[Tool], bool]) -> Mask:
         """Return the places whose tools a predicate accepts, asking only of living ones."""
         mask = np.zeros(len(self.open), np.bool_)
-        for place in np.flatnonzero(self.open).tolist():
+        for place in self.places.tolist():
             mask[place] = accepts(self.tools[place])
         return mask
-
-
-def frequencies_of(shards: Sequence[Shard], alive: Sequence[Mask], size: int) -> NDArray[np.int64]:
-    """Count anew in how many living tools each term occurs."""
-    total = np.zeros(size, np.int64)
-    for shard, mask in zip(shards, alive, strict=True):
-        _, entries = shard.postings.entries_of(np.flatnonzero(mask))
-        total += np.bincount(shard.postings.terms[entries], minlength=size)
-    return total

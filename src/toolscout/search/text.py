@@ -62,7 +62,6 @@ def tokens(text: str) -> list[str]:
     return _TOKEN.findall(fold(text))
 
 
-@lru_cache(maxsize=50_000)
 def split_token(token: str) -> tuple[str, ...]:
     """Return the case-folded words of one token: camelCase, acronyms, digits, CJK bigrams."""
     if not token.isascii() and _CJK_RUN.search(token):
@@ -84,12 +83,15 @@ def _split_mixed(token: str) -> Iterable[str]:
         yield from split_token(token[end:])
 
 
+_split_known = lru_cache(maxsize=10_000)(split_token)
+
+
 def words(text: str) -> list[str]:
     """Return the case-folded words of a text, in order."""
-    return [word for token in tokens(text) for word in split_token(token)]
+    return [word for token in tokens(text) for word in _split_known(token)]
 
 
-@lru_cache(maxsize=50_000)
+@lru_cache(maxsize=20_000)
 def term(word: str) -> str:
     """Return what a word counts as: its English stem, or itself."""
     return _stemmer.stemWord(word)
@@ -101,12 +103,17 @@ def content(all_words: list[str]) -> list[str]:
 
 
 def joined(name: str) -> list[str]:
-    """Return neighbouring words of a name written as one, and the whole name as one (R14)."""
+    """Return the terms of neighbouring words of a name written as one, and of the whole (R14)."""
     parts = words(name)
     if len(parts) < 2:
         return []
-    pairs = [a + b for a, b in zip(parts, parts[1:], strict=False)]
-    return pairs if len(parts) == 2 else [*pairs, "".join(parts)]
+    pairs = [pair_term(a, b) for a, b in zip(parts, parts[1:], strict=False)]
+    return pairs if len(parts) == 2 else [*pairs, pair_term("".join(parts[:-1]), parts[-1])]
+
+
+def pair_term(first: str, second: str) -> str:
+    """Return the term of two words written as one: an ending belongs to the second."""
+    return first + term(second)
 
 
 def clauses(text: str) -> list[str]:

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.errors import MissingExtra
-from toolscout.search.encoders import Encoder, StaticEncoder
+from toolscout.search.encoders import Encoder, StaticEncoder, leading_of
 from toolscout.search.lexical import Floats, Vocabulary, postings_of
-from toolscout.search.semantic import Neighbours, VectorCache, key_of, query_vectors
+from toolscout.search.semantic import Neighbours, VectorCache, key_of, leading, query_vectors
 from toolscout.search.shards import Shard, merged
-from toolscout.search.states import Mask, State, frequencies_of
+from toolscout.search.states import Mask, State
 from toolscout.search.text import Field, content, encoding_text, fields_of, term, words
 from toolscout.tools import Tool
 
@@ -25,6 +25,9 @@ MERGE_RATIO = 8
 """A shard is merged into its elder when it has grown to more than an eighth of it."""
 DEAD_SHARE = 0.3
 NAME_WORDS = 24
+PIECE = 500
+WORD_WIDTH = 64
+"""Dimensions in which name words are compared."""
 
 
 class Writer:
@@ -33,6 +36,7 @@ class Writer:
     def __init__(self, encoder: Encoder | None, *, approximate: bool | None) -> None:
         self.vocabulary = Vocabulary()
         self.cache = VectorCache(encoder) if encoder else None
+        self._leading = leading_of(encoder)
         self._approximate = approximate
         self._near: Any = _usearch(required=approximate is True) if approximate is not False else None
         # Name words are compared one by one, for which static vectors serve every encoder.
@@ -42,27 +46,30 @@ class Writer:
     def word_vector(self, word: str) -> Floats:
         """Return the vector of one word."""
         assert self._speller is not None
-        return query_vectors(self._speller, [word])[0]
+        return leading(query_vectors(self._speller, [word]), WORD_WIDTH)[0]
 
     def built(self, tools: Sequence[Tool]) -> State:
         """Return the state of a catalogue with these tools."""
         shard = self._shard(tools)
-        return self._state([shard], [np.ones(len(tools), np.bool_)])
+        frequencies = shard.postings.frequencies(len(self.vocabulary))
+        return self._state([shard], [np.ones(len(tools), np.bool_)], frequencies)
 
     def changed(self, state: State, added: Sequence[Tool], removed: Sequence[Tool]) -> State:
         """Return a state with some tools more and some less."""
         shards = list(state.shards)
         alive = [mask.copy() for mask in state.alive] if removed else list(state.alive)
-        for tool in removed:
-            for shard, mask in zip(shards, alive, strict=True):
-                row = shard.rows.get(tool.name)
-                if row is not None and mask[row]:
-                    mask[row] = False
-                    break
+        new = self._shard(added)
+        frequencies = new.postings.frequencies(len(self.vocabulary))
+        frequencies[: len(state.frequencies)] += state.frequencies
+        for shard, mask in zip(shards, alive, strict=True):
+            gone = _rows_of(removed, shard, mask)
+            mask[gone] = False
+            _, entries = shard.postings.entries_of(gone)
+            np.subtract.at(frequencies, shard.postings.terms[entries], 1)
         if added:
-            shards.append(self._shard(added))
+            shards.append(new)
             alive.append(np.ones(len(added), np.bool_))
-        return self._state(*self._tidied(shards, alive))
+        return self._state(*self._tidied(shards, alive), frequencies)
 
     def _tidied(
         self, shards: list[Shard], alive: list[Mask]
@@ -78,12 +85,15 @@ class Writer:
         return shards, alive
 
     def _merge(self, shards: list[Shard], alive: list[Mask], count: int) -> None:
-        shard = merged(shards[-count:], alive[-count:], len(self.vocabulary))
+        shard = merged(shards[-count:], alive[-count:])
         shards[-count:] = [self._with_neighbours(shard)]
         alive[-count:] = [np.ones(shard.size, np.bool_)]
 
-    def _state(self, shards: list[Shard], alive: list[Mask]) -> State:
-        frequencies = frequencies_of(shards, alive, len(self.vocabulary))
+    def _state(
+        self, shards: list[Shard], alive: list[Mask], frequencies: NDArray[np.int64]
+    ) -> State:
+        for shard in shards:
+            _ = shard.postings.by_term  # now, so that no search has to wait for it
         return State(
             vocabulary=self.vocabulary,
             shards=tuple(shards),
@@ -95,25 +105,41 @@ class Writer:
         )
 
     def _shard(self, tools: Sequence[Tool]) -> Shard:
+        # Piece by piece: what is needed only while indexing stays small.
+        pieces = [
+            self._piece(tools[begin : begin + PIECE]) for begin in range(0, len(tools), PIECE)
+        ] or [self._piece(())]
+        if len(pieces) == 1:
+            return self._with_neighbours(pieces[0])
+        whole = [np.ones(piece.size, np.bool_) for piece in pieces]
+        return self._with_neighbours(merged(pieces, whole))
+
+    def _piece(self, tools: Sequence[Tool]) -> Shard:
         texts = [fields_of(tool) for tool in tools]
         encoded = [encoding_text(tool, f) for tool, f in zip(tools, texts, strict=True)]
         keys = tuple(map(key_of, encoded)) if self.cache else ()
         vectors = self.cache.vectors(encoded, keys) if self.cache else None
-        name_words = self._words.learn([fields[Field.NAME] for fields in texts])
-        shard = Shard(
+        name_starts, name_words = self._words.learn([fields[Field.NAME] for fields in texts])
+        return Shard(
             tools=tuple(tools),
             postings=postings_of(texts, self.vocabulary),
             keys=keys,
             vectors=vectors,
+            scanned=self._scanned(vectors),
+            name_starts=name_starts,
             name_words=name_words,
         )
-        return self._with_neighbours(shard)
+
+    def _scanned(self, vectors: NDArray[np.int16] | None) -> Floats | None:
+        if vectors is None:
+            return None
+        return leading(vectors, self._leading) if self._leading else vectors.astype(np.float32)
 
     def _with_neighbours(self, shard: Shard) -> Shard:
         wanted = self._approximate or shard.size >= APPROXIMATE_FROM
         if not wanted or self._near is None or shard.vectors is None or not shard.size:
             return shard
-        return replace(shard, neighbours=Neighbours(shard.vectors, self._near))
+        return replace(shard, neighbours=Neighbours(shard.vectors.astype(np.float32), self._near))
 
 
 class _WordTable:
@@ -126,8 +152,8 @@ class _WordTable:
         self.terms: NDArray[np.int32] = np.zeros(0, np.int32)
         self.vectors: Floats = np.zeros((0, 0), np.float32)
 
-    def learn(self, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """Return the numbers of each name's distinct content words."""
+    def learn(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Return the numbers of each name's distinct content words, and where each name begins."""
         listed = [list(dict.fromkeys(content(words(name))))[:NAME_WORDS] for name in names]
         new = list(dict.fromkeys(w for row in listed for w in row if w not in self._numbers))
         if new:
@@ -136,12 +162,19 @@ class _WordTable:
             terms = np.array([self._vocabulary.number(term(word)) for word in new], np.int32)
             self.terms = np.concatenate([self.terms, terms])
             self._add_vectors(new)
-        return tuple(tuple(self._numbers[word] for word in row) for row in listed)
+        numbers = [self._numbers[word] for row in listed for word in row]
+        return np.cumsum([0, *map(len, listed)]), np.array(numbers, np.int32)
 
     def _add_vectors(self, new: list[str]) -> None:
         if self._encoder is not None:
-            vectors = query_vectors(self._encoder, new)
+            vectors = leading(query_vectors(self._encoder, new), WORD_WIDTH)
             self.vectors = np.concatenate([self.vectors, vectors]) if len(self.vectors) else vectors
+
+
+def _rows_of(tools: Sequence[Tool], shard: Shard, alive: Mask) -> NDArray[np.int64]:
+    """Return the living rows of some tools in a shard."""
+    rows = (shard.rows.get(tool.name) for tool in tools)
+    return np.array([row for row in rows if row is not None and alive[row]], np.int64)
 
 
 def _static(encoder: Encoder) -> Encoder:

