@@ -13,8 +13,6 @@ from toolscout.search.index import Index
 class Scout:
     """Finds tools of a catalogue."""
 
-    def __init__(
-        self, catalog: Catalog, *, encoder: Encoder | None | EllipsisType = ...
-    ) -> None:
+    def __init__(self, catalog: Catalog, *, encoder: Encoder | EllipsisType | None = ...) -> None:
         self.catalog = catalog
         self.index = Index(catalog, encoder=encoder)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from toolscout.catalog import RESERVED_NAMES, Catalog
 from toolscout.errors import ModelError
+from toolscout.names import exposed_name
 from toolscout.search.hits import Confidence, Hit, Result
 from toolscout.search.index import Index
 from toolscout.tools import Effect, Tool
@@ -72,11 +73,12 @@ def usual_names() -> st.SearchStrategy[str]:
 
 
 def wild_names() -> st.SearchStrategy[str]:
-    """Names of any characters, but for those that a query cannot spell as words.
+    """Names of any characters, but for those that are exposed with a separator at their end.
 
-    An exposed name of separators alone says nothing; one that ends in `_` asks for a prefix.
+    Asked for by themselves, those are prefixes, or nothing at all.
     """
-    return st.text(min_size=1, max_size=12).filter(lambda text: bool(text.strip()))
+    names = st.text(min_size=1, max_size=12).filter(lambda text: bool(text.strip()))
+    return names.filter(lambda text: exposed_name("", text)[-1].isalnum())
 
 
 def tools(leaves: st.SearchStrategy[str]) -> st.SearchStrategy[Tool]:
@@ -137,6 +139,15 @@ def test_with_vectors_every_tool_is_first_for_its_own_exposed_name(found: list[T
     index = Index(catalog_of(found))
 
     assert [tool.name for tool in found if not is_first(index, tool)] == []
+
+
+@pytest.mark.requirement("R3")
+@pytest.mark.requirement("R4")
+def test_a_name_that_reads_as_a_prefix_is_first_in_what_it_lists():
+    found = [Tool.define("x_"), Tool.define("x_y", server="a")]
+    result = Index(catalog_of(found), encoder=None).search("x_")
+
+    assert [hit.tool.name for hit in result] == ["x_", "a__x_y"]
 
 
 @settings(max_examples=40)

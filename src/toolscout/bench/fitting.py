@@ -100,7 +100,10 @@ def _examples(
         catalog.add(server, its_tools)
     index = Index(catalog, encoder=encoder)
     # Strangers come after the dataset's own tools and answer nothing.
-    group_of = {tool.name: dataset.groups[i] if i < len(dataset.tools) else -1 - i for i, tool in enumerate(tools)}
+    group_of = {
+        tool.name: dataset.groups[i] if i < len(dataset.tools) else -1 - i
+        for i, tool in enumerate(tools)
+    }
     wanted = dataset.relevant_groups()
     for count, query in enumerate(dataset.queries):
         found, evidence, length = index.evidence(query.text)
@@ -168,9 +171,7 @@ def _loss(blocks: Sequence[Block], weights: Doubles) -> tuple[float, Doubles, Do
     return loss, slope, bend
 
 
-def _block(
-    examples: Sequence[Example], used: list[int]
-) -> Block:
+def _block(examples: Sequence[Example], used: list[int]) -> Block:
     """Return the answered examples as one padded array, which cells count, and the targets."""
     answered = [e for e in examples if e.wanted.any()]
     width = max(len(e.groups) for e in answered)
@@ -202,9 +203,7 @@ def _fit_calibration(sets: Sequence[Examples], fusion: Fusion, family: str) -> D
     return found
 
 
-def _calibration_rows(
-    examples: Examples, fusion: Fusion
-) -> tuple[Doubles, Doubles, Doubles]:
+def _calibration_rows(examples: Examples, fusion: Fusion) -> tuple[Doubles, Doubles, Doubles]:
     rows: list[Doubles] = []
     wanted: list[Doubles] = []
     weights: list[Doubles] = []

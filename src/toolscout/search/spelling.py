@@ -9,7 +9,10 @@ SHORTEST = 4
 
 
 def corrections(typed: Sequence[str], known: Sequence[str]) -> Mapping[str, str]:
-    """Return, for each word that is one slip away from a known one (two from eight letters), which."""
+    """Return the known word meant by each typed one that is a slip away from it.
+
+    From eight letters on, two slips are forgiven.
+    """
     found: dict[str, str] = {}
     for word in typed:
         if len(word) < SHORTEST:

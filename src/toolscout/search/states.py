@@ -3,7 +3,7 @@
 States are values. A change of the catalogue makes a new one that shares the shards it can.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -121,7 +121,8 @@ class State:
     @cached_property
     def live_names(self) -> tuple[str, ...]:
         """The exposed names of tools that are alive, sorted."""
-        return tuple(sorted(self.tools[place].name for place in self.places.tolist()))
+        listed: list[int] = self.places.tolist()
+        return tuple(sorted(self.tools[place].name for place in listed))
 
     @cached_property
     def live_servers(self) -> dict[str, str]:
@@ -146,6 +147,12 @@ class State:
             offset += shard.size
         return None
 
+    def by_name(self, places: Iterable[int] | NDArray[np.int64]) -> list[int]:
+        """Return places in the order of their tools' names."""
+        listed: list[int] = places.tolist() if isinstance(places, np.ndarray) else list(places)
+        names = [self.tools[place].name for place in listed]
+        return [listed[i] for i in sorted(range(len(listed)), key=names.__getitem__)]
+
     def occurrences(self, number: int) -> Iterator[Occurrences]:
         """Return, shard by shard, where a term occurs."""
         offset = 0
@@ -168,6 +175,7 @@ class State:
     def accepted(self, accepts: Callable[[Tool], bool]) -> Mask:
         """Return the places whose tools a predicate accepts, asking only of living ones."""
         mask = np.zeros(len(self.open), np.bool_)
-        for place in self.places.tolist():
+        listed: list[int] = self.places.tolist()
+        for place in listed:
             mask[place] = accepts(self.tools[place])
         return mask

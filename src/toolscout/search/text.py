@@ -10,8 +10,10 @@ import unicodedata
 from collections.abc import Iterable
 from enum import IntEnum
 from functools import lru_cache
+from itertools import pairwise
+from typing import Any
 
-import Stemmer
+import Stemmer as stemming
 
 from toolscout.schemas import parameters
 from toolscout.tools import Tool
@@ -19,15 +21,16 @@ from toolscout.tools import Tool
 ENCODED_DESCRIPTION = 600
 ENCODED_PARAMETERS = 200
 
-STOP_WORDS = frozenset(
+_STOP_WORDS = (
     "a an the and or but if of to in on at by for with from as into onto about over under via per "
     "up out is are was were be been being am do does did done have has had having will would can "
     "could should shall may might must i me my mine we us our you your he him his she her it its "
     "they them their this that these those there here what which who whom whose when where why how "
     "please want need like just also so than too very some any each every all both more most other "
     "such no nor not only own same then once again let lets hi hello hey thanks thank im ive id s "
-    "t re ve ll d m using use".split()
+    "t re ve ll d m using use"
 )
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 # Han, kana and hangul are written without blanks between words.
 _CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
@@ -46,7 +49,7 @@ _VALUE = re.compile(
 )
 CLAUSE_LIMIT = 8
 
-_stemmer = Stemmer.Stemmer("english")
+_stemmer: Any = stemming.Stemmer("english")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # untyped
 
 
 def fold(text: str) -> str:
@@ -107,7 +110,7 @@ def joined(name: str) -> list[str]:
     parts = words(name)
     if len(parts) < 2:
         return []
-    pairs = [pair_term(a, b) for a, b in zip(parts, parts[1:], strict=False)]
+    pairs = [pair_term(a, b) for a, b in pairwise(parts)]
     return pairs if len(parts) == 2 else [*pairs, pair_term("".join(parts[:-1]), parts[-1])]
 
 

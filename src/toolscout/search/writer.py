@@ -4,7 +4,7 @@ Owns what outlives a state: the vocabulary, the table of name words, the vectors
 One thread at a time may write; states already given out stay as they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from toolscout.errors import MissingExtra
 from toolscout.search.encoders import Encoder, StaticEncoder, leading_of
 from toolscout.search.lexical import Floats, Vocabulary, postings_of
-from toolscout.search.semantic import Neighbours, VectorCache, key_of, leading, query_vectors
+from toolscout.search.semantic import Neighbours, VectorCache, key_of, leading, word_vectors
 from toolscout.search.shards import Shard, merged
 from toolscout.search.states import Mask, State
+from toolscout.search.storage import Stored
 from toolscout.search.text import Field, content, encoding_text, fields_of, term, words
 from toolscout.tools import Tool
 
@@ -26,8 +27,6 @@ MERGE_RATIO = 8
 DEAD_SHARE = 0.3
 NAME_WORDS = 24
 PIECE = 500
-WORD_WIDTH = 64
-"""Dimensions in which name words are compared."""
 
 
 class Writer:
@@ -38,21 +37,69 @@ class Writer:
         self.cache = VectorCache(encoder) if encoder else None
         self._leading = leading_of(encoder)
         self._approximate = approximate
-        self._near: Any = _usearch(required=approximate is True) if approximate is not False else None
+        self._near: Any = (
+            _usearch(required=approximate is True) if approximate is not False else None
+        )
         # Name words are compared one by one, for which static vectors serve every encoder.
-        self._speller = None if encoder is None else _static(encoder)
-        self._words = _WordTable(self.vocabulary, self._speller)
+        self.speller = None if encoder is None else _static(encoder)
+        self._words = _WordTable(self.vocabulary, self.speller)
 
-    def word_vector(self, word: str) -> Floats:
-        """Return the vector of one word."""
-        assert self._speller is not None
-        return leading(query_vectors(self._speller, [word]), WORD_WIDTH)[0]
+    def built(self, tools: Sequence[Tool], stored: Stored | None = None) -> State:
+        """Return the state of a catalogue with these tools, reusing what is stored of them."""
+        known = self._restored(tools, stored) if stored else None
+        if known is None:
+            return self._state_of(self._shard(tools))
+        state = self._state_of(known)
+        new = [tool for tool in tools if tool.name not in known.rows]
+        return self.changed(state, new, ()) if new else state
 
-    def built(self, tools: Sequence[Tool]) -> State:
-        """Return the state of a catalogue with these tools."""
-        shard = self._shard(tools)
+    def _restored(self, tools: Sequence[Tool], stored: Stored) -> Shard | None:
+        """Return a shard of the tools that are stored, or nothing where the encoder differs."""
+        if stored.encoder != (self.cache.encoder.name if self.cache else ""):
+            return None
+        self.vocabulary = Vocabulary(stored.terms)
+        self._words = _WordTable(self.vocabulary, self.speller)
+        self._words.number(stored.words)
+        if self.cache:
+            self.cache = VectorCache(
+                self.cache.encoder, dict(zip(stored.keys, stored.vectors, strict=True))
+            )
+        by_fingerprint = {tool.fingerprint: tool for tool in tools}
+        known = [by_fingerprint.get(fingerprint) for fingerprint in stored.fingerprints]
+        mask = np.array([tool is not None for tool in known], np.bool_)
+        whole = Shard(
+            tools=tuple(tool or tools[0] for tool in known) if tools else (),
+            postings=stored.postings,
+            keys=stored.keys,
+            vectors=stored.vectors if self.cache else None,
+            scanned=self._scanned(stored.vectors) if self.cache else None,
+            name_starts=stored.name_starts,
+            name_words=stored.name_words,
+        )
+        if not mask.all() or not len(mask):
+            return self._with_neighbours(merged([whole], [mask])) if mask.any() else self._shard(())
+        return self._with_neighbours(whole, stored.neighbours)
+
+    def stored(self, state: State) -> Stored:
+        """Return what of a state is worth keeping."""
+        whole = len(state.shards) == 1 and bool(state.open.all())
+        shard = state.shards[0] if whole else merged(state.shards, state.alive)
+        return Stored(
+            encoder=self.cache.encoder.name if self.cache else "",
+            fingerprints=tuple(tool.fingerprint for tool in shard.tools),
+            keys=shard.keys,
+            terms=tuple(self.vocabulary.terms),
+            words=state.words,
+            postings=shard.postings,
+            name_starts=shard.name_starts,
+            name_words=shard.name_words,
+            vectors=np.zeros((0, 0), np.int16) if shard.vectors is None else shard.vectors,
+            neighbours=shard.neighbours.to_bytes() if shard.neighbours else np.zeros(0, np.uint8),
+        )
+
+    def _state_of(self, shard: Shard) -> State:
         frequencies = shard.postings.frequencies(len(self.vocabulary))
-        return self._state([shard], [np.ones(len(tools), np.bool_)], frequencies)
+        return self._state([shard], [np.ones(shard.size, np.bool_)], frequencies)
 
     def changed(self, state: State, added: Sequence[Tool], removed: Sequence[Tool]) -> State:
         """Return a state with some tools more and some less."""
@@ -71,9 +118,7 @@ class Writer:
             alive.append(np.ones(len(added), np.bool_))
         return self._state(*self._tidied(shards, alive), frequencies)
 
-    def _tidied(
-        self, shards: list[Shard], alive: list[Mask]
-    ) -> tuple[list[Shard], list[Mask]]:
+    def _tidied(self, shards: list[Shard], alive: list[Mask]) -> tuple[list[Shard], list[Mask]]:
         """Merge small shards into their elders, and drop the dead where they are many."""
         while len(shards) > 1 and shards[-1].size * MERGE_RATIO > shards[-2].size:
             self._merge(shards, alive, 2)
@@ -135,11 +180,13 @@ class Writer:
             return None
         return leading(vectors, self._leading) if self._leading else vectors.astype(np.float32)
 
-    def _with_neighbours(self, shard: Shard) -> Shard:
+    def _with_neighbours(self, shard: Shard, saved: NDArray[np.uint8] | None = None) -> Shard:
         wanted = self._approximate or shard.size >= APPROXIMATE_FROM
         if not wanted or self._near is None or shard.vectors is None or not shard.size:
             return shard
-        return replace(shard, neighbours=Neighbours(shard.vectors.astype(np.float32), self._near))
+        if saved is not None and len(saved):
+            return replace(shard, neighbours=Neighbours.from_bytes(saved, self._near))
+        return replace(shard, neighbours=Neighbours.of(shard.vectors, self._near))
 
 
 class _WordTable:
@@ -155,19 +202,25 @@ class _WordTable:
     def learn(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return the numbers of each name's distinct content words, and where each name begins."""
         listed = [list(dict.fromkeys(content(words(name))))[:NAME_WORDS] for name in names]
-        new = list(dict.fromkeys(w for row in listed for w in row if w not in self._numbers))
-        if new:
-            self._numbers.update(zip(new, range(len(self.words), len(self.words) + len(new)), strict=True))
-            self.words += tuple(new)
-            terms = np.array([self._vocabulary.number(term(word)) for word in new], np.int32)
-            self.terms = np.concatenate([self.terms, terms])
-            self._add_vectors(new)
+        self.number(w for row in listed for w in row)
         numbers = [self._numbers[word] for row in listed for word in row]
         return np.cumsum([0, *map(len, listed)]), np.array(numbers, np.int32)
 
+    def number(self, listed: Iterable[str]) -> None:
+        """Give a number to each word that has none, in order."""
+        new = list(dict.fromkeys(word for word in listed if word not in self._numbers))
+        if not new:
+            return
+        first = len(self.words)
+        self._numbers.update(zip(new, range(first, first + len(new)), strict=True))
+        self.words += tuple(new)
+        terms = np.array([self._vocabulary.number(term(word)) for word in new], np.int32)
+        self.terms = np.concatenate([self.terms, terms])
+        self._add_vectors(new)
+
     def _add_vectors(self, new: list[str]) -> None:
         if self._encoder is not None:
-            vectors = leading(query_vectors(self._encoder, new), WORD_WIDTH)
+            vectors = word_vectors(self._encoder, new)
             self.vectors = np.concatenate([self.vectors, vectors]) if len(self.vectors) else vectors
 
 

@@ -1,0 +1,96 @@
+"""Filters: which tools a query admits, and which it names.
+
+Masks over the places of a state. They are applied before anything is ranked, so that a required
+term binds meaning as well as words (R6).
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import re2
+
+from toolscout.errors import UnknownServer
+from toolscout.names import fold_name, near_names
+from toolscout.query import PATTERN_MEMORY_BYTES, Query
+from toolscout.search.states import Mask, State
+from toolscout.search.text import term, words
+from toolscout.tools import Tool
+
+PATTERN_TEXT_LIMIT = 4_000
+
+
+def admitted(state: State, query: Query, allowed: Callable[[Tool], bool] | None) -> Mask:
+    """Return the places that a query may give; `state.open` itself where it excludes nothing."""
+    mask = state.open
+    if query.servers:
+        mask = mask & _server_mask(state, query.servers)
+    if allowed is not None:
+        mask = mask & state.accepted(allowed)
+    if query.effects or query.kinds:
+        mask = mask & state.accepted(partial(_passes, query))
+    for required in query.required:
+        mask = mask & _term_mask(state, required)
+    for excluded in query.excluded:
+        mask = mask & ~_term_mask(state, excluded)
+    return mask
+
+
+def _server_mask(state: State, servers: Sequence[str]) -> Mask:
+    mask = np.zeros(len(state.open), np.bool_)
+    for server in servers:
+        name = state.live_servers.get(fold_name(server))
+        if name is None:
+            raise UnknownServer(server, near_names(server, state.live_servers.values()))
+        mask[state.servers[name]] = True
+    return mask
+
+
+def _passes(query: Query, tool: Tool) -> bool:
+    if query.effects and tool.effect not in query.effects:
+        return False
+    return not query.kinds or tool.kind.casefold() in {kind.casefold() for kind in query.kinds}
+
+
+def _term_mask(state: State, text: str) -> Mask:
+    """Return the places that have every word of a term in any field."""
+    mask = state.open
+    listed = words(text)
+    for word in listed:
+        number = state.find(term(word))
+        mask = mask & (state.having(number) if number is not None else np.False_)
+    if not listed:  # only symbols, such as an emoji: look at the texts themselves
+        mask = state.accepted(lambda tool: text in f"{tool.leaf} {tool.description}")
+    return mask
+
+
+def pattern_places(state: State, source: str, mask: Mask) -> list[int]:
+    """Return tools whose name matches, then those whose description does, each by name."""
+    engine: Any = re2  # its module is only half typed
+    options = engine.Options()
+    options.max_mem = PATTERN_MEMORY_BYTES
+    options.log_errors = False
+    options.case_sensitive = False
+    pattern = engine.compile(source, options)
+    named: list[int] = []
+    described: list[int] = []
+    for place in state.by_name(np.flatnonzero(mask)):
+        tool = state.tools[place]
+        if pattern.search(tool.name) or pattern.search(tool.leaf):
+            named.append(place)
+        elif pattern.search(tool.description[:PATTERN_TEXT_LIMIT]):
+            described.append(place)
+    return named + described
+
+
+def prefix_places(state: State, prefix: str, mask: Mask) -> list[int]:
+    """Return tools whose exposed name or leaf begins so, by name."""
+    begin = prefix.casefold().removeprefix("mcp__")
+    found = [
+        place
+        for place in np.flatnonzero(mask).tolist()
+        if state.tools[place].name.casefold().startswith((begin, prefix.casefold()))
+        or state.tools[place].leaf.casefold().startswith(prefix.casefold())
+    ]
+    return state.by_name(found)

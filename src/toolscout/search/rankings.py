@@ -1,0 +1,183 @@
+"""Rankings: the candidates of one question in order, with what speaks for each.
+
+`Ranker` brings question, candidates, evidence and fusion together for one encoder. It reads a
+state and keeps nothing but the vectors of words it met.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolscout.search import spelling
+from toolscout.search.candidates import Similar, best_by_name, candidates, lexical_scores
+from toolscout.search.encoders import Encoder
+from toolscout.search.evidence import (
+    lexical_evidence,
+    matches_of,
+    meaning_evidence,
+    name_evidence,
+)
+from toolscout.search.fusion import (
+    LATIN_FAMILIES,
+    LIKELY,
+    Doubles,
+    Fusion,
+    Signal,
+    fusion_for,
+)
+from toolscout.search.lexical import Floats
+from toolscout.search.questions import Question, question_of
+from toolscout.search.semantic import query_vectors, word_vectors
+from toolscout.search.states import Mask, Occurrences, State
+from toolscout.search.text import term
+
+ASKED_WORDS = 64
+"""Words of a question that are compared with the words of names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The candidates of one question, with what speaks for each."""
+
+    question: Question
+    places: NDArray[np.int64]
+    evidence: Doubles
+    fusion: Fusion
+    scores: Doubles
+    order: list[int]
+    """Candidates by falling score; those of equal score by name."""
+    total: int
+
+    @property
+    def top_chance(self) -> float:
+        """How likely the best candidate is wanted; 0 without one."""
+        return float(self.chances(1)[0]) if self.order else 0.0
+
+    def chances(self, count: int) -> Doubles:
+        """Return how likely the first candidates are wanted, never rising."""
+        first = self.order[:count]
+        rivals = self.scores[self.order]
+        found = self.fusion.chances(self.evidence[first], rivals[:count], rivals)
+        return np.minimum.accumulate(found)
+
+
+class Ranker:
+    """Ranks with one encoder and one fusion."""
+
+    def __init__(
+        self, encoder: Encoder | None, speller: Encoder | None, fusion: Fusion | None
+    ) -> None:
+        family = encoder.family if encoder else ""
+        self._encoder = encoder
+        self._fusion = fusion or fusion_for(family)
+        self._latin_only = family in LATIN_FAMILIES
+        self._speller = speller
+        self._word_vector = lru_cache(maxsize=20_000)(self._look_up)
+
+    def corrected(self, state: State, text: str, mask: Mask) -> tuple["Ranking", Mapping[str, str]]:
+        """Return the ranking of a text, and the words read as others to get it."""
+        ranking = self.rank(state, text, mask)
+        swap = self._corrections(state, ranking)
+        if swap:
+            better = self.rank(state, text, mask, swap=swap)
+            if better.top_chance > ranking.top_chance:
+                return better, swap
+        return ranking, {}
+
+    def _corrections(self, state: State, ranking: Ranking) -> Mapping[str, str]:
+        """Return how to read words that no tool has, if nothing matched well as written."""
+        if not ranking.question.unknown or ranking.top_chance >= LIKELY:
+            return {}
+        unknown = [w for w in ranking.question.words if state.find(term(w)) is None]
+        return spelling.corrections(unknown, state.live_words)
+
+    def rank(
+        self,
+        state: State,
+        text: str,
+        mask: Mask,
+        *,
+        also: Sequence[int] = (),
+        swap: Mapping[str, str] | None = None,
+    ) -> Ranking:
+        """Return the ranking of a text among the places of a mask.
+
+        `also` are places to judge in any case; `swap` gives words to read in place of others.
+        """
+        question = question_of(text, state.find, swap)
+        occurrences = [list(state.occurrences(n)) for n in question.numbers.tolist()]
+        lexical = lexical_scores(state, question, occurrences)
+        if mask is not state.open or state.count < len(mask):
+            lexical *= mask
+        matched = int(np.count_nonzero(lexical))
+        # An encoder trained on English sees noise in other scripts; words, if any match, do not.
+        if self._encoder is None or (matched and self._latin_only and not _is_latin(text)):
+            found = np.flatnonzero(lexical)
+            places = best_by_name(state, lexical[found], found, also)
+            return self._judged(state, question, occurrences, places, None, matched)
+        similar = self._similar(state, question, self._encoder)
+        places, lines = candidates(state, lexical, similar, mask, also)
+        total = max(matched, len(places))
+        return self._judged(state, question, occurrences, places, lines, total)
+
+    def _similar(self, state: State, question: Question, encoder: Encoder) -> Similar:
+        texts = list(dict.fromkeys((question.text, question.plain, *question.clauses)))
+        vectors = query_vectors(encoder, texts)
+        lines = [texts.index(t) for t in (question.text, question.plain, *question.clauses)]
+        return Similar(state, vectors, lines)
+
+    def _judged(
+        self,
+        state: State,
+        question: Question,
+        occurrences: list[list[Occurrences]],
+        places: NDArray[np.int64],
+        lines: Floats | None,
+        total: int,
+    ) -> Ranking:
+        evidence = np.zeros((len(places), len(Signal)))
+        fusion = self._fusion if lines is not None else fusion_for("")
+        if len(places):
+            found = matches_of(occurrences, places, len(state.open))
+            lexical_evidence(evidence, question, state, found, places)
+            if lines is not None:
+                meaning_evidence(evidence, lines.astype(np.float64))
+                self._judge_names(state, question, places, evidence)
+        scores = np.round(fusion.scores(evidence, question.length), 9)
+        order = _falling(state, places, scores)
+        return Ranking(question, places, evidence, fusion, scores, order, total)
+
+    def _judge_names(
+        self, state: State, question: Question, places: NDArray[np.int64], evidence: Doubles
+    ) -> None:
+        if not question.words:
+            return
+        asked = np.stack([self._word_vector(word) for word in question.words[:ASKED_WORDS]])
+        name_evidence(evidence, question, state, places, asked)
+
+    def _look_up(self, word: str) -> Floats:
+        assert self._speller is not None  # there is one wherever there is an encoder
+        return word_vectors(self._speller, [word])[0]
+
+
+def _falling(state: State, places: NDArray[np.int64], scores: Doubles) -> list[int]:
+    """Return rows by falling score, those of equal score by name."""
+    order = np.argsort(-scores, kind="stable")
+    ranked = scores[order]
+    if (ranked[1:] < ranked[:-1]).all():
+        return order.tolist()
+    tools = state.tools
+    listed: list[int] = places.tolist()
+    names = [tools[place].name for place in listed]
+    return sorted(range(len(names)), key=lambda row: (-scores[row], names[row]))
+
+
+def _is_latin(text: str) -> bool:
+    """Tell whether most letters of a text are Latin."""
+    if text.isascii():
+        return True
+    letters = [char for char in text[:2_000] if char.isalpha()]
+    return 2 * sum(char < "\u0250" for char in letters) >= len(letters)
