@@ -98,7 +98,7 @@ def test_no_pattern_runs_long_or_fails_in_an_unexpected_way(index: Index, patter
         "🦘🦘 copy a file 🧑‍🚀",
         "\ud800copy a file\udfff",
         "copy a file שלום عليكم 邮件 письмо ไฟล์",
-        "ＣＯＰＹ ａ ｆｉｌｅ",  # noqa: RUF001
+        "\uff23\uff2f\uff30\uff39 a \uff46\uff49\uff4c\uff45",
         "c\u0301o\u0308p\u0327y\u0302 a file",
         "copy a file" + "\u0301" * 10_000,
         "copy " * 3 + "file\n\t\r\x0b\x0c\x85\u2028",
@@ -113,6 +113,21 @@ def test_a_hostile_query_still_finds_what_it_names(index: Index, query: str):
 
     assert first(result) == "files__copy"
     assert sum(result[0].why.shares.values()) == pytest.approx(1)
+
+
+@pytest.mark.requirement("R10")
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "sign", ["x", "@", "1", "x1", "a@", '"', "'", "/", "https://", ". ", "A", "+"]
+)
+def test_time_does_not_grow_with_the_square_of_a_query(index: Index, sign: str):
+    # Taken in the square, each of these would be seconds; they are ten.
+    query = f"copy {sign * (20_000 // len(sign))}"
+    for _ in range(10):
+        try:
+            index.search(query)
+        except ModelError:
+            pytest.fail("a query with a word in it was refused")
 
 
 @pytest.mark.requirement("R12")
@@ -138,7 +153,7 @@ def test_a_query_that_makes_no_sense_is_answered_or_refused_for_the_model(index:
         assert all(hit.why.shares for hit in result)
 
 
-def test_ten_thousand_selected_names_are_each_answered(lexical: Index):
+def test_two_thousand_selected_names_are_each_answered(lexical: Index):
     wanted = [f"n{number}" for number in range(2_000)]
     result = lexical.search(f"select:files__copy,{','.join(wanted)}")
 
@@ -206,7 +221,7 @@ WIDE = {"properties": {f"field{n}": {"type": "string"} for n in range(5_000)}}
         (Tool.define("ईमेल_भेजें"), "ईमेल"),
         (Tool.define("στείλε_γράμμα"), "ΓΡΑΜΜΑ"),
         (Tool.define("🦘"), "🦘"),
-        (Tool.define("𝓢𝓮𝓷𝓭_𝓠𝓾𝓸𝓴𝓴𝓪"), "quokka"),
+        (Tool.define("\N{SCRIPT SMALL G}et_\N{MATHEMATICAL BOLD SCRIPT SMALL Q}uokka"), "quokka"),
         (Tool.define("a b/c.d:e@f\\quokka"), "quokka"),
         (Tool.define("\ud800quokka"), "quokka"),
         (Tool.define("quokka\x00"), "quokka"),
@@ -255,7 +270,7 @@ def synthetic_tools() -> Iterator[Tool]:
         yield Tool.define(
             f"{verb}_{thing}_{number}",
             server=f"server{number % 500}",
-            description=f"{verb.title()} any {thing} of the account, as batch {number // 100} says.",
+            description=f"{verb.title()} any {thing} of the account in batch {number // 100}.",
         )
 
 
@@ -271,5 +286,6 @@ def test_a_hundred_thousand_tools_are_searched():
     index = Index(catalog, encoder=None)
 
     assert len(index) == MANY + 1
-    assert first(index.search("server7__list_file_2007")) == "server7__list_file_2507" or True
+    assert first(index.search("server7__move_file_2007")) == "server7__move_file_2007"
+    assert first(index.search("Move File 2007")) == "server7__move_file_2007"
     assert first(index.search("weigh any quokka of the account")) == odd.name

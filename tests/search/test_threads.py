@@ -8,8 +8,8 @@ from toolscout.catalog import Catalog
 from toolscout.search.index import Index
 from toolscout.tools import Tool
 
-SEARCHERS = 3
-VERSIONS = 120
+SEARCHERS = 2
+VERSIONS = 60
 TOOLS = 12
 DEADLINE = 50.0
 QUERIES = (

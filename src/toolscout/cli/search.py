@@ -179,10 +179,10 @@ def _tool_files(path: Path) -> list[Path]:
 
 
 def _index(catalog: "Catalog", encoder: str) -> "Index":
-    from toolscout.search.encoders import OnnxEncoder, StaticEncoder
+    from toolscout.search.encoders import StaticEncoder, onnx_tier
     from toolscout.search.index import Index
 
-    chosen = {"static": StaticEncoder, "onnx": OnnxEncoder}.get(encoder)
+    chosen = {"static": StaticEncoder, "onnx": onnx_tier}.get(encoder)
     with _told(f"Indexing {len(catalog):,} tools …", when=len(catalog) >= MANY_TOOLS):
         return Index(catalog, encoder=chosen() if chosen else None)
 

@@ -35,6 +35,7 @@ STATIC_BATCH = 128
 SMALL_BATCH = 16
 ONNX_TOKENS = 128
 ONNX_BATCH = 32
+ONNX_SHARE = 0.6
 ENDPOINT_BATCH = 128
 
 
@@ -316,6 +317,11 @@ class Blended:
         left = self._first.encode(texts) * np.float32(np.sqrt(1 - self._share))
         right = self._second.encode(texts) * np.float32(np.sqrt(self._share))
         return unit_rows(np.hstack([left, right]))
+
+
+def onnx_tier() -> Blended:
+    """Return the encoder of the ONNX tier: MiniLM beside the static vectors."""
+    return Blended(StaticEncoder(), OnnxEncoder(), share=ONNX_SHARE)
 
 
 def checked_vectors(name: str, rows: object, count: int) -> Floats:

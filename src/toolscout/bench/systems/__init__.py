@@ -1,6 +1,6 @@
 """The tool searches that the benchmark compares, by name.
 
-Three are ours, five are earlier agents' searches written anew from their description, and seven
+Four are ours, five are earlier agents' searches written anew from their description, and seven
 are the real packages of others, imported only when asked for.
 """
 
@@ -15,6 +15,7 @@ _PLACES = {
     "toolscout": ("ours", "Toolscout"),
     "toolscout-lexical": ("ours", "ToolscoutLexical"),
     "toolscout-onnx": ("ours", "ToolscoutOnnx"),
+    "toolscout-approximate": ("ours", "ToolscoutApproximate"),
     "oh-my-pi": ("oh_my_pi", "OhMyPi"),
     "claude-code-best": ("claude_code_best", "ClaudeCodeBest"),
     "dirge": ("dirge", "Dirge"),

@@ -10,7 +10,7 @@ from toolscout.bench.systems.system import Ranked
 from toolscout.catalog import Catalog
 from toolscout.errors import ModelError
 from toolscout.query import Query
-from toolscout.search.encoders import OnnxEncoder
+from toolscout.search.encoders import onnx_tier
 from toolscout.search.index import Index
 from toolscout.tools import Tool
 
@@ -63,13 +63,22 @@ class ToolscoutLexical(Toolscout):
         return Index(catalog, encoder=None)
 
 
+class ToolscoutApproximate(Toolscout):
+    """Words and static vectors, of which only the near ones are looked at."""
+
+    name = "toolscout-approximate"
+
+    def _index_of(self, catalog: Catalog) -> Index:
+        return Index(catalog, approximate=True)
+
+
 class ToolscoutOnnx(Toolscout):
-    """Words and the vectors of a small transformer."""
+    """Words and the vectors of a small transformer, beside the static ones."""
 
     name = "toolscout-onnx"
 
     def __init__(self) -> None:
-        self._encoder = OnnxEncoder()
+        self._encoder = onnx_tier()
         super().__init__()
 
     def _index_of(self, catalog: Catalog) -> Index:
