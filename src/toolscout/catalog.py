@@ -310,42 +310,49 @@ class CatalogView:
         return isinstance(name, str) and self.get(name) is not None
 
 
+Spelling = tuple[int, str]
+"""How a tool may be called: 0 by its qualified name, 1 by an alias, 2 by its leaf; and the name
+without case and separators."""
+
+
+def spellings_of(tool: Tool) -> set[Spelling]:
+    """Return all that a tool may be called."""
+    leaf = fold_name(tool.leaf)
+    found: set[Spelling] = {(0, fold_name(tool.name)), (0, fold_name(tool.server) + leaf)}
+    found.update((1, fold_name(alias)) for alias in tool.aliases)
+    found.add((2, leaf))
+    return found
+
+
+def spellings_meant(text: str) -> list[Spelling]:
+    """Return what a text may call, in the order in which it is tried; the first that is known wins.
+
+    Claude Code and others write `mcp__server__leaf`; folding leaves "mcp" in front.
+    """
+    key = fold_name(text)
+    bare = key.removeprefix("mcp")
+    if not key:
+        return []
+    return [(0, key), *([(0, bare)] if bare != key else []), (1, key), (2, key)]
+
+
 class _Names:
     """Spellings to exposed names, kept up to date tool by tool, so that nothing is scanned."""
 
     def __init__(self) -> None:
-        self.qualified = _Lookup()
-        self.aliases = _Lookup()
-        self.leaves = _Lookup()
+        self._lookups = (_Lookup(), _Lookup(), _Lookup())
 
     def add(self, tool: Tool) -> None:
-        for lookup, key in self.entries(tool):
-            lookup.add(key, tool.name)
+        for kind, key in spellings_of(tool):
+            self._lookups[kind].add(key, tool.name)
 
     def remove(self, tool: Tool) -> None:
-        for lookup, key in self.entries(tool):
-            lookup.remove(key, tool.name)
-
-    def entries(self, tool: Tool) -> Iterator[tuple["_Lookup", str]]:
-        leaf = fold_name(tool.leaf)
-        yield self.leaves, leaf
-        for key in {fold_name(tool.name), fold_name(tool.server) + leaf}:
-            yield self.qualified, key
-        for key in {fold_name(alias) for alias in tool.aliases}:
-            yield self.aliases, key
+        for kind, key in spellings_of(tool):
+            self._lookups[kind].remove(key, tool.name)
 
     def resolve(self, text: str) -> list[str]:
-        key = fold_name(text)
-        # Claude Code and others write `mcp__server__leaf`; folding leaves "mcp" in front.
-        bare = key.removeprefix("mcp")
-        if not key:
-            return []
-        return (
-            self.qualified.find(key)
-            or (self.qualified.find(bare) if bare != key else [])
-            or self.aliases.find(key)
-            or self.leaves.find(key)
-        )
+        found = (self._lookups[kind].find(key) for kind, key in spellings_meant(text))
+        return next(filter(None, found), [])
 
 
 class _Lookup:

@@ -67,9 +67,8 @@ class MissingExtra(UsageError):
 
     def __init__(self, module: str, *, extra: str) -> None:
         self.module, self.extra = module, extra
-        super().__init__(
-            f"{module!r} is not installed. Run `pip install 'toolscout[{extra}]'`."
-        )
+        wanted = f"'toolscout[{extra}]'" if extra else "--force-reinstall toolscout"
+        super().__init__(f"{module!r} is not installed. Run `pip install {wanted}`.")
 
 
 class ModelError(ToolscoutError):

@@ -15,7 +15,8 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -31,8 +32,8 @@ STATIC_TOKENIZER = ("tokenizers/l2_supercat_tokenizer_config.json", 1_842_796)
 ONNX_MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 ONNX_TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 STATIC_WIDTH = 256
-STATIC_BATCH = 128
-SMALL_BATCH = 16
+STATIC_BATCH = 64
+WORD_MEMORY = 8_192
 ONNX_TOKENS = 128
 ONNX_BATCH = 32
 ONNX_SHARE = 0.6
@@ -62,6 +63,11 @@ def leading_of(encoder: Encoder | None) -> int:
     return getattr(encoder, "leading", 0)
 
 
+def plain(text: str) -> str:
+    """Return a text as every tokenizer takes it: lone surrogates replaced."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 def unit_rows(rows: ArrayLike) -> Floats:
     """Return rows scaled to length one; rows of zeros stay."""
     matrix = np.asarray(rows, np.float32)
@@ -82,6 +88,7 @@ class StaticEncoder:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._word_sum = lru_cache(maxsize=WORD_MEMORY)(self._new_word_sum)
 
     @property
     def name(self) -> str:
@@ -90,28 +97,33 @@ class StaticEncoder:
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """Return the sum of each text's token vectors, at unit length."""
-        if 0 < len(texts) <= SMALL_BATCH:
-            return unit_rows(self._sums(texts))
         vectors = np.zeros((len(texts), STATIC_WIDTH), np.float32)
         # Piece by piece: the tokenizer keeps far more of a text than the numbers wanted here.
         for begin in range(0, len(texts), STATIC_BATCH):
             piece = slice(begin, begin + STATIC_BATCH)
-            vectors[piece] = unit_rows(self._sums(texts[piece]))
+            vectors[piece] = unit_rows(self._sums([plain(text).lower() for text in texts[piece]]))
         return vectors
+
+    def encode_question(self, texts: Sequence[str]) -> Floats:
+        """Return the same for a few short texts, from the sums of words met before."""
+        sums = np.zeros((len(texts), STATIC_WIDTH), np.float32)
+        for row, text in zip(sums, texts, strict=True):
+            for word in plain(text).lower().split():
+                row += self._word_sum(word)
+        return unit_rows(sums)
 
     def _sums(self, texts: Sequence[str]) -> Floats:
         tokenizer, table = self._parts
-        lowered = [text.lower() for text in texts]
-        if len(lowered) <= SMALL_BATCH:  # starting threads costs more than a question's tokens
-            found: Any = [tokenizer.encode(text, add_special_tokens=False) for text in lowered]
-        else:
-            found = tokenizer.encode_batch_fast(lowered, add_special_tokens=False)
-        sums = np.zeros((len(texts), table.shape[1]), np.float32)
+        sums = np.zeros((len(texts), STATIC_WIDTH), np.float32)
+        found: Any = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         for row, encoding in enumerate(found):
             ids: list[int] = encoding.ids
             if ids:
                 sums[row] = table[ids].sum(axis=0, dtype=np.float32)
         return sums
+
+    def _new_word_sum(self, word: str) -> Floats:
+        return self._sums([word])[0]
 
     @property
     def _parts(self) -> tuple[Any, NDArray[np.float16]]:
@@ -125,15 +137,17 @@ class StaticEncoder:
         tokenizers: Any = importlib.import_module("tokenizers")
 
         # wordllama's own loader looks for the tokenizer in a folder that its wheel does not have.
-        root = _package_folder("wordllama", extra="")
+        root = _package_folder("wordllama")
         weights = files.load_file(_checked_size(root, *STATIC_WEIGHTS))
         tokenizer = tokenizers.Tokenizer.from_file(str(_checked_size(root, *STATIC_TOKENIZER)))
         tokenizer.no_padding()
         tokenizer.no_truncation()
+        # Word by word; as it comes, the tokenizer takes and remembers a whole text as one word.
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split("\u2581", "merged_with_next")
         return tokenizer, weights["embedding.weight"]
 
 
-def _package_folder(package: str, *, extra: str) -> Path:
+def _package_folder(package: str, *, extra: str = "") -> Path:
     """Return where a package lies without importing it: its import may pull in much more."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
@@ -178,7 +192,7 @@ class OnnxEncoder:
         """Return the mean of each text's token states, at unit length."""
         with self._lock:
             tokenizer, session = self._loaded
-        encodings: list[Any] = tokenizer.encode_batch(list(texts))
+        encodings: list[Any] = tokenizer.encode_batch([plain(text) for text in texts])
         vectors = np.zeros((len(texts), 384), np.float32)
         # Texts of like length share a batch, because the longest decides what a batch costs.
         order = sorted(range(len(texts)), key=lambda i: len(encodings[i].ids))
@@ -257,25 +271,45 @@ class EndpointEncoder:
         headers = {"Content-Type": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        request = urllib.request.Request(self._url, body.encode(), headers)
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as answer:
+            request = urllib.request.Request(self._url, body.encode(), headers)
+            with _OPENER.open(request, timeout=self._timeout) as answer:
                 data = json.load(answer)["data"]
             return [row["embedding"] for row in sorted(data, key=lambda row: row["index"])]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InvalidEncoder(
-                self._model,
-                f"did not answer ({_reason(error)})",
-                remedy="Check the address, the key and the model's name.",
-            ) from error
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            HTTPException,
+            RecursionError,
+        ) as error:
+            reason = _reason(error)
+        # Not chained: what the library says of a bad header would show the key.
+        raise InvalidEncoder(
+            self._model,
+            f"did not answer ({reason})",
+            remedy="Check the address, the key and the model's name.",
+        )
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
+        error.close()
         return f"HTTP {error.code}"
     if isinstance(error, OSError):
         return "no connection"
     return "not the shape of an embeddings answer"
+
+
+class _NoRedirection(urllib.request.HTTPRedirectHandler):
+    """A service that moved gets a new address from its owner, not our key at another place."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Follow nothing: the answer then counts as the error it is."""
+
+
+_OPENER = urllib.request.build_opener(_NoRedirection())
 
 
 class CallableEncoder:
@@ -326,6 +360,8 @@ def onnx_tier() -> Blended:
 
 def checked_vectors(name: str, rows: object, count: int) -> Floats:
     """Return vectors of someone else's making as unit rows, or say what is wrong with them."""
+    if not count:
+        return np.zeros((0, 0), np.float32)
     remedy = "Return one list of finite numbers, of one length, for each text."
     try:
         matrix = np.asarray(cast("ArrayLike", rows), np.float32)

@@ -26,6 +26,7 @@ from toolscout.search.fusion import Doubles, Fusion, confidence_of, worth_showin
 from toolscout.search.hits import Confidence, Hit, Missing, Result, Why
 from toolscout.search.rankings import Ranker, Ranking
 from toolscout.search.states import Mask, State
+from toolscout.search.text import words
 from toolscout.search.writer import Writer
 from toolscout.tools import Tool
 
@@ -113,9 +114,11 @@ class Index:
         if asked.pattern:
             return _listed(state, asked, pattern_places(state, asked.pattern, mask), limit)
         if asked.prefix:
-            return _listed(state, asked, prefix_places(state, asked.prefix, mask), limit)
+            named = _named(state, asked.prefix, mask)
+            places = dict.fromkeys([*named, *prefix_places(state, asked.prefix, mask)])
+            return _listed(state, asked, list(places), limit)
         text = " ".join((asked.words, *asked.required)).strip()
-        if not text:
+        if not text or (asked.required and not words(text)):
             return _listed(state, asked, state.by_name(np.flatnonzero(mask)), limit)
         return self._ranked(state, asked, text, mask, limit)
 
@@ -176,7 +179,7 @@ class Index:
         places: dict[int, None] = {}
         missing: list[Missing] = []
         for name in query.select:
-            found = self._named(state, name, mask)
+            found = _named(state, name, mask)
             places.update(dict.fromkeys(found))
             if not found:
                 visible = [n for n in state.live_names if mask[state.place_of(n)]]
@@ -190,14 +193,14 @@ class Index:
             missing=tuple(missing),
         )
 
-    def _named(self, state: State, name: str, mask: Mask) -> list[int]:
-        found = (state.place_of(tool.name) for tool in self._catalog.resolve(name))
-        return [place for place in found if place is not None and mask[place]]
-
     def _ranked(self, state: State, query: Query, text: str, mask: Mask, limit: int) -> Result:
         ranking, swap = self._ranker.corrected(state, text, mask)
-        exact = self._named(state, query.words, mask) if query.words else []
+        exact = _named(state, query.words, mask) if query.words else []
         return _result(state, query, ranking, exact, limit, swap)
+
+
+def _named(state: State, name: str, mask: Mask) -> list[int]:
+    return [place for place in state.resolve(name) if mask[place]]
 
 
 def _result(

@@ -108,6 +108,8 @@ class Ranker:
         `also` are places to judge in any case; `swap` gives words to read in place of others.
         """
         question = question_of(text, state.find, swap)
+        if not state.shards:
+            return self._judged(state, question, [], np.zeros(0, np.int64), None, 0)
         occurrences = [list(state.occurrences(n)) for n in question.numbers.tolist()]
         lexical = lexical_scores(state, question, occurrences)
         if mask is not state.open or state.count < len(mask):

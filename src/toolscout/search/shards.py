@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from toolscout.catalog import Spelling, spellings_of
 from toolscout.search.lexical import Floats, Ints, Postings, concatenated, entries_between
 from toolscout.search.semantic import Neighbours
 from toolscout.tools import Tool
@@ -38,6 +39,23 @@ class Shard:
     def rows(self) -> dict[str, int]:
         """The row of each exposed name."""
         return {tool.name: row for row, tool in enumerate(self.tools)}
+
+    @cached_property
+    def spellings(self) -> tuple[NDArray[np.int64], Ints]:
+        """Hashes of all spellings of the tools' names, ascending, and the row of each."""
+        listed = [spellings_of(tool) for tool in self.tools]
+        hashes = np.array([hash(one) for found in listed for one in found], np.int64)
+        rows = np.repeat(np.arange(len(listed), dtype=np.int32), [len(found) for found in listed])
+        order = np.argsort(hashes, kind="stable")
+        return hashes[order], rows[order]
+
+    def rows_called(self, spelling: Spelling) -> list[int]:
+        """Return the rows of the tools that may be called so."""
+        hashes, rows = self.spellings
+        wanted = hash(spelling)
+        begin, end = np.searchsorted(hashes, wanted), np.searchsorted(hashes, wanted, "right")
+        found: list[int] = rows[begin:end].tolist()
+        return [row for row in found if spelling in spellings_of(self.tools[row])]
 
     @property
     def size(self) -> int:

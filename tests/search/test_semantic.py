@@ -1,0 +1,293 @@
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from toolscout.errors import InvalidEncoder
+from toolscout.search.encoders import CallableEncoder, unit_rows
+from toolscout.search.semantic import (
+    GRID,
+    PRODUCT_SIZE,
+    Floats,
+    Neighbours,
+    VectorCache,
+    key_of,
+    leading,
+    on_grid,
+    query_vectors,
+    rough_similarities,
+    similarities,
+    word_vectors,
+)
+
+SEED = 20260901
+
+
+class Counting:
+    """An encoder that remembers what it was asked for."""
+
+    name = "counting"
+    family = "sentence"
+
+    def __init__(self, width: int = 16) -> None:
+        self.width = width
+        self.asked: list[str] = []
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        self.asked += texts
+        return unit_rows([np.random.default_rng(len(t)).normal(size=self.width) for t in texts])
+
+
+def random_rows(count: int, width: int, *, seed: int = SEED) -> NDArray[np.int16]:
+    return on_grid(unit_rows(np.random.default_rng(seed).normal(size=(count, width))))
+
+
+def exact(rows: NDArray[np.int16], queries: NDArray[np.int16]) -> NDArray[np.float64]:
+    """Return the cosines by whole numbers, with no rounding but the last division."""
+    return queries.astype(np.int64) @ rows.astype(np.int64).T / GRID**2
+
+
+def floats(rows: NDArray[np.int16]) -> Floats:
+    return rows.astype(np.float32)
+
+
+@pytest.mark.parametrize("width", [32, 256, 384])
+def test_similarities_are_exact(width: int):
+    rows, queries = random_rows(2_000, width), random_rows(9, width, seed=1)
+
+    found = similarities(floats(rows), floats(queries))
+
+    assert found.dtype == np.float32
+    assert found.tolist() == exact(rows, queries).tolist()
+
+
+@pytest.mark.parametrize("width", [256, 384])
+def test_similarities_of_like_vectors_are_exact_too(width: int):
+    # Sums of one sign grow largest, so that rounding would show.
+    numbers = np.abs(np.random.default_rng(SEED).normal(size=(500, width)))
+    numbers[0] = 1
+    numbers[1] = np.eye(width)[0]
+    rows = on_grid(unit_rows(numbers))
+
+    found = similarities(floats(rows), floats(rows))
+
+    assert found.tolist() == exact(rows, rows).tolist()
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 400), st.floats(-3, 3))
+def test_similarities_are_exact_for_vectors_of_any_kind(seed: int, width: int, mean: float):
+    numbers = np.random.default_rng(seed).normal(mean, size=(8, width))
+    rows = on_grid(unit_rows(numbers))
+
+    found = similarities(floats(rows), floats(rows))
+
+    assert found.tolist() == exact(rows, rows).tolist()
+
+
+@pytest.mark.requirement("R33")
+def test_similarities_do_not_depend_on_the_order_of_rows():
+    rows, queries = floats(random_rows(300, 256)), floats(random_rows(3, 256, seed=1))
+    order = np.random.default_rng(SEED).permutation(len(rows))
+
+    mixed = similarities(rows[order], queries)
+
+    assert mixed.tobytes() == similarities(rows, queries)[:, order].tobytes()
+
+
+def test_rounding_to_the_grid_moves_cosines_by_little():
+    vectors = unit_rows(np.random.default_rng(SEED).normal(size=(200, 256)))
+    rows = floats(on_grid(vectors))
+
+    assert similarities(rows, rows) == pytest.approx(vectors @ vectors.T, abs=3e-3)
+
+
+@pytest.mark.parametrize("queries", [1, 2, 9])
+@pytest.mark.parametrize("width", [32, 256])
+def test_rough_similarities_are_those_of_the_same_vectors(width: int, queries: int):
+    count = 2 * PRODUCT_SIZE // (width * queries) + 1
+    rows, asked = floats(random_rows(count, width)), floats(random_rows(queries, width, seed=1))
+
+    found = rough_similarities(rows, asked)
+
+    assert found.tobytes() == similarities(rows, asked).tobytes()
+
+
+def test_no_rows_have_no_similarities():
+    nothing, queries = np.zeros((0, 32), np.float32), floats(random_rows(2, 32))
+
+    assert similarities(nothing, queries).shape == (2, 0)
+    assert rough_similarities(nothing, queries).shape == (2, 0)
+
+
+def test_leading_numbers_are_unit_vectors_of_their_own():
+    rows = random_rows(50, 256)
+
+    found = leading(rows, 32)
+
+    assert found.shape == (50, 32)
+    assert np.linalg.norm(found / GRID, axis=1) == pytest.approx(np.ones(50), abs=2e-3)
+    assert found.tolist() == leading(floats(rows), 32).tolist()
+
+
+def test_rows_of_zeros_are_similar_to_nothing():
+    rows = np.zeros((3, 32), np.float32)
+
+    assert similarities(rows, floats(random_rows(1, 32))).tolist() == [[0, 0, 0]]
+    assert leading(rows, 8).tolist() == np.zeros((3, 8)).tolist()
+
+
+def test_query_and_word_vectors_are_on_the_grid():
+    encoder = Counting(width=100)
+
+    found = query_vectors(encoder, ["list files", "x"])
+    short = word_vectors(encoder, ["list", "files"])
+
+    assert found.dtype == short.dtype == np.float32
+    assert (found == np.rint(found)).all()
+    assert (short == np.rint(short)).all()
+    assert found.shape == (2, 100)
+    assert short.shape[1] < 100
+
+
+def test_keys_tell_texts_apart():
+    texts = ["", "a", "b", "a ", "é", "e\u0301", "\ud800"]
+
+    assert len({key_of(text) for text in texts}) == len(texts)
+    assert key_of("a") == key_of("a")
+
+
+@pytest.mark.requirement("R35")
+def test_the_cache_encodes_each_text_once():
+    encoder = Counting()
+    cache = VectorCache(encoder)
+
+    first = ask(cache, ["one", "three", "one"])
+    again = ask(cache, ["three", "fifth", "one"])
+
+    assert encoder.asked == ["one", "three", "fifth"]
+    assert first.tolist() == [again[2].tolist(), again[0].tolist(), again[2].tolist()]
+    assert again.tolist() == on_grid(Counting().encode(["three", "fifth", "one"])).tolist()
+
+
+def test_the_cache_starts_with_what_it_is_given():
+    encoder = Counting()
+    known = {key_of("one"): random_rows(1, 16)[0]}
+
+    found = ask(VectorCache(encoder, known), ["one"])
+
+    assert encoder.asked == []
+    assert found.tolist() == [known[key_of("one")].tolist()]
+
+
+def test_a_forgotten_text_is_encoded_again():
+    encoder = Counting()
+    cache = VectorCache(encoder)
+    before = ask(cache, ["one", "three"])
+
+    cache.forget([key_of("one"), key_of("never seen")])
+    after = ask(cache, ["one", "three"])
+
+    assert encoder.asked == ["one", "three", "one"]
+    assert after.tolist() == before.tolist()
+
+
+def test_the_cache_refuses_vectors_of_another_width():
+    encoder = Counting()
+    cache = VectorCache(encoder)
+    before = ask(cache, ["one"])
+
+    encoder.width = 17
+    with pytest.raises(InvalidEncoder, match="counting"):
+        ask(cache, ["three"])
+
+    assert ask(cache, ["one"]).tolist() == before.tolist()
+
+
+def test_the_cache_refuses_known_vectors_of_another_width():
+    known = {key_of("one"): random_rows(1, 15)[0]}
+
+    with pytest.raises(InvalidEncoder, match="counting"):
+        ask(VectorCache(Counting(), known), ["three"])
+
+
+def test_an_encoder_that_fails_leaves_the_cache_as_it_was():
+    failing = True
+
+    def rows(texts: list[str]) -> list[list[float]]:
+        return [] if failing else [[1.0, 2.0] for _ in texts]
+
+    cache = VectorCache(CallableEncoder(rows, name="moody"))
+    with pytest.raises(InvalidEncoder):
+        ask(cache, ["one"])
+
+    failing = False
+    assert len(ask(cache, ["one", "three"])) == 2
+
+
+def test_threads_share_what_one_of_them_encoded():
+    encoder = Counting()
+    cache = VectorCache(encoder)
+    texts = [f"text {'x' * number}" for number in range(200)]
+    threads = [threading.Thread(target=ask, args=(cache, texts)) for _ in range(8)]
+
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(encoder.asked) == sorted(texts)
+
+
+def ask(cache: VectorCache, texts: Sequence[str]) -> NDArray[np.int16]:
+    return cache.vectors(texts, [key_of(text) for text in texts])
+
+
+@pytest.fixture(scope="module")
+def engine() -> Any:
+    return pytest.importorskip("usearch.index")
+
+
+@pytest.mark.requirement("R36")
+def test_neighbours_are_nearly_always_the_nearest(engine: Any):
+    rows, queries = random_rows(2_000, 64), floats(random_rows(100, 64, seed=1))
+    neighbours = Neighbours.of(rows, engine)
+    truth = np.argsort(-similarities(floats(rows), queries), axis=1, kind="stable")[:, :10]
+
+    found = [neighbours.near(query, 50) for query in queries]
+
+    shared = [
+        len(set(near.tolist()) & set(true))
+        for near, true in zip(found, truth.tolist(), strict=True)
+    ]
+    assert sum(shared) / truth.size > 0.9
+    assert all(len(near) == 50 for near in found)
+
+
+def test_a_row_is_its_own_nearest_neighbour(engine: Any):
+    rows = random_rows(2_000, 256)
+    neighbours = Neighbours.of(rows, engine)
+
+    first = [int(neighbours.near(floats(rows[number]), 5)[0]) for number in range(0, 2_000, 40)]
+
+    right = sum(near == number for near, number in zip(first, range(0, 2_000, 40), strict=True))
+    assert right >= 48
+
+
+def test_neighbours_are_the_same_after_writing_and_reading(engine: Any):
+    rows, query = random_rows(500, 64), floats(random_rows(1, 64, seed=1))[0]
+    neighbours = Neighbours.of(rows, engine)
+
+    again = Neighbours.from_bytes(neighbours.to_bytes(), engine)
+
+    assert again.near(query, 20).tolist() == neighbours.near(query, 20).tolist()
+
+
+def test_more_neighbours_than_rows_gives_all_rows(engine: Any):
+    rows = random_rows(3, 64)
+
+    assert sorted(Neighbours.of(rows, engine).near(floats(rows[0]), 10).tolist()) == [0, 1, 2]
