@@ -351,8 +351,10 @@ class _Names:
             self._lookups[kind].remove(key, tool.name)
 
     def resolve(self, text: str) -> list[str]:
-        found = (self._lookups[kind].find(key) for kind, key in spellings_meant(text))
-        return next(filter(None, found), [])
+        for kind, key in spellings_meant(text):
+            if found := self._lookups[kind].find(key):
+                return found
+        return []
 
 
 class _Lookup:

@@ -92,13 +92,16 @@ def test_strangers_answer_nothing(sets: list[Examples]):
 
 
 def test_at_most_the_limit_of_queries_is_looked_at():
-    counts: list[int] = []
+    counts: list[tuple[int, int]] = []
 
-    examples = examples_of(dataset("mail", MAIL), None, limit=4, progress=counts.append)
+    def note(done: int, total: int) -> None:
+        counts.append((done, total))
+
+    examples = examples_of(dataset("mail", MAIL), None, limit=4, progress=note)
 
     assert len(examples.alone) == 4
     assert examples.crowded == ()
-    assert counts == [1, 2, 3, 4]
+    assert counts == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 def test_a_fit_is_finite_and_of_the_right_size(sets: list[Examples]):

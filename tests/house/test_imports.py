@@ -28,11 +28,12 @@ LAYERS = """
 SEARCH_LAYERS = """
     text hits spelling
     lexical encoders fusion
-    questions semantic
+    questions semantic storage
     shards
     states
-    evidence
-    explanations writer
+    candidates evidence filters writer
+    rankings
+    explanations
     index
 """
 

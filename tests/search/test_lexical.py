@@ -158,16 +158,16 @@ def test_postings_by_term_hold_the_same_as_postings_by_tool():
     vocabulary = Vocabulary()
     postings = postings_of(TOOLS, vocabulary)
     owners, _ = postings.entries_of(np.arange(len(TOOLS)))
-    columns = (postings.terms, owners, postings.weights, postings.masks)
+    columns = (postings.terms, owners, postings.weights)
     by_tool = sorted(zip(*(column.tolist() for column in columns), strict=True))
 
     found = postings.by_term
-    by_term: list[tuple[int, int, float, int]] = []
+    by_term: list[tuple[int, int, float]] = []
     for number in range(len(vocabulary)):
         span = found.span_of(number)
-        columns = (found.rows[span], found.weights[span], found.masks[span])
-        for row, weight, mask in zip(*(column.tolist() for column in columns), strict=True):
-            by_term.append((number, row, weight, mask))
+        columns = (found.rows[span], found.weights[span])
+        for row, weight in zip(*(column.tolist() for column in columns), strict=True):
+            by_term.append((number, row, weight))
 
     assert by_term == by_tool
 

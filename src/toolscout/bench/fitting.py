@@ -9,6 +9,7 @@ answers taken away and with few candidates, so that nothing looks sure for want 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +17,16 @@ from numpy.typing import NDArray
 from toolscout.bench.datasets import Dataset, with_unique_names
 from toolscout.bench.metrics import METRICS, scores
 from toolscout.catalog import Catalog
-from toolscout.search.encoders import Encoder
+from toolscout.errors import UsageError
+from toolscout.search.encoders import Encoder, OnnxEncoder, StaticEncoder, onnx_tier
 from toolscout.search.fusion import (
-    LATIN_FAMILIES,
     LENGTHENED,
     LEXICAL,
     Fusion,
     Signal,
     certainty,
     columns,
+    confidence_of,
 )
 from toolscout.search.index import Index
 from toolscout.tools import Tool
@@ -33,6 +35,7 @@ Doubles = NDArray[np.float64]
 Block = tuple[Doubles, NDArray[np.bool_], Doubles]
 
 SEED = 20261115
+STRANGERS = 4_000
 RIDGE = 1e-3
 CALIBRATION_SIZES = (1, 3, 10, 40, 150)
 UNANSWERED_WEIGHT = 0.25
@@ -76,7 +79,7 @@ def examples_of(
     *,
     limit: int,
     strangers: Sequence[Tool] = (),
-    progress: Callable[[int], None] = lambda count: None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Examples:
     """Return the evidence for a sample of a dataset's queries."""
     sample = dataset.sample(limit)
@@ -90,7 +93,7 @@ def _examples(
     dataset: Dataset,
     tools: Sequence[Tool],
     encoder: Encoder | None,
-    progress: Callable[[int], None],
+    progress: Callable[[int, int], None] | None,
 ) -> Iterator[Example]:
     catalog = Catalog()
     by_server: dict[str, list[Tool]] = {}
@@ -113,7 +116,8 @@ def _examples(
             groups=tuple(group_of[tool.name] for tool in found),
             relevant=wanted[count],
         )
-        progress(count + 1)
+        if progress:
+            progress(count + 1, len(dataset.queries))
 
 
 def fit(sets: Sequence[Examples], family: str) -> Fusion:
@@ -138,6 +142,9 @@ def _used_columns(family: str) -> list[int]:
 def _fit_weights(sets: Sequence[Examples], used: list[int]) -> Doubles:
     """Maximise the log share of the answers among the candidates, by Newton's method."""
     blocks = [_block(examples.both, used) for examples in sets]
+    blocks = [block for block in blocks if len(block[0])]
+    if not blocks:
+        raise UsageError("No query has its answer among the candidates. Give larger datasets.")
     spread = np.concatenate([x.reshape(-1, len(used)) for x, _, _ in blocks]).std(axis=0) + 1e-6
     blocks = [(x / spread, open_, target) for x, open_, target in blocks]
     weights = np.zeros(len(used))
@@ -174,7 +181,7 @@ def _loss(blocks: Sequence[Block], weights: Doubles) -> tuple[float, Doubles, Do
 def _block(examples: Sequence[Example], used: list[int]) -> Block:
     """Return the answered examples as one padded array, which cells count, and the targets."""
     answered = [e for e in examples if e.wanted.any()]
-    width = max(len(e.groups) for e in answered)
+    width = max((len(e.groups) for e in answered), default=0)
     x = np.zeros((len(answered), width, len(used)))
     open_ = np.zeros((len(answered), width), np.bool_)
     target = np.zeros((len(answered), width))
@@ -275,8 +282,6 @@ def ranked_groups(example: Example, fusion: Fusion) -> list[int]:
 
 
 def _reliability(examples: Sequence[Example], fusion: Fusion) -> dict[str, tuple[float, int]]:
-    from toolscout.search.fusion import confidence_of
-
     seen: dict[str, list[bool]] = {}
     for example in examples:
         if not example.groups:
@@ -297,6 +302,32 @@ def left_out(sets: Sequence[Examples], family: str) -> dict[str, Standing]:
     }
 
 
-def is_latin_family(family: str) -> bool:
-    """Tell whether an encoder of this family is left out for other scripts."""
-    return family in LATIN_FAMILIES
+def to_json(fusion: Fusion, left_out_sets: dict[str, Standing]) -> dict[str, Any]:
+    """Return a fusion and how it did on the sets left out."""
+    return {
+        "weights": fusion.weights,
+        "calibration": fusion.calibration,
+        "left_out": {
+            name: {
+                "metrics": standing.metrics,
+                "crowded": standing.crowded,
+                "reliability": standing.reliability,
+            }
+            for name, standing in left_out_sets.items()
+        },
+    }
+
+
+def sampled(tools: Sequence[Tool]) -> tuple[Tool, ...]:
+    """Return some tools at random, the same each time."""
+    return tuple(Random(SEED).sample(list(tools), min(STRANGERS, len(tools))))
+
+
+def encoder_named(name: str) -> Encoder | None:
+    """Return an encoder to fit for: none, static, minilm, or both in the ONNX tier."""
+    makers: dict[str, Callable[[], Encoder]] = {
+        "static": StaticEncoder,
+        "minilm": OnnxEncoder,
+        "onnx": onnx_tier,
+    }
+    return makers[name]() if name in makers else None

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from toolscout.bench.fitting import Standing
 from toolscout.bench.metrics import METRICS, Estimate
 from toolscout.bench.quality import Outcome, Quality
 from toolscout.bench.speed import BASELINE, NEW_TOOLS, Pace, Speed
@@ -99,6 +100,16 @@ def quality_tables(quality: Quality) -> list[Table]:
             lambda outcome: f"{outcome.ms.p50:.2f} / {outcome.ms.p99:.2f}",
         ),
     ]
+
+
+def fit_table(left_out: Mapping[str, Standing]) -> Table:
+    """Return how each dataset fares under a fusion fitted on the others."""
+    names = ("ndcg@10", "recall@5", "hit@1")
+    rows = [(name, *(f"{one.metrics[n]:.3f}" for n in names)) for name, one in left_out.items()]
+    if left_out:
+        means = (sum(one.metrics[n] for one in left_out.values()) / len(left_out) for n in names)
+        rows.append(("macro", *(f"{mean:.3f}" for mean in means)))
+    return Table(title="Each dataset left out in turn", head=("dataset", *names), rows=tuple(rows))
 
 
 def speed_tables(speed: Speed) -> list[Table]:

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -115,6 +116,67 @@ def quality(
     )
     if report_folder:
         report.write_quality_report(found, report_folder, command=command)
+
+
+@bench.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR…")
+@click.option(
+    "--encoder",
+    type=click.Choice(["none", "static", "minilm", "onnx"]),
+    default="static",
+    show_default=True,
+    help="Whose signals to weigh: words alone, static vectors, MiniLM, or both kinds of vectors.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=400,
+    show_default=True,
+    metavar="N",
+    help="Learn from N queries of each dataset.",
+)
+@click.option(
+    "--strangers",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="DIR",
+    help="A dataset whose tools, 4,000 at random, join each catalogue a second time.",
+)
+@json_option
+def fit(
+    folders: tuple[Path, ...], encoder: str, limit: int, strangers: Path | None, as_json: bool
+) -> None:
+    """Fit the fusion's weights and calibration, each dataset checked with it left out.
+
+    Prints how each dataset fares under weights fitted on the others, then the numbers fitted on
+    all of them, as they stand in toolscout/search/fusion.py.
+
+    \b
+    Example:
+      toolscout bench fit data/metatool data/azure_mcp --encoder none --limit 200
+    """
+    from toolscout.bench import fitting, report
+    from toolscout.bench.datasets import labelled_folders, read_dataset
+
+    datasets = [read_dataset(inner) for folder in folders for inner in labelled_folders(folder)]
+    foreign = fitting.sampled(read_dataset(strangers).tools) if strangers else ()
+    chosen = fitting.encoder_named(encoder)
+    with _query_bars() as progress:
+        sets = [
+            fitting.examples_of(
+                dataset,
+                chosen,
+                limit=limit,
+                strangers=foreign,
+                progress=partial(progress, dataset.name, encoder) if progress else None,
+            )
+            for dataset in datasets
+        ]
+    found = fitting.fit(sets, chosen.family if chosen else "")
+    left_out = fitting.left_out(sets, chosen.family if chosen else "") if len(sets) > 1 else {}
+    payload = fitting.to_json(found, left_out)
+    _give(payload, [report.fit_table(left_out)], as_json=as_json, save_file=None)
+    if not as_json:
+        click.echo(f"\nweights      {found.weights}\ncalibration  {found.calibration}")
 
 
 @bench.command()

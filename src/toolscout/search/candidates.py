@@ -15,7 +15,7 @@ from toolscout.search.lexical import Floats
 from toolscout.search.questions import Question
 from toolscout.search.semantic import leading, rough_similarities, similarities
 from toolscout.search.shards import by_shard
-from toolscout.search.states import Mask, Occurrences, State
+from toolscout.search.states import Mask, State
 
 CANDIDATES = 64
 ROUGH_CANDIDATES = 200
@@ -38,14 +38,18 @@ class Similar:
 
     def rough(self) -> Floats:
         """Return a rough score of every place, see `_meaning`."""
+        # The text without its values says little that the text and its clauses do not.
+        text, _, *clauses = self._lines
+        lines = list(dict.fromkeys((text, *(clauses if len(clauses) > 1 else ()))))
+        vectors = self._vectors[lines]
         parts: list[Floats] = []
         for shard in self._state.shards:
             scanned = cast("Floats", shard.scanned)
-            narrow = scanned.shape[1] < self._vectors.shape[1]
-            wanted = leading(self._vectors, scanned.shape[1]) if narrow else self._vectors
+            narrow = scanned.shape[1] < vectors.shape[1]
+            wanted = leading(vectors, scanned.shape[1]) if narrow else vectors
             parts.append(rough_similarities(scanned, wanted))
         found = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-        return _meaning([found[line] for line in self._lines])
+        return _meaning([found[0], found[0], *(found[1:] if len(found) > 1 else found)])
 
     def at(self, places: NDArray[np.int64]) -> Floats:
         """Return one row for text, plain text and each clause, one column for each place."""
@@ -69,14 +73,12 @@ class Similar:
         return np.unique(np.concatenate(found))
 
 
-def lexical_scores(
-    state: State, question: Question, occurrences: list[list[Occurrences]]
-) -> Floats:
-    """Return the BM25F score of every place, given where the question's terms occur."""
+def lexical_scores(state: State, question: Question) -> Floats:
+    """Return the BM25F score of every place."""
     scores = np.zeros(len(state.open), np.float32)
     gains = state.rarity[question.numbers] * (2 * question.counts / (question.counts + 1))
-    for gain, found in zip(gains, occurrences, strict=True):
-        for places, weights, _ in found:
+    for number, gain in zip(question.numbers.tolist(), gains, strict=True):
+        for places, weights in state.occurrences(number):
             scores[places] += weights * gain
     return scores
 

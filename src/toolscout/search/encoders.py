@@ -305,7 +305,9 @@ def _reason(error: Exception) -> str:
 class _NoRedirection(urllib.request.HTTPRedirectHandler):
     """A service that moved gets a new address from its owner, not our key at another place."""
 
-    def redirect_request(self, *_: object) -> None:
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> None:
         """Follow nothing: the answer then counts as the error it is."""
 
 

@@ -11,14 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.search.fusion import Doubles, Signal
-from toolscout.search.lexical import Floats, entries_between
+from toolscout.search.lexical import (
+    DESCRIPTION_BIT,
+    NAME_BIT,
+    SERVER_BIT,
+    Floats,
+    entries_between,
+)
 from toolscout.search.questions import Question
 from toolscout.search.semantic import GRID
 from toolscout.search.shards import by_shard
-from toolscout.search.states import COVERED, Occurrences, State
+from toolscout.search.states import State
 
 COVERAGE = [Signal.NAME, Signal.DESCRIPTION, Signal.SERVER]
 """The signals of `COVERED`, in its order."""
+COVERED = (NAME_BIT, DESCRIPTION_BIT, SERVER_BIT)
+"""The fields of which it is asked how much a question covers."""
 _COVERED_BITS = np.array(COVERED, np.uint8)[None, :, None]
 
 
@@ -28,29 +36,35 @@ class Matches:
 
     weights: Doubles
     masks: NDArray[np.uint8]
+    wholes: Doubles
+    """How much all terms of a candidate's `COVERED` fields weigh together."""
 
 
-def matches_of(
-    occurrences: list[list[Occurrences]], places: NDArray[np.int64], size: int
-) -> Matches:
-    """Return what candidates have of the question, given where its terms occur."""
-    position = np.full(size, -1, np.int32)
-    position[places] = np.arange(len(places), dtype=np.int32)
-    weights = np.zeros((len(places), len(occurrences)))
-    masks = np.zeros((len(places), len(occurrences)), np.uint8)
-    for column, found in enumerate(occurrences):
-        for at, weight, mask in found:
-            rows = position[at]
-            inside = np.flatnonzero(rows >= 0)
-            rows = rows[inside]
-            weights[rows, column] = weight[inside]
-            masks[rows, column] = mask[inside]
-    return Matches(weights, masks)
+def matches_of(question: Question, state: State, places: NDArray[np.int64]) -> Matches:
+    """Return what candidates have of the question."""
+    shape = len(places), len(question.numbers)
+    found = Matches(
+        np.zeros(shape), np.zeros(shape, np.uint8), np.zeros((len(places), len(COVERED)))
+    )
+    order = np.argsort(question.numbers)
+    numbers = question.numbers[order]
+    for shard, positions, rows in by_shard(state.shards, places):
+        owners, entries = shard.postings.entries_of(rows)
+        terms, masks = shard.postings.terms[entries], shard.postings.masks[entries]
+        rarity = state.rarity[terms]
+        for column, bit in enumerate(COVERED):
+            inside = rarity * ((masks & bit) > 0)
+            found.wholes[positions, column] = np.bincount(owners, inside, len(rows))
+        if len(numbers):
+            at = np.minimum(np.searchsorted(numbers, terms), len(numbers) - 1)
+            asked = np.flatnonzero(numbers[at] == terms)
+            row, column = positions[owners[asked]], order[at[asked]]
+            found.weights[row, column] = shard.postings.weights[entries[asked]]
+            found.masks[row, column] = masks[asked]
+    return found
 
 
-def lexical_evidence(
-    matrix: Doubles, question: Question, state: State, found: Matches, places: NDArray[np.int64]
-) -> None:
+def lexical_evidence(matrix: Doubles, question: Question, state: State, found: Matches) -> None:
     """Fill in the columns that words alone decide."""
     rarities = state.rarity[question.numbers].astype(np.float64)
     gains = rarities * (2 * question.counts / (question.counts + 1))
@@ -59,7 +73,7 @@ def lexical_evidence(
     present = (found.masks > 0) & question.counted
     matrix[:, Signal.MATCH] = present.sum(axis=1) / question.distinct
     mentioned = (found.masks[:, None, :] & _COVERED_BITS) > 0
-    wholes = np.maximum(state.field_weights(places), 1e-9)
+    wholes = np.maximum(found.wholes, 1e-9)
     matrix[:, COVERAGE] = (mentioned * rarities).sum(axis=2) / wholes
     weighed = found.weights * rarities
     by_clause = (weighed[:, None, :] * question.clause_counts).sum(axis=2)

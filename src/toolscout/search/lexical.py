@@ -86,7 +86,6 @@ class ByTerm:
     """Where each term begins; one more than there are terms."""
     rows: Ints
     weights: Floats
-    masks: NDArray[np.uint8]
 
     def span_of(self, number: int) -> slice:
         """Return where a term's rows stand."""
@@ -116,7 +115,6 @@ class Postings:
             starts=np.concatenate([[0], np.cumsum(counts)]),
             rows=rows[order],
             weights=self.weights[order],
-            masks=self.masks[order],
         )
 
     def entries_of(self, rows: NDArray[np.integer]) -> tuple[Ints, NDArray[np.int64]]:

@@ -31,7 +31,7 @@ from toolscout.search.fusion import (
 from toolscout.search.lexical import Floats
 from toolscout.search.questions import Question, question_of
 from toolscout.search.semantic import query_vectors, word_vectors
-from toolscout.search.states import Mask, Occurrences, State
+from toolscout.search.states import Mask, State
 from toolscout.search.text import term
 
 ASKED_WORDS = 64
@@ -109,9 +109,8 @@ class Ranker:
         """
         question = question_of(text, state.find, swap)
         if not state.shards:
-            return self._judged(state, question, [], np.zeros(0, np.int64), None, 0)
-        occurrences = [list(state.occurrences(n)) for n in question.numbers.tolist()]
-        lexical = lexical_scores(state, question, occurrences)
+            return self._judged(state, question, np.zeros(0, np.int64), None, 0)
+        lexical = lexical_scores(state, question)
         if mask is not state.open or state.count < len(mask):
             lexical *= mask
         matched = int(np.count_nonzero(lexical))
@@ -119,11 +118,11 @@ class Ranker:
         if self._encoder is None or (matched and self._latin_only and not _is_latin(text)):
             found = np.flatnonzero(lexical)
             places = best_by_name(state, lexical[found], found, also)
-            return self._judged(state, question, occurrences, places, None, matched)
+            return self._judged(state, question, places, None, matched)
         similar = self._similar(state, question, self._encoder)
         places, lines = candidates(state, lexical, similar, mask, also)
         total = max(matched, len(places))
-        return self._judged(state, question, occurrences, places, lines, total)
+        return self._judged(state, question, places, lines, total)
 
     def _similar(self, state: State, question: Question, encoder: Encoder) -> Similar:
         texts = list(dict.fromkeys((question.text, question.plain, *question.clauses)))
@@ -135,7 +134,6 @@ class Ranker:
         self,
         state: State,
         question: Question,
-        occurrences: list[list[Occurrences]],
         places: NDArray[np.int64],
         lines: Floats | None,
         total: int,
@@ -143,8 +141,8 @@ class Ranker:
         evidence = np.zeros((len(places), len(Signal)))
         fusion = self._fusion if lines is not None else fusion_for("")
         if len(places):
-            found = matches_of(occurrences, places, len(state.open))
-            lexical_evidence(evidence, question, state, found, places)
+            found = matches_of(question, state, places)
+            lexical_evidence(evidence, question, state, found)
             if lines is not None:
                 meaning_evidence(evidence, lines.astype(np.float64))
                 self._judge_names(state, question, places, evidence)

@@ -13,23 +13,17 @@ from numpy.typing import NDArray
 from toolscout.catalog import Spelling, spellings_meant
 from toolscout.names import fold_name
 from toolscout.search.lexical import (
-    DESCRIPTION_BIT,
-    NAME_BIT,
-    SERVER_BIT,
     Floats,
     Vocabulary,
     entries_between,
     rarities,
 )
-from toolscout.search.shards import Shard, by_shard
+from toolscout.search.shards import Shard
 from toolscout.tools import Tool
 
 Mask = NDArray[np.bool_]
-Occurrences = tuple[NDArray[np.int32], Floats, NDArray[np.uint8]]
-"""Places that have a term, its weight in each, and the fields it is in."""
-
-COVERED = (NAME_BIT, DESCRIPTION_BIT, SERVER_BIT)
-"""The fields of which it is asked how much a question covers."""
+Occurrences = tuple[NDArray[np.int32], Floats]
+"""Places that have a term, and its weight in each."""
 
 
 @dataclass(frozen=True)
@@ -64,33 +58,6 @@ class State:
     def rarity(self) -> Floats:
         """How rare each term is."""
         return rarities(self.frequencies, self.count)
-
-    @cached_property
-    def _field_weights(self) -> NDArray[np.float64]:
-        return np.full((len(self.open), len(COVERED)), np.nan)
-
-    def field_weights(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return how much all terms of a place's `COVERED` fields weigh together.
-
-        Worked out for a place when it is first asked for: a change of the catalogue alters them
-        all, and most are never asked for.
-        """
-        known = self._field_weights
-        new = places[np.isnan(known[places, 0])]
-        if len(new):
-            known[new] = self._summed(new)
-        return known[places]
-
-    def _summed(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
-        sums = np.zeros((len(places), len(COVERED)))
-        for shard, positions, rows in by_shard(self.shards, places):
-            owners, entries = shard.postings.entries_of(rows)
-            weights = self.rarity[shard.postings.terms[entries]]
-            masks = shard.postings.masks[entries]
-            for column, bit in enumerate(COVERED):
-                inside = weights * ((masks & bit) > 0)
-                sums[positions, column] = np.bincount(owners, inside, len(rows))
-        return sums
 
     @property
     def unknown_rarity(self) -> float:
@@ -181,13 +148,13 @@ class State:
             if span.stop > span.start:
                 rows = found.rows[span]
                 places = rows + np.int32(offset) if offset else rows
-                yield places, found.weights[span], found.masks[span]
+                yield places, found.weights[span]
             offset += shard.size
 
     def having(self, number: int) -> Mask:
         """Return the places that have a term."""
         mask = np.zeros(len(self.open), np.bool_)
-        for places, _, _ in self.occurrences(number):
+        for places, _ in self.occurrences(number):
             mask[places] = True
         return mask
 

@@ -39,6 +39,8 @@ class Toolscout:
 
     def search(self, query: str, limit: int) -> list[Ranked]:
         """Return the best tools; a query that cannot be read finds none."""
+        if not query.strip():
+            return []  # as a `Query`, it would list the catalogue
         try:
             hits = self._index.search(Query(text=query, words=query), limit=limit)
         except ModelError:
