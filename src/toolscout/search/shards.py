@@ -41,17 +41,20 @@ class Shard:
         return {tool.name: row for row, tool in enumerate(self.tools)}
 
     @cached_property
-    def spellings(self) -> tuple[NDArray[np.int64], Ints]:
-        """Hashes of all spellings of the tools' names, ascending, and the row of each."""
+    def spellings(self) -> tuple[NDArray[np.int64], Ints, int]:
+        """Hashes of all spellings of the tools' names, ascending; the row of each; the longest."""
         listed = [spellings_of(tool) for tool in self.tools]
         hashes = np.array([hash(one) for found in listed for one in found], np.int64)
         rows = np.repeat(np.arange(len(listed), dtype=np.int32), [len(found) for found in listed])
         order = np.argsort(hashes, kind="stable")
-        return hashes[order], rows[order]
+        longest = max((len(key) for found in listed for _, key in found), default=0)
+        return hashes[order], rows[order], longest
 
     def rows_called(self, spelling: Spelling) -> list[int]:
         """Return the rows of the tools that may be called so."""
-        hashes, rows = self.spellings
+        hashes, rows, longest = self.spellings
+        if len(spelling[1]) > longest:  # most questions are longer than any name
+            return []
         wanted = hash(spelling)
         begin, end = np.searchsorted(hashes, wanted), np.searchsorted(hashes, wanted, "right")
         found: list[int] = rows[begin:end].tolist()
