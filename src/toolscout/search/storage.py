@@ -88,7 +88,7 @@ def write(path: Path, stored: Stored) -> None:
 def read(path: Path) -> Stored | None:
     """Return what a file holds, nothing if it is stale, or raise `InvalidFile`."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             header: dict[str, Any] = json.loads(bytes(arrays["header"]))
             if header["analysis"] != analysis():
                 return None
