@@ -16,7 +16,7 @@ from toolscout.tools import Tool
 
 ENCODING = "o200k_base"
 COUNTED_TOOLS = 2_000
-"""Of larger catalogues this many tools are counted, evenly spread, and the rest follows."""
+"""Of larger catalogues at most this many tools are counted, evenly spread, then scaled up."""
 
 
 def count_tokens(text: str) -> int:
@@ -33,8 +33,8 @@ def definition_tokens(tool: Tool) -> int:
 
 
 def all_definition_tokens(tools: Sequence[Tool]) -> int:
-    """Return the tokens of all definitions; beyond 2,000 tools, scaled up from that many."""
-    step = max(1, len(tools) // COUNTED_TOOLS)
+    """Return the tokens of all definitions; beyond 2,000 tools, scaled up from some."""
+    step = max(1, -(-len(tools) // COUNTED_TOOLS))
     counted = tools[::step]
     total = sum(map(definition_tokens, counted))
     return total if step == 1 else round(total * len(tools) / len(counted))

@@ -4,9 +4,10 @@ import pytest
 
 from toolscout.bench.datasets import Dataset, Question
 from toolscout.bench.metrics import METRICS
-from toolscout.bench.quality import installed_systems, measure_quality, milliseconds, token_counter
+from toolscout.bench.quality import installed_systems, measure_quality, milliseconds
 from toolscout.bench.systems import MissingPeer, Ranked, System
 from toolscout.errors import UsageError
+from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
 
 
@@ -178,4 +179,4 @@ def test_times_are_given_in_milliseconds():
 
 
 def test_special_tokens_in_a_reply_are_counted_as_text():
-    assert token_counter()("<|endoftext|>") > 1
+    assert count_tokens("<|endoftext|>") > 1

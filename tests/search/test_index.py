@@ -1081,3 +1081,29 @@ def test_an_approximate_index_follows_the_catalogue_and_keeps_to_filters():
     assert not {"weather", "maps"} & {hit.tool.server for hit in found}
     assert index.search("feed wombats")[0].tool.name == "zoo__feed"
     assert {hit.tool.server for hit in index.search("open an issue server:jira")} == {"jira"}
+
+
+@pytest.mark.requirement("R77")
+def test_a_server_that_a_caller_may_not_see_is_unknown_and_never_named_as_near():
+    index = Index(demo_catalog(), encoder=None)
+
+    def not_slack(tool: Tool) -> bool:
+        return tool.server != "slack"
+
+    for asked in ("slack", "slac"):
+        with pytest.raises(UnknownServer) as caught:
+            index.search(f"server:{asked} message", allowed=not_slack)
+
+        assert "slack" not in caught.value.near
+
+
+def test_a_filter_is_answered_in_full_by_an_approximate_index():
+    pytest.importorskip("usearch")
+    catalog = demo_catalog()
+    exact, approximate = Index(catalog), Index(catalog, approximate=True)
+
+    query = "server:figma what will the sky be like tomorrow"
+
+    assert [(h.tool.name, h.score) for h in approximate.search(query)] == [
+        (h.tool.name, h.score) for h in exact.search(query)
+    ]

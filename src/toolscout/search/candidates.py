@@ -76,7 +76,7 @@ class Similar:
 def lexical_scores(state: State, question: Question) -> Floats:
     """Return the BM25F score of every place."""
     scores = np.zeros(len(state.open), np.float32)
-    gains = state.rarity[question.numbers] * (2 * question.counts / (question.counts + 1))
+    gains = state.rarity[question.numbers] * question.gains
     for number, gain in zip(question.numbers.tolist(), gains, strict=True):
         for places, weights in state.occurrences(number):
             scores[places] += weights * gain
@@ -92,7 +92,8 @@ def candidates(
     """
     best = lexical.max(initial=0)
     shares = lexical / best if best > 0 else lexical
-    if similar.is_approximate:
+    # Near vectors are few: a filter could leave none of them, so filtered searches look at all.
+    if similar.is_approximate and mask is state.open:
         chosen = np.zeros(len(mask), np.bool_)
         chosen[similar.near()] = True
         if best > 0:

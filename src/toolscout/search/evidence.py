@@ -67,7 +67,7 @@ def matches_of(question: Question, state: State, places: NDArray[np.int64]) -> M
 def lexical_evidence(matrix: Doubles, question: Question, state: State, found: Matches) -> None:
     """Fill in the columns that words alone decide."""
     rarities = state.rarity[question.numbers].astype(np.float64)
-    gains = rarities * (2 * question.counts / (question.counts + 1))
+    gains = rarities * question.gains
     ideal = rarities[question.counted].sum() + question.unknown * state.unknown_rarity
     matrix[:, Signal.BM25] = (found.weights * gains).sum(axis=1) / max(ideal, 1e-9)
     present = (found.masks > 0) & question.counted

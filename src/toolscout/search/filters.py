@@ -24,10 +24,10 @@ PATTERN_TEXT_LIMIT = 4_000
 def admitted(state: State, query: Query, allowed: Callable[[Tool], bool] | None) -> Mask:
     """Return the places that a query may give; `state.open` itself where it excludes nothing."""
     mask = state.open
-    if query.servers:
-        mask = mask & _server_mask(state, query.servers)
     if allowed is not None:
         mask = mask & state.accepted(allowed)
+    if query.servers:
+        mask = mask & _server_mask(state, query.servers, mask)
     if query.effects or query.kinds:
         mask = mask & state.accepted(partial(_passes, query))
     for required in query.required:
@@ -37,12 +37,14 @@ def admitted(state: State, query: Query, allowed: Callable[[Tool], bool] | None)
     return mask
 
 
-def _server_mask(state: State, servers: Sequence[str]) -> Mask:
+def _server_mask(state: State, servers: Sequence[str], seen: Mask) -> Mask:
+    """Return the places of some servers; one with no tool to be seen is unknown, and not near."""
     mask = np.zeros(len(state.open), np.bool_)
     for server in servers:
         name = state.live_servers.get(fold_name(server))
-        if name is None:
-            raise UnknownServer(server, near_names(server, state.live_servers.values()))
+        if name is None or not seen[state.servers[name]].any():
+            known = [s for s in state.live_servers.values() if seen[state.servers[s]].any()]
+            raise UnknownServer(server, near_names(server, known))
         mask[state.servers[name]] = True
     return mask
 

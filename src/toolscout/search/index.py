@@ -7,6 +7,7 @@ was searched, and it never changes the catalogue.
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import EllipsisType
@@ -184,14 +185,7 @@ class Index:
             if not found:
                 visible = [n for n in state.live_names if mask[state.place_of(n)]]
                 missing.append(Missing(name=name, near=tuple(near_names(name, visible))))
-        result = _listed(state, query, list(places), len(places) or 1)
-        return Result(
-            query=query,
-            hits=result.hits,
-            worth=len(result.hits),
-            total=len(result.hits),
-            missing=tuple(missing),
-        )
+        return replace(_listed(state, query, list(places), len(places)), missing=tuple(missing))
 
     def _ranked(self, state: State, query: Query, text: str, mask: Mask, limit: int) -> Result:
         ranking, swap = self._ranker.corrected(state, text, mask)

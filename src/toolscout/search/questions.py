@@ -42,6 +42,11 @@ class Question:
     clauses: tuple[str, ...]
 
     @property
+    def gains(self) -> NDArray[np.float32]:
+        """What each term counts for by how often it occurs: 1 for once, towards 2 for many."""
+        return 2 * self.counts / (self.counts + 1)
+
+    @property
     def length(self) -> float:
         """How long the question is: -1 for a word or two, 0 at seven, towards 1 for a page."""
         return float(np.tanh(np.log(max(self.distinct, 1)) - 2))

@@ -1,6 +1,6 @@
 """claude-code-best's `SearchExtraTools`: keyword points and TF-IDF, merged.
 
-From section 2 of five-systems.md. All tools are hidden, so there are no others to look among.
+Written anew from its described behaviour. All tools are hidden, so no others are looked among.
 Selected names have no score there; they get 1, 1/2, 1/3 … here. The document leaves one case
 open: an `mcp__` prefix that begins no name is taken as keywords.
 """

@@ -1,6 +1,6 @@
 """cortex's `ToolSearch`: names, prefixes, and points for words.
 
-From section 4 of five-systems.md. All tools are hidden, none is loaded yet.
+Written anew from its described behaviour. All tools are hidden, none is loaded yet.
 Names found by selection, equality or prefix have no score there; they get 1, 1/2, 1/3 … here.
 """
 

@@ -1,6 +1,6 @@
 """deer-flow's `tool_search`, first version: the query is one regular expression.
 
-From section 5 of five-systems.md, the version that its known answers describe. It gives at
+Written anew from its described behaviour, the version that its known answers describe. It gives at
 most five results whatever is asked for; that is its contract, so measures at ten see five.
 The original runs Python's `re`, where one hostile pattern stops the process. Here patterns run
 on RE2, in linear time; what RE2 does not take (look-around, back references) is read

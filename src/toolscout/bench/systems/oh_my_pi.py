@@ -1,6 +1,6 @@
 """oh-my-pi's `search_tool_bm25`: BM25+ over weighted fields.
 
-From section 1 of five-systems.md. The corpus is that of discovery mode `all`, nothing is
+Written anew from its described behaviour. The corpus is that of discovery mode `all`, nothing is
 selected yet, and the reply is the first version's: names without descriptions.
 A tool without a server counts as a built-in: its summary is indexed, or else the first 200
 characters of its description.
