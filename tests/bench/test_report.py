@@ -47,6 +47,7 @@ def pace_of(p50: float, memory: Memory | None) -> Pace:
         build_ms=12.34,
         update=Update(how="add", ms=1.5, first_search_ms=0.75),
         ms=Milliseconds(p50=p50, p99=3.0, mean=p50),
+        cold=Milliseconds(p50=2 * p50, p99=6.0, mean=2 * p50),
         memory=memory,
     )
 
@@ -111,9 +112,12 @@ def test_speed_tables_show_ratios_and_what_is_not_there():
     assert first.rows == (
         (
             *("toolscout", "12.3", "1.50", "add", "0.75"),
-            *("1.000", "3.000", "0.50", "80", "30"),
+            *("1.000", "3.000", "0.50", "2.000", "0.50", "80", "30"),
         ),
-        ("bm25s", "12.3", "1.50", "add", "0.75", "2.000", "3.000", "1.00", "-", "-"),
+        (
+            *("bm25s", "12.3", "1.50", "add", "0.75"),
+            *("2.000", "3.000", "1.00", "4.000", "1.00", "-", "-"),
+        ),
     )
     assert skipped.rows == (("fastmcp", "Run `pip install fastmcp`."),)
     assert importing.rows == (("import toolscout", "42", "none"),)

@@ -63,6 +63,7 @@ def pace_of(p50: float, memory: Memory | None = None) -> Pace:
         build_ms=10.0,
         update=Update(how="rebuild", ms=20.0, first_search_ms=3.0),
         ms=Milliseconds(p50=p50, p99=9.0, mean=p50),
+        cold=Milliseconds(p50=p50 + 1, p99=11.0, mean=p50 + 1),
         memory=memory,
     )
 
@@ -95,18 +96,25 @@ def test_a_catalogue_that_does_not_grow_is_shuffled_and_cut():
     assert set(workload.catalogue(1000)) == set(workload.tools)
 
 
-def test_queries_without_questions_are_made_of_the_words_of_tools():
+def test_queries_without_questions_are_requests_in_the_words_of_tools():
     tool = Tool.define("send_mail", description="Deliver a letter to somebody else at once today.")
     workload = Workload(tools=(tool,))
 
     queries = workload.queries([tool], 20)
 
-    own = f"send mail {tool.description}".rstrip(".").split()
     assert queries == workload.queries([tool], 20)
     assert len(set(queries)) > 10
     for query in queries:
-        assert sum(word in own for word in query.split()) >= 5
+        assert " ".join(query.split()[-5:]) in tool.description
         assert 7 <= len(query.split()) <= 12
+
+
+def test_a_request_for_a_tool_with_little_description_has_the_words_of_its_name():
+    tool = Tool.define("send_mail_to_all", description="Sends mail.")
+
+    (query,) = Workload(tools=(tool,)).queries([tool], 1)
+
+    assert {"mail", "to", "all"} <= set(query.split())
 
 
 def test_questions_are_all_asked_before_any_comes_again():
@@ -138,21 +146,37 @@ def test_without_files_the_demo_catalogue_grows():
     assert len({tool.name for tool in tools}) == 1000
 
 
-def test_every_query_goes_to_all_systems_before_the_next_one():
+def searched_by_two(queries: int) -> LOG:
+    """Return which system was asked what, by two that are measured with some queries."""
     log: LOG = []
-
     measure_speed(
-        Workload(tools=tools_of(20), questions=tuple("abcdefgh")),
+        Workload(tools=tools_of(20), questions=tuple(map(str, range(2 * queries + 3)))),
         ["one", "two"],
         sizes=[20],
-        queries=4,
+        queries=queries,
         make=lambda name: Recorded(name, log),
     )
+    return log
 
-    warm_up, timed = log[:6], log[6:14]
-    assert [name for name, _ in warm_up] == ["one", "two"] * 3
-    assert [name for name, _ in timed] == ["one", "two", "two", "one"] * 2
-    assert [query for _, query in timed[::2]] == [query for _, query in timed[1::2]]
+
+def test_systems_take_turns_after_each_block_of_queries():
+    log = searched_by_two(queries=25)[: 2 * (25 + 2 * 3)]
+
+    names = [name for name, _ in log]
+    asked = {name: [query for who, query in log if who == name] for name in ("one", "two")}
+    assert names == ["one"] * 23 + ["two"] * 23 + ["two"] * 8 + ["one"] * 8
+    assert asked["one"] == asked["two"]
+    assert asked["one"][:3] == asked["one"][23:26]
+    assert len(set(asked["one"])) == 3 + 25
+
+
+def test_cold_searches_take_turns_after_each_query_and_ask_what_no_block_did():
+    log = searched_by_two(queries=4)
+
+    blocks, turns = log[: 2 * 7], log[2 * 7 : 2 * 7 + 2 * 4]
+    assert [name for name, _ in turns] == ["one", "two", "two", "one"] * 2
+    assert [query for _, query in turns[::2]] == [query for _, query in turns[1::2]]
+    assert not {query for _, query in turns} & {query for _, query in blocks}
 
 
 def test_a_system_that_can_add_is_not_built_again():
@@ -260,15 +284,23 @@ def test_the_json_compares_with_the_baseline():
                 "toolscout": {
                     "build_ms": 10.0,
                     "update": {"how": "rebuild", "ms": 20.0, "first_search_ms": 3.0},
-                    "ms": {"p50": 1.0, "p99": 9.0, "mean": 1.0},
+                    "ms": {
+                        **{"p50": 1.0, "p99": 9.0, "mean": 1.0},
+                        **{"p50_cold": 2.0, "p99_cold": 11.0, "mean_cold": 2.0},
+                    },
                     "p50_over_bm25s": 0.25,
+                    "p50_cold_over_bm25s": 0.4,
                     "memory": {"rss_mb": 80.0, "growth_mb": 30.0},
                 },
                 "bm25s": {
                     "build_ms": 10.0,
                     "update": {"how": "rebuild", "ms": 20.0, "first_search_ms": 3.0},
-                    "ms": {"p50": 4.0, "p99": 9.0, "mean": 4.0},
+                    "ms": {
+                        **{"p50": 4.0, "p99": 9.0, "mean": 4.0},
+                        **{"p50_cold": 5.0, "p99_cold": 11.0, "mean_cold": 5.0},
+                    },
                     "p50_over_bm25s": 1.0,
+                    "p50_cold_over_bm25s": 1.0,
                     "memory": None,
                 },
             }

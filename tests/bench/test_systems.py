@@ -97,6 +97,7 @@ def letters_of(hits: list[Ranked]) -> str:
 @pytest.mark.parametrize("query", KNOWN_ANSWERS)
 @pytest.mark.parametrize("name", BASELINES)
 def test_baseline_gives_the_known_answer(name: str, query: str):
+    """R38"""
     expected = [entry.split() for entry in KNOWN_ANSWERS[query][BASELINES.index(name)].split(",")]
     expected = [entry for entry in expected if entry]
 
@@ -227,6 +228,7 @@ def test_deer_flow_takes_literally_what_is_no_pattern(query: str):
 
 @pytest.mark.requirement("R10")
 def test_deer_flow_survives_a_hostile_pattern():
+    """R10"""
     system = system_named("deer-flow")
     system.build([tool_with("long", "a" * 5_000 + "!")])
 

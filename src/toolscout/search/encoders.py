@@ -14,8 +14,8 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -33,6 +33,7 @@ ONNX_MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f
 ONNX_TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 STATIC_WIDTH = 256
 STATIC_BATCH = 64
+FEW_TEXTS = 8
 WORD_MEMORY = 8_192
 ONNX_TOKENS = 128
 ONNX_BATCH = 32
@@ -71,8 +72,32 @@ def plain(text: str) -> str:
 def unit_rows(rows: ArrayLike) -> Floats:
     """Return rows scaled to length one; rows of zeros stay."""
     matrix = np.asarray(rows, np.float32)
-    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
-    return matrix / np.maximum(lengths, 1e-12)
+    lengths = np.sqrt(np.add.reduce(matrix * matrix, axis=1, keepdims=True))
+    return np.divide(matrix, np.maximum(lengths, 1e-12), dtype=np.float32)
+
+
+class Remembered:
+    """What a function gives for each of some words, kept for those met before.
+
+    Safe under threads: what is forgotten goes as a whole, and others go on with the old.
+    """
+
+    def __init__(self, function: Callable[[list[str]], Floats], *, limit: int) -> None:
+        self._function, self._limit = function, limit
+        self._known: dict[str, Floats] = {}
+
+    def of(self, words: Iterable[str]) -> dict[str, Floats]:
+        """Return the value of each word, asking once for all new ones."""
+        known = self._known
+        found = {word: known.get(word) for word in words}
+        new = [word for word, value in found.items() if value is None]
+        if new:
+            made = dict(zip(new, self._function(new), strict=True))
+            found |= made
+            if len(known) + len(made) > self._limit:
+                known = self._known = {}
+            known.update(made)
+        return cast("dict[str, Floats]", found)
 
 
 class StaticEncoder:
@@ -88,7 +113,7 @@ class StaticEncoder:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._word_sum = lru_cache(maxsize=WORD_MEMORY)(self._new_word_sum)
+        self._word_sums = Remembered(self._sums, limit=WORD_MEMORY)
 
     @property
     def name(self) -> str:
@@ -106,24 +131,26 @@ class StaticEncoder:
 
     def encode_question(self, texts: Sequence[str]) -> Floats:
         """Return the same for a few short texts, from the sums of words met before."""
+        listed = [plain(text).lower().split() for text in texts]
+        known = self._word_sums.of(word for words in listed for word in words)
         sums = np.zeros((len(texts), STATIC_WIDTH), np.float32)
-        for row, text in zip(sums, texts, strict=True):
-            for word in plain(text).lower().split():
-                row += self._word_sum(word)
+        for row, words in zip(sums, listed, strict=True):
+            for word in words:
+                row += known[word]
         return unit_rows(sums)
 
     def _sums(self, texts: Sequence[str]) -> Floats:
         tokenizer, table = self._parts
         sums = np.zeros((len(texts), STATIC_WIDTH), np.float32)
-        found: Any = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        if len(texts) <= FEW_TEXTS:  # a batch goes to threads, which must first be woken
+            found: Any = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+        else:
+            found = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         for row, encoding in enumerate(found):
             ids: list[int] = encoding.ids
             if ids:
                 sums[row] = table[ids].sum(axis=0, dtype=np.float32)
         return sums
-
-    def _new_word_sum(self, word: str) -> Floats:
-        return self._sums([word])[0]
 
     @property
     def _parts(self) -> tuple[Any, NDArray[np.float16]]:

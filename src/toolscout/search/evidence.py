@@ -1,115 +1,101 @@
 """Evidence: what speaks for each candidate of a search, as numbers by `Signal`.
 
-Takes a question, a state of the index and some candidates; gives a matrix, a row for each.
-Every sum runs within one row and in an order that does not depend on the others, so that equal
-catalogues give equal bits whatever their history.
+Takes a question, a state of the index and some candidates; fills a table, a line for each signal
+and a column for each candidate. Every sum runs within one column and in an order that does not
+depend on the others, so that equal catalogues give equal bits whatever their history.
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.search.fusion import Doubles, Signal
-from toolscout.search.lexical import (
-    DESCRIPTION_BIT,
-    NAME_BIT,
-    SERVER_BIT,
-    Floats,
-    entries_between,
-)
+from toolscout.search.lexical import COVERED, ByTerm, Floats, Ints, entries_between
 from toolscout.search.questions import Question
-from toolscout.search.semantic import GRID
+from toolscout.search.semantic import similarities
 from toolscout.search.shards import by_shard
 from toolscout.search.states import State
 
-COVERAGE = [Signal.NAME, Signal.DESCRIPTION, Signal.SERVER]
-"""The signals of `COVERED`, in its order."""
-COVERED = (NAME_BIT, DESCRIPTION_BIT, SERVER_BIT)
-"""The fields of which it is asked how much a question covers."""
-_COVERED_BITS = np.array(COVERED, np.uint8)[None, :, None]
+_MATCHED_BITS = np.array([0xFF, *COVERED], np.uint8)[:, None, None]
+"""Any field, then each that a question covers: what `MATCH` to `SERVER` look at, in their order."""
 
-
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """Which of the question's terms each candidate has: a row for each candidate."""
-
-    weights: Doubles
-    masks: NDArray[np.uint8]
-    wholes: Doubles
-    """How much all terms of a candidate's `COVERED` fields weigh together."""
+Matches = tuple[Doubles, NDArray[np.uint8]]
+"""The weights and field bits of the question's terms, a line each, in candidates, a column each."""
 
 
 def matches_of(question: Question, state: State, places: NDArray[np.int64]) -> Matches:
     """Return what candidates have of the question."""
-    shape = len(places), len(question.numbers)
-    found = Matches(
-        np.zeros(shape), np.zeros(shape, np.uint8), np.zeros((len(places), len(COVERED)))
-    )
-    order = np.argsort(question.numbers)
-    numbers = question.numbers[order]
+    shape = len(question.numbers), len(places)
+    weights, masks = np.zeros(shape), np.zeros(shape, np.uint8)
     for shard, positions, rows in by_shard(state.shards, places):
-        owners, entries = shard.postings.entries_of(rows)
-        terms, masks = shard.postings.terms[entries], shard.postings.masks[entries]
-        rarity = state.rarity[terms]
-        for column, bit in enumerate(COVERED):
-            inside = rarity * ((masks & bit) > 0)
-            found.wholes[positions, column] = np.bincount(owners, inside, len(rows))
-        if len(numbers):
-            at = np.minimum(np.searchsorted(numbers, terms), len(numbers) - 1)
-            asked = np.flatnonzero(numbers[at] == terms)
-            row, column = positions[owners[asked]], order[at[asked]]
-            found.weights[row, column] = shard.postings.weights[entries[asked]]
-            found.masks[row, column] = masks[asked]
-    return found
+        listed = shard.postings.by_term
+        if len(listed.rows):
+            at, found = _entries(listed, question.numbers, rows.astype(np.int32))
+            weights[:, positions] = found * listed.weights.take(at, mode="clip")
+            masks[:, positions] = found * listed.masks.take(at, mode="clip")
+    return weights, masks
 
 
-def lexical_evidence(matrix: Doubles, question: Question, state: State, found: Matches) -> None:
-    """Fill in the columns that words alone decide."""
+def _entries(
+    listed: ByTerm, numbers: Ints, rows: Ints
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return where each row's entry for each term is or would be, and whether it is there.
+
+    The rows of a term ascend, so that a few halvings find each; most terms of a tool are not
+    asked for and stay unread.
+    """
+    begins, ends = listed.spans_of(numbers)
+    at = np.empty((len(numbers), len(rows)), np.int64)
+    for line, begin, end in zip(at, begins.tolist(), ends.tolist(), strict=True):
+        np.add(listed.rows[begin:end].searchsorted(rows), begin, out=line)
+    return at, (at < ends[:, None]) & (listed.rows.take(at, mode="clip") == rows)
+
+
+def lexical_evidence(
+    table: Doubles, question: Question, state: State, places: NDArray[np.int64]
+) -> None:
+    """Fill in the lines that words alone decide."""
+    weights, masks = matches_of(question, state, places)
     rarities = state.rarity[question.numbers].astype(np.float64)
-    gains = rarities * question.gains
-    ideal = rarities[question.counted].sum() + question.unknown * state.unknown_rarity
-    matrix[:, Signal.BM25] = (found.weights * gains).sum(axis=1) / max(ideal, 1e-9)
-    present = (found.masks > 0) & question.counted
-    matrix[:, Signal.MATCH] = present.sum(axis=1) / question.distinct
-    mentioned = (found.masks[:, None, :] & _COVERED_BITS) > 0
-    wholes = np.maximum(found.wholes, 1e-9)
-    matrix[:, COVERAGE] = (mentioned * rarities).sum(axis=2) / wholes
-    weighed = found.weights * rarities
-    by_clause = (weighed[:, None, :] * question.clause_counts).sum(axis=2)
-    best = np.maximum(by_clause.max(axis=0, initial=0.0), 1e-9)
-    matrix[:, Signal.CLAUSE] = (by_clause / best).max(axis=1)
+    ideal = float(rarities @ question.counted) + question.unknown * state.unknown_rarity
+    weights *= rarities[:, None]
+    whole, *by_clause = (weights * question.parts[:, :, None]).sum(axis=1)
+    table[Signal.BM25] = whole / max(ideal, 1e-9)
+    table[Signal.CLAUSE] = by_clause[0] / max(by_clause[0].max(), 1e-9)
+    for clause in by_clause[1:]:
+        np.maximum(table[Signal.CLAUSE], clause / max(clause.max(), 1e-9), out=table[Signal.CLAUSE])
+    worth = np.empty((len(_MATCHED_BITS), len(rarities), 1))
+    worth[0, :, 0], worth[1:, :, 0] = question.counted, rarities
+    matched = (((masks & _MATCHED_BITS) != 0) * worth).sum(axis=1)
+    matched[0] /= question.distinct
+    matched[1:] /= np.maximum(state.wholes[places], 1e-9).T
+    table[Signal.MATCH : Signal.SERVER + 1] = matched
 
 
-def meaning_evidence(matrix: Doubles, similar: Doubles) -> None:
-    """Fill in the columns of meaning, given similarities with text, plain text and clauses."""
-    matrix[:, Signal.MEANING] = similar[0]
-    matrix[:, Signal.MEANING_PLAIN] = similar[1]
+def meaning_evidence(table: Doubles, similar: Floats) -> None:
+    """Fill in the lines of meaning, given similarities with text, plain text and clauses."""
     clauses = similar[2:]
-    matrix[:, Signal.MEANING_CLAUSE] = clauses.max(axis=0)
-    gaps = clauses - clauses.max(axis=1, keepdims=True)
-    matrix[:, Signal.MEANING_CLAUSE_GAP] = gaps.max(axis=0)
+    table[Signal.MEANING : Signal.MEANING_PLAIN + 1] = similar[:2]
+    table[Signal.MEANING_CLAUSE] = clauses.max(axis=0)
+    table[Signal.MEANING_CLAUSE_GAP] = (clauses - clauses.max(axis=1, keepdims=True)).max(axis=0)
 
 
 def name_evidence(
-    matrix: Doubles, question: Question, state: State, places: NDArray[np.int64], asked: Floats
+    table: Doubles, question: Question, state: State, places: NDArray[np.int64], asked: Floats
 ) -> None:
     """Fill in how much of each name the question comes near; `asked` are its words' vectors."""
     for shard, positions, rows in by_shard(state.shards, places):
         owners, entries = entries_between(shard.name_starts, rows)
         numbers = shard.name_words[entries]
         terms = state.word_terms[numbers]
-        near = _nearness(asked, state.word_vectors[numbers])
-        near[(terms[:, None] == question.numbers).any(axis=1)] = 1.0
-        weights = state.rarity[terms].astype(np.float64)
+        near = _nearness(asked, state.word_vectors.take(numbers, axis=0))
+        near[(terms == question.numbers[:, None]).any(axis=0)] = 1.0
+        weights = state.rarity[terms]
         whole = np.bincount(owners, weights, len(rows))
         part = np.bincount(owners, weights * near, len(rows))
-        matrix[positions, Signal.NAME_MEANING] = part / np.maximum(whole, 1e-9)
+        table[Signal.NAME_MEANING, positions] = part / np.maximum(whole, 1e-9)
 
 
 def _nearness(asked: Floats, vectors: Floats) -> Doubles:
     """Return how near each vector comes to any asked one, 0 to 1, falling off fast."""
-    best = np.zeros(len(vectors), np.float32)
-    for word in asked:
-        np.maximum(best, np.vecdot(vectors, word), out=best)
-    return (best.astype(np.float64) / GRID**2) ** 2
+    best = similarities(vectors, asked).max(axis=0, initial=0.0).astype(np.float64)
+    return best * best

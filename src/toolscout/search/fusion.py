@@ -8,6 +8,7 @@ A floor labels results, it never drops them: hard gates empty ordinary replies.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from math import exp, log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,22 +73,26 @@ class Fusion:
     def scores(self, evidence: Doubles, length: float) -> Doubles:
         """Return a score for each candidate; only differences mean something."""
         # Summed row by row: a matrix product may round a row by where it stands.
-        return (columns(evidence, length) * self.weights).sum(axis=1)
+        return (evidence * self._weights_at(length)).sum(axis=1)
 
     def chances(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
         """Return how likely some candidates are wanted, given the scores of all, highest first."""
         odds = (certainty(evidence, scores, rivals) * self.calibration).sum(axis=1)
-        return 1 / (1 + np.exp(-np.maximum(odds, -30)))
+        return np.array([1 / (1 + exp(min(-one, 30))) for one in odds.tolist()])
 
     def shares(self, evidence: Doubles, length: float) -> dict[str, float]:
         """Return each signal group's share of one candidate's score."""
-        parts = columns(evidence[None, :], length)[0] * self.weights
-        by_signal = parts[: len(Signal)].copy()
-        for column, signal in enumerate(LENGTHENED):
-            by_signal[signal] += parts[len(Signal) + column]
+        by_signal = evidence * self._weights_at(length)
         sums = {name: max(float(by_signal[list(s)].sum()), 0.0) for name, s in GROUPS.items()}
         total = sum(sums.values())
         return {name: value / total if total else 0.0 for name, value in sums.items()}
+
+    def _weights_at(self, length: float) -> Doubles:
+        """Return the weight of each signal for a question of some length."""
+        weights = list(self.weights[: len(Signal)])
+        for signal, slope in zip(LENGTHENED, self.weights[len(Signal) :], strict=True):
+            weights[signal] += slope * length
+        return np.array(weights)
 
 
 CERTAINTY = [Signal.BM25, Signal.MATCH, Signal.MEANING, Signal.NAME, Signal.NAME_MEANING]
@@ -102,10 +107,10 @@ def certainty(evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
     """Return what calibration looks at for some candidates, given the scores of all."""
     top = rivals.max(initial=-np.inf)
     # An imagined rival keeps a lone candidate from looking like a sure thing.
-    total = np.exp(rivals - top).sum() + 1.0
+    total = sum(map(exp, (rivals - top).tolist()), start=1.0)
     found = np.empty((len(scores), 2 + len(CERTAINTY)))
     found[:, 0] = 1
-    found[:, 1] = scores - top - np.log(total)
+    found[:, 1] = scores - top - log(total)
     found[:, 2:] = evidence[:, CERTAINTY]
     return found
 
@@ -122,7 +127,7 @@ def worth_showing(chances: Sequence[float]) -> int:
     if not chances:
         return 0
     floor = max(chances[0] * WORTH_SHARE, WORTH_FLOOR)
-    return max(1, sum(chance >= floor for chance in chances))
+    return max(1, len([chance for chance in chances if chance >= floor]))
 
 
 LATIN_FAMILIES = frozenset({"static", "minilm", "static+minilm"})

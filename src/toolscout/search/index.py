@@ -55,7 +55,7 @@ class Index:
         self._catalog = catalog
         self._writing = threading.Lock()
         self._writer = Writer(self._encoder, approximate=approximate)
-        self._ranker = Ranker(self._encoder, self._writer.speller, fusion)
+        self._ranker = Ranker(self._encoder, self._writer.word_vectors, fusion)
         # Subscribing first and catching up afterwards loses no change between the two.
         self._unsubscribe = catalog.subscribe(self._follow)
         self._catch_up(storage.read(file) if file else None)
@@ -206,20 +206,15 @@ def _result(
     corrected: Mapping[str, str],
 ) -> Result:
     named = set(exact)
-    rows = (
-        {p: row for row in ranking.order if (p := int(ranking.places[row])) in named}
-        if named
-        else {}
-    )
-    # Tools of one leaf come in the order of the ranking, then those it did not look at, by name.
-    first = [*rows, *state.by_name(named - rows.keys())]
-    hits = [_certain(state, place, ranking, rows.get(place)) for place in first]
-    chances = ranking.chances(limit + len(named)).tolist()
-    for row, chance in zip(ranking.order, chances, strict=False):
+    hits = _certain_hits(state, ranking, named) if named else []
+    wanted = limit + len(named)
+    order: list[int] = ranking.order[:wanted].tolist()
+    for row, chance in zip(order, ranking.chances(wanted).tolist(), strict=True):
         if len(hits) >= limit:
             break
-        if int(ranking.places[row]) not in named:
-            hits.append(_hit(state, ranking, row, chance))
+        place = int(ranking.places[row])
+        if place not in named:
+            hits.append(_hit(state, ranking, row, place, chance))
     hits = hits[:limit]
     return Result(
         query=query,
@@ -230,20 +225,36 @@ def _result(
     )
 
 
-def _hit(state: State, ranking: Ranking, row: int, chance: float) -> Hit:
+def _hit(state: State, ranking: Ranking, row: int, place: int, chance: float) -> Hit:
     return Hit(
-        tool=state.tools[int(ranking.places[row])],
-        score=round(chance, 6),
+        tool=state.tools[place],
+        score=chance,
         confidence=confidence_of(chance),
         explain=partial(explain, state, ranking, row),
     )
 
 
+def _certain_hits(state: State, ranking: Ranking, named: set[int]) -> list[Hit]:
+    """Return the named tools in the order of the ranking, then those it passed over, by name."""
+    listed: list[int] = ranking.places.tolist()
+    order: list[int] = ranking.order.tolist()
+    rows = {listed[row]: row for row in order if listed[row] in named}
+    first = [*rows, *state.by_name(named - rows.keys())]
+    return [_certain(state, place, ranking, rows.get(place)) for place in first]
+
+
 def _certain(state: State, place: int, ranking: Ranking | None, row: int | None) -> Hit:
-    why = Why(matched={}, shares={"exact name": 1.0}, held_back=())
-    if ranking is not None and row is not None:
-        why = Why(matched=explain(state, ranking, row).matched, shares=why.shares, held_back=())
-    return Hit(tool=state.tools[place], score=1.0, confidence=Confidence.EXACT, explain=lambda: why)
+    return Hit(
+        tool=state.tools[place],
+        score=1.0,
+        confidence=Confidence.EXACT,
+        explain=partial(_named_so, state, ranking, row),
+    )
+
+
+def _named_so(state: State, ranking: Ranking | None, row: int | None) -> Why:
+    ranked = None if ranking is None or row is None else explain(state, ranking, row)
+    return Why(matched=ranked.matched if ranked else {}, shares={"exact name": 1.0}, held_back=())
 
 
 def _listed(state: State, query: Query, places: list[int], limit: int) -> Result:

@@ -27,7 +27,10 @@ SATURATION = 1.2
 JOINED_WEIGHT = 1.0
 
 NAME_BIT, SERVER_BIT, DESCRIPTION_BIT = 1, 2, 4
+COVERED = (NAME_BIT, DESCRIPTION_BIT, SERVER_BIT)
+"""The fields of which it is asked how much a question covers."""
 _MEMO_LIMIT = 30_000
+_PIECE = 2_000
 
 
 class Vocabulary:
@@ -86,12 +89,18 @@ class ByTerm:
     """Where each term begins; one more than there are terms."""
     rows: Ints
     weights: Floats
+    masks: NDArray[np.uint8]
 
     def span_of(self, number: int) -> slice:
         """Return where a term's rows stand."""
         if number + 1 >= len(self.starts):
             return slice(0, 0)
         return slice(int(self.starts[number]), int(self.starts[number + 1]))
+
+    def spans_of(self, numbers: Ints) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where the rows of some terms begin and end."""
+        # A term that came later than these tools has none of them: past the end, where it is cut.
+        return self.starts.take(numbers, mode="clip"), self.starts.take(numbers + 1, mode="clip")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +124,22 @@ class Postings:
             starts=np.concatenate([[0], np.cumsum(counts)]),
             rows=rows[order],
             weights=self.weights[order],
+            masks=self.masks[order],
         )
+
+    def wholes(self, rarity: Floats) -> NDArray[np.float64]:
+        """Return how much all terms of a row's `COVERED` fields weigh together, field by field."""
+        found = np.zeros((len(self.starts) - 1, len(COVERED)))
+        filled = np.flatnonzero(np.diff(self.starts))
+        for begin in range(0, len(filled), _PIECE):  # what is needed on the way stays small
+            rows = filled[begin : begin + _PIECE]
+            entries = slice(self.starts[rows[0]], self.starts[rows[-1] + 1])
+            weights, masks = rarity[self.terms[entries]], self.masks[entries]
+            starts = self.starts[rows] - entries.start
+            for column, bit in enumerate(COVERED):
+                inside = weights * ((masks & bit) > 0)
+                found[rows, column] = np.add.reduceat(inside, starts, dtype=np.float64)
+        return found
 
     def entries_of(self, rows: NDArray[np.integer]) -> tuple[Ints, NDArray[np.int64]]:
         """Return, for some rows, whose position each of their entries has, and the entries."""
@@ -142,10 +166,9 @@ def entries_between(
     """Return the entries of some rows of a ragged table, and which row each belongs to."""
     begins = starts[rows]
     lengths = starts[rows + 1] - begins
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    entries = np.arange(total) + np.repeat(begins - ends + lengths, lengths)
-    return np.repeat(np.arange(len(rows), dtype=np.int32), lengths), entries
+    owners = np.arange(len(rows), dtype=np.int32).repeat(lengths)
+    entries = np.arange(len(owners)) + (begins - lengths.cumsum() + lengths)[owners]
+    return owners, entries
 
 
 def postings_of(texts: Sequence[Sequence[str]], vocabulary: Vocabulary) -> Postings:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from math import log, tanh
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,15 +28,14 @@ class Question:
     numbers: Ints
     """Distinct known terms in the order of their text, so that sums run in one order however
     terms came to be numbered."""
-    counts: NDArray[np.float32]
-    """How often each occurs."""
+    parts: NDArray[np.float32]
+    """What each counts for by how often it occurs, 1 for once and towards 2 for many; then a line
+    for each clause: how often each occurs in it, or all 1 for a lone clause."""
     counted: NDArray[np.bool_]
     """False for a pair of words written as one: it helps, but is no word of its own."""
     distinct: int
     """Distinct terms, known or not."""
     unknown: int
-    clause_counts: NDArray[np.float32]
-    """One row for each clause: how often each term occurs in it; all 1 for a lone clause."""
     text: str
     plain: str
     """The text without values."""
@@ -43,13 +43,13 @@ class Question:
 
     @property
     def gains(self) -> NDArray[np.float32]:
-        """What each term counts for by how often it occurs: 1 for once, towards 2 for many."""
-        return 2 * self.counts / (self.counts + 1)
+        """What each term counts for by how often it occurs."""
+        return self.parts[0]
 
     @property
     def length(self) -> float:
         """How long the question is: -1 for a word or two, 0 at seven, towards 1 for a page."""
-        return float(np.tanh(np.log(max(self.distinct, 1)) - 2))
+        return tanh(log(self.distinct) - 2)
 
 
 def question_of(
@@ -63,9 +63,12 @@ def question_of(
     """
     swap = corrected or {}
     whole = content([swap.get(word, word) for word in words(text)])
-    distinct = list(dict.fromkeys(whole))[:WORD_LIMIT]
-    listed = set(distinct)
-    terms = Counter(term(word) for word in whole if word in listed)
+    distinct = list(dict.fromkeys(whole))
+    if len(distinct) > WORD_LIMIT:
+        distinct = distinct[:WORD_LIMIT]
+        listed = set(distinct)
+        whole = [word for word in whole if word in listed]
+    terms = Counter(map(term, whole))
     pairs = {pair_term(*both) for both in pairwise(distinct)} - terms.keys()
     known = {t: number for t in (*terms, *pairs) if (number := find(t)) is not None}
     order = sorted(known)
@@ -73,27 +76,21 @@ def question_of(
     return Question(
         words=tuple(distinct),
         numbers=np.array([known[t] for t in order], np.int32),
-        counts=np.array([terms.get(t, 1) for t in order], np.float32),
+        parts=np.array(
+            [[2 - 2 / (terms.get(t, 1) + 1) for t in order], *_clause_counts(parts, order, swap)],
+            np.float32,
+        ),
         counted=np.array([t in terms for t in order], np.bool_),
         distinct=max(len(terms), 1),
         unknown=sum(t not in known for t in terms),
-        clause_counts=_clause_counts(parts, order, swap),
         text=text,
         plain=without_values(text),
         clauses=tuple(parts),
     )
 
 
-def _clause_counts(
-    parts: list[str], order: list[str], swap: Mapping[str, str]
-) -> NDArray[np.float32]:
+def _clause_counts(parts: list[str], order: list[str], swap: Mapping[str, str]) -> list[list[int]]:
     if len(parts) == 1:
-        return np.ones((1, len(order)), np.float32)
-    counts = np.zeros((len(parts), len(order)), np.float32)
-    column = {t: place for place, t in enumerate(order)}
-    for row, part in enumerate(parts):
-        for word in words(part):
-            place = column.get(term(swap.get(word, word)))
-            if place is not None:
-                counts[row, place] += 1
-    return counts
+        return [[1] * len(order)]
+    counted = [Counter(term(swap.get(word, word)) for word in words(part)) for part in parts]
+    return [[counts[t] for t in order] for counts in counted]

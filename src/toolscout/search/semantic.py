@@ -71,6 +71,11 @@ class VectorCache:
             rows[row] = self._known[key]
         return rows
 
+    def hold(self, keys: Sequence[str], rows: NDArray[np.int16]) -> None:
+        """Keep the vectors of known texts as rows of a table that is there anyway, not twice."""
+        with self._lock:
+            self._known.update(zip(keys, rows, strict=True))
+
     def forget(self, keys: Iterable[str]) -> None:
         """Drop vectors that no tool needs any more."""
         with self._lock:
@@ -90,37 +95,26 @@ def word_vectors(encoder: Encoder, words: Sequence[str]) -> Floats:
 
 
 def similarities(rows: Floats, queries: Floats) -> Floats:
-    """Return the cosine of every row with every query: one row for each query.
+    """Return the cosine of every row with every query: one line for each query.
 
-    `vecdot` stays on one thread. A threaded product is faster on an idle machine, but took
-    thirty times as long where another process kept one of the cores.
+    Many rows are compared fastest where the numbers of each dimension lie side by side (Fortran
+    order). Products stay below the size from which a library uses threads: threads are faster on
+    an idle machine, but took thirty times as long where another process kept one of the cores.
     """
-    found = np.empty((len(queries), len(rows)), np.float32)
     scaled = queries * np.float32(1 / GRID**2)  # a power of two: products stay exact
-    for line, query in zip(found, scaled, strict=True):
-        np.vecdot(rows, query, out=line)
-    return found
+    if len(queries) == 1:
+        scaled = scaled.repeat(2, axis=0)  # a lone line would be another, threaded, routine
+    found = np.empty((len(scaled), len(rows)), np.float32)
+    step = max(PRODUCT_SIZE // max(scaled.size, 1), 1)
+    for begin in range(0, len(rows), step):
+        part = slice(begin, begin + step)
+        np.matmul(scaled, rows[part].T, out=found[:, part])
+    return found[: len(queries)]
 
 
 def leading(vectors: Floats | NDArray[np.int16], width: int) -> Floats:
     """Return the first numbers of each vector as a vector of their own, on the grid."""
     return on_grid(unit_rows(vectors[:, :width])).astype(np.float32)
-
-
-def rough_similarities(rows: Floats, queries: Floats) -> Floats:
-    """Return the same as `similarities`, faster for rows of few dimensions.
-
-    Products of this size stay below the one from which a threaded library uses threads.
-    """
-    scaled = queries.T * np.float32(1 / GRID**2)
-    if len(queries) == 1:
-        scaled = np.repeat(scaled, 2, axis=1)  # a lone column would be another, threaded, routine
-    found = np.empty((len(rows), scaled.shape[1]), np.float32)
-    step = max(PRODUCT_SIZE // scaled.size, 1)
-    for begin in range(0, len(rows), step):
-        part = slice(begin, begin + step)
-        np.matmul(rows[part], scaled, out=found[part])
-    return np.ascontiguousarray(found.T[: len(queries)])
 
 
 class Neighbours:

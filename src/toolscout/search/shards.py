@@ -28,7 +28,8 @@ class Shard:
     vectors: NDArray[np.int16] | None
     """On the grid."""
     scanned: Floats | None
-    """What every search looks at: the vectors, or their first dimensions where those will do."""
+    """What every search looks at: the vectors, or their first dimensions where those will do.
+    In Fortran order, see `similarities`."""
     name_starts: NDArray[np.int64]
     """Where each row begins in `name_words`; one more than there are rows."""
     name_words: NDArray[np.int32]
@@ -56,8 +57,10 @@ class Shard:
         if len(spelling[1]) > longest:  # most questions are longer than any name
             return []
         wanted = hash(spelling)
-        begin, end = np.searchsorted(hashes, wanted), np.searchsorted(hashes, wanted, "right")
-        found: list[int] = rows[begin:end].tolist()
+        begin = int(hashes.searchsorted(wanted))
+        if begin == len(hashes) or hashes[begin] != wanted:
+            return []
+        found: list[int] = rows[begin : hashes.searchsorted(wanted, "right")].tolist()
         return [row for row in found if spelling in spellings_of(self.tools[row])]
 
     @property
@@ -79,19 +82,24 @@ def merged(shards: Sequence[Shard], alive: Sequence[NDArray[np.bool_]]) -> Shard
         postings=concatenated([s.postings.take(rows) for s, rows in parts]),
         keys=tuple(s.keys[row] for s, rows in parts if s.keys for row in rows),
         vectors=np.concatenate(vectors) if vectors else None,
-        scanned=np.concatenate(scanned) if scanned else None,
+        scanned=_in_columns(scanned) if scanned else None,
         name_starts=np.concatenate([[0], np.cumsum(np.concatenate(lengths))]),
         name_words=np.concatenate(name_words),
     )
 
 
+def _in_columns(parts: Sequence[Floats]) -> Floats:
+    rows = np.empty((sum(map(len, parts)), parts[0].shape[1]), np.float32, order="F")
+    return np.concatenate(parts, out=rows)
+
+
 def by_shard(
     shards: Sequence[Shard], places: NDArray[np.int64]
-) -> list[tuple[Shard, Ints, NDArray[np.int64]]]:
+) -> list[tuple[Shard, Ints | slice, NDArray[np.int64]]]:
     """Return, for each shard concerned, the positions of its candidates and their rows."""
     if len(shards) == 1:
-        return [(shards[0], np.arange(len(places), dtype=np.int32), places)]
-    parts: list[tuple[Shard, Ints, NDArray[np.int64]]] = []
+        return [(shards[0], slice(None), places)]
+    parts: list[tuple[Shard, Ints | slice, NDArray[np.int64]]] = []
     offset = 0
     for shard in shards:
         mine = np.flatnonzero((places >= offset) & (places < offset + shard.size))

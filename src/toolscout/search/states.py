@@ -12,12 +12,7 @@ from numpy.typing import NDArray
 
 from toolscout.catalog import Spelling, spellings_meant
 from toolscout.names import fold_name
-from toolscout.search.lexical import (
-    Floats,
-    Vocabulary,
-    entries_between,
-    rarities,
-)
+from toolscout.search.lexical import Floats, Vocabulary, rarities
 from toolscout.search.shards import Shard
 from toolscout.tools import Tool
 
@@ -59,6 +54,12 @@ class State:
         """How rare each term is."""
         return rarities(self.frequencies, self.count)
 
+    @cached_property
+    def wholes(self) -> NDArray[np.float64]:
+        """How much all terms of the `COVERED` fields of each place weigh together."""
+        parts = [shard.postings.wholes(self.rarity) for shard in self.shards]
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
     @property
     def unknown_rarity(self) -> float:
         """How rare a term is that no tool has."""
@@ -80,11 +81,11 @@ class State:
     @cached_property
     def live_words(self) -> tuple[str, ...]:
         """The words of the names of tools that are alive, sorted."""
-        used: set[int] = set()
+        used = np.zeros(len(self.words), np.bool_)
         for shard, mask in zip(self.shards, self.alive, strict=True):
-            _, entries = entries_between(shard.name_starts, np.flatnonzero(mask))
-            used.update(np.unique(shard.name_words[entries]).tolist())
-        return tuple(sorted(self.words[number] for number in used))
+            used[shard.name_words[np.repeat(mask, np.diff(shard.name_starts))]] = True
+        numbers: list[int] = used.nonzero()[0].tolist()
+        return tuple(sorted(self.words[number] for number in numbers))
 
     @cached_property
     def live_names(self) -> tuple[str, ...]:

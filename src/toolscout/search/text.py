@@ -47,6 +47,7 @@ _CLAUSE_END = re.compile(
 )
 _QUOTED = re.compile(r"\"[^\"]{0,300}\"|\u201c[^\u201d]{0,300}\u201d|(?<!\w)'[^']{1,60}'(?!\w)")
 _ASCII_RUN = re.compile(r"[!-~]++")
+_VALUE_SIGN = re.compile(r"[\"'\u201c@0-9]|://")  # what no quoted string, address or number lacks
 CLAUSE_LIMIT = 8
 
 _stemmer: Any = stemming.Stemmer("english")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # untyped
@@ -128,6 +129,8 @@ def clauses(text: str) -> list[str]:
 
 def without_values(text: str) -> str:
     """Return a request without quoted strings, addresses and numbers: those name no tool."""
+    if not _VALUE_SIGN.search(text):
+        return " ".join(text.split()) or text
     plain = _ASCII_RUN.sub(_kept, _QUOTED.sub(" ", text))
     return " ".join(plain.split()) or text
 

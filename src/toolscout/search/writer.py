@@ -6,13 +6,20 @@ One thread at a time may write; states already given out stay as they are.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.errors import MissingExtra
-from toolscout.search.encoders import Encoder, StaticEncoder, leading_of
+from toolscout.search.encoders import (
+    WORD_MEMORY,
+    Encoder,
+    Remembered,
+    StaticEncoder,
+    leading_of,
+)
 from toolscout.search.lexical import Floats, Vocabulary, postings_of
 from toolscout.search.semantic import Neighbours, VectorCache, key_of, leading, word_vectors
 from toolscout.search.shards import Shard, merged
@@ -40,9 +47,8 @@ class Writer:
         self._near: Any = (
             _usearch(required=approximate is True) if approximate is not False else None
         )
-        # Name words are compared one by one, for which static vectors serve every encoder.
-        self.speller = None if encoder is None else _static(encoder)
-        self._words = _WordTable(self.vocabulary, self.speller)
+        self.word_vectors = _word_vectors(encoder) if encoder else None
+        self._words = _WordTable(self.vocabulary, self.word_vectors)
 
     def built(self, tools: Sequence[Tool], stored: Stored | None = None) -> State:
         """Return the state of a catalogue with these tools, reusing what is stored of them."""
@@ -58,7 +64,7 @@ class Writer:
         if stored.encoder != (self.cache.encoder.name if self.cache else ""):
             return None
         self.vocabulary = Vocabulary(stored.terms)
-        self._words = _WordTable(self.vocabulary, self.speller)
+        self._words = _WordTable(self.vocabulary, self.word_vectors)
         self._words.number(stored.words)
         if self.cache:
             self.cache = VectorCache(
@@ -161,8 +167,10 @@ class Writer:
         ] or [self._piece(())]
         if len(pieces) == 1:
             return self._with_neighbours(pieces[0])
-        whole = [np.ones(piece.size, np.bool_) for piece in pieces]
-        return self._with_neighbours(merged(pieces, whole))
+        whole = merged(pieces, [np.ones(piece.size, np.bool_) for piece in pieces])
+        if self.cache and whole.vectors is not None:
+            self.cache.hold(whole.keys, whole.vectors)
+        return self._with_neighbours(whole)
 
     def _piece(self, tools: Sequence[Tool]) -> Shard:
         texts = [fields_of(tool) for tool in tools]
@@ -183,7 +191,8 @@ class Writer:
     def _scanned(self, vectors: NDArray[np.int16] | None) -> Floats | None:
         if vectors is None:
             return None
-        return leading(vectors, self._leading) if self._leading else vectors.astype(np.float32)
+        wanted = leading(vectors, self._leading) if self._leading else vectors.astype(np.float32)
+        return np.asfortranarray(wanted)
 
     def _with_neighbours(self, shard: Shard, saved: NDArray[np.uint8] | None = None) -> Shard:
         wanted = self._approximate or shard.size >= APPROXIMATE_FROM
@@ -197,8 +206,8 @@ class Writer:
 class _WordTable:
     """Words of names with their term and vector; grows by whole copies, so states stay valid."""
 
-    def __init__(self, vocabulary: Vocabulary, encoder: Encoder | None) -> None:
-        self._vocabulary, self._encoder = vocabulary, encoder
+    def __init__(self, vocabulary: Vocabulary, word_vectors: Remembered | None) -> None:
+        self._vocabulary, self._word_vectors = vocabulary, word_vectors
         self._numbers: dict[str, int] = {}
         self.words: tuple[str, ...] = ()
         self.terms: NDArray[np.int32] = np.zeros(0, np.int32)
@@ -224,8 +233,8 @@ class _WordTable:
         self._add_vectors(new)
 
     def _add_vectors(self, new: list[str]) -> None:
-        if self._encoder is not None:
-            vectors = word_vectors(self._encoder, new)
+        if self._word_vectors is not None:
+            vectors = np.array(list(self._word_vectors.of(new).values()))
             self.vectors = np.concatenate([self.vectors, vectors]) if len(self.vectors) else vectors
 
 
@@ -235,8 +244,10 @@ def _rows_of(tools: Sequence[Tool], shard: Shard, alive: Mask) -> NDArray[np.int
     return np.array([row for row in rows if row is not None and alive[row]], np.int64)
 
 
-def _static(encoder: Encoder) -> Encoder:
-    return encoder if encoder.family == "static" else StaticEncoder()
+def _word_vectors(encoder: Encoder) -> Remembered:
+    """Return the vectors of single words, for which static ones serve every encoder."""
+    static = encoder if encoder.family == "static" else StaticEncoder()
+    return Remembered(partial(word_vectors, static), limit=WORD_MEMORY)
 
 
 def _usearch(*, required: bool) -> Any:
