@@ -6,16 +6,39 @@
     │   ├── DuplicateTool    two tools ask for one exposed name
     │   ├── InvalidFile      a file of tools, queries or vectors cannot be read
     │   ├── InvalidEncoder   an encoder gave something other than vectors
+    │   ├── InvalidConfig    a setting with an unknown key or an impossible value
+    │   │   └── UnknownPin   a pin that matches no tool and no server
+    │   ├── InvalidState     a stored session or history that cannot be read
+    │   ├── BrokenPolicy     a policy that failed; nothing is shown or called
     │   └── MissingExtra     an optional dependency is not installed
-    └── ModelError           read by the model, as a tool result flagged as error
-        ├── InvalidQuery     a query that cannot be read; carries what to write instead
-        └── UnknownServer    `server:` names none that exists; carries near names
+    ├── ModelError           read by the model, as a tool result flagged as error
+    │   ├── InvalidQuery     a query that cannot be read; carries what to write instead
+    │   ├── UnknownServer    `server:` names none that exists; carries near names
+    │   ├── UnknownTool      no such name; carries near names
+    │   ├── AmbiguousTool    a name that several tools have; carries their exposed names
+    │   ├── NotLoaded        hidden in this session; carries the query to use
+    │   ├── ToolChanged      its definition is not the one that was loaded
+    │   ├── InvalidArguments arguments that do not fit the schema; carries what is wrong
+    │   ├── InvalidRequest   a meta-tool was called with arguments it does not take
+    │   ├── UnknownResult    no such handle of a stored result
+    │   ├── NotAllowed       refused by policy
+    │   ├── ToolDisabled     switched off; carries the reason
+    │   └── ApprovalNeeded   the host has to approve this call first
+    └── UpstreamError        another program failed; the model reads it as a result too
+        ├── ServerUnavailable  pending, failed or stopped; carries the state
+        ├── ServerBusy       too many calls are waiting for it
+        ├── CallTimedOut     no answer in time
+        ├── CallFailed       the tool's own code failed
+        └── ProtocolError    an answer that cannot be read
 
 An error carries its facts as attributes and builds its own message, so that every place
-says it the same way: what happened, what was expected, what to do next.
+says it the same way: what happened, what was expected, what to do next. What a model reads has a
+stable `code` as well (R78).
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 
 class ToolscoutError(Exception):
@@ -62,6 +85,42 @@ class InvalidEncoder(UsageError):
         super().__init__(f"Encoder {encoder!r} {problem}. {remedy}")
 
 
+class InvalidConfig(UsageError):
+    """A setting with an unknown key or an impossible value."""
+
+    def __init__(self, key: str, problem: str, *, remedy: str) -> None:
+        self.key, self.problem, self.remedy = key, problem, remedy
+        super().__init__(f"Setting {key!r} {problem}. {remedy}")
+
+
+class UnknownPin(InvalidConfig):
+    """A pin that matches no catalogued tool and no server."""
+
+    def __init__(self, pin: str, near: Sequence[str]) -> None:
+        self.pin, self.near = pin, tuple(near)
+        known = f"Near: {', '.join(self.near)}." if self.near else "Name a tool, server or pattern."
+        super().__init__("pins", f"names {pin!r}, which matches nothing", remedy=known)
+
+
+class InvalidState(UsageError):
+    """A stored session or a history that cannot be read."""
+
+    def __init__(self, problem: str, *, remedy: str) -> None:
+        self.problem, self.remedy = problem, remedy
+        super().__init__(f"{problem}. {remedy}")
+
+
+class BrokenPolicy(UsageError):
+    """A policy that raised instead of answering; nothing is shown or called (R79)."""
+
+    def __init__(self, what: str, error: Exception) -> None:
+        self.what = what
+        super().__init__(
+            f"The policy failed at {what} with {type(error).__name__}. "
+            "Nothing was shown or called; make it answer for every tool."
+        )
+
+
 class MissingExtra(UsageError):
     """An optional dependency that is not installed."""
 
@@ -74,9 +133,13 @@ class MissingExtra(UsageError):
 class ModelError(ToolscoutError):
     """A mistake that the model can put right; its text holds no path, host or secret."""
 
+    code: ClassVar[str] = "refused"
+
 
 class InvalidQuery(ModelError):
     """A query that cannot be read."""
+
+    code = "invalid_query"
 
     def __init__(self, problem: str, *, remedy: str) -> None:
         self.problem, self.remedy = problem, remedy
@@ -86,9 +149,203 @@ class InvalidQuery(ModelError):
 class UnknownServer(ModelError):
     """A `server:` filter that names no catalogued server."""
 
+    code = "unknown_server"
+
     def __init__(self, server: str, near: Sequence[str]) -> None:
         self.server, self.near = server, tuple(near)
         super().__init__(
             f"There is no server {server!r}. "
             + (f"Near: {', '.join(self.near)}." if self.near else "Leave `server:` out.")
         )
+
+
+class UnknownTool(ModelError):
+    """A name that no tool of this caller has."""
+
+    code = "unknown_tool"
+
+    def __init__(self, name: str, near: Sequence[str]) -> None:
+        self.name, self.near = name, tuple(near)
+        super().__init__(
+            f"Not called: there is no tool {name!r}. "
+            + (f"Near: {', '.join(self.near)}." if self.near else "Find it with tool_search.")
+        )
+
+
+class AmbiguousTool(ModelError):
+    """A short name that several tools have."""
+
+    code = "ambiguous_tool"
+
+    def __init__(self, name: str, candidates: Sequence[str]) -> None:
+        self.name, self.candidates = name, tuple(candidates)
+        super().__init__(
+            f"Not called: {name!r} may mean {', '.join(self.candidates)}. Use one of these names."
+        )
+
+
+class NotLoaded(ModelError):
+    """A tool that this session has not found yet."""
+
+    code = "not_loaded"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"Not called: tool {name!r} is not loaded yet. "
+            f"Call tool_search with 'select:{name}' first."
+        )
+
+
+class ToolChanged(ModelError):
+    """A tool whose definition is no longer the one that this session loaded (R64)."""
+
+    code = "tool_changed"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"Not called: the definition of {name!r} has changed since it was loaded. "
+            "Read the schema below and call it again."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One argument that breaks one rule of the schema."""
+
+    path: str
+    """Where in the arguments, for example `items[2].id`; empty for the arguments as a whole."""
+    rule: str
+    """The schema's keyword, for example `required`."""
+    message: str
+
+
+class InvalidArguments(ModelError):
+    """Arguments that do not fit a tool's schema."""
+
+    code = "invalid_arguments"
+
+    def __init__(self, name: str, problems: Sequence[Problem]) -> None:
+        self.name, self.problems = name, tuple(problems)
+        listed = "; ".join(f"{p.path or 'arguments'}: {p.message} ({p.rule})" for p in problems)
+        super().__init__(f"Not called: the arguments of {name!r} do not fit its schema. {listed}.")
+
+
+class InvalidRequest(ModelError):
+    """A meta-tool called with arguments that it does not take."""
+
+    code = "invalid_request"
+
+    def __init__(self, problem: str, *, remedy: str) -> None:
+        self.problem, self.remedy = problem, remedy
+        super().__init__(f"{problem}. {remedy}")
+
+
+class UnknownResult(ModelError):
+    """A handle under which no result is kept."""
+
+    code = "unknown_result"
+
+    def __init__(self, handle: str) -> None:
+        self.handle = handle
+        super().__init__(
+            f"No result is kept as {handle!r}. Call the tool again to get a new result."
+        )
+
+
+class NotAllowed(ModelError):
+    """A call that the policy refuses."""
+
+    code = "not_allowed"
+
+    def __init__(self, name: str, reason: str = "") -> None:
+        self.name, self.reason = name, reason
+        super().__init__(
+            f"Not called: {name!r} is not allowed here{f' ({reason})' if reason else ''}. "
+            "Use another tool, or tell the user."
+        )
+
+
+class ToolDisabled(ModelError):
+    """A tool that is switched off."""
+
+    code = "tool_disabled"
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name, self.reason = name, reason
+        super().__init__(f"Not called: {name!r} is switched off: {reason}. Use another tool.")
+
+
+class ApprovalNeeded(ModelError):
+    """A call that the host has to approve first."""
+
+    code = "approval_needed"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"Not called: {name!r} needs the user's approval. Ask the user first.")
+
+
+class UpstreamError(ToolscoutError):
+    """Another program failed; what it said is quoted, cut and cleaned."""
+
+    code: ClassVar[str] = "failed"
+
+
+class ServerUnavailable(UpstreamError):
+    """A server that cannot take a call now."""
+
+    code = "server_unavailable"
+
+    def __init__(self, server: str, state: str, reason: str = "") -> None:
+        self.server, self.state, self.reason = server, state, reason
+        why = f"{state} ({reason})" if reason else state
+        super().__init__(
+            f"Not called: server {server!r} is {why}. Try again later, or use another tool."
+        )
+
+
+class ServerBusy(UpstreamError):
+    """A server for which too many calls are waiting already."""
+
+    code = "server_busy"
+
+    def __init__(self, server: str, waiting: int) -> None:
+        self.server, self.waiting = server, waiting
+        super().__init__(
+            f"Not called: server {server!r} is busy with {waiting} calls. Try again shortly."
+        )
+
+
+class CallTimedOut(UpstreamError):
+    """A call that was given up after a time."""
+
+    code = "timed_out"
+
+    def __init__(self, name: str, seconds: float) -> None:
+        self.name, self.seconds = name, seconds
+        super().__init__(
+            f"{name!r} gave no answer within {seconds:g} s; it may still have had an effect. "
+            "Check before you call it again."
+        )
+
+
+class CallFailed(UpstreamError):
+    """A tool whose own code failed."""
+
+    code = "call_failed"
+
+    def __init__(self, name: str, said: str) -> None:
+        self.name, self.said = name, said
+        super().__init__(f"{name!r} failed: {said}")
+
+
+class ProtocolError(UpstreamError):
+    """An answer that cannot be read."""
+
+    code = "protocol_error"
+
+    def __init__(self, server: str, problem: str) -> None:
+        self.server, self.problem = server, problem
+        super().__init__(f"Server {server!r} gave an answer that cannot be read: {problem}.")

@@ -1,0 +1,184 @@
+"""What past calls teach about rank (R37).
+
+Takes outcomes of calls, each with the query that led to it; gives a result in which tools that
+served similar queries stand higher. It only reorders what a search found, so a tool that the
+caller may not see stays unseen (R77). An exact hit is never displaced, and success with other
+queries counts for nothing.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from math import exp, fsum
+
+from toolscout.errors import InvalidQuery
+from toolscout.query import Query, query_from_text
+from toolscout.search.fusion import confidence_of, worth_showing
+from toolscout.search.hits import Confidence, Hit, Result, Why
+from toolscout.search.text import content, term, words
+from toolscout.usage import hashed, is_hashed
+
+PAIRS = 10_000
+"""Pairs of query and tool that are remembered; the oldest leave."""
+TERM_LIMIT = 64
+"""Distinct terms of one query that are compared."""
+MOST_LIFT = 2.0
+"""How far past calls may raise a chance, in log-odds."""
+FADING = 0.9
+"""What earlier outcomes of a query count for at each new one."""
+
+Terms = frozenset[str]
+"""The terms of a query, or its hash alone: no term begins with `#`."""
+
+
+class Feedback:
+    """Remembers which tools served which queries; threads may share it.
+
+    `past` holds query, tool and whether the call succeeded, oldest first.
+    """
+
+    def __init__(self, past: Iterable[tuple[str, str, bool]] = (), *, pairs: int = PAIRS) -> None:
+        self._most_pairs = pairs
+        self._lock = threading.Lock()
+        self._standings: dict[Terms, dict[str, float]] = {}
+        self._having: dict[str, set[Terms]] = {}
+        self._pairs: dict[tuple[Terms, str], None] = {}
+        for query, tool, succeeded in past:
+            self.learn(query, tool, succeeded=succeeded)
+
+    def learn(self, query: str, tool: str, *, succeeded: bool) -> None:
+        """Take note of one call.
+
+        From a hashed query only equal queries profit. One that names tools, or cannot be read,
+        teaches nothing.
+        """
+        asked = _learnt_terms(query)
+        if asked:
+            with self._lock:
+                self._note(asked, tool, 1.0 if succeeded else -1.0)
+                while len(self._pairs) > self._most_pairs:
+                    self._forget(*next(iter(self._pairs)))
+
+    def apply(self, result: Result, limit: int) -> Result:
+        """Return the best hits of a result, raised by what was learnt.
+
+        Give it more hits than `limit`, so that there is something to raise. Equal chances stay
+        in the order of the search.
+        """
+        if result.query.select:
+            return result  # what is asked for by name is given whole, whatever the limit
+        lifts = self._lifts(result)
+        hits = [_lifted(hit, lifts.get(hit.tool.name, 0.0)) for hit in result.hits]
+        if lifts:
+            hits.sort(key=lambda hit: (hit.confidence is not Confidence.EXACT, -hit.score))
+        kept = tuple(hits[:limit])
+        return replace(result, hits=kept, worth=worth_showing([hit.score for hit in kept]))
+
+    def _note(self, asked: Terms, tool: str, outcome: float) -> None:
+        standing = self._standings.setdefault(asked, {})
+        for known in standing:
+            standing[known] *= FADING
+        standing[tool] = standing.get(tool, 0.0) + outcome
+        for each in asked:
+            self._having.setdefault(each, set()).add(asked)
+        self._pairs.pop((asked, tool), None)
+        self._pairs[asked, tool] = None
+
+    def _forget(self, asked: Terms, tool: str) -> None:
+        del self._pairs[asked, tool], self._standings[asked][tool]
+        if self._standings[asked]:
+            return
+        del self._standings[asked]
+        for each in asked:
+            self._having[each].discard(asked)
+            if not self._having[each]:
+                del self._having[each]
+
+    def _lifts(self, result: Result) -> dict[str, float]:
+        """Return how far to raise the chance of each tool that similar queries speak for."""
+        with self._lock:
+            if not self._standings:
+                return {}
+            past = [
+                (nearness, self._standings[learnt])
+                for asked in _asked_terms(result)
+                for learnt in self._similar(asked)
+                if (nearness := _nearness(asked, learnt)) > 0
+            ]
+            found = {hit.tool.name: _lift(hit.tool.name, past) for hit in result.hits}
+        return {name: lift for name, lift in found.items() if lift > 0}
+
+    def _similar(self, asked: Terms) -> set[Terms]:
+        """Return the past queries that may share more than half of the terms.
+
+        Such a query has one of any half of them: those that fewest queries have are tried.
+        """
+        rarest = sorted(asked, key=lambda each: len(self._having.get(each, ())))
+        tried = rarest[: len(asked) - len(asked) // 2]
+        return set[Terms]().union(*(self._having.get(each, ()) for each in tried))
+
+
+def _learnt_terms(query: str) -> Terms:
+    if is_hashed(query):
+        return frozenset((query,))
+    with suppress(InvalidQuery):
+        asked = query_from_text(query)
+        return _terms(_words_of(asked)) or _hash_of(asked)
+    return frozenset()
+
+
+def _asked_terms(result: Result) -> Sequence[Terms]:
+    understood = [result.corrected.get(word, word) for word in _words_of(result.query)]
+    return [both for both in (_terms(understood), _hash_of(result.query)) if both]
+
+
+def _words_of(query: Query) -> list[str]:
+    return words(" ".join((query.words, *query.required)))
+
+
+def _terms(listed: list[str]) -> Terms:
+    return frozenset(list(dict.fromkeys(map(term, content(listed))))[:TERM_LIMIT])
+
+
+def _hash_of(query: Query) -> Terms:
+    # A list of tools by name or filter is no question that a call could have answered.
+    return frozenset((hashed(query.text),)) if query.words or query.required else frozenset()
+
+
+def _nearness(asked: Terms, learnt: Terms) -> float:
+    """Return 1 for the same terms, 0 where half of the longer query's are shared, or fewer.
+
+    Half is often no more than the verb: 'create issue' says nothing about 'create channel'.
+    """
+    return max(0.0, 2 * len(asked & learnt) / max(len(asked), len(learnt)) - 1)
+
+
+def _lift(tool: str, past: Sequence[tuple[float, dict[str, float]]]) -> float:
+    """Return the log-odds that past queries add: towards the most, times the best nearness."""
+    known = [(nearness, standing[tool]) for nearness, standing in past if tool in standing]
+    # `fsum` gives one sum for any order; sets have none.
+    support = fsum(nearness * strength for nearness, strength in known)
+    if support <= 0:
+        return 0.0  # a failed call may be the fault of its arguments: it takes back, no more
+    nearest = max(nearness for nearness, strength in known if strength > 0)
+    return MOST_LIFT * nearest * support / (support + 1)
+
+
+def _lifted(hit: Hit, lift: float) -> Hit:
+    if hit.confidence is Confidence.EXACT or not lift:
+        return hit
+    factor = exp(lift)
+    chance = round(hit.score * factor / (1 - hit.score + hit.score * factor), 6)
+    if chance <= hit.score:
+        return hit
+    explain = partial(_explained, hit.explain, hit.score / chance)
+    return replace(hit, score=chance, confidence=confidence_of(chance), explain=explain)
+
+
+def _explained(explain: Callable[[], Why], found: float) -> Why:
+    """Return an explanation in which past calls have the part that is not what a search found."""
+    why = explain()
+    shares = {name: share * found for name, share in why.shares.items()}
+    return replace(why, shares={**shares, "past calls": 1 - fsum(shares.values())})

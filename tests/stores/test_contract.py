@@ -1,0 +1,231 @@
+"""What every store promises."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from toolscout.stores import MemoryStore, SqliteStore
+
+Store = MemoryStore | SqliteStore
+
+KINDS = ("session", "usage")
+THREADS = 4
+DEADLINE = 50.0
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    made: dict[str, Callable[[], Store]] = {
+        "memory": MemoryStore,
+        "sqlite": lambda: SqliteStore(tmp_path / "store.db"),
+    }
+    with made[request.param]() as store:
+        yield store
+
+
+def test_what_is_written_is_read(store: Store):
+    store.write("session", "a", b"one")
+
+    assert store.read("session", "a") == b"one"
+
+
+def test_a_later_value_takes_the_place_of_the_one_before(store: Store):
+    store.write("session", "a", b"one")
+    store.write("session", "a", b"two")
+
+    assert store.read("session", "a") == b"two"
+    assert store.keys("session") == ["a"]
+
+
+def test_what_was_never_written_is_none(store: Store):
+    assert store.read("session", "a") is None
+    assert store.keys("session") == []
+    assert list(store.scan("usage")) == []
+
+
+def test_none_deletes(store: Store):
+    store.write("session", "a", b"one")
+    store.write("session", "a", None)
+    store.write("session", "never there", None)
+
+    assert store.read("session", "a") is None
+    assert store.keys("session") == []
+
+
+def test_an_empty_value_is_a_value(store: Store):
+    store.write("session", "a", b"")
+    store.append("usage", b"")
+
+    assert store.read("session", "a") == b""
+    assert list(store.scan("usage")) == [(1, b"")]
+
+
+def test_kinds_do_not_meet(store: Store):
+    store.write("session", "a", b"one")
+    store.write("result", "a", b"two")
+    store.append("session", b"three")
+
+    assert store.read("session", "a") == b"one"
+    assert store.read("result", "a") == b"two"
+    assert list(store.scan("result")) == []
+
+
+def test_keys_are_sorted_as_python_sorts_them(store: Store):
+    keys = ["", "B", "a", "a/b", "a\0b", "\u00e9", "\u6587", "\ud800", "\ue000", "\U0001f600"]
+    for key in reversed(keys):
+        store.write("session", key, key.encode("utf-8", "surrogatepass"))
+
+    assert store.keys("session") == sorted(keys)
+    assert [store.read("session", key) for key in keys] == [
+        key.encode("utf-8", "surrogatepass") for key in keys
+    ]
+
+
+def test_a_value_of_several_megabytes_comes_back_whole(store: Store):
+    value = bytes(range(256)) * 20_000
+    store.write("result", "long", value)
+
+    assert store.read("result", "long") == value
+
+
+def test_a_log_is_scanned_in_the_order_it_was_written(store: Store):
+    values = [str(number).encode() for number in range(1_000)]
+    for value in values:
+        store.append("usage", value)
+
+    numbered = list(store.scan("usage"))
+
+    assert [value for _, value in numbered] == values
+    assert [number for number, _ in numbered] == list(range(1, 1_001))
+
+
+def test_a_scan_goes_on_after_the_last_number_seen(store: Store):
+    for value in (b"a", b"b", b"c"):
+        store.append("usage", value)
+    last = [number for number, _ in store.scan("usage")][-1]
+    store.append("other", b"between")
+    store.append("usage", b"d")
+
+    assert [value for _, value in store.scan("usage", after=last)] == [b"d"]
+    assert list(store.scan("usage", after=1_000_000)) == []
+
+
+def test_a_scan_that_is_left_early_holds_nothing_up(store: Store):
+    for number in range(600):
+        store.append("usage", str(number).encode())
+    scan = store.scan("usage")
+    first = next(scan)
+    store.trim("usage", 0)
+    store.write("session", "a", b"one")
+
+    assert first == (1, b"0")
+    assert store.read("session", "a") == b"one"
+
+
+@pytest.mark.parametrize(("keep", "left"), [(2, [b"b", b"c"]), (3, 3), (9, 3), (0, []), (-1, [])])
+def test_trimming_keeps_the_newest(store: Store, keep: int, left: list[bytes] | int):
+    values = [b"a", b"b", b"c"]
+    for value in values:
+        store.append("usage", value)
+    store.append("other", b"stays")
+    store.trim("usage", keep)
+
+    assert [value for _, value in store.scan("usage")] == (values if left == 3 else left)
+    assert [value for _, value in store.scan("other")] == [b"stays"]
+
+
+def test_a_trimmed_number_is_not_given_again(store: Store):
+    for value in (b"a", b"b"):
+        store.append("usage", value)
+    store.trim("usage", 0)
+    store.append("usage", b"c")
+
+    assert list(store.scan("usage", after=2)) == [(3, b"c")]
+
+
+def test_closing_twice_is_closing(store: Store):
+    store.close()
+    store.close()
+
+
+def test_threads_lose_nothing(store: Store):
+    ready = threading.Barrier(THREADS)
+
+    def work(thread: int) -> None:
+        ready.wait(DEADLINE)
+        for number in range(50):
+            store.write("session", f"{thread}/{number}", str(number).encode())
+            store.append("usage", f"{thread} {number}".encode())
+            assert store.read("session", f"{thread}/{number}") == str(number).encode()
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(work, range(THREADS), timeout=DEADLINE))
+
+    rows = [value.decode().split() for _, value in store.scan("usage")]
+    assert len(store.keys("session")) == THREADS * 50
+    for thread in range(THREADS):
+        assert [int(n) for t, n in rows if int(t) == thread] == list(range(50))
+
+
+kinds = st.sampled_from(KINDS)
+keys = st.text(max_size=3)
+values = st.binary(max_size=8)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    return lambda: tmp_path_factory.mktemp("store")
+
+
+@pytest.mark.requirement("R61")
+def test_both_stores_answer_alike(folders: Callable[[], Path]):
+    """R61: one protocol, whatever keeps the values."""
+
+    class Pair(RuleBasedStateMachine):
+        """Does the same to both stores."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.memory, self.sqlite = MemoryStore(), SqliteStore(folders() / "store.db")
+
+        @rule(kind=kinds, key=keys, value=st.none() | values)
+        def write(self, kind: str, key: str, value: bytes | None) -> None:
+            self.memory.write(kind, key, value)
+            self.sqlite.write(kind, key, value)
+            assert self.memory.read(kind, key) == self.sqlite.read(kind, key) == value
+
+        @rule(kind=kinds, value=values)
+        def append(self, kind: str, value: bytes) -> None:
+            self.memory.append(kind, value)
+            self.sqlite.append(kind, value)
+
+        @rule(kind=kinds, keep=st.integers(-1, 5))
+        def trim(self, kind: str, keep: int) -> None:
+            self.memory.trim(kind, keep)
+            self.sqlite.trim(kind, keep)
+
+        @rule(kind=kinds, after=st.integers(-1, 8))
+        def scan(self, kind: str, after: int) -> None:
+            assert list(self.memory.scan(kind, after)) == list(self.sqlite.scan(kind, after))
+
+        @invariant()
+        def hold_the_same(self) -> None:
+            for kind in KINDS:
+                assert self.memory.keys(kind) == self.sqlite.keys(kind)
+                assert list(self.memory.scan(kind)) == list(self.sqlite.scan(kind))
+
+        def teardown(self) -> None:
+            self.sqlite.close()
+
+    run_state_machine_as_test(Pair, settings=settings(max_examples=25, stateful_step_count=20))
