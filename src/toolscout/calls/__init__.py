@@ -1,0 +1,1 @@
+"""A call's way in and out: arguments checked and repaired, results told and kept."""

@@ -1,0 +1,120 @@
+"""Where a long text may be cut so that what is shown stays readable.
+
+`cut` takes a text, a place to start and a number of tokens, and gives the place to stop: after a
+paragraph, a line, a JSON element, a sentence or a word, and never inside a character as people
+see it. Only as much of the text is looked at as could fit.
+"""
+
+import re
+import unicodedata
+
+from toolscout.tokens import count_tokens
+
+CHARACTERS_PER_TOKEN = 8
+"""More of them in one token are rare; such a text is cut a little early."""
+MIN_TOKENS = 16
+"""Below this one emoji might not fit, and a page has to show something."""
+MAX_CLUSTER = 64
+
+_SENTENCE_END = re.compile(r"[.!?]\s|[\u3002\uff01\uff1f]")
+_JSON_PART = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?$)|[\[\]{},]')
+_JOINER = "\u200d"
+_MARKS = frozenset(("Mn", "Me", "Mc"))
+
+
+def cut(text: str, start: int, limit: int, stop: int | None = None) -> int:
+    """Return where a piece from `start` of at most `limit` tokens ends; `stop` if all fits."""
+    stop = len(text) if stop is None else stop
+    window = text[start : min(stop, start + CHARACTERS_PER_TOKEN * limit)]
+    room = _room(window, limit)
+    if start + room >= stop:
+        return stop
+    is_json = text[:1] in ("[", "{")
+    size = _within(_boundary(window[:room], is_json), text, start)
+    # Fewer characters may be more tokens, when the cut goes through one of them.
+    while size > 1 and tokens_of(window[:size]) > limit:
+        size = _within(size * 9 // 10, text, start)
+    return start + size
+
+
+def tokens_of(text: str) -> int:
+    """Return the tokens of a text that may hold lone surrogates."""
+    return count_tokens(text.encode("utf-8", "replace").decode())
+
+
+def _room(window: str, limit: int) -> int:
+    """Return how many characters from the left surely fit."""
+    room = len(window)
+    while room > 1:
+        tokens = tokens_of(window[:room])
+        if tokens <= limit:
+            break
+        room = max(1, min(room - 1, room * limit // tokens))
+    return room
+
+
+def _boundary(piece: str, is_json: bool) -> int:
+    """Return the best place to end a piece that has to be cut, in its later half if possible."""
+    half = len(piece) // 2
+    for mark in ("\n\n", "\n"):
+        at = piece.rfind(mark, half)
+        if at >= 0:
+            return at + len(mark)
+    if is_json and (at := _element_end(piece, half)):
+        return at
+    ends = [found.end() for found in _SENTENCE_END.finditer(piece, half)]
+    return ends[-1] if ends else (piece.rfind(" ", half) + 1 or len(piece))
+
+
+def _element_end(piece: str, half: int) -> int:
+    """Return the end of the last of the outermost elements that end in the later half, or 0.
+
+    Depth counts from the start of the piece, which itself begins between two elements.
+    """
+    depth, best, best_depth = 0, 0, 0
+    for found in _JSON_PART.finditer(piece):
+        match found.group()[0]:
+            case "[" | "{":
+                depth += 1
+            case "]" | "}":
+                depth -= 1
+            case ",":
+                if found.end() > half and (not best or depth <= best_depth):
+                    best, best_depth = found.end(), depth
+            case _:
+                pass
+    return best
+
+
+def _within(size: int, text: str, start: int) -> int:
+    """Return a size that does not split what is seen as one character."""
+    for fewer in range(min(MAX_CLUSTER, size)):
+        if not _is_joined(text, start + size - fewer):
+            return size - fewer
+    return size
+
+
+def _is_joined(text: str, at: int) -> bool:
+    if at >= len(text):
+        return False
+    before, after = text[at - 1], text[at]
+    return (
+        _JOINER in (before, after)
+        or unicodedata.category(after) in _MARKS
+        or "\U0001f3fb" <= after <= "\U0001f3ff"
+        or "\U000e0020" <= after <= "\U000e007f"
+        or (before, after) == ("\r", "\n")
+        or ("\ud800" <= before <= "\udbff" and "\udc00" <= after <= "\udfff")
+        or (_is_flag_half(after) and _flag_halves_before(text, at) % 2 == 1)
+    )
+
+
+def _is_flag_half(character: str) -> bool:
+    return "\U0001f1e6" <= character <= "\U0001f1ff"
+
+
+def _flag_halves_before(text: str, at: int) -> int:
+    halves = 0
+    while halves < min(MAX_CLUSTER, at) and _is_flag_half(text[at - halves - 1]):
+        halves += 1
+    return halves
