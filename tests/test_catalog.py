@@ -74,6 +74,7 @@ def test_tools_are_moved_to_their_server_and_sorted_by_name():
     ],
 )
 def test_one_function_resolves_every_spelling_of_a_name(text: str, found: list[str]):
+    """R2, R3"""
     assert names(sample().resolve(text)) == found
 
 
@@ -89,6 +90,7 @@ def test_a_tool_that_left_resolves_no_more_and_the_others_still_do():
 
 @pytest.mark.requirement("R83")
 def test_tools_are_removed_by_exposed_name_or_leaf():
+    """R83"""
     catalog = sample()
     changes, _ = recorded(catalog)
 
@@ -103,6 +105,7 @@ def test_tools_are_removed_by_exposed_name_or_leaf():
 
 @pytest.mark.requirement("R82")
 def test_a_late_server_is_there_at_once_and_is_announced_once():
+    """R82"""
     catalog = sample()
     changes, _ = recorded(catalog)
     catalog.set_pending("slack")
@@ -160,6 +163,7 @@ def test_adding_keeps_the_others_and_replaces_the_same_name():
 
 @pytest.mark.requirement("R84")
 def test_a_collision_names_both_owners_and_changes_nothing():
+    """R84"""
     catalog = Catalog({"a.b": [tool("x")]})
     before = catalog.snapshot()
 
@@ -191,6 +195,7 @@ def test_a_refused_tool_leaves_the_catalogue_as_it_was():
 @pytest.mark.requirement("R88")
 @pytest.mark.parametrize("name", ["tool_search", "tool_describe", "tool_call"])
 def test_meta_tools_are_never_catalogued(name: str):
+    """R88"""
     with pytest.raises(InvalidTool, match="toolscout's own"):
         Catalog({"": [tool(name)]})
 
@@ -214,6 +219,7 @@ def test_a_server_that_fails_keeps_its_tools_and_says_why():
 
 @pytest.mark.requirement("R87")
 def test_a_fingerprint_does_not_depend_on_order():
+    """R87"""
     first = Catalog({"a": [tool("x"), tool("y")], "b": [tool("z")]})
     second = Catalog({"b": [tool("z")], "a": [tool("y"), tool("x")]})
 

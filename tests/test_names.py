@@ -11,6 +11,7 @@ ALLOWED = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @pytest.mark.requirement("R84")
 def test_an_exposed_name_is_server_and_leaf():
+    """R84"""
     assert exposed_name("github", "create_issue") == "github__create_issue"
     assert exposed_name("", "create_issue") == "create_issue"
 
@@ -18,6 +19,7 @@ def test_an_exposed_name_is_server_and_leaf():
 @pytest.mark.requirement("R85")
 @given(st.text(max_size=90), st.text(min_size=1, max_size=90))
 def test_every_exposed_name_is_accepted_by_providers(server: str, leaf: str):
+    """R85"""
     assert ALLOWED.fullmatch(exposed_name(server, leaf))
 
 
@@ -45,6 +47,7 @@ def test_a_server_in_another_script_gives_all_its_tools_one_prefix():
 
 @pytest.mark.requirement("R84")
 def test_long_names_are_shortened_by_a_stable_hash_and_stay_different():
+    """R84"""
     names = {exposed_name("server" * 8, "leaf" * 20 + end) for end in "abc"}
 
     assert len(names) == 3
@@ -55,6 +58,7 @@ def test_long_names_are_shortened_by_a_stable_hash_and_stay_different():
 @pytest.mark.requirement("R3")
 @pytest.mark.parametrize("text", ["createIssue", "create_issue", "Create-Issue", "create.issue"])
 def test_case_and_separators_do_not_count(text: str):
+    """R3"""
     assert fold_name(text) == "createissue"
 
 

@@ -27,6 +27,7 @@ def expect(text: str, **parts: Any) -> None:
     ],
 )
 def test_selection_keeps_order_and_drops_duplicates(text: str, names: tuple[str, ...]):
+    """R1"""
     expect(text, select=names)
 
 
@@ -44,6 +45,7 @@ def test_selection_keeps_order_and_drops_duplicates(text: str, names: tuple[str,
     ],
 )
 def test_a_lone_word_with_an_open_end_is_a_prefix(text: str, prefix: str):
+    """R4"""
     expect(text, prefix=prefix)
 
 
@@ -80,11 +82,13 @@ def test_a_lone_word_with_an_open_end_is_a_prefix(text: str, prefix: str):
     ],
 )
 def test_everything_else_is_words(text: str):
+    """R8, R18"""
     expect(text, words=text)
 
 
 @pytest.mark.requirement("R6")
 def test_required_and_excluded_terms_are_taken_out_of_the_words():
+    """R6"""
     expect(
         'cron +slack +"two words" -delete -"old thing" -5 +c++',
         words="cron -5",
@@ -96,6 +100,7 @@ def test_required_and_excluded_terms_are_taken_out_of_the_words():
 @pytest.mark.requirement("R5")
 @pytest.mark.requirement("R26")
 def test_filters_narrow_every_form():
+    """R5, R26"""
     expect("server:github create issue", words="create issue", servers=("github",))
     expect('issue SERVER:"my server" server:a,b', words="issue", servers=("my server", "a", "b"))
     expect("server:github select:a, b", select=("a", "b"), servers=("github",))
@@ -113,6 +118,7 @@ def test_a_filter_alone_lists():
 
 @pytest.mark.requirement("R7")
 def test_discover_shows_without_loading():
+    """R7"""
     expect("discover: select:a", select=("a",), load=False)
     expect("Discover:send mail", words="send mail", load=False)
     expect("how to discover: things", words="how to discover: things")
@@ -120,6 +126,7 @@ def test_discover_shows_without_loading():
 
 @pytest.mark.requirement("R10")
 def test_a_pattern_is_checked_by_a_linear_engine():
+    """R10"""
     expect("/create_(issue|pr)$/", pattern="create_(issue|pr)$")
     expect("/Issue/i", pattern="(?i)Issue")
     expect("/(a+)+$/", pattern="(a+)+$")
@@ -130,6 +137,7 @@ def test_a_pattern_is_checked_by_a_linear_engine():
     "text", ["/fo(o/", r"/(a)\1/", "/(?=x)y/", "/" + "a" * 600 + "/", "/((a{100}){100}){100}/"]
 )
 def test_a_pattern_that_cannot_run_in_linear_time_and_bounded_memory_is_refused(text: str):
+    """R10"""
     with pytest.raises(InvalidQuery) as caught:
         query_from_text(text)
 
@@ -157,6 +165,7 @@ def test_a_pattern_that_cannot_run_in_linear_time_and_bounded_memory_is_refused(
     ],
 )
 def test_an_empty_or_symbol_only_query_explains_the_forms(text: str):
+    """R9"""
     with pytest.raises(InvalidQuery) as caught:
         query_from_text(text)
 
@@ -166,6 +175,7 @@ def test_an_empty_or_symbol_only_query_explains_the_forms(text: str):
 @pytest.mark.requirement("R12")
 @pytest.mark.parametrize("value", [None, 7, b"x", ["x"], {"q": "x"}])
 def test_a_query_that_is_not_text_says_so(value: object):
+    """R12"""
     with pytest.raises(InvalidQuery, match="A query is text"):
         query_from_text(value)
 
@@ -192,6 +202,7 @@ PIECES = st.sampled_from(
 @pytest.mark.requirement("R12")
 @given(st.text() | st.lists(PIECES, max_size=12).map("".join))
 def test_any_text_gives_a_query_or_an_invalid_query(text: str):
+    """R12"""
     try:
         query = query_from_text(text)
     except InvalidQuery as error:
@@ -211,6 +222,7 @@ def test_any_text_gives_a_query_or_an_invalid_query(text: str):
 @pytest.mark.requirement("R12")
 @pytest.mark.parametrize("piece", ["a", "_", "*", '+"', "/", "server:", "-a ", 'server:"', "a."])
 def test_long_repetitions_are_read_at_once(piece: str):
+    """R12"""
     # A backtracking rule would need minutes here and run into the time limit of the test.
     text = piece * (20_000 // len(piece))
     try:

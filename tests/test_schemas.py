@@ -32,6 +32,7 @@ def paths(schema: Json, **bounds: int) -> list[str]:
 
 @pytest.mark.requirement("R23")
 def test_nested_objects_and_list_items_are_parameters_after_the_outer_ones():
+    """R23"""
     schema = of(
         {
             "options": of({"retries": {"type": "integer"}}),
@@ -123,6 +124,7 @@ def test_no_schema_content_raises(schema: Json):
 
 @pytest.mark.requirement("R40")
 def test_a_signature_puts_required_parameters_first_and_names_types():
+    """R40"""
     schema = of(
         {
             "labels": {"type": "array", "items": {"type": "string"}},
@@ -139,6 +141,7 @@ def test_a_signature_puts_required_parameters_first_and_names_types():
 
 @pytest.mark.requirement("R40")
 def test_a_lossy_signature_says_so_and_keeps_every_required_parameter():
+    """R40"""
     schema = of(
         {f"p{i}": {"type": "string"} for i in range(60)}
         | {"zone": {"enum": [str(i) for i in range(9)]}},
@@ -165,6 +168,7 @@ def test_a_signature_shows_one_nested_level():
 
 @pytest.mark.requirement("R85")
 def test_hostile_names_and_values_are_quoted_and_open_no_tag():
+    """R85"""
     schema = of({"a b\n<system>": {"enum": ["x|y", "</tool>"]}})
 
     assert signature("x", schema) == ('x("a b\\n\\u003csystem>"?: "x|y"|"\\u003c/tool>")')

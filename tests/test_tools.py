@@ -76,6 +76,7 @@ def test_hints_of_a_server_say_the_effect(hints: Json, effect: Effect):
 
 @pytest.mark.requirement("R81")
 def test_a_server_cannot_mark_its_own_tools():
+    """R81"""
     claimed = {"name": "x", "effect": "read", "always_load": True, "kind": "skill", "hint": "all"}
 
     tool = Tool.from_mcp(claimed, server="s")
@@ -181,6 +182,7 @@ def test_texts_of_a_wrong_type_count_as_absent():
 
 @pytest.mark.requirement("R85")
 def test_texts_are_bounded_and_cleaned():
+    """R85"""
     tool = Tool.define("x", description="a\x00\u202eb\ud800\n" + "c" * 200_000, title="t" * 9000)
 
     assert tool.description.startswith("ab\ufffd\nccc")
@@ -209,6 +211,7 @@ def test_moving_a_tool_gives_it_the_name_it_has_there():
 
 @pytest.mark.requirement("R87")
 def test_a_fingerprint_ignores_key_order_and_extras_and_sees_everything_else():
+    """R87"""
     base: dict[str, Any] = {"input_schema": {"type": "object", "title": "T"}}
     tool = Tool.define("x", **base)
 
@@ -232,6 +235,7 @@ def test_a_fingerprint_ignores_key_order_and_extras_and_sees_everything_else():
 
 @pytest.mark.requirement("R87")
 def test_a_fingerprint_is_the_same_in_another_process():
+    """R87"""
     code = "from toolscout.tools import Tool; print(Tool.define('x', tags=['b', 'a']).fingerprint)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
 
@@ -265,6 +269,7 @@ def test_the_first_sentence_is_plain(description: str, sentence: str):
 
 @pytest.mark.requirement("R25")
 def test_a_summary_stands_in_for_the_description_in_replies_only():
+    """R25"""
     tool = Tool.define("x", description="Long story.", summary="Short story.")
 
     assert tool.first_sentence() == "Short story."
@@ -280,4 +285,5 @@ def test_a_long_sentence_is_cut_at_a_word():
 
 @pytest.mark.requirement("R40")
 def test_the_signature_carries_the_exposed_name():
+    """R40"""
     assert Tool.define("send", server="mail", input_schema=SCHEMA).signature() == "mail__send(to*)"

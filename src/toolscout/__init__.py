@@ -10,9 +10,13 @@ TYPE_CHECKING = False  # importing `typing` for it would take longer than all th
 if TYPE_CHECKING:
     from toolscout.catalog import Catalog, Change
     from toolscout.demo import demo_catalog
+    from toolscout.dialects import Dialect
     from toolscout.errors import ToolscoutError
+    from toolscout.events import Event
     from toolscout.files import read_tools, write_tools
+    from toolscout.policies import Permission, Policy
     from toolscout.query import Query, query_from_text
+    from toolscout.replies import Reply
     from toolscout.scout import Scout
     from toolscout.search.encoders import (
         Blended,
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     )
     from toolscout.search.hits import Confidence, Hit, Result, Why
     from toolscout.search.index import Index
+    from toolscout.sessions import Session, Store
+    from toolscout.settings import Hiding, Mode, Route, Scope, Settings
     from toolscout.tools import Effect, Tool
 
     __version__: str
@@ -34,16 +40,28 @@ __all__ = [
     "Catalog",
     "Change",
     "Confidence",
+    "Dialect",
     "Effect",
     "Encoder",
     "EndpointEncoder",
+    "Event",
+    "Hiding",
     "Hit",
     "Index",
+    "Mode",
     "OnnxEncoder",
+    "Permission",
+    "Policy",
     "Query",
+    "Reply",
     "Result",
+    "Route",
+    "Scope",
     "Scout",
+    "Session",
+    "Settings",
     "StaticEncoder",
+    "Store",
     "Tool",
     "ToolscoutError",
     "Why",
@@ -57,9 +75,13 @@ __all__ = [
 _NAMES_BY_MODULE = {
     "catalog": ("Catalog", "Change"),
     "demo": ("demo_catalog",),
+    "dialects": ("Dialect",),
     "errors": ("ToolscoutError",),
+    "events": ("Event",),
     "files": ("read_tools", "write_tools"),
+    "policies": ("Permission", "Policy"),
     "query": ("Query", "query_from_text"),
+    "replies": ("Reply",),
     "scout": ("Scout",),
     "search.encoders": (
         *("Blended", "CallableEncoder", "Encoder"),
@@ -67,6 +89,8 @@ _NAMES_BY_MODULE = {
     ),
     "search.hits": ("Confidence", "Hit", "Result", "Why"),
     "search.index": ("Index",),
+    "sessions": ("Session", "Store"),
+    "settings": ("Hiding", "Mode", "Route", "Scope", "Settings"),
     "tools": ("Effect", "Tool"),
 }
 _HOMES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}

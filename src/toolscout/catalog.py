@@ -20,6 +20,8 @@ from toolscout.names import fold_name, is_exposed_name
 from toolscout.tools import Tool
 
 RESERVED_NAMES = frozenset({"tool_search", "tool_describe", "tool_call"})
+INTERNAL_KIND = "internal"
+"""Entries of this kind serve the host alone and are never catalogued (R88)."""
 
 _log = logging.getLogger(__name__)
 
@@ -125,6 +127,13 @@ class Catalog:
         """Return where a server stands, or nothing for a server never heard of."""
         with self._lock:
             return self._states.get(server)
+
+    @property
+    def unready(self) -> dict[str, ServerState]:
+        """The servers that are pending or failed, by name."""
+        with self._lock:
+            states = self._states.items()
+            return {s: state for s, state in sorted(states) if state.status is not Status.READY}
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of an exposed name."""
@@ -446,14 +455,19 @@ def _fingerprint_of(tools: Iterable[Tool]) -> str:
 
 
 def _differ(old: Tool, new: Tool) -> bool:
-    # Python holds 1 == 1.0 == True; the fingerprint, being JSON, does not.
-    return old is not new and (old != new or old.fingerprint != new.fingerprint)
+    # Python holds 1 == 1.0 == True; the fingerprint, being JSON, does not. A reloaded function is
+    # another function, though its definition may be the same.
+    return old is not new and (
+        old != new or old.fingerprint != new.fingerprint or old.function is not new.function
+    )
 
 
 def _by_name(server: str, tools: Iterable[object]) -> dict[str, Tool]:
     wanted: dict[str, Tool] = {}
     for definition in tools:
         tool = _at_home(Tool.from_any(definition, server), server)
+        if tool.kind == INTERNAL_KIND:
+            continue
         if tool.name in wanted:
             raise _collision(wanted[tool.name], tool)
         wanted[tool.name] = tool

@@ -18,6 +18,7 @@ from toolscout.names import clean_text
 from toolscout.tools import Effect
 
 TEXT_LIMIT = 20_000
+QUERIES_LIMIT = 10
 PATTERN_LIMIT = 512
 PREFIX_LIMIT = 200
 PATTERN_MEMORY_BYTES = 1 << 20

@@ -286,10 +286,11 @@ def _scalar_text(value: object) -> str:
     return json.dumps(value) if isinstance(value, bool | int | float) else ""
 
 
-def signature(name: str, schema: Json) -> str:
+def signature(name: str, schema: Json, *, optional: int = SHOWN_OPTIONAL) -> str:
     """Return a tool's arguments on one line, for example `find(text*, limit?: integer)`.
 
-    Required ones (`*`) come first and are never dropped (R40); whatever was left off shows as `…`.
+    Required ones (`*`) come first and are never dropped (R40); of the others at most `optional`
+    are shown, and whatever was left off shows as `…`.
     Strings carry no type. One nested level is written out in braces, deeper ones as `{…}`.
     """
     found = parameters(schema, max_depth=3, max_parameters=SIGNATURE_PARAMETERS)
@@ -298,7 +299,7 @@ def signature(name: str, schema: Json) -> str:
         if parameter.depth:
             children.setdefault(_parent(parameter), []).append(parameter)
     outer = [parameter for parameter in found if not parameter.depth]
-    return f"{name}({_listing(outer, children, SHOWN_OPTIONAL)})"
+    return f"{name}({_listing(outer, children, optional)})"
 
 
 def _parent(parameter: Parameter) -> str:

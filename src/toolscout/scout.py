@@ -1,18 +1,425 @@
-"""`Scout`: the front door to search.
+"""`Scout`: the front door, with the three verbs over catalogue, index and sessions.
 
-Holds a catalogue and its index. What a conversation has loaded is not kept here.
+Makes and restores sessions, answers what the model calls, and keeps what past calls teach. What
+the model sends never raises here: every mistake becomes a reply (R12). It speaks no wire format
+and opens no connection: executors run tools, a store keeps state.
 """
 
+import logging
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from types import EllipsisType
+from typing import cast
+from weakref import WeakValueDictionary
 
+from toolscout.calls.arguments import prepare
+from toolscout.calls.results import Results, is_handle
 from toolscout.catalog import Catalog
+from toolscout.errors import BrokenPolicy, ModelError, UpstreamError
+from toolscout.events import Event
+from toolscout.experience import MADE, Experience
+from toolscout.histories import Step, steps_from_messages
+from toolscout.metatools import CALL, DESCRIBE, SEARCH, meta_name
+from toolscout.policies import Permission, Policy
+from toolscout.records import Record
+from toolscout.replies import Reply, refused
+from toolscout.requests import (
+    call_request,
+    names_in,
+    names_request,
+    queries_in,
+    search_request,
+    to_object,
+)
+from toolscout.schemas import Json
 from toolscout.search.encoders import Encoder
 from toolscout.search.index import Index
+from toolscout.sessions import SESSION_KIND, Session, Store
+from toolscout.settings import Mode, Settings
+from toolscout.tools import Effect, Tool
+from toolscout.verbs.call import Call, Executor
+from toolscout.verbs.describe import Describe
+from toolscout.verbs.naming import tool_named
+from toolscout.verbs.search import Search
+from toolscout.verbs.suggest import Suggest
+
+_log = logging.getLogger(__name__)
 
 
 class Scout:
-    """Finds tools of a catalogue."""
+    """Finds, describes and calls the tools of a catalogue.
 
-    def __init__(self, catalog: Catalog, *, encoder: Encoder | EllipsisType | None = ...) -> None:
+    `executors` run the tools of servers, by server; one function alone runs all. Tools made of
+    Python functions run themselves. Without a `store`, sessions live as long as the scout.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        executors: Mapping[str, Executor] | Executor | None = None,
+        settings: Settings | None = None,
+        policy: Policy | None = None,
+        store: Store | None = None,
+        encoder: Encoder | EllipsisType | None = ...,
+        index: Index | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self.catalog = catalog
-        self.index = Index(catalog, encoder=encoder)
+        self.index = Index(catalog, encoder=encoder) if index is None else index
+        self.settings = settings or Settings()
+        self.policy = policy or Policy()
+        self.store = store
+        self._on_event, self._timer = on_event, timer
+        self._sessions: MutableMapping[str, Session] = {}
+        if store is not None:
+            self._sessions = WeakValueDictionary()
+        self._opening = threading.RLock()
+        self._shelf = _Shelf()
+        self._experience = Experience(store, clock)
+        self._executors: dict[str, Executor] = {}
+        default = executors if callable(executors) else None
+        if isinstance(executors, Mapping):
+            self._executors.update(cast("Mapping[str, Executor]", executors))
+        self._search = Search(catalog, self.index, self._experience.feedback)
+        self._describe = Describe(catalog, self._results, self._experience.failures)
+        self._call = Call(catalog, self._executors, default, self._results)
+        self._suggest = Suggest(self.index)
+
+    def connect(self, server: str, executor: Executor) -> None:
+        """Have an executor run the tools of a server from now on."""
+        self._executors[server] = executor
+
+    def session(
+        self,
+        id_: str,
+        *,
+        pins: Sequence[str] | None = None,
+        allowed: Callable[[Tool], bool] | None = None,
+        meta_allowed: bool = True,
+    ) -> Session:
+        """Return the session of a conversation: the live one, the stored one, or a new one.
+
+        `allowed` narrows what this caller may see; `pins` are always shown. A policy that fails
+        for any tool raises `BrokenPolicy` here, before anything is shown (R79).
+        """
+        with self._opening:
+            live = self._sessions.get(id_)
+            if live is not None:
+                if allowed is not None:
+                    live.restrict(self.policy.narrowed(allowed))
+                if pins:
+                    live.pin(*pins)
+                return live
+            data = self.store.read(SESSION_KIND, id_) if self.store is not None else None
+            record = Record.from_bytes(data) if data is not None else Record(id=id_)
+            policy = self.policy.narrowed(allowed)
+            return self._open(record, policy, pins=pins or (), meta_allowed=meta_allowed)
+
+    def restore(self, state: object, *, allowed: Callable[[Tool], bool] | None = None) -> Session:
+        """Return the session that `Session.to_json()` or `Session.compact()` gave, as it was."""
+        session = self._open(Record.from_json(state), self.policy.narrowed(allowed))
+        session.save()
+        return session
+
+    def rebuild(
+        self,
+        id_: str,
+        messages: Iterable[object],
+        *,
+        allowed: Callable[[Tool], bool] | None = None,
+    ) -> Session:
+        """Return a session with what a conversation's history had loaded.
+
+        Reads calls and structured results only, never text (R51), and passes them through the
+        same gate as a live call.
+        """
+        session = self._open(Record(id=id_), self.policy.narrowed(allowed))
+        with session.lock:
+            for step in steps_from_messages(messages):
+                self._replay(session, step)
+            session.take_news()
+            session.fruitless = 0
+            session.save()
+        return session
+
+    def fork(self, session: Session, record: Record, pins: Sequence[str] = ()) -> Session:
+        """Return a session of another record under the same policy."""
+        allowed = session.prompt.meta_allowed
+        twin = self._open(record, session.policy, pins=pins, meta_allowed=allowed)
+        twin.save()
+        return twin
+
+    def forget(self, id_: str) -> None:
+        """End a session for good."""
+        session = self._sessions.pop(id_, None) or self.session(id_)
+        self._results(session).clear()
+        self._sessions.pop(id_, None)
+        if self.store is not None:
+            self.store.write(SESSION_KIND, id_, None)
+
+    def search(
+        self,
+        session: Session,
+        queries: object,
+        *,
+        limit: object = None,
+        detail: object = None,
+        max_tokens: object = None,
+    ) -> Reply:
+        """Answer `tool_search`."""
+
+        def work() -> Reply:
+            return self._found(session, queries, limit, detail, max_tokens)
+
+        return self._answered("search", session, work)
+
+    def describe(self, session: Session, names: object) -> Reply:
+        """Answer `tool_describe`."""
+
+        return self._answered("describe", session, lambda: self._told(session, names))
+
+    async def call(
+        self,
+        session: Session,
+        name: object,
+        arguments: object,
+        *,
+        approved: bool = False,
+        executor: Executor | None = None,
+    ) -> Reply:
+        """Answer `tool_call`; an `executor` given here runs this call in place of the server's."""
+        started = self._timer()
+        try:
+            reply = await self._call(session, name, arguments, approved=approved, executor=executor)
+        except Exception as error:
+            reply = _broken(session, error, _UNSURE)
+        tool = str(reply.details.get("tool", ""))
+        # The tool has run: a store that fails now must not cost the model its result.
+        with session.lock, _logged("A store failed after a call."):
+            if tool:
+                query = session.record.query_of(tool)
+                self._experience.learn(session.id, query, tool, reply.code)
+            session.save()
+        self._tell("call" if reply.code in MADE else "refusal", session, reply, started, form=tool)
+        if reply.references:
+            self._tell("load", session, reply, started)
+        return reply
+
+    async def handle(self, session: Session, name: str, arguments: object) -> Reply:
+        """Answer whatever the model called: a meta-tool, or a tool by its own name."""
+        match self._meta(name):
+            case "tool_search":
+                return self.search(session, queries_in(arguments), **_options(arguments))
+            case "tool_describe":
+                return self.describe(session, names_in(arguments))
+            case "tool_call":
+                started = self._timer()
+                try:
+                    target, inner = call_request(arguments)
+                except ModelError as error:
+                    reply = _refused(session, error)
+                    self._tell("refusal", session, reply, started)
+                    return reply
+                return await self.call(session, target, inner)
+            case _:
+                # OpenAI sends every call's arguments as JSON text; that is no slip of the model.
+                return await self.call(session, name, to_object(arguments) or arguments)
+
+    def begin_turn(self, session: Session, message: str) -> Reply:
+        """Load what a user message asks for by keywords or, if set so, by meaning."""
+        return self._answered("suggest", session, lambda: self._suggest(session, message))
+
+    def effect_of(self, session: Session, name: str, arguments: object) -> Effect:
+        """Return what a call may do; `tool_call` does what its target does (R81)."""
+        if self._only_reads(name, arguments):
+            return Effect.READ
+        tool, _ = self._target(session, name, arguments)
+        return tool.effect if tool is not None else Effect.UNKNOWN
+
+    async def permission_of(self, session: Session, name: str, arguments: object) -> Permission:
+        """Return what the host says to a call; search and describe need no asking (R81).
+
+        The host is asked about the arguments that would be sent. What would not be sent at all
+        is to be asked about, so that nothing is allowed by mistake.
+        """
+        if self._only_reads(name, arguments):
+            return Permission.ALLOW
+        tool, given = self._target(session, name, arguments)
+        if tool is None:
+            return Permission.ASK
+        try:
+            prepared = prepare(tool, {} if given is None else given)
+        except ModelError:
+            return Permission.ASK
+        return await session.policy.permission(tool, prepared.arguments)
+
+    def _meta(self, name: str) -> str:
+        """Return which meta-tool a name means; a server's tool of such a name is none (R81)."""
+        meta = meta_name(name)
+        return meta if meta == name or not self.catalog.resolve(name) else ""
+
+    def _only_reads(self, name: str, arguments: object) -> bool:
+        wanted, _ = self._wanted(name, arguments)
+        return self._meta(name) in (SEARCH, DESCRIBE) or is_handle(wanted)
+
+    def _wanted(self, name: str, arguments: object) -> tuple[object, object]:
+        """Return whom a call is for, and what it is given."""
+        if self._meta(name) != CALL:
+            return name, arguments
+        try:
+            return call_request(arguments)
+        except ModelError:
+            return None, None
+
+    def _target(self, session: Session, name: str, arguments: object) -> tuple[Tool | None, object]:
+        """Return the tool that a call would reach, if there is one, and what it is given."""
+        wanted, given = self._wanted(name, arguments)
+        try:
+            return tool_named(session, self.catalog, wanted), given
+        except (ModelError, UpstreamError):
+            return None, None
+
+    def _found(
+        self, session: Session, queries: object, limit: object, detail: object, max_tokens: object
+    ) -> Reply:
+        request = search_request(queries, limit, detail, max_tokens, session.settings)
+        return self._search(session, request)
+
+    def _told(self, session: Session, names: object) -> Reply:
+        return self._describe(session, *names_request(names))
+
+    def _open(
+        self, record: Record, policy: Policy, *, pins: Sequence[str] = (), meta_allowed: bool = True
+    ) -> Session:
+        session = Session(
+            self,
+            self.catalog,
+            record,
+            settings=self.settings,
+            policy=policy,
+            store=self.store,
+            pins=pins,
+            meta_allowed=meta_allowed,
+        )
+        self._sessions[record.id] = session
+        return session
+
+    def _answered(self, kind: str, session: Session, work: Callable[[], Reply]) -> Reply:
+        started = self._timer()
+        with session.lock:
+            reply = _guarded(session, work)
+            if session.settings.mode is Mode.REFERENCE:
+                reply = replace(reply, by_reference=True)
+            session.save()
+        self._tell(kind, session, reply, started, form=str(reply.details.get("form", "")))
+        if reply.references:
+            self._tell("load", session, reply, started)
+        return reply
+
+    def _replay(self, session: Session, step: Step) -> None:
+        """Do again what a step did to the session, without an event: it was told before."""
+        meta = self._meta(step.name)
+        if meta in (SEARCH, DESCRIBE) and step.references:
+            tools = (self.catalog.get(name) for name in step.references)
+            session.load([t for t in tools if t is not None and session.policy.sees(t)])
+        elif meta == SEARCH:
+            queries, options = queries_in(step.arguments), _options(step.arguments)
+            _guarded(session, lambda: self._found(session, queries, **options))
+        elif meta == DESCRIBE:
+            _guarded(session, lambda: self._told(session, names_in(step.arguments)))
+        else:
+            tool, _ = self._target(session, step.name, step.arguments)
+            if tool is not None:
+                session.record.touch(tool.name)
+
+    def _results(self, session: Session) -> Results:
+        shelf = self.store if self.store is not None else self._shelf
+        return Results(shelf, session.id, limit=session.settings.result_tokens)
+
+    def _tell(
+        self, kind: str, session: Session, reply: Reply, started: float, *, form: str = ""
+    ) -> None:
+        if self._on_event is None:
+            return
+        event = Event(
+            kind=kind,
+            session=session.id,
+            code=reply.code,
+            form=form,
+            hits=len(reply.hits),
+            loaded=len(reply.references),
+            tokens=reply.tokens,
+            milliseconds=(self._timer() - started) * 1e3,
+        )
+        try:
+            self._on_event(event)
+        except Exception:
+            _log.exception("What watches the events failed at one.")
+
+
+@contextmanager
+def _logged(message: str) -> Generator[None]:
+    try:
+        yield
+    except Exception:
+        _log.exception(message)
+
+
+class _Shelf:
+    """Keeps long results where there is no store."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[str, str], bytes] = {}
+
+    def read(self, kind: str, key: str) -> bytes | None:
+        return self._values.get((kind, key))
+
+    def write(self, kind: str, key: str, value: bytes | None) -> None:
+        if value is None:
+            self._values.pop((kind, key), None)
+        else:
+            self._values[kind, key] = value
+
+
+_NOTHING_DONE = (
+    "Something broke inside the tool search; nothing was called or loaded. Tell the user."
+)
+_UNSURE = (
+    "Something broke inside the tool search; the tool may have been called. "
+    "Check before you call it again, or tell the user."
+)
+
+
+def _guarded(session: Session, work: Callable[[], Reply]) -> Reply:
+    try:
+        return work()
+    except ModelError as error:
+        return _refused(session, error)
+    except Exception as error:
+        return _broken(session, error)
+
+
+def _refused(session: Session, error: ModelError) -> Reply:
+    return refused(error, code=error.code, budget=session.settings.reply_tokens)
+
+
+def _broken(session: Session, error: Exception, said: str = _NOTHING_DONE) -> Reply:
+    """Return a reply that exposes nothing, and log what went wrong (R47)."""
+    _log.error("A request of a session failed with %s.", type(error).__name__)
+    _log.debug("The failed request:", exc_info=error)
+    if isinstance(error, BrokenPolicy):  # always asked before anything is done
+        code, said = "broken_policy", _NOTHING_DONE
+    else:
+        code = "broken_index"
+    return refused(ModelError(said), code=code, budget=session.settings.reply_tokens)
+
+
+def _options(arguments: object) -> Json:
+    members = to_object(arguments)
+    return {key: members.get(key) for key in ("limit", "detail", "max_tokens")}

@@ -6,7 +6,8 @@ The encoding, a few megabytes, is loaded at the first count.
 """
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import import_module
@@ -18,10 +19,40 @@ ENCODING = "o200k_base"
 COUNTED_TOOLS = 2_000
 """Of larger catalogues at most this many tools are counted, evenly spread, then scaled up."""
 
+LONG_RUN = 64
+"""Characters of one run of letters, marks or blanks that are encoded together. The encoder's time
+grows with the square of a run's length, so that one page of Chinese would take minutes; cutting
+longer runs adds at most one token for each cut."""
+_MORE = f"{{{LONG_RUN + 1},}}"
+_LONG_RUN = re.compile(rf"[^\s!-@\[-`{{-~]{_MORE}|[!-/:-@\[-`{{-~]{_MORE}|\s{_MORE}")
+REMEMBERED_LENGTH = 2_000
+
 
 def count_tokens(text: str) -> int:
-    """Return the tokens of a text; what looks like a special token counts as plain text."""
-    return len(_encoding().encode_ordinary(text))
+    """Return the tokens of a text; what looks like a special token counts as plain text.
+
+    Lone surrogates, which JSON can hold and UTF-8 cannot, count as question marks.
+    """
+    return _remembered(text) if len(text) <= REMEMBERED_LENGTH else _counted(text)
+
+
+def _counted(text: str) -> int:
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
+    encode = _encoding().encode_ordinary
+    return sum(len(encode(piece)) for piece in _pieces(text))
+
+
+_remembered = lru_cache(maxsize=20_000)(_counted)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    start = 0
+    for run in _LONG_RUN.finditer(text):
+        for cut in range(run.start() + LONG_RUN, run.end(), LONG_RUN):
+            yield text[start:cut]
+            start = cut
+    yield text[start:]
 
 
 def definition_tokens(tool: Tool) -> int:

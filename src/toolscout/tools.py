@@ -80,6 +80,8 @@ class Tool:
     always_load: bool = False
     extras: Json = field(default_factory=_no_extras)
     """What else the owner said: kept, never searched or shown."""
+    function: Callable[..., object] | None = field(default=None, repr=False, compare=False)
+    """What runs the tool in this process, where it is a Python function."""
     _fingerprint: str = field(default="", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -107,6 +109,7 @@ class Tool:
         effect: Effect | str = Effect.UNKNOWN,
         always_load: bool = False,
         extras: Mapping[str, Any] | None = None,
+        function: Callable[..., object] | None = None,
     ) -> Self:
         """Return a checked and bounded tool, or raise `InvalidTool`.
 
@@ -133,6 +136,7 @@ class Tool:
             effect=_checked_effect(effect, server, leaf),
             always_load=always_load is True,
             extras=dict(extras) if extras else {},
+            function=function,
         )
 
     @classmethod
@@ -173,7 +177,7 @@ class Tool:
             own_name if name is None else name,
             server=server,
             description=own_description if description is None else description,
-            **cast("dict[str, Any]", {"input_schema": schema} | options),
+            **cast("dict[str, Any]", {"input_schema": schema, "function": fn} | options),
         )
 
     @classmethod
@@ -222,9 +226,9 @@ class Tool:
             [self.hint, self.aliases, self.tags, self.kind, self.effect, self.always_load],
         ]
 
-    def signature(self) -> str:
+    def signature(self, *, optional: int = schemas.SHOWN_OPTIONAL) -> str:
         """Return name and parameters on one line, as `schemas.signature` writes them."""
-        return schemas.signature(self.name, self.input_schema)
+        return schemas.signature(self.name, self.input_schema, optional=optional)
 
     def first_sentence(self) -> str:
         """Return what the tool does in at most 160 characters that are safe in a prompt."""

@@ -31,7 +31,7 @@ TOOLS = [
     Tool.define("read_file", server="disk", description="Read [bold]a file[/bold]."),
     Tool.define("get_forecast", server="weather", description="Tell the forecast for a place."),
 ]
-TOKENS = "This reply: 16 tokens. All 3 definitions: 110 tokens (estimated).\n"
+TOKENS = "This reply: 94 tokens. All 3 definitions: 110 tokens (estimated).\n"
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_pipe_gets_one_plain_line_for_each_hit(tools: Path):
         "1  mail__send_mail  exact  (to*, copies?: integer)  Send an e-mail.\n"
         "2  disk__read_file  exact  ()                       Read [bold]a file[/bold].\n"
         "\n"
-        "This reply: 31 tokens. All 3 definitions: 110 tokens (estimated).\n"
+        "This reply: 157 tokens. All 3 definitions: 110 tokens (estimated).\n"
     )
 
 
@@ -102,7 +102,7 @@ def test_json_holds_hits_reasons_and_tokens(tools: Path):
         "missing": [{"name": "send_fax", "near": ["mail__send_mail"]}],
         "corrected": {},
         "tokens": {
-            "reply": 16,
+            "reply": 116,
             "definitions": 110,
             "tools": 3,
             "encoding": "o200k_base",
@@ -260,3 +260,16 @@ def test_large_catalogues_are_estimated_from_a_part():
 
     assert all_definition_tokens(tools) == sum(map(definition_tokens, tools))
     assert all_definition_tokens(many) == pytest.approx(exact, rel=0.1)
+
+
+@pytest.mark.requirement("R52")
+def test_control_characters_of_a_server_never_reach_the_terminal(tmp_path: Path):
+    """R52: what is shown comes from values, cleaned and on one line."""
+    tool = Tool.define("ring", server="bell", description="Ring\x07 the \x1b[31mbell\nloudly.")
+    write_tools(tmp_path / "tools.json", [tool])
+
+    shown = run("ring the bell", "--tools", tmp_path / "tools.json").stdout
+
+    assert "\x07" not in shown
+    assert "\x1b" not in shown
+    assert "Ring the [31mbell loudly." in shown

@@ -83,6 +83,46 @@ def test_marks_cite_requirements_that_exist():
             assert name in real, f"{path.name} cites {name}"
 
 
+def test_every_requirement_has_a_test_that_names_it_and_a_line_in_the_document():
+    page = (ROOT / "docs" / "requirements.md").read_text(encoding="utf-8")
+    shown = {test: set(ids) for path in modules_of_tests() for test, ids in marked_tests(path)}
+
+    for number in range(1, REQUIREMENTS + 1):
+        line = re.search(rf"^\| R{number} \|.*$", page, re.MULTILINE)
+        assert line, f"docs/requirements.md has no line for R{number}"
+        named = re.findall(r"`(tests/[^`]+)`", line[0])
+        assert named, f"docs/requirements.md names no test for R{number}"
+        for test in named:
+            assert f"R{number}" in shown.get(test, ()), f"{test} does not show R{number}"
+
+
+def test_a_test_that_is_marked_with_a_requirement_names_it_in_its_docstring():
+    for path in modules_of_tests():
+        for node in functions(path):
+            for name in requirements_of(node):
+                assert name in (ast.get_docstring(node) or ""), f"{path.name}::{node.name}"
+
+
+def modules_of_tests() -> list[Path]:
+    return sorted((ROOT / "tests").rglob("test_*.py"))
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def requirements_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    marks = [d for d in node.decorator_list if isinstance(d, ast.Call)]
+    return [name for mark in marks for name in cited_in(mark)]
+
+
+def marked_tests(path: Path) -> Iterator[tuple[str, list[str]]]:
+    for node in functions(path):
+        yield f"{path.relative_to(ROOT)}::{node.name}", requirements_of(node)
+
+
 def error_classes(module: str) -> list[type[ToolscoutError]]:
     return [cls for cls in descendants(ToolscoutError) if cls.__module__ == module]
 
@@ -119,13 +159,12 @@ def text_files() -> Iterator[Path]:
 
 def cited_requirements(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "requirement"
-        ):
-            yield from (
-                a.value
-                for a in node.args
-                if isinstance(a, ast.Constant) and isinstance(a.value, str)
-            )
+        if isinstance(node, ast.Call):
+            yield from cited_in(node)
+
+
+def cited_in(call: ast.Call) -> Iterator[str]:
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "requirement":
+        for argument in call.args:
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                yield argument.value

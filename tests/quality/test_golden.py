@@ -77,6 +77,7 @@ def test_quality_is_printed_for_every_kind(answers: dict[str, Answers]):
 @pytest.mark.requirement("R29")
 @pytest.mark.parametrize("kind", FLOORS)
 def test_quality_has_not_fallen(answers: dict[str, Answers], kind: str):
+    """R29"""
     found, rank = measured(kind, answers[kind])
 
     assert found >= FLOORS[kind][0]
@@ -85,6 +86,7 @@ def test_quality_has_not_fallen(answers: dict[str, Answers], kind: str):
 
 @pytest.mark.requirement("R31")
 def test_strong_first_hits_are_mostly_right(answers: dict[str, Answers]):
+    """R31"""
     strong = [
         result[0].tool.name in wanted
         for listed in answers.values()
@@ -99,11 +101,13 @@ def test_strong_first_hits_are_mostly_right(answers: dict[str, Answers]):
 @pytest.mark.requirement("R31")
 @pytest.mark.parametrize("text", NONSENSE)
 def test_nonsense_gives_weak_hits_at_most(index: Index, text: str):
+    """R31"""
     assert {hit.confidence for hit in index.search(text)} <= {Confidence.WEAK}
 
 
 @pytest.mark.requirement("R31")
 def test_better_labels_are_right_more_often(answers: dict[str, Answers]):
+    """R31"""
     right: dict[Confidence, list[bool]] = {}
     for listed in answers.values():
         for result, wanted in listed:

@@ -43,6 +43,7 @@ def random_evidence(count: int, seed: int = 1) -> Doubles:
 )
 @pytest.mark.requirement("R31")
 def test_a_chance_has_the_label_of_the_threshold_it_reaches(chance: float, label: Confidence):
+    """R31"""
     assert confidence_of(chance) is label
 
 
@@ -66,12 +67,14 @@ def test_thresholds_stand_in_order():
     ],
 )
 def test_what_falls_far_behind_is_not_worth_showing(chances: list[float], count: int):
+    """R31"""
     assert worth_showing(chances) == count
 
 
 @pytest.mark.requirement("R31")
 @given(st.lists(st.floats(0, 1), min_size=1))
 def test_something_is_worth_showing_wherever_something_was_found(chances: list[float]):
+    """R31"""
     falling = sorted(chances, reverse=True)
 
     assert 1 <= worth_showing(falling) <= len(falling)
@@ -95,6 +98,7 @@ def test_a_larger_share_among_the_candidates_is_never_held_against_one(family: s
 
 @pytest.mark.requirement("R29")
 def test_words_alone_use_no_signal_of_meaning():
+    """R29"""
     fusion = FUSIONS[""]
     meaning = [signal for signal in Signal if signal not in LEXICAL]
     lengthened = [len(Signal) + i for i, s in enumerate(LENGTHENED) if s not in LEXICAL]
@@ -134,6 +138,7 @@ def test_families_of_english_encoders_are_fitted():
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize("count", [1, 2, 7, 64, 257])
 def test_a_score_is_the_same_bits_whatever_the_other_rows(family: str, count: int):
+    """R33"""
     fusion, evidence = FUSIONS[family], random_evidence(count)
 
     together = fusion.scores(evidence, 0.3)

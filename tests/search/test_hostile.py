@@ -76,6 +76,7 @@ def first(result: Result) -> str:
     ],
 )
 def test_no_pattern_runs_long_or_fails_in_an_unexpected_way(index: Index, pattern: str):
+    """R10"""
     try:
         result = index.search(pattern)
     except InvalidQuery as error:
@@ -109,6 +110,7 @@ def test_no_pattern_runs_long_or_fails_in_an_unexpected_way(index: Index, patter
     ids=lambda query: ascii(query[:24]),
 )
 def test_a_hostile_query_still_finds_what_it_names(index: Index, query: str):
+    """R12"""
     result = index.search(query)
 
     assert first(result) == "files__copy"
@@ -118,6 +120,7 @@ def test_a_hostile_query_still_finds_what_it_names(index: Index, query: str):
 @pytest.mark.requirement("R10")
 @pytest.mark.timeout(20)
 def test_time_does_not_grow_with_the_square_of_a_query(lexical: Index):
+    """R10"""
     # Taken in the square, each of the first kinds takes seconds; all together they take less.
     for sign in ("x", "A", "'", "/", "+", "@", "1", "x1", "a@", '"', "https://", ". ", "aB", "邮"):
         result = lexical.search(f"copy {sign * (20_000 // len(sign))}")
@@ -139,6 +142,7 @@ def test_time_does_not_grow_with_the_square_of_a_query(lexical: Index):
     ids=lambda query: ascii(query[:24]),
 )
 def test_a_query_that_makes_no_sense_is_answered_or_refused_for_the_model(index: Index, query: str):
+    """R12"""
     try:
         result = index.search(query)
     except ModelError as error:
@@ -272,6 +276,7 @@ def synthetic_tools() -> Iterator[Tool]:
 @pytest.mark.requirement("R36")
 @pytest.mark.timeout(300)
 def test_a_hundred_thousand_tools_are_searched():
+    """R36"""
     servers: dict[str, list[Tool]] = {}
     for tool in synthetic_tools():
         servers.setdefault(tool.server, []).append(tool)

@@ -112,6 +112,7 @@ def demo() -> Index:
 def test_selection_gives_the_named_tools_in_the_order_named(
     index: Index, text: str, found: list[str]
 ):
+    """R1, R2"""
     result = index.search(text)
 
     assert names(result) == found
@@ -122,6 +123,7 @@ def test_selection_gives_the_named_tools_in_the_order_named(
 
 @pytest.mark.requirement("R1")
 def test_selection_is_never_cut_by_the_limit(lexical: Index):
+    """R1"""
     result = lexical.search("select:release-notes,delete_branch,list_issues", limit=1)
 
     assert names(result) == [
@@ -133,6 +135,7 @@ def test_selection_is_never_cut_by_the_limit(lexical: Index):
 
 @pytest.mark.requirement("R44")
 def test_a_selected_name_that_no_tool_has_is_reported_with_near_names(lexical: Index):
+    """R44"""
     result = lexical.search("select:github__delete_brunch,jira__search,qqqqqqqq")
 
     assert names(result) == ["jira__search"]
@@ -178,6 +181,7 @@ def test_selection_neither_gives_nor_names_what_the_caller_may_not_see(lexical: 
     ],
 )
 def test_a_query_that_is_a_name_ranks_that_tool_first(index: Index, text: str, first: str):
+    """R3"""
     result = index.search(text)
 
     assert result[0].tool.name == first
@@ -187,6 +191,7 @@ def test_a_query_that_is_a_name_ranks_that_tool_first(index: Index, text: str, f
 
 @pytest.mark.requirement("R3")
 def test_all_tools_of_one_leaf_come_before_others(index: Index):
+    """R3"""
     result = index.search("search")
 
     assert sorted(names(result)[:2]) == ["github__search", "jira__search"]
@@ -196,6 +201,7 @@ def test_all_tools_of_one_leaf_come_before_others(index: Index):
 
 @pytest.mark.requirement("R3")
 def test_exact_names_beyond_the_limit_are_cut(index: Index):
+    """R3"""
     assert len(index.search("search", limit=1)) == 1
 
 
@@ -207,6 +213,7 @@ def test_an_exact_name_outside_the_filters_is_not_given(index: Index):
 
 @pytest.mark.requirement("R3")
 def test_every_demo_tool_is_first_for_its_name_and_among_the_exact_for_its_leaf(demo: Index):
+    """R3"""
     for tool in demo_catalog():
         assert demo.search(tool.name, limit=1)[0].tool == tool
         same_leaf = demo.search(tool.leaf, limit=50)
@@ -231,6 +238,7 @@ def test_every_demo_tool_is_first_for_its_name_and_among_the_exact_for_its_leaf(
     ],
 )
 def test_a_prefix_lists_names_in_order(index: Index, text: str, found: list[str]):
+    """R4"""
     result = index.search(text)
 
     assert names(result) == found
@@ -239,6 +247,7 @@ def test_a_prefix_lists_names_in_order(index: Index, text: str, found: list[str]
 
 @pytest.mark.requirement("R4")
 def test_a_prefix_is_cut_to_the_limit_and_counts_what_was_cut(lexical: Index):
+    """R4"""
     result = lexical.search("github__*", limit=2)
 
     assert names(result) == ["github__create_issue", "github__delete_branch"]
@@ -248,6 +257,7 @@ def test_a_prefix_is_cut_to_the_limit_and_counts_what_was_cut(lexical: Index):
 @pytest.mark.requirement("R5")
 @pytest.mark.parametrize("text", ["issue server:jira", "server:JIRA issue", 'server:"jira" issue'])
 def test_a_server_filter_binds_words(index: Index, text: str):
+    """R5"""
     result = index.search(text)
 
     assert result[0].tool.name == "jira__createIssue"
@@ -256,6 +266,7 @@ def test_a_server_filter_binds_words(index: Index, text: str):
 
 @pytest.mark.requirement("R5")
 def test_several_servers_widen_the_filter(index: Index):
+    """R5"""
     result = index.search("search server:jira,github")
 
     assert {hit.tool.server for hit in result} == {"jira", "github"}
@@ -266,6 +277,7 @@ def test_several_servers_widen_the_filter(index: Index):
     "text", ["issue server:githb", "server:githb", "select:search server:githb"]
 )
 def test_an_unknown_server_is_reported_with_near_names(lexical: Index, text: str):
+    """R5"""
     with pytest.raises(UnknownServer) as caught:
         lexical.search(text)
 
@@ -291,6 +303,7 @@ def test_a_server_without_tools_is_unknown():
     ],
 )
 def test_an_effect_filter_binds(index: Index, text: str, effects: set[Effect]):
+    """R26"""
     assert {hit.tool.effect for hit in index.search(text)} == effects
 
 
@@ -298,11 +311,13 @@ def test_an_effect_filter_binds(index: Index, text: str, effects: set[Effect]):
 @pytest.mark.requirement("R27")
 @pytest.mark.parametrize("text", ["issues kind:skill", "kind:SKILL", "release* kind:skill"])
 def test_a_kind_filter_binds(index: Index, text: str):
+    """R26, R27"""
     assert names(index.search(text)) == ["skills__release-notes"]
 
 
 @pytest.mark.requirement("R27")
 def test_a_skill_is_found_by_the_same_search(index: Index):
+    """R27"""
     assert index.search("summarise what was closed for the release")[0].tool.kind == "skill"
 
 
@@ -341,11 +356,13 @@ def test_filters_alone_are_cut_to_the_limit(lexical: Index):
     ],
 )
 def test_required_terms_bind_words_and_vectors_alike(index: Index, text: str, found: set[str]):
+    """R6"""
     assert set(names(index.search(text))) == found
 
 
 @pytest.mark.requirement("R6")
 def test_excluded_terms_bind_words_and_vectors_alike(index: Index):
+    """R6"""
     listed = names(index.search("create an issue in a repository -branch -ticket"))
 
     assert listed[0] == "github__create_issue"
@@ -382,6 +399,7 @@ def test_an_excluded_term_that_nothing_has_excludes_nothing(lexical: Index):
 def test_a_pattern_lists_matching_names_then_matching_descriptions(
     index: Index, text: str, found: list[str]
 ):
+    """R10"""
     result = index.search(text)
 
     assert names(result) == found
@@ -391,6 +409,7 @@ def test_a_pattern_lists_matching_names_then_matching_descriptions(
 @pytest.mark.requirement("R7")
 @pytest.mark.parametrize("text", ["create an issue", "select:search,delete_branch", "jira__*"])
 def test_discover_finds_the_same_and_asks_not_to_load(index: Index, text: str):
+    """R7"""
     plain, discovered = index.search(text), index.search(f"discover:{text}")
 
     assert (plain.query.load, discovered.query.load) == (True, False)
@@ -406,6 +425,7 @@ def test_a_query_may_be_given_taken_apart(index: Index):
 @pytest.mark.requirement("R9")
 @pytest.mark.parametrize("text", ["", "   ", "?!", "select:", "+", "discover:", "effect:purple"])
 def test_a_query_of_nothing_is_refused_with_the_forms_to_use(index: Index, text: str):
+    """R9"""
     with pytest.raises(InvalidQuery) as caught:
         index.search(text)
 
@@ -508,6 +528,7 @@ def odd_catalog() -> Catalog:
 @pytest.mark.requirement("R24")
 @pytest.mark.parametrize("part", ODD_WORDS)
 def test_every_part_of_a_tool_is_searched(part: str):
+    """R21, R22, R23, R24"""
     index = Index(odd_catalog(), encoder=None)
     result = index.search(ODD_WORDS[part])
 
@@ -517,6 +538,7 @@ def test_every_part_of_a_tool_is_searched(part: str):
 
 @pytest.mark.requirement("R23")
 def test_with_vectors_every_part_of_a_tool_still_ranks_it_first():
+    """R23"""
     index = Index(odd_catalog())
 
     assert {index.search(word)[0].tool.name for word in ODD_WORDS.values()} == {
@@ -526,6 +548,7 @@ def test_with_vectors_every_part_of_a_tool_still_ranks_it_first():
 
 @pytest.mark.requirement("R22")
 def test_the_end_of_a_long_description_is_searched():
+    """R22"""
     long = Tool.define("a", server="s", description=f"{'plain words ' * 3_000} wombat")
     index = Index(
         Catalog({"s": [long, Tool.define("b", server="s", description="plain")]}), encoder=None
@@ -536,6 +559,7 @@ def test_the_end_of_a_long_description_is_searched():
 
 @pytest.mark.requirement("R25")
 def test_a_summary_does_not_remove_the_description_from_the_index():
+    """R25"""
     tool = Tool.define("a", server="s", description="Feeds wombats.", summary="Feeds.")
     index = Index(Catalog({"s": [tool]}), encoder=None)
 
@@ -583,17 +607,20 @@ def found_among(text: str, query: str) -> bool:
     ],
 )
 def test_spellings_of_one_word_meet(text: str, query: str):
+    """R13, R14, R15, R16, R17, R18, R19"""
     assert found_among(text, query)
 
 
 @pytest.mark.requirement("R6")
 def test_a_required_emoji_alone_finds_the_tools_that_have_it():
+    """R6"""
     assert found_among("🦘 hops.", "+🦘")
 
 
 @pytest.mark.requirement("R18")
 @pytest.mark.parametrize(("query", "other"), [("c++", "c#"), ("c#", "c"), (".net", "net")])
 def test_symbols_tell_languages_apart(query: str, other: str):
+    """R18"""
     assert not found_among(f"Compiles {query} sources.", other)
 
 
@@ -609,6 +636,7 @@ def test_symbols_tell_languages_apart(query: str, other: str):
     ],
 )
 def test_words_of_a_name_meet_whether_joined_or_apart(leaf: str, query: str):
+    """R14"""
     tools = [Tool.define(leaf, server="s"), Tool.define("other", server="s")]
     index = Index(Catalog({"s": tools}), encoder=None)
 
@@ -617,6 +645,7 @@ def test_words_of_a_name_meet_whether_joined_or_apart(leaf: str, query: str):
 
 @pytest.mark.requirement("R20")
 def test_stop_words_count_only_when_there_is_nothing_else():
+    """R20"""
     tools = [
         Tool.define("one", server="s", description="What is on."),
         Tool.define("two", server="s", description="Feeds wombats."),
@@ -629,6 +658,7 @@ def test_stop_words_count_only_when_there_is_nothing_else():
 
 @pytest.mark.requirement("R8")
 def test_no_single_word_has_to_match(index: Index):
+    """R8"""
     result = index.search("kindly delete some old branch nobody ever looks at")
 
     assert result[0].tool.name == "github__delete_branch"
@@ -637,6 +667,7 @@ def test_no_single_word_has_to_match(index: Index):
 @pytest.mark.requirement("R32")
 @pytest.mark.parametrize("with_vectors", [False, True])
 def test_a_name_inside_another_word_is_no_match(with_vectors: bool):
+    """R32"""
     catalog = demo_catalog()
     catalog.replace("disk", [Tool.define("read", server="disk", description="Gets a file.")])
     index = Index(catalog) if with_vectors else Index(catalog, encoder=None)
@@ -663,6 +694,7 @@ def test_an_empty_catalogue_gives_nothing(text: str, with_vectors: bool):
 @pytest.mark.requirement("R28")
 @pytest.mark.parametrize("with_vectors", [False, True])
 def test_a_catalogue_of_one_tool_gives_sensible_scores(with_vectors: bool):
+    """R28"""
     tool = Tool.define("create_issue", server="github", description="Open an issue.")
     catalog = Catalog({"github": [tool]})
     index = Index(catalog) if with_vectors else Index(catalog, encoder=None)
@@ -676,6 +708,7 @@ def test_a_catalogue_of_one_tool_gives_sensible_scores(with_vectors: bool):
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize("with_vectors", [False, True])
 def test_equal_scores_go_by_name_whatever_came_first(with_vectors: bool):
+    """R33"""
     servers = [f"s{number}" for number in range(12)]
     catalogs = [Catalog(), Catalog()]
     for catalog, order in zip(catalogs, (servers, servers[::-1]), strict=True):
@@ -695,6 +728,7 @@ def test_equal_scores_go_by_name_whatever_came_first(with_vectors: bool):
 
 @pytest.mark.requirement("R30")
 def test_origin_gives_no_points():
+    """R30"""
     text = "Cuts the grass."
     servers = ("mcp", "zz")
     tools = {s: [Tool.define("mow", server=s, description=text)] for s in servers}
@@ -708,6 +742,7 @@ def test_origin_gives_no_points():
 
 @pytest.mark.requirement("R34")
 def test_scores_fall_from_hit_to_hit_and_the_best_are_the_first(demo: Index):
+    """R34"""
     for query in DEMO_QUERIES:
         result = demo.search(query, limit=20)
         scores = [hit.score for hit in result]
@@ -720,6 +755,7 @@ def test_scores_fall_from_hit_to_hit_and_the_best_are_the_first(demo: Index):
 
 @pytest.mark.requirement("R34")
 def test_confidence_never_rises_from_hit_to_hit(demo: Index):
+    """R34"""
     ranks = list(Confidence)
     for query in DEMO_QUERIES:
         found = [ranks.index(hit.confidence) for hit in demo.search(query, limit=20)]
@@ -729,6 +765,7 @@ def test_confidence_never_rises_from_hit_to_hit(demo: Index):
 
 @pytest.mark.requirement("R31")
 def test_words_alone_find_nothing_that_shares_no_word(lexical: Index):
+    """R31"""
     assert names(lexical.search("zebra quilting pattern")) == []
 
 
@@ -775,6 +812,7 @@ DEMO_QUERIES = (
 
 @pytest.mark.requirement("R32")
 def test_a_slip_is_read_as_the_word_of_a_name_when_nothing_matches_well():
+    """R32"""
     index = Index(demo_catalog(), encoder=None)
     result = index.search("forcast")
 
@@ -784,6 +822,7 @@ def test_a_slip_is_read_as_the_word_of_a_name_when_nothing_matches_well():
 
 @pytest.mark.requirement("R32")
 def test_with_vectors_a_slip_is_forgiven_too(demo: Index):
+    """R32"""
     result = demo.search("forcast")
 
     assert dict(result.corrected) == {"forcast": "forecast"}
@@ -793,11 +832,13 @@ def test_with_vectors_a_slip_is_forgiven_too(demo: Index):
 @pytest.mark.requirement("R32")
 @pytest.mark.parametrize("text", ["forecast", "get-forecast", "foo", "qqqqqqq", "forcast*"])
 def test_a_word_that_is_known_or_like_no_other_is_left_alone(demo: Index, text: str):
+    """R32"""
     assert demo.search(text).corrected == {}
 
 
 @pytest.mark.requirement("R32")
 def test_a_word_of_a_removed_tool_corrects_nothing():
+    """R32"""
     catalog = demo_catalog()
     index = Index(catalog, encoder=None)
     catalog.remove("weather")
@@ -810,6 +851,7 @@ def test_a_word_of_a_removed_tool_corrects_nothing():
 
 @pytest.mark.requirement("R34")
 def test_an_explanation_lists_the_matched_words_by_field():
+    """R34"""
     index = Index(odd_catalog(), encoder=None)
     query = "aardvarks bandicoot capybara dingo gerbils hyrax ibex kinkajou jackal numbat"
     why = index.search(query)[0].why
@@ -830,6 +872,7 @@ def test_an_explanation_lists_the_matched_words_by_field():
 
 @pytest.mark.requirement("R34")
 def test_the_shares_of_every_explanation_add_up_to_one(demo: Index):
+    """R34"""
     for query in DEMO_QUERIES:
         for hit in demo.search(query, limit=20):
             shares = hit.why.shares
@@ -956,6 +999,7 @@ class Counted:
 
 @pytest.mark.requirement("R35")
 def test_an_encoder_sees_the_text_of_each_tool_once():
+    """R35"""
     counted = Counted()
     catalog = sample()
     github = [tool for tool in catalog if tool.server == "github"]
@@ -975,6 +1019,7 @@ def test_an_encoder_sees_the_text_of_each_tool_once():
 
 @pytest.mark.requirement("R35")
 def test_what_an_encoder_does_not_see_costs_no_vector():
+    """R35"""
     counted = Counted()
     catalog = sample()
     _index = Index(catalog, encoder=CallableEncoder(counted, name="letters"))
@@ -1023,6 +1068,8 @@ def many_servers(count: int) -> dict[str, list[Tool]]:
 def test_servers_added_one_by_one_answer_as_if_built_at_once_and_leave_no_trace(
     with_vectors: bool,
 ):
+    """R33, R35"""
+
     def made(catalog: Catalog) -> Index:
         return Index(catalog) if with_vectors else Index(catalog, encoder=None)
 
@@ -1045,6 +1092,7 @@ def test_servers_added_one_by_one_answer_as_if_built_at_once_and_leave_no_trace(
 
 @pytest.mark.requirement("R35")
 def test_answers_match_a_fresh_index_after_every_kind_of_change():
+    """R35"""
     servers = many_servers(30)
     catalog = Catalog(servers)
     index = Index(catalog)
@@ -1063,6 +1111,7 @@ def test_answers_match_a_fresh_index_after_every_kind_of_change():
 
 @pytest.mark.requirement("R36")
 def test_an_approximate_index_finds_the_same_best_tools(demo: Index):
+    """R36"""
     pytest.importorskip("usearch")
     index = Index(demo_catalog(), approximate=True)
 
@@ -1085,6 +1134,7 @@ def test_an_approximate_index_follows_the_catalogue_and_keeps_to_filters():
 
 @pytest.mark.requirement("R77")
 def test_a_server_that_a_caller_may_not_see_is_unknown_and_never_named_as_near():
+    """R77"""
     index = Index(demo_catalog(), encoder=None)
 
     def not_slack(tool: Tool) -> bool:

@@ -83,6 +83,7 @@ def test_a_vocabulary_starts_again_from_its_terms():
 
 @pytest.mark.requirement("R35")
 def test_a_tools_weights_are_the_same_bits_whatever_else_is_indexed_with_it():
+    """R35"""
     together = Vocabulary()
     postings = postings_of([SEARCH, ISSUE, BLANK, MAIL, ISSUE], together)
     alone = Vocabulary()
@@ -98,6 +99,7 @@ def test_a_tools_weights_are_the_same_bits_whatever_else_is_indexed_with_it():
 def test_weights_depend_on_neither_neighbours_nor_the_numbering(
     listed: list[list[str]], known: list[str]
 ):
+    """R33, R35"""
     vocabulary = Vocabulary(dict.fromkeys(known))
     postings = postings_of(listed, vocabulary)
 
@@ -122,6 +124,7 @@ def test_a_word_in_the_name_weighs_more_than_in_the_description():
 
 @pytest.mark.requirement("R22")
 def test_a_word_of_a_long_description_weighs_less_but_counts():
+    """R22"""
     short = weights_alone(fields(description="archive mail"))
     long = weights_alone(fields(description="archive mail " + "padding " * 2_000))
 
@@ -144,6 +147,7 @@ def test_masks_say_which_fields_a_term_is_in():
 @pytest.mark.requirement("R20")
 @pytest.mark.parametrize("name", ["about", "who_am_i", "do", "whoAmI"])
 def test_names_of_stop_words_alone_survive(name: str):
+    """R20"""
     found = weights_alone(fields(name=name, description="Tells the user."))
 
     assert {term(word) for word in words(name)} <= found.keys()
@@ -151,6 +155,7 @@ def test_names_of_stop_words_alone_survive(name: str):
 
 @pytest.mark.requirement("R20")
 def test_stop_words_beside_other_words_are_not_indexed():
+    """R20"""
     assert "to" not in weights_alone(fields(name="reply_to_email"))
 
 
@@ -241,6 +246,7 @@ def test_entries_between_says_whose_each_entry_is():
 
 @pytest.mark.requirement("R28")
 def test_terms_are_rare_to_some_degree_even_in_a_catalogue_of_one():
+    """R28"""
     vocabulary = Vocabulary()
     postings = postings_of([ISSUE], vocabulary)
 
@@ -252,6 +258,7 @@ def test_terms_are_rare_to_some_degree_even_in_a_catalogue_of_one():
 @pytest.mark.requirement("R28")
 @given(st.integers(1, 200_000))
 def test_the_fewer_tools_have_a_term_the_rarer_it_is(count: int):
+    """R28"""
     frequencies = np.unique(np.linspace(0, count, 50).astype(np.int64))
 
     found = rarities(frequencies, count)

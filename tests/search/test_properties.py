@@ -127,6 +127,7 @@ def is_first(index: Index, tool: Tool) -> bool:
 @settings(max_examples=60)
 @given(tool_lists(wild_names() | usual_names()))
 def test_every_tool_is_first_for_its_own_exposed_name(found: list[Tool]):
+    """R3"""
     index = Index(catalog_of(found), encoder=None)
 
     assert [tool.name for tool in found if not is_first(index, tool)] == []
@@ -136,6 +137,7 @@ def test_every_tool_is_first_for_its_own_exposed_name(found: list[Tool]):
 @settings(max_examples=20)
 @given(tool_lists(usual_names()))
 def test_with_vectors_every_tool_is_first_for_its_own_exposed_name(found: list[Tool]):
+    """R3"""
     index = Index(catalog_of(found))
 
     assert [tool.name for tool in found if not is_first(index, tool)] == []
@@ -144,6 +146,7 @@ def test_with_vectors_every_tool_is_first_for_its_own_exposed_name(found: list[T
 @pytest.mark.requirement("R3")
 @pytest.mark.requirement("R4")
 def test_a_name_that_reads_as_a_prefix_is_first_in_what_it_lists():
+    """R3, R4"""
     found = [Tool.define("x_"), Tool.define("x_y", server="a")]
     result = Index(catalog_of(found), encoder=None).search("x_")
 
@@ -168,6 +171,7 @@ def test_results_keep_to_the_limit_and_fall(found: list[Tool], query: str, limit
 def test_results_do_not_depend_on_the_order_of_insertion(
     found: list[Tool], random: Any, query: str
 ):
+    """R33"""
     shuffled = list(found)
     random.shuffle(shuffled)
     first, second = Catalog(), Catalog()
@@ -187,6 +191,7 @@ def test_results_do_not_depend_on_the_order_of_insertion(
 def test_with_vectors_results_do_not_depend_on_the_order_of_insertion(
     found: list[Tool], query: str
 ):
+    """R33"""
     one, other = (Index(catalog_of(order)).search(query) for order in (found, found[::-1]))
 
     assert scored(one) == scored(other)
@@ -271,6 +276,7 @@ def known_lists() -> st.SearchStrategy[list[Known]]:
 def test_required_terms_find_exactly_the_tools_that_have_them_all(
     found: list[Known], required: list[str], free: str
 ):
+    """R6, R15"""
     index = Index(catalog_of(known.tool for known in found), encoder=None)
     result = index.search(" ".join([free, *(f"+{word}" for word in required)]), limit=20)
     roots = {ROOTS[word] for word in required}
@@ -286,6 +292,7 @@ def test_required_terms_find_exactly_the_tools_that_have_them_all(
 def test_with_vectors_required_and_excluded_terms_never_leak(
     found: list[Known], required: str, excluded: str
 ):
+    """R6"""
     index = Index(catalog_of(known.tool for known in found))
     by_name = {known.tool.name: known.roots for known in found}
     hits = [by_name[hit.tool.name] for hit in index.search(f"wombat mail +{required}", limit=20)]
@@ -299,6 +306,7 @@ def test_with_vectors_required_and_excluded_terms_never_leak(
 @settings(max_examples=40)
 @given(known_lists(), st.lists(st.sampled_from(sorted(ROOTS)), min_size=1, max_size=2))
 def test_excluded_terms_never_appear(found: list[Known], excluded: list[str]):
+    """R6"""
     index = Index(catalog_of(known.tool for known in found), encoder=None)
     by_name = {known.tool.name: known.roots for known in found}
     text = " ".join(f"-{word}" for word in excluded)
@@ -316,6 +324,7 @@ def test_excluded_terms_never_appear(found: list[Known], excluded: list[str]):
 def test_explanations_mention_exactly_the_words_that_a_tool_has(
     found: list[Known], asked: list[str]
 ):
+    """R34"""
     index = Index(catalog_of(known.tool for known in found), encoder=None)
     for known in found:
         why = index.explain(" ".join(asked), known.tool.name)
@@ -356,6 +365,7 @@ def operators() -> st.SearchStrategy[str]:
 @example("server:\x00", 1)
 @example("/(/", 1)
 def test_any_text_gives_a_result_or_an_error_for_the_model(index: Index, text: str, limit: int):
+    """R12"""
     try:
         result = index.search(text, limit=limit)
     except ModelError as error:

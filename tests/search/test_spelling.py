@@ -21,6 +21,7 @@ words = st.text(alphabet="abc", max_size=10)
     ],
 )
 def test_one_slip_is_forgiven(typed: str, meant: str):
+    """R32"""
     assert corrections([typed], KNOWN) == {typed: meant}
 
 
@@ -29,6 +30,7 @@ def test_one_slip_is_forgiven(typed: str, meant: str):
     ("typed", "meant"), [("isseu", "issue"), ("brnach", "branch"), ("sedn", "send")]
 )
 def test_two_letters_that_changed_places_are_one_slip(typed: str, meant: str):
+    """R32"""
     assert corrections([typed], KNOWN) == {typed: meant}
 
 
@@ -38,12 +40,14 @@ def test_two_letters_that_changed_places_are_one_slip(typed: str, meant: str):
     [("calandra", "calendar"), ("repsoitroy", "repository"), ("repository", "repository")],
 )
 def test_two_slips_are_forgiven_in_long_words(typed: str, meant: str):
+    """R32"""
     assert corrections([typed], KNOWN) == {typed: meant}
 
 
 @pytest.mark.requirement("R32")
 @pytest.mark.parametrize("typed", ["izzue", "bransh2", "breanhc", "isuee1"])
 def test_two_slips_are_too_many_for_a_short_word(typed: str):
+    """R32"""
     assert len(typed) < 8
     assert corrections([typed], KNOWN) == {}
 
@@ -51,23 +55,27 @@ def test_two_slips_are_too_many_for_a_short_word(typed: str):
 @pytest.mark.requirement("R32")
 @pytest.mark.parametrize("typed", ["repoosittorry", "xalxndxr"])
 def test_three_slips_are_too_many_for_any_word(typed: str):
+    """R32"""
     assert corrections([typed], KNOWN) == {}
 
 
 @pytest.mark.requirement("R32")
 @pytest.mark.parametrize("typed", ["", "x", "lst", "mai", "iss"])
 def test_short_words_are_left_alone(typed: str):
+    """R32"""
     assert len(typed) < SHORTEST
     assert corrections([typed], KNOWN) == {}
 
 
 @pytest.mark.requirement("R32")
 def test_a_word_inside_another_is_no_slip():
+    """R32"""
     assert corrections(["thread"], ["read"]) == {}
 
 
 @pytest.mark.requirement("R33")
 def test_ties_go_by_name():
+    """R33"""
     known = ["cast", "cost", "cyst"]
 
     assert corrections(["cest"], known) == {"cest": "cast"}

@@ -37,17 +37,20 @@ LONG = 100_000
     ],
 )
 def test_folding_drops_accents_and_compatibility_forms_but_keeps_case(text: str, folded: str):
+    """R13"""
     assert fold(text) == folded
 
 
 @pytest.mark.requirement("R13")
 def test_folding_leaves_hangul_syllables_whole():
+    """R13"""
     assert fold("한국어") == "한국어"
 
 
 @pytest.mark.requirement("R13")
 @pytest.mark.parametrize("text", ["STRASSE", "Straße", "strasse", "STRAẞE"])
 def test_words_are_fully_case_folded(text: str):
+    """R13"""
     assert words(text) == ["strasse"]
 
 
@@ -72,11 +75,13 @@ def test_words_are_fully_case_folded(text: str):
     ],
 )
 def test_names_split_where_their_words_meet(name: str, parts: list[str]):
+    """R14"""
     assert words(name) == parts
 
 
 @pytest.mark.requirement("R14")
 def test_neighbouring_words_of_a_name_are_also_kept_as_one():
+    """R14"""
     assert joined("create_issue") == ["create" + term("issue")]
     assert joined("list_pull_requests") == [
         "listpull",
@@ -103,6 +108,7 @@ def test_a_name_of_one_word_has_nothing_to_join():
     ],
 )
 def test_forms_of_one_word_have_one_stem(one: str, other: str):
+    """R15"""
     assert term(one) == term(other)
 
 
@@ -112,12 +118,14 @@ def test_words_of_other_scripts_are_their_own_stems():
 
 @pytest.mark.requirement("R20")
 def test_stop_words_are_left_out_beside_other_words():
+    """R20"""
     assert content(words("please send it to the channel")) == ["send", "channel"]
 
 
 @pytest.mark.requirement("R20")
 @pytest.mark.parametrize("text", ["do it", "who am I", "The", "about"])
 def test_stop_words_are_kept_when_nothing_else_remains(text: str):
+    """R20"""
     assert content(words(text)) == words(text) != []
 
 
@@ -144,12 +152,14 @@ def test_stop_words_are_written_as_words_come_out():
     ],
 )
 def test_scripts_without_blanks_give_bigrams(text: str, found: list[str]):
+    """R16"""
     assert words(text) == found
 
 
 @pytest.mark.requirement("R17")
 @pytest.mark.parametrize("text", ["x", "é", "я", "査", "7"])
 def test_a_single_character_is_a_word(text: str):
+    """R17"""
     assert len(words(text)) == 1
 
 
@@ -169,6 +179,7 @@ def test_a_single_character_is_a_word(text: str):
     ],
 )
 def test_names_that_hold_symbols_survive(text: str, found: list[str]):
+    """R18"""
     assert words(text) == found
 
 
@@ -180,12 +191,14 @@ def test_text_without_letters_or_digits_has_no_words(text: str):
 @pytest.mark.requirement("R12")
 @given(st.text())
 def test_any_text_has_words_that_are_case_folded_and_not_empty(text: str):
+    """R12"""
     assert all(word and word == word.casefold() for word in words(text))
 
 
 @pytest.mark.requirement("R19")
 @given(st.text())
 def test_queries_and_documents_are_analysed_alike(text: str):
+    """R19"""
     vocabulary = Vocabulary()
     document = [vocabulary.terms[number] for number in vocabulary.numbers(text)]
 
@@ -195,6 +208,7 @@ def test_queries_and_documents_are_analysed_alike(text: str):
 @pytest.mark.requirement("R19")
 @given(st.text(), st.text())
 def test_words_do_not_depend_on_the_words_around_them(one: str, other: str):
+    """R19"""
     assert words(f"{one} {other}") == words(one) + words(other)
 
 
@@ -269,6 +283,7 @@ def test_leaving_values_out_never_leaves_nothing(text: str):
     "unit", ["a", "A", "1", ".", " ", "'a", '"', "“", "a@", "and ", "搜", "c+"]
 )
 def test_hostile_text_takes_time_in_step_with_its_length(unit: str):
+    """R36"""
     text = (unit * LONG)[:LONG]
 
     assert words(text) or unit in '. "“'
@@ -280,6 +295,7 @@ def test_hostile_text_takes_time_in_step_with_its_length(unit: str):
 @pytest.mark.requirement("R23")
 @pytest.mark.requirement("R24")
 def test_every_part_of_a_tool_has_its_own_field():
+    """R21, R23, R24"""
     schema = {
         "type": "object",
         "properties": {
@@ -312,6 +328,7 @@ def test_every_part_of_a_tool_has_its_own_field():
 @pytest.mark.requirement("R21")
 @pytest.mark.parametrize("title", ["", "List Issues", "list-issues"])
 def test_a_title_that_repeats_the_name_does_not_count_again(title: str):
+    """R21"""
     tool = Tool.define("list_issues", server="github", title=title)
 
     assert fields_of(tool)[Field.TITLE] == ""

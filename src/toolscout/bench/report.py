@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from toolscout.bench.costs import Costs
 from toolscout.bench.fitting import Standing
 from toolscout.bench.metrics import METRICS, Estimate
 from toolscout.bench.quality import Outcome, Quality
@@ -112,6 +113,27 @@ def fit_table(left_out: Mapping[str, Standing]) -> Table:
     return Table(title="Each dataset left out in turn", head=("dataset", *names), rows=tuple(rows))
 
 
+def costs_table(costs: Costs) -> Table:
+    """Return what a catalogue costs in tokens, a row for each figure."""
+    rows = [
+        (f"all {costs.tools:,} definitions of {costs.servers:,} servers", costs.definitions),
+        ("three meta-tools", max(costs.meta_tools.values())),
+        ("listing", costs.listing),
+        ("pinned definitions", costs.pinned),
+        ("every request with toolscout", costs.request),
+    ]
+    if costs.replies:
+        replies = costs.replies
+        rows += [
+            (f"reply, median of {replies.queries:,} queries", round(replies.median)),
+            ("reply, 95 of 100 at most", replies.p95),
+            ("reply, longest", replies.most),
+            ("replies over their budget", replies.over_budget),
+        ]
+    shown = tuple((label, f"{number:,}") for label, number in rows)
+    return Table(title=f"Tokens ({costs.encoding})", head=("", "tokens"), rows=shown)
+
+
 def speed_tables(speed: Speed) -> list[Table]:
     """Return a table for each size, and what importing costs."""
     tables = [_size_table(speed, size) for size in speed.sizes]
@@ -186,16 +208,20 @@ def _size_table(speed: Speed, size: int) -> Table:
         title=f"{size:,} tools, {speed.queries:,} queries",
         head=(
             *("system", "build ms", f"+{NEW_TOOLS} tools ms", "by", "next search ms"),
-            *("p50 ms", "p99 ms", f"p50 / {BASELINE}", "RSS MB", "growth MB"),
+            *("p50 ms", "p99 ms", f"p50 / {BASELINE}", "cold p50 ms", f"cold / {BASELINE}"),
+            *("RSS MB", "growth MB"),
         ),
         rows=tuple(
-            (system, *_pace_figures(pace, speed.ratio(size, system)))
+            (
+                system,
+                *_pace_figures(pace, speed.ratio(size, system), speed.cold_ratio(size, system)),
+            )
             for system, pace in speed.sizes[size].items()
         ),
     )
 
 
-def _pace_figures(pace: Pace, ratio: float | None) -> tuple[str, ...]:
+def _pace_figures(pace: Pace, ratio: float | None, cold_ratio: float | None) -> tuple[str, ...]:
     memory = pace.memory
     return (
         f"{pace.build_ms:.1f}",
@@ -205,6 +231,8 @@ def _pace_figures(pace: Pace, ratio: float | None) -> tuple[str, ...]:
         f"{pace.ms.p50:.3f}",
         f"{pace.ms.p99:.3f}",
         "-" if ratio is None else f"{ratio:.2f}",
+        f"{pace.cold.p50:.3f}",
+        "-" if cold_ratio is None else f"{cold_ratio:.2f}",
         "-" if memory is None else f"{memory.rss_mb:.0f}",
         "-" if memory is None else f"{memory.growth_mb:.0f}",
     )

@@ -34,6 +34,8 @@ EXIT_CODES: tuple[tuple[type[ToolscoutError], ExitCode], ...] = (
 COMMANDS = {
     "try": "toolscout.cli.search:try_",
     "search": "toolscout.cli.search:search",
+    "tokens": "toolscout.cli.tokens:tokens",
+    "init": "toolscout.cli.init:init",
     "bench": "toolscout.cli.bench:bench",
 }
 

@@ -221,7 +221,8 @@ def speed(
 
     Without --tools, the demo catalogue is copied under new names until it is large enough.
     With it, a size beyond the tools that there are means all of them.
-    Every query goes to each system in turn, so that a busy machine slows all of them alike.
+    Systems take turns, so that a busy machine slows all of them alike: after each block of
+    queries for p50 and p99, after each query for the cold figures.
 
     \b
     Example:
@@ -266,6 +267,73 @@ def speed(
     )
     if report_folder:
         report.write_speed_report(found, report_folder, command=command)
+
+
+@bench.command()
+@click.argument("catalogue", type=click.Path(path_type=Path), metavar="DIR")
+@click.option(
+    "--queries",
+    "folders",
+    multiple=True,
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="A dataset whose queries are asked; may be given again.",
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    default=500,
+    show_default=True,
+    metavar="N",
+    help="Ask N queries in all, always the same ones.",
+)
+@json_option
+@save_option
+def tokens(
+    catalogue: Path,
+    folders: tuple[Path, ...],
+    sample: int,
+    as_json: bool,
+    save_file: Path | None,
+) -> None:
+    """Count the tokens of replies, and of what every request carries.
+
+    DIR holds the tools; each query is asked in a session of its own, at the default limit.
+
+    \b
+    Example:
+      toolscout bench tokens data/mcp_catalog --queries data/metatool --sample 500
+    """
+    from toolscout.bench import report
+    from toolscout.bench.costs import measure_costs, sampled_queries
+    from toolscout.bench.datasets import labelled_folders, read_dataset
+    from toolscout.catalog import Catalog
+    from toolscout.scout import Scout
+
+    datasets = [read_dataset(inner) for folder in folders for inner in labelled_folders(folder)]
+    by_server: dict[str, list[Tool]] = {}
+    for tool in read_dataset(catalogue).tools:
+        by_server.setdefault(tool.server, []).append(tool)
+    catalog = Catalog(by_server)
+    queries = sampled_queries(datasets, sample)
+    with _query_bars() as bars:
+        done = 0
+
+        def progress(steps: int) -> None:
+            nonlocal done
+            done += steps
+            if bars is not None:
+                bars("tokens", "toolscout", done, len(catalog) + len(queries))
+
+        costs = measure_costs(Scout(catalog), queries, progress)
+    command = _command("tokens", catalogue, queries=folders, sample=[sample])
+    _give(
+        {**costs.to_json(), "command": command},
+        [report.costs_table(costs)],
+        as_json=as_json,
+        save_file=save_file,
+    )
 
 
 def _chosen(systems: Sequence[str], tools: "Sequence[Tool]") -> list[str]:

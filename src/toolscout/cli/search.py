@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolscout.cli import ExitCode
+from toolscout.cli.catalogs import read_catalog, tools_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
     from toolscout.catalog import Catalog
+    from toolscout.scout import Scout
     from toolscout.search.hits import Hit, Result
-    from toolscout.search.index import Index
-    from toolscout.tools import Tool
 
-TOOL_FILE_ENDINGS = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 MANY_TOOLS = 2_000
 """From here on, indexing takes long enough to say that it is going on."""
 PLAIN_WIDTH = 100_000
@@ -74,15 +73,7 @@ class Answer:
 
 @click.command()
 @click.argument("queries", nargs=-1, required=True, metavar="QUERY…")
-@click.option(
-    "--tools",
-    "paths",
-    multiple=True,
-    type=click.Path(path_type=Path, exists=True),
-    metavar="PATH",
-    help="A .json or .jsonl file of tools, or a folder of them; may be given again. "
-    "Without it, a demo catalogue is searched.",
-)
+@tools_option
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -121,9 +112,9 @@ def search(
       toolscout search "open a pull request" "email the team" --explain
       toolscout search "server:slack +channel create" --tools tools.json --json
     """
-    catalog = _catalog(paths)
-    index = _index(catalog, encoder)
-    answers = [_answer(index, catalog, query, limit, show_all) for query in queries]
+    catalog = read_catalog(paths)
+    scout = _scout(catalog, encoder)
+    answers = [_answer(scout, query, limit, show_all) for query in queries]
     if as_json:
         for answer in answers:
             click.echo(json.dumps(_to_json(answer), ensure_ascii=False))
@@ -142,49 +133,20 @@ def try_() -> None:
     Example:
       toolscout try
     """
-    catalog = _catalog(())
-    index = _index(catalog, "static")
-    answers = [_answer(index, catalog, query, TRY_LIMIT, False) for query in TRY_QUERIES]
+    catalog = read_catalog(())
+    scout = _scout(catalog, "static")
+    answers = [_answer(scout, query, TRY_LIMIT, False) for query in TRY_QUERIES]
     look = Look(terminal=sys.stdout.isatty())
     look.show(look.tour(answers, servers=len(catalog.servers)))
 
 
-def _catalog(paths: Iterable[Path]) -> "Catalog":
-    from toolscout.catalog import Catalog
-    from toolscout.demo import demo_catalog
-    from toolscout.files import read_tools
-
-    files = dict.fromkeys(file for path in paths for file in _tool_files(path))
-    if not files:
-        return demo_catalog()
-    by_server: dict[str, list[Tool]] = {}
-    for file in files:
-        for tool in read_tools(file):
-            by_server.setdefault(tool.server, []).append(tool)
-    # Listings put together by hand often hold a tool twice; only unlike ones are a mistake.
-    return Catalog({server: dict.fromkeys(tools) for server, tools in by_server.items()})
-
-
-def _tool_files(path: Path) -> list[Path]:
-    """Return a file itself; of a folder, its `tools.…` file if it has one, else all that fit."""
-    if not path.is_dir():
-        return [path]
-    found = sorted(file for file in path.iterdir() if file.name.endswith(TOOL_FILE_ENDINGS))
-    if not found:
-        from toolscout.errors import InvalidFile
-
-        remedy = f"Name a file, or a folder with files that end in {', '.join(TOOL_FILE_ENDINGS)}."
-        raise InvalidFile(str(path), "holds no file of tools", remedy=remedy)
-    return [file for file in found if file.name.startswith("tools.")] or found
-
-
-def _index(catalog: "Catalog", encoder: str) -> "Index":
+def _scout(catalog: "Catalog", encoder: str) -> "Scout":
+    from toolscout.scout import Scout
     from toolscout.search.encoders import StaticEncoder, onnx_tier
-    from toolscout.search.index import Index
 
     chosen = {"static": StaticEncoder, "onnx": onnx_tier}.get(encoder)
     with _told(f"Indexing {len(catalog):,} tools …", when=len(catalog) >= MANY_TOOLS):
-        return Index(catalog, encoder=chosen() if chosen else None)
+        return Scout(catalog, encoder=chosen() if chosen else None)
 
 
 @contextmanager
@@ -199,24 +161,18 @@ def _told(text: str, *, when: bool) -> Generator[None]:
         yield
 
 
-def _answer(index: "Index", catalog: "Catalog", query: str, limit: int, show_all: bool) -> Answer:
-    from toolscout.tokens import all_definition_tokens, count_tokens
+def _answer(scout: "Scout", query: str, limit: int, show_all: bool) -> Answer:
+    from toolscout.tokens import all_definition_tokens
 
-    result = index.search(query, limit)
-    hits = result.hits if show_all else result.best
+    result = scout.index.search(query, limit)
+    # What a model would read, in a conversation that begins here.
+    reply = scout.session(query).search([query], limit=limit)
     return Answer(
         result=result,
-        hits=hits,
-        reply_tokens=count_tokens(_reply(hits)),
-        definition_tokens=all_definition_tokens(catalog.tools),
-        tools=len(catalog),
-    )
-
-
-def _reply(hits: "Iterable[Hit]") -> str:
-    """Return what a model would read: a signature and a sentence for each hit."""
-    return "\n".join(
-        f"{hit.tool.signature()} \N{EN DASH} {hit.tool.first_sentence()}" for hit in hits
+        hits=result.hits if show_all else result.best,
+        reply_tokens=reply.tokens,
+        definition_tokens=all_definition_tokens(scout.catalog.tools),
+        tools=len(scout.catalog),
     )
 
 

@@ -10,6 +10,7 @@ from toolscout.bench.systems.system import Ranked
 from toolscout.catalog import Catalog
 from toolscout.errors import ModelError
 from toolscout.query import Query
+from toolscout.replies import hit_line
 from toolscout.search.encoders import onnx_tier
 from toolscout.search.index import Index
 from toolscout.tools import Tool
@@ -49,8 +50,7 @@ class Toolscout:
 
     def reply(self, query: str, hits: Sequence[Ranked]) -> str:
         """Return a line for each tool: signature and first sentence."""
-        lines = [f"{hit.tool.signature()} \N{EN DASH} {hit.tool.first_sentence()}" for hit in hits]
-        return "\n".join(lines) or f"No tool found for {query!r}."
+        return "\n".join(hit_line(hit.tool) for hit in hits) or f"No tool found for {query!r}."
 
     def _index_of(self, catalog: Catalog) -> Index:
         return Index(catalog)

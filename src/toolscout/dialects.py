@@ -1,0 +1,129 @@
+"""The shapes in which providers take definitions and tool results, as plain dicts.
+
+Takes our values; gives JSON for one dialect. No SDK is imported and nothing is decided here:
+which tools to tell a model, and with what text, is told by the caller.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+
+from toolscout.schemas import Json
+from toolscout.tools import Effect, Tool
+
+
+class Dialect(StrEnum):
+    """Who reads a definition."""
+
+    OPENAI_CHAT = "openai-chat"
+    OPENAI_RESPONSES = "openai-responses"
+    ANTHROPIC = "anthropic"
+    MCP = "mcp"
+
+
+def to_definition(tool: Tool, dialect: Dialect | str, *, deferred: bool = False) -> Json:
+    """Return a tool as a provider wants it; the schema is the server's own.
+
+    `deferred` marks a tool that the provider keeps hidden until something refers to it.
+    """
+    shaped = _DEFINITIONS[Dialect(dialect)](tool)
+    if deferred and Dialect(dialect) is not Dialect.MCP:
+        shaped["defer_loading"] = True
+    return shaped
+
+
+def to_result(
+    dialect: Dialect | str,
+    call_id: str,
+    text: str,
+    *,
+    is_error: bool = False,
+    blocks: tuple[Json, ...] = (),
+    references: tuple[str, ...] = (),
+) -> Json:
+    """Return a tool's result as the message, item or block that answers a call.
+
+    Anthropic reads `references` in place of the text: it shows the definitions of these tools.
+    Images go along where the dialect takes them; Chat Completions takes text alone.
+    """
+    match Dialect(dialect):
+        case Dialect.OPENAI_CHAT:
+            return {"role": "tool", "tool_call_id": call_id, "content": text}
+        case Dialect.OPENAI_RESPONSES:
+            images = [_openai_image(block) for block in blocks if block.get("type") == "image"]
+            seen = [{"type": "input_text", "text": text}, *images] if images else text
+            return {"type": "function_call_output", "call_id": call_id, "output": seen}
+        case Dialect.ANTHROPIC:
+            named = [{"type": "tool_reference", "tool_name": name} for name in references]
+            images = [_anthropic_image(block) for block in blocks if block.get("type") == "image"]
+            seen = [{"type": "text", "text": text}, *images] if images else text
+            content: Json = {
+                "type": "tool_result",
+                "tool_use_id": call_id,
+                "content": named or seen,
+            }
+            return content | ({"is_error": True} if is_error else {})
+        case Dialect.MCP:
+            content = {"content": [{"type": "text", "text": text}, *blocks]}
+            return content | ({"isError": True} if is_error else {})
+
+
+def _anthropic_image(block: Json) -> Json:
+    source = {"type": "base64", "media_type": block.get("mimeType"), "data": block.get("data")}
+    return {"type": "image", "source": source}
+
+
+def _openai_image(block: Json) -> Json:
+    url = f"data:{block.get('mimeType')};base64,{block.get('data')}"
+    return {"type": "input_image", "image_url": url}
+
+
+def _chat(tool: Tool) -> Json:
+    return {"type": "function", "function": _function(tool)}
+
+
+def _responses(tool: Tool) -> Json:
+    return {"type": "function"} | _function(tool)
+
+
+def _function(tool: Tool) -> Json:
+    return {
+        "name": tool.name,
+        "description": tool.description or tool.title or tool.name,
+        "parameters": _object_schema(tool.input_schema),
+    }
+
+
+def _anthropic(tool: Tool) -> Json:
+    return {
+        "name": tool.name,
+        "description": tool.description or tool.title or tool.name,
+        "input_schema": _object_schema(tool.input_schema),
+    }
+
+
+def _mcp(tool: Tool) -> Json:
+    shaped: Json = {"name": tool.name}
+    if tool.title:
+        shaped["title"] = tool.title
+    shaped |= {"description": tool.description, "inputSchema": _object_schema(tool.input_schema)}
+    if tool.output_schema is not None:
+        shaped["outputSchema"] = tool.output_schema
+    if tool.effect is not Effect.UNKNOWN:
+        shaped["annotations"] = {
+            "readOnlyHint": tool.effect is Effect.READ,
+            "destructiveHint": tool.effect is Effect.DESTRUCTIVE,
+        }
+    return shaped
+
+
+def _object_schema(schema: Json) -> Json:
+    """Return a schema that says it is of an object, without which providers refuse a request."""
+    return schema if schema.get("type") == "object" else {**schema, "type": "object"}
+
+
+_DEFINITIONS: Mapping[Dialect, Callable[[Tool], Json]] = {
+    Dialect.OPENAI_CHAT: _chat,
+    Dialect.OPENAI_RESPONSES: _responses,
+    Dialect.ANTHROPIC: _anthropic,
+    Dialect.MCP: _mcp,
+}

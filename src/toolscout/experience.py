@@ -1,0 +1,69 @@
+"""`Experience`: what past calls of a scout teach, and where they are kept.
+
+Takes the code of each call; gives feedback to searches and a sentence on failures to
+descriptions. With a store, it is there again after a restart.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from toolscout.search.feedback import Feedback
+from toolscout.sessions import Store
+from toolscout.tools import Tool
+from toolscout.usage import OK, Usage, usage_from_bytes, usage_to_bytes
+
+USAGE_KIND = "usage"
+USAGE_KEPT = 10_000
+TRIMMED_EVERY = 500
+REMEMBERED_CALLS = 20
+"""Calls of one tool from which its failures are told."""
+MADE = frozenset({OK, "tool_error", "call_failed", "timed_out"})
+"""Codes of calls that reached the tool; the others were refused before."""
+
+
+class Experience:
+    """Remembers which query led to which call, and how it ended; threads may share it."""
+
+    def __init__(self, store: Store | None, clock: Callable[[], float]) -> None:
+        self.feedback = Feedback()
+        self._store, self._clock = store, clock
+        self._codes: dict[str, deque[str]] = {}
+        self._added = 0
+        self._lock = threading.Lock()
+        for _, data in store.scan(USAGE_KIND) if store is not None else ():
+            usage = usage_from_bytes(data)
+            if usage is not None:
+                self._remember(usage)
+
+    def learn(self, session: str, query: str, tool: str, code: str) -> None:
+        """Take note of one call or refusal."""
+        usage = Usage(session=session, query=query, tool=tool, code=code, at=self._clock())
+        self._remember(usage)
+        if self._store is None:
+            return
+        self._store.append(USAGE_KIND, usage_to_bytes(usage))
+        with self._lock:
+            self._added += 1
+            is_due = self._added % TRIMMED_EVERY == 0
+        if is_due:
+            self._store.trim(USAGE_KIND, USAGE_KEPT)
+
+    def failures(self, tool: Tool) -> str:
+        """Return what is known of a tool's failures, as a sentence or nothing."""
+        with self._lock:
+            codes = list(self._codes.get(tool.name, ()))
+        failed = [code for code in codes if code != OK]
+        if not failed:
+            return ""
+        kinds = ", ".join(dict.fromkeys(failed))
+        return f"Of the last {len(codes)} calls of {tool.name}, {len(failed)} failed: {kinds}."
+
+    def _remember(self, usage: Usage) -> None:
+        if usage.code not in MADE:
+            return  # a refusal says nothing of the tool
+        with self._lock:
+            codes = self._codes.setdefault(usage.tool, deque(maxlen=REMEMBERED_CALLS))
+            codes.append(usage.code)
+        if usage.query:
+            self.feedback.learn(usage.query, usage.tool, succeeded=usage.succeeded)

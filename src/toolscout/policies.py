@@ -1,0 +1,104 @@
+"""`Policy`: which tools a caller may see, which are switched off, and which calls need a yes.
+
+One predicate serves search, description and call, so that what a search may show a call may run,
+and nothing else (R77). A policy that raises has not answered: nothing is shown or called (R79).
+It does not know what a session has loaded.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from toolscout.errors import BrokenPolicy
+from toolscout.schemas import Json
+from toolscout.tools import Tool
+
+
+class Permission(StrEnum):
+    """What the host says to one call."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    """A person has to approve it first."""
+    DENY = "deny"
+
+
+Permit = Callable[[Tool, Json], Permission | Awaitable[Permission]]
+
+
+def _nothing() -> Mapping[str, str]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What one caller may see and run; without arguments, everything."""
+
+    allowed: Callable[[Tool], bool] | None = None
+    """Tools that it rejects do not exist for the caller."""
+    disabled: Mapping[str, str] = field(default_factory=_nothing)
+    """Name or pattern with `*` to the reason that a call is told; searches do not find them."""
+    permit: Permit | None = None
+    """Asked for every call, with the arguments that would be sent."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every tool is visible."""
+        return self.allowed is None and not self.disabled
+
+    def sees(self, tool: Tool) -> bool:
+        """Tell whether a search may show a tool."""
+        return self.knows(tool) and not self.why_disabled(tool)
+
+    def knows(self, tool: Tool) -> bool:
+        """Tell whether a tool exists for the caller, switched off or not."""
+        if self.allowed is None:
+            return True
+        try:
+            return _accepts(self.allowed, tool)
+        except Exception as error:
+            raise BrokenPolicy(f"tool {tool.name!r}", error) from error
+
+    def why_disabled(self, tool: Tool) -> str:
+        """Return why a tool is switched off, or an empty text."""
+        for pattern, reason in self.disabled.items():
+            if tool.name == pattern or fnmatchcase(tool.name, pattern):
+                return reason or "no reason given"
+        return ""
+
+    async def permission(self, tool: Tool, arguments: Json) -> Permission:
+        """Return what the host says to a call; anything but a clear answer is a failure."""
+        if self.permit is None:
+            return Permission.ALLOW
+        try:
+            answer = self.permit(tool, arguments)
+            if inspect.isawaitable(answer):
+                answer = await answer
+            return Permission(answer)
+        except Exception as error:
+            raise BrokenPolicy(f"a call of {tool.name!r}", error) from error
+
+    def narrowed(self, allowed: Callable[[Tool], bool] | None) -> "Policy":
+        """Return a policy that sees what both this one and a further predicate accept."""
+        if allowed is None:
+            return self
+        if self.allowed is None:
+            return Policy(allowed=allowed, disabled=self.disabled, permit=self.permit)
+        first, second = self.allowed, allowed
+        return Policy(
+            allowed=lambda tool: _accepts(first, tool) and _accepts(second, tool),
+            disabled=self.disabled,
+            permit=self.permit,
+        )
+
+
+def _accepts(predicate: Callable[[Tool], object], tool: Tool) -> bool:
+    answer = predicate(tool)
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        # It would count as true, and let everything through.
+        raise TypeError("an asynchronous predicate gives no answer")
+    return bool(answer)

@@ -1,0 +1,212 @@
+"""`Prompt`: what a request carries because of a session: its tools and its prompt section.
+
+Takes a record, the visible tools and the settings; gives definitions in a provider's dialect, the
+listing and announcements. What is decided once, such as whether tools are hidden at all, is noted
+in the record, so that the beginning of a conversation never changes its bytes (R98).
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from toolscout import listings
+from toolscout.dialects import Dialect, to_definition
+from toolscout.errors import UsageError
+from toolscout.metatools import INSTRUCTIONS, meta_tools
+from toolscout.names import near_names, one_line
+from toolscout.records import Record
+from toolscout.schemas import Json
+from toolscout.settings import Hiding, Mode, Settings
+from toolscout.tokens import definition_tokens
+from toolscout.tools import Tool
+
+AUTO_COUNTED = 2_000
+"""Beyond this many tools a catalogue is large whatever its definitions cost."""
+
+
+@dataclass(slots=True)
+class Prompt:
+    """What one session's requests say of tools."""
+
+    record: Record
+    settings: Settings
+    visible: Callable[[], Sequence[Tool]]
+    """The tools that this session may see now, by name."""
+    is_waiting: Callable[[], bool]
+    """Whether a server is still connecting."""
+    meta_allowed: bool = True
+    """False where the host takes no meta-tools: then nothing can be hidden (R95)."""
+    _names: dict[str, tuple[str, ...]] | None = None
+    """The tools behind the digests in `record.told`, while this process remembers them."""
+    _listed: dict[str, tuple[str, ...]] | None = None
+    """The same for `record.listed`."""
+
+    def decide(self) -> bool:
+        """Return whether tools are hidden: decided once, and later only from no to yes (R94)."""
+        if self.record.hiding is True and self.meta_allowed:
+            return True
+        hides = self._should_hide()
+        if self.record.hiding is None and not hides:
+            self.record.declared = [tool.name for tool in self.visible()]
+        self.record.hiding = hides
+        return hides
+
+    def tools(
+        self, dialect: Dialect | str, *, listing: bool = False, forced: str = ""
+    ) -> list[Json]:
+        """Return the definitions of a request, the same bytes for the same state.
+
+        `listing` puts what exists into `tool_search`. A `forced` tool is added at the end for
+        this request alone (R80).
+        """
+        definitions = self._shown(dialect, listing=listing)
+        return self._with_forced(definitions, forced, dialect) if forced else definitions
+
+    def section(self, *, listing: bool = True) -> str:
+        """Return the text for the system prompt; empty where nothing is hidden (R100)."""
+        if not self.decide():
+            return ""
+        told = self.listing() if listing else ""
+        return f"{INSTRUCTIONS}\n\n{told}" if told else INSTRUCTIONS
+
+    def listing(self) -> str:
+        """Return what exists, as it was when first asked for."""
+        if self.record.listing is None:
+            share = self.settings.context_window * self.settings.listing_share / 100
+            budget = min(self.settings.listing_tokens, int(share))
+            hidden = list(self._hidden())
+            self.record.listing = listings.listing(hidden, budget)
+            self._names = self._listed = _names_by_server(hidden)
+            self.record.listed = _digests(self._listed)
+            self.record.told = dict(self.record.listed)
+        return self.record.listing
+
+    def announcement(self, *, again: bool = False) -> str:
+        """Return a message about tools that came and went since the last one, or nothing.
+
+        `again` starts from the listing, for a conversation that lost its earlier messages.
+        """
+        if self.record.listing is None:
+            return ""
+        if again:
+            self.record.told, self._names = dict(self.record.listed), self._listed
+        hidden = list(self._hidden())
+        now = _names_by_server(hidden)
+        digests = _digests(now)
+        text = self._changes(hidden, digests)
+        self.record.told, self._names = digests, now
+        return text
+
+    def compact(self) -> None:
+        """Go back to the listing with the record: later announcements were dropped."""
+        self._names = self._listed
+
+    def digest(self, dialect: Dialect | str) -> str:
+        """Return a hash of all that a request carries, to watch a cache with (R107)."""
+        carried = json.dumps([self.tools(dialect), self.section()], ensure_ascii=False)
+        return hashlib.sha256(carried.encode()).hexdigest()[:16]
+
+    def _should_hide(self) -> bool:
+        if not self.meta_allowed or self.settings.hiding is Hiding.OFF:
+            return False
+        if self.settings.hiding is Hiding.AUTO and not self._is_large():
+            return False
+        # R105: with nothing to hide and nothing on its way, meta-tools would only cost.
+        return any(self._hidden()) or self.is_waiting()
+
+    def _is_large(self) -> bool:
+        tools, share = self.visible(), self.settings.auto_share
+        if share == 0:
+            return True
+        if share == 100:
+            return False
+        if len(tools) > min(self.settings.auto_tools, AUTO_COUNTED):
+            return True
+        room = self.settings.context_window * share / 100
+        return sum(map(definition_tokens, tools)) > room
+
+    def _hidden(self) -> Iterator[Tool]:
+        told = {name for name, entry in self.record.entries.items() if entry.pinned}
+        told.update(self.record.declared)
+        return (tool for tool in self.visible() if tool.name not in told)
+
+    def _shown(self, dialect: Dialect | str, *, listing: bool) -> list[Json]:
+        hides = self.decide()
+        by_name = {tool.name: tool for tool in self.visible()}
+        if not hides:
+            late = [name for name in by_name if name not in set(self.record.declared)]
+            self.record.declared += late
+        before = [by_name[name] for name in self.record.declared if name in by_name]
+        shown = [to_definition(tool, dialect) for tool in before]
+        if not hides:
+            return shown
+        meta = meta_tools(self.listing() if listing else "")
+        shown += [to_definition(tool, dialect) for tool in meta]
+        told = set(self.record.declared)
+        after = [by_name[n] for n in self._after() if n in by_name and n not in told]
+        shown += [to_definition(tool, dialect) for tool in after]
+        if self.settings.mode is Mode.REFERENCE:
+            told.update(tool.name for tool in after)
+            rest = [tool for name, tool in by_name.items() if name not in told]
+            shown += [to_definition(tool, dialect, deferred=True) for tool in rest]
+        return shown
+
+    def _after(self) -> Iterable[str]:
+        """Return the tools that stand behind the meta-tools, oldest first."""
+        everything = self.settings.mode is Mode.NATIVE
+        entries = self.record.entries.values()
+        return [entry.name for entry in entries if entry.pinned or everything]
+
+    def _with_forced(
+        self, definitions: list[Json], name: str, dialect: Dialect | str
+    ) -> list[Json]:
+        tool = self._named(name)
+        if not self.record.holds(tool):
+            # R50: what a request declares, the session accepts.
+            self.record.offer([tool])
+        whole = to_definition(tool, dialect)
+        if whole in definitions:
+            return definitions
+        deferred = to_definition(tool, dialect, deferred=True)
+        return [*(shown for shown in definitions if shown != deferred), whole]
+
+    def _named(self, name: str) -> Tool:
+        by_name = {tool.name: tool for tool in self.visible()}
+        if name not in by_name:
+            near = ", ".join(near_names(name, by_name)) or "none"
+            raise UsageError(f"There is no tool {name!r} to be forced. Near: {near}.")
+        return by_name[name]
+
+    def _changes(self, hidden: list[Tool], digests: dict[str, str]) -> str:
+        told, names = self.record.told, self._names
+        changed = {
+            server for server in {*told, *digests} if told.get(server) != digests.get(server)
+        }
+        if names is None:
+            # Digests do not say which tools a server had, so it is told as a whole.
+            added = [tool for tool in hidden if tool.server in changed]
+            return listings.changes(added, self._gone_servers(changed))
+        before = {name for server in changed for name in names.get(server, ())}
+        added = [t for t in hidden if t.server in changed and t.name not in before]
+        # What was pinned meanwhile is hidden no more, but it is not gone.
+        return listings.changes(added, sorted(before - {tool.name for tool in self.visible()}))
+
+    def _gone_servers(self, changed: set[str]) -> list[str]:
+        gone = changed - {tool.server for tool in self.visible()}
+        shown = (one_line(server, listings.SERVER_CHARS) or "this program" for server in gone)
+        return sorted(f"{server} (all)" for server in shown)
+
+
+def _names_by_server(tools: Iterable[Tool]) -> dict[str, tuple[str, ...]]:
+    groups: dict[str, list[str]] = {}
+    for tool in tools:
+        groups.setdefault(tool.server, []).append(tool.name)
+    return {server: tuple(sorted(names)) for server, names in sorted(groups.items())}
+
+
+def _digests(names: dict[str, tuple[str, ...]]) -> dict[str, str]:
+    return {
+        server: hashlib.sha256("\n".join(group).encode()).hexdigest()[:8]
+        for server, group in names.items()
+    }

@@ -1,0 +1,294 @@
+"""`Record`: what one conversation has loaded, pinned and been shown, as plain values.
+
+Takes tools by name; gives JSON and takes it back unchanged. It owns order, recency and the budget
+of what is loaded. It knows no catalogue: what became of a tool meanwhile is the session's to ask.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Self, cast
+
+from toolscout.errors import InvalidState
+from toolscout.schemas import Json, is_list, is_object
+from toolscout.tools import Tool
+
+LAYOUT = 1
+SUGGESTED_LIMIT = 500
+OFFERED_LIMIT = 200
+
+
+@dataclass(slots=True, kw_only=True)
+class Entry:
+    """One tool that the conversation may call."""
+
+    name: str
+    server: str
+    fingerprint: str
+    """Of the definition that was loaded; another one has to be described again (R64)."""
+    tokens: int = 0
+    used: int = 0
+    """The record's clock when it was last loaded, described or called."""
+    turn: int = 0
+    pinned: bool = False
+    query: str = ""
+    """What found it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Record:
+    """The state of one session; equal records behave the same."""
+
+    id: str
+    entries: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    """In the order of loading, which is the order of a growing tools array (R57)."""
+    shown: dict[str, str] = field(default_factory=dict[str, str])
+    """Tools whose definition is in the conversation, and that definition's fingerprint."""
+    offered: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """Tools that a search showed as weak: not loaded, but a call of them is accepted. Each with
+    its fingerprint and the query that showed it."""
+    hiding: bool | None = None
+    """Whether tools are hidden, once that is decided."""
+    declared: list[str] = field(default_factory=list[str])
+    """Tools told in full before hiding began, in order."""
+    listing: str | None = None
+    """What exists, as it was first told."""
+    listed: dict[str, str] = field(default_factory=dict[str, str])
+    """For each server in the listing, a digest of its tools' names."""
+    told: dict[str, str] = field(default_factory=dict[str, str])
+    """The same, with what was announced since."""
+    suggested: list[str] = field(default_factory=list[str])
+    turn: int = 0
+    clock: int = 0
+
+    @property
+    def loaded(self) -> list[Entry]:
+        """The entries that are not pinned, in the order of loading."""
+        return [entry for entry in self.entries.values() if not entry.pinned]
+
+    @property
+    def loaded_tokens(self) -> int:
+        """What the definitions of loaded tools cost; pinned ones do not count."""
+        return sum(entry.tokens for entry in self.loaded)
+
+    def pin(self, tool: Tool, tokens: int) -> bool:
+        """Keep a tool for good; return whether that is news."""
+        entry = self.entries.get(tool.name)
+        if entry is not None and entry.pinned and entry.fingerprint == tool.fingerprint:
+            return False
+        self.entries[tool.name] = Entry(
+            name=tool.name,
+            server=tool.server,
+            fingerprint=tool.fingerprint,
+            tokens=tokens,
+            pinned=True,
+        )
+        return True
+
+    def fitting(self, costs: Sequence[tuple[str, int]], budget: int) -> list[str]:
+        """Return which tools, best first, may be loaded together; the first always may (R60)."""
+        kept: list[str] = []
+        spent = 0
+        for name, tokens in costs:
+            spent += tokens
+            if kept and spent > budget:
+                break
+            kept.append(name)
+        return kept
+
+    def load(
+        self, tools: Sequence[tuple[Tool, int]], budget: int, query: str = ""
+    ) -> tuple[list[str], list[str]]:
+        """Load tools, best first; return the names that are new and those evicted for them.
+
+        Tools that are loaded already keep their place and age, so that a search that adds
+        nothing changes nothing (R56).
+        """
+        fresh = [(tool, tokens) for tool, tokens in tools if not self.holds(tool)]
+        self.clock += len(fresh)
+        for rank, (tool, tokens) in enumerate(fresh):
+            self.entries[tool.name] = Entry(
+                name=tool.name,
+                server=tool.server,
+                fingerprint=tool.fingerprint,
+                tokens=tokens,
+                # The best is to be evicted last, so it counts as the most recent.
+                used=self.clock - rank,
+                turn=self.turn,
+                query=query,
+            )
+        evicted = self.evict(budget) if fresh else []
+        return [tool.name for tool, _ in fresh if tool.name in self.entries], evicted
+
+    def holds(self, tool: Tool) -> bool:
+        """Tell whether exactly this definition is loaded or pinned."""
+        entry = self.entries.get(tool.name)
+        return entry is not None and entry.fingerprint == tool.fingerprint
+
+    def evict(self, budget: int) -> list[str]:
+        """Unload the least recently used until the rest fits or is one tool; return them."""
+        oldest_first = sorted(self.loaded, key=lambda entry: (entry.used, entry.name))
+        spent = sum(entry.tokens for entry in oldest_first)
+        evicted: list[str] = []
+        for entry in oldest_first[:-1]:
+            if spent <= budget:
+                break
+            spent -= entry.tokens
+            evicted.append(entry.name)
+        self.unload(evicted)
+        return evicted
+
+    def touch(self, name: str) -> None:
+        """Make a tool the most recently used one."""
+        entry = self.entries.get(name)
+        if entry is not None:
+            self.clock += 1
+            entry.used = self.clock
+
+    def unload(self, names: Iterable[str]) -> list[str]:
+        """Forget tools, pinned or not; return those that were there."""
+        gone = [name for name in names if self.entries.pop(name, None) is not None]
+        for name in gone:
+            self.shown.pop(name, None)
+        self.withdraw(gone)
+        return gone
+
+    def withdraw(self, names: Iterable[str]) -> None:
+        """Take back what was offered: from now on, only loading makes these callable."""
+        for name in names:
+            self.offered.pop(name, None)
+
+    def offer(self, tools: Iterable[Tool], query: str = "") -> None:
+        """Note tools that were shown without being loaded; the oldest leave."""
+        for tool in tools:
+            if not self.offers(tool):
+                self.offered[tool.name] = [tool.fingerprint, query]
+        for name in list(self.offered)[:-OFFERED_LIMIT]:
+            del self.offered[name]
+
+    def offers(self, tool: Tool) -> bool:
+        """Tell whether exactly this definition was shown without being loaded."""
+        return self.offered.get(tool.name, ("",))[0] == tool.fingerprint
+
+    def query_of(self, name: str) -> str:
+        """Return the query that found a tool, if one did."""
+        entry, offer = self.entries.get(name), self.offered.get(name)
+        return (entry.query if entry is not None else "") or (offer[1] if offer else "")
+
+    def begin_turn(self, *, keep: bool) -> list[str]:
+        """Count a user message; unless kept, unload what earlier ones loaded."""
+        self.turn += 1
+        if keep:
+            return []
+        self.offered.clear()
+        return self.unload([entry.name for entry in self.loaded if entry.turn < self.turn])
+
+    def show(self, tool: Tool) -> None:
+        """Note that the conversation has a tool's whole definition."""
+        self.shown[tool.name] = tool.fingerprint
+
+    def has_shown(self, tool: Tool) -> bool:
+        """Tell whether the conversation has exactly this definition."""
+        return self.shown.get(tool.name) == tool.fingerprint
+
+    def suggest(self, names: Iterable[str]) -> None:
+        """Note tools that were suggested, each once per session (R103)."""
+        self.suggested = [*self.suggested, *names][-SUGGESTED_LIMIT:]
+
+    def compact(self) -> None:
+        """Forget what only the dropped messages had: definitions, announcements, suggestions."""
+        self.shown.clear()
+        self.offered.clear()
+        self.told = dict(self.listed)
+        self.suggested.clear()
+
+    def copy(self, id_: str) -> "Record":
+        """Return an equal record under another id that shares nothing with this one."""
+        twin = deepcopy(self)
+        twin.id = id_
+        return twin
+
+    def child(self, id_: str, *, names: Iterable[str] = (), pins: bool = False) -> "Record":
+        """Return a record for a conversation that starts anew with some of these tools."""
+        wanted = set(names)
+        kept = [e for e in self.entries.values() if e.name in wanted or (pins and e.pinned)]
+        # Turns are counted anew; the clock runs on, so that what it loads is younger than these.
+        entries = {entry.name: replace(entry, turn=0) for entry in kept}
+        return Record(id=id_, entries=entries, clock=self.clock)
+
+    def to_json(self) -> Json:
+        """Return plain JSON that shares nothing with the record; equal records give equal bytes."""
+        plain = {name: deepcopy(getattr(self, name)) for name in _PLAIN_FIELDS}
+        return {"layout": LAYOUT, **plain, "entries": [*map(asdict, self.entries.values())]}
+
+    def to_bytes(self) -> bytes:
+        """Return the JSON as it is stored."""
+        text = json.dumps(self.to_json(), ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "surrogatepass")  # an id is the host's, whatever it holds
+
+    @classmethod
+    def from_json(cls, state: object) -> Self:
+        """Return what `to_json` gave, or raise `InvalidState`."""
+        if not is_object(state) or state.get("layout") != LAYOUT:
+            raise _unreadable(f"has no layout {LAYOUT}")
+        try:
+            entries = [Entry(**entry) for entry in state["entries"]]
+            rest: dict[str, Any] = {key: deepcopy(state[key]) for key in _PLAIN_FIELDS}
+            record = cls(entries={entry.name: entry for entry in entries}, **rest)
+        except (KeyError, TypeError) as error:
+            raise _unreadable(f"lacks a member or has a wrong one ({error})") from None
+        _check_types(record)
+        return record
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return what `to_bytes` gave, or raise `InvalidState`."""
+        try:
+            state = cast("object", json.loads(data))
+        except (ValueError, RecursionError):
+            raise _unreadable("is no JSON") from None
+        return cls.from_json(state)
+
+
+_PLAIN_FIELDS = tuple(item.name for item in fields(Record) if item.name != "entries")
+_NOTHING = type(None)
+_RECORD_TYPES: dict[str, type | tuple[type, ...]] = {
+    **{"id": str, "shown": dict, "offered": dict, "hiding": (bool, _NOTHING), "declared": list},
+    **{"listing": (str, _NOTHING), "listed": dict, "told": dict, "suggested": list},
+    **{"turn": int, "clock": int},
+}
+_ENTRY_TYPES: dict[str, type | tuple[type, ...]] = {
+    **{"name": str, "server": str, "fingerprint": str, "query": str},
+    **{"tokens": int, "used": int, "turn": int, "pinned": bool},
+}
+
+
+def _check_types(record: Record) -> None:
+    checked = [(record, _RECORD_TYPES), *((e, _ENTRY_TYPES) for e in record.entries.values())]
+    for value, types in checked:
+        for name, wanted in types.items():
+            if not _is_well_typed(getattr(value, name), wanted):
+                raise _unreadable(f"has a wrong {name!r}")
+    for texts in (record.shown, record.listed, record.told):
+        _check_texts([*texts.values()])
+    for offer in record.offered.values():
+        _check_texts(offer, count=2)
+    _check_texts(record.declared)
+    _check_texts(record.suggested)
+
+
+def _is_well_typed(value: object, wanted: type | tuple[type, ...]) -> bool:
+    return isinstance(value, wanted) and not (isinstance(value, bool) and wanted is int)
+
+
+def _check_texts(texts: object, count: int | None = None) -> None:
+    items = texts if is_list(texts) else [None]
+    if not all(isinstance(item, str) for item in items) or len(items) != (count or len(items)):
+        raise _unreadable("holds something else where texts should be")
+
+
+def _unreadable(problem: str) -> InvalidState:
+    return InvalidState(
+        f"The stored session {problem}", remedy="Start a new session, or restore another record."
+    )

@@ -1,0 +1,391 @@
+"""Every word that the model reads in answer to a meta-tool, within a token budget.
+
+Takes what was found or refused as values; gives a `Reply`: text for the model, and details from
+which programs read the same without parsing it (R42). Nothing is decided here but what to leave
+out when room is short: definitions first, then optional parameters, sentences, signatures and
+hits, the best hit last; a signature that is shown has all required parameters (R40).
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from toolscout.calls.cuts import cut
+from toolscout.dialects import Dialect, to_result
+from toolscout.names import one_line
+from toolscout.schemas import SHOWN_OPTIONAL, Json
+from toolscout.search.hits import Confidence, Hit, Missing
+from toolscout.tokens import count_tokens
+from toolscout.tools import Tool
+
+QUERY_CHARS = 80
+REASON_CHARS = 120
+ERROR_CHARS = 600
+LISTED = 8
+"""Names that one line holds before it says how many more there are."""
+MISSING_LISTED = 20
+"""Unknown names of one query that get a line with near names."""
+
+
+def _no_details() -> Json:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The answer to one call of a meta-tool."""
+
+    text: str
+    code: str = "ok"
+    """Stable: `ok`, or why not (R78)."""
+    is_error: bool = False
+    details: Json = field(default_factory=_no_details)
+    """Plain JSON; what the text says, for programs."""
+    hits: tuple[Hit, ...] = ()
+    """What a search shows, query by query."""
+    references: tuple[str, ...] = ()
+    """Tools that this reply made callable."""
+    described: tuple[str, ...] = ()
+    """Tools whose whole definition is in the text."""
+    by_reference: bool = False
+    """Whether the provider shows the definitions of what was loaded."""
+    blocks: tuple[Json, ...] = ()
+    """Content of a call's result that is not text: images, links to resources."""
+
+    @property
+    def tokens(self) -> int:
+        """What the text costs."""
+        return count_tokens(self.text)
+
+    def to_message(self, dialect: Dialect | str, call_id: str = "") -> Json:
+        """Return the reply as a provider's answer to the call of this id."""
+        return to_result(
+            dialect,
+            call_id,
+            self.text,
+            is_error=self.is_error,
+            blocks=self.blocks,
+            references=self.references if self.by_reference else (),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one query of a search found."""
+
+    query: str
+    hits: tuple[Hit, ...] = ()
+    """To be shown and not callable before."""
+    known: tuple[Hit, ...] = ()
+    """Found, but callable already (R43)."""
+    winners: tuple[Tool, ...] = ()
+    """Those of the hits that are sure enough for their whole definition."""
+    missing: tuple[Missing, ...] = ()
+    corrected: Mapping[str, str] = field(default_factory=dict[str, str])
+    further: int = 0
+    """Tools that a list query names beyond its limit."""
+    error: str = ""
+    code: str = "ok"
+    loads: frozenset[str] = frozenset()
+    """Those of the hits that the session loads."""
+    discovers: bool = False
+    """Whether the query was to show tools without making them callable."""
+    failed: frozenset[str] = frozenset()
+    """Servers whose tools cannot be called now."""
+
+    @property
+    def is_fruitless(self) -> bool:
+        """Whether nothing was found that is worth a call."""
+        sure = any(hit.confidence is not Confidence.WEAK for hit in self.hits)
+        return not (sure or self.known or self.error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What a reply says besides its answer."""
+
+    notes: tuple[str, ...] = ()
+    """What was read otherwise than written: a clamped limit, a name in another case."""
+    news: tuple[str, ...] = ()
+    """What happened to loaded tools: evicted, gone, changed."""
+    pending: tuple[str, ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+    """Servers and why."""
+    servers: tuple[tuple[str, int], ...] = ()
+    """What exists, most tools first; told where a search found nothing."""
+    next_step: str = ""
+
+
+@dataclass(slots=True)
+class _Part:
+    """A piece of the reply in ever shorter forms; the last may be empty."""
+
+    forms: tuple[str, ...]
+    at: int = 0
+    hit: Hit | None = None
+    tool: Tool | None = None
+
+    @property
+    def text(self) -> str:
+        return self.forms[self.at]
+
+    @property
+    def cost(self) -> int:
+        return count_tokens(self.text) + 1 if self.text else 0
+
+    def shorten(self, *, away: bool) -> None:
+        """Take the next form; the empty one only where the part may go away."""
+        further = self.forms[self.at + 1 :]
+        if further and (further[0] or away):
+            self.at += 1
+
+
+def found(
+    answers: Sequence[Answer], situation: Situation, budget: int, *, detail: str = "signatures"
+) -> Reply:
+    """Return the reply to a search; hits that found no room are neither shown nor loaded."""
+    sheet = _Sheet(answers, situation, detail)
+    text = sheet.fitted(budget)
+    hits = tuple(part.hit for part in sheet.lines if part.hit is not None and part.text)
+    told = tuple(part.tool.name for part in sheet.schemas if part.tool is not None and part.text)
+    return Reply(text=text, hits=hits, described=told)
+
+
+_LEFT_OFF_TOKENS = 40
+_FORM_LIMIT = 5
+"""More forms than any part has."""
+
+
+class _Sheet:
+    """The parts of a search reply, and the order in which they give way."""
+
+    def __init__(self, answers: Sequence[Answer], situation: Situation, detail: str) -> None:
+        self.lines: list[_Part] = []
+        self.schemas: list[_Part] = []
+        self._heads: list[_Part] = []
+        self._asides: list[_Part] = []
+        self._order: list[_Part] = []
+        self._told: set[str] = set()
+        self._next = situation.next_step
+        for number, answer in enumerate(answers, 1):
+            self._add_answer(number, answer, detail)
+        for tool in dict.fromkeys(tool for answer in answers for tool in answer.winners):
+            self._add(self.schemas, _Part((_told(tool), ""), tool=tool))
+        for text in _asides(situation):
+            self._add(self._asides, _aside(text, one_line(text, 60)))
+
+    def _add_answer(self, number: int, answer: Answer, detail: str) -> None:
+        self._add(self._heads, _Part(_heads(number, answer)))
+        for hit in answer.hits:
+            mark = f" [{hit.confidence}{reserve(hit, answer)}]"
+            short = detail == "names" or hit.tool.name in self._told
+            forms = (f"- {hit.tool.name}{mark}", "") if short else _forms(hit.tool, mark)
+            self._add(self.lines, _Part(forms, hit=hit))
+            self._told.add(hit.tool.name)
+        for forms in _remarks(answer):
+            self._add(self._asides, _aside(*forms))
+
+    def _add(self, kind: list[_Part], part: _Part) -> None:
+        kind.append(part)
+        self._order.append(part)
+
+    def fitted(self, budget: int) -> str:
+        """Return the text, each part in the longest form that the whole has room for."""
+        fixed = count_tokens(self._next) + _LEFT_OFF_TOKENS
+        cost = fixed + sum(part.cost for part in self._order)
+        for part, away in self._yielding():
+            # Parts cost at least as much alone as together; the whole is counted when it may fit.
+            if cost <= budget and count_tokens(self._text()) <= budget:
+                break
+            cost -= part.cost
+            part.shorten(away=away)
+            cost += part.cost
+        return self._text()
+
+    def _yielding(self) -> Iterator[tuple[_Part, bool]]:
+        """Yield parts in the order in which each is to give way by one form, or to go."""
+        best, others = self.lines[:1], self.lines[1:]
+        stages = [(self.schemas, True), *[(self.lines, False)] * _FORM_LIMIT]
+        stages += [(self._asides, False), (others, True), (self._asides, True)]
+        stages += [*[(self._heads, True)] * _FORM_LIMIT, (best, True)]
+        for parts, away in stages:
+            yield from ((part, away) for part in reversed(parts))
+        yield _Part(("",)), False  # one more look after the last has given way
+
+    def _text(self) -> str:
+        texts = [part.text for part in self._order if part.text]
+        shown = {part.hit.tool.name for part in self.lines if part.hit is not None and part.text}
+        if len(shown) < len(self._told):
+            texts.append(
+                f"Left off for length: {len(self._told) - len(shown):,}. "
+                "Ask with a larger max_tokens, detail 'names' or fewer queries."
+            )
+        untold = sum(1 for part in self.schemas if not part.text)
+        if untold:
+            texts.append(f"Definitions left off for length: {untold:,}. tool_describe has them.")
+        if self._next:
+            texts.append(self._next)
+        return "\n".join(texts)
+
+
+def _aside(*forms: str) -> _Part:
+    return _Part((*dict.fromkeys(forms), ""))
+
+
+def _heads(number: int, answer: Answer) -> tuple[str, ...]:
+    asked = repr(one_line(answer.query, QUERY_CHARS))
+    last = f"Query {number}."
+    if answer.error:
+        return one_line(answer.error, ERROR_CHARS), one_line(answer.error, QUERY_CHARS), last
+    if not answer.hits:
+        known = f"Nothing new for {asked}." if answer.known else f"No tool found for {asked}."
+        return ("",) if answer.missing else (known, last)
+    if answer.is_fruitless:
+        return f"Nothing fits {asked} well. Guesses:", last
+    return f"Found for {asked}:", last
+
+
+def hit_line(tool: Tool, *, optional: int = SHOWN_OPTIONAL) -> str:
+    """Return a tool on one line: signature and first sentence (R39)."""
+    sentence = tool.first_sentence()
+    told = f" \N{EN DASH} {sentence}" if sentence else ""
+    return f"{tool.signature(optional=optional)}{told}"
+
+
+def _forms(tool: Tool, mark: str) -> tuple[str, ...]:
+    short = tool.signature(optional=0)
+    forms = tuple(f"- {line}{mark}" for line in (hit_line(tool), hit_line(tool, optional=0), short))
+    bare = f"- {tool.name} (tool_describe tells its parameters){mark}"
+    shortest = (bare,) if len(bare) < len(forms[-1]) else ()
+    return (*dict.fromkeys(forms), *shortest, "")
+
+
+def reserve(hit: Hit, answer: Answer) -> str:
+    """Return what speaks against a call of a hit."""
+    if hit.tool.server in answer.failed:
+        return ", unavailable"
+    # A weak hit is accepted by tool_call all the same; that another is not loaded is news.
+    is_offered = hit.confidence is Confidence.WEAK and not answer.discovers
+    return "" if is_offered or hit.tool.name in answer.loads else ", not loaded"
+
+
+def _remarks(answer: Answer) -> Iterator[tuple[str, ...]]:
+    for typed, read in answer.corrected.items():
+        yield (f"Read {one_line(typed, 60)!r} as {one_line(read, 60)!r}.",)
+    for missing in answer.missing[:MISSING_LISTED]:
+        absent = f"There is no tool {one_line(missing.name, 64)!r}."
+        near = f" Near: {', '.join(missing.near)}." if missing.near else ""
+        yield f"{absent}{near}", absent
+    if len(answer.missing) > MISSING_LISTED:
+        yield (f"{len(answer.missing) - MISSING_LISTED:,} more names were not found.",)
+    if answer.known:
+        names = [f"{h.tool.name}{_unavailable(h, answer)}" for h in answer.known]
+        yield f"Already loaded: {some_names(names)}.", f"Already loaded: {len(names):,}."
+    if answer.further:
+        yield (f"{answer.further:,} more match; narrow the query or raise limit.",)
+
+
+def _unavailable(hit: Hit, answer: Answer) -> str:
+    return " (unavailable)" if hit.tool.server in answer.failed else ""
+
+
+def _asides(situation: Situation) -> Iterator[str]:
+    yield from situation.notes
+    yield from situation.news
+    if situation.pending:
+        told = [one_line(server, 60) for server in situation.pending]
+        yield f"Still connecting, may have more: {some_names(told)}."
+    if situation.failed:
+        told = [f"{one_line(s, 60)} ({one_line(r, REASON_CHARS)})" for s, r in situation.failed]
+        yield f"Failed to connect: {some_names(told)}."
+    if situation.servers:
+        told = [f"{one_line(server, 60)} ({count:,})" for server, count in situation.servers]
+        yield f"Servers with tools: {some_names(told)}."
+
+
+def some_names(names: Sequence[str]) -> str:
+    """Return the first names of a list, and how many more there are."""
+    more = len(names) - LISTED
+    shown = ", ".join(names[:LISTED])
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def _told(tool: Tool) -> str:
+    # What a tool gives back is read when it does; tool_describe has it for those who plan ahead.
+    return f"Definition of {tool.name}:\n{definition_text(tool, output=False)}"
+
+
+def definition_text(tool: Tool, *, output: bool = True) -> str:
+    """Return a tool's whole definition as JSON in which nothing opens a tag."""
+    definition: Json = {"name": tool.name}
+    if tool.description:
+        definition["description"] = tool.description
+    definition["input_schema"] = tool.input_schema
+    if output and tool.output_schema is not None:
+        definition["output_schema"] = tool.output_schema
+    examples = tool.extras.get("input_examples")
+    if examples:
+        definition["input_examples"] = examples
+    return json_text(definition)
+
+
+# What opens a tag, and what steers a reader who cannot see it (R85).
+_UNSAFE = re.compile(
+    r"[<\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\U000e0000-\U000e007f]"
+)
+
+
+def json_text(value: object) -> str:
+    """Return compact JSON; `<` and invisible characters are escaped and read back unchanged."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return _UNSAFE.sub(_escaped, text.encode("utf-8", "replace").decode())
+
+
+def _escaped(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def refused(
+    error: Exception,
+    *,
+    code: str,
+    budget: int,
+    definition: Tool | None = None,
+    details: Json | None = None,
+) -> Reply:
+    """Return the reply to a call that was not made or did not succeed.
+
+    A definition that has no room gives way to the signature, and that to a way to get it.
+    """
+    # Half of the budget at most, so that there is room for what follows.
+    text, described = limited(str(error), budget // 2), ()
+    if definition is not None:
+        room = budget - count_tokens(text) - 1
+        whole = _told(definition)
+        forms = (whole, f"Signature: {definition.signature(optional=0)}")
+        fits = next((form for form in forms if count_tokens(form) <= room), "")
+        described = (definition.name,) if fits == whole else ()
+        more = fits or f"Its parameters: tool_describe with {definition.name!r}."
+        text = f"{text}\n{more}"
+    return Reply(
+        text=text,
+        code=code,
+        is_error=True,
+        details={"code": code, "message": str(error)} | (details or {}),
+        described=described,
+    )
+
+
+def limited(text: str, budget: int) -> str:
+    """Return a text of at most a number of tokens; what is cut ends in `…`."""
+    if count_tokens(text) <= budget:
+        return text
+    return f"{text[: cut(text, 0, max(1, budget - 2))].rstrip()}…"
+
+
+def with_details(reply: Reply, details: Json) -> Reply:
+    """Return a reply that carries further details."""
+    return replace(reply, details=reply.details | details)

@@ -1,0 +1,83 @@
+"""Which tools a pin or a route means: a name, a server, or a pattern with `*`.
+
+Takes tools and the host's settings; gives tools in a stable order. It keeps nothing.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from toolscout.names import fold_name, near_names
+from toolscout.settings import Route, Settings
+from toolscout.tools import Tool
+
+KEYWORD_EDGE = r"[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+"""A letter or digit that goes on a word; Han, kana and hangul are written without blanks."""
+
+
+def meant_by(target: str, tools: Iterable[Tool]) -> list[Tool]:
+    """Return the tools that a target means, by name: an exposed name, a leaf, a server, `git*`."""
+    if "*" in target:
+        return [tool for tool in tools if fnmatchcase(tool.name, target)]
+    key = fold_name(target)
+    return [
+        tool
+        for tool in tools
+        if target in (tool.name, tool.server, tool.leaf) or fold_name(tool.name) == key
+    ]
+
+
+def pinned(
+    tools: Sequence[Tool], settings: Settings, pins: Iterable[str] = ()
+) -> tuple[list[Tool], list[str]]:
+    """Return the tools that are always shown, by name, and the pins that mean nothing (R58).
+
+    Pinned are: what the host names or its own rule does not hide (R91), what a server marks
+    `alwaysLoad`, and the host's own essential tools.
+    """
+    hide = settings.hide
+    is_open = {tool.name for tool in tools if not hide(tool)} if hide is not None else set[str]()
+    found = {tool.name: tool for tool in tools if tool.always_load or tool.name in is_open}
+    essential = set(settings.essential)
+    found |= {tool.name: tool for tool in tools if not tool.server and tool.leaf in essential}
+    unknown: list[str] = []
+    for pin in dict.fromkeys((*settings.pins, *pins)):
+        meant = meant_by(pin, tools)
+        found |= {tool.name: tool for tool in meant}
+        if not meant:
+            unknown.append(pin)
+    return [found[name] for name in sorted(found)], unknown
+
+
+def near_targets(pin: str, tools: Iterable[Tool]) -> list[str]:
+    """Return names and servers that resemble a pin."""
+    names = {tool.name for tool in tools} | {tool.server for tool in tools if tool.server}
+    return near_names(pin, names)
+
+
+def routed(
+    message: str,
+    tools: Sequence[Tool],
+    settings: Settings,
+    ranked: Callable[[list[Tool]], list[Tool]],
+) -> list[Tool]:
+    """Return the tools whose keywords a message mentions, by priority, then by name (R101).
+
+    Of a target that means several tools, such as a server, `ranked` puts the best first.
+    """
+    text = message.casefold()
+    hits: list[tuple[int, str, Route]] = []
+    for target, route in settings.routes.items():
+        if route.prefer and any(mentions(text, keyword) for keyword in route.keywords):
+            hits.append((-route.priority, target, route))
+    found: dict[str, Tool] = {}
+    for _, target, _ in sorted(hits, key=lambda hit: hit[:2]):
+        meant = meant_by(target, tools)
+        found |= {tool.name: tool for tool in (ranked(meant) if len(meant) > 1 else meant)}
+    return list(found.values())[: settings.routed]
+
+
+def mentions(text: str, keyword: str) -> bool:
+    """Tell whether a casefolded text has a keyword that is not the middle of another word."""
+    word = re.escape(keyword.casefold().strip())
+    return re.search(f"(?<!{KEYWORD_EDGE}){word}(?!{KEYWORD_EDGE})", text) is not None

@@ -1,0 +1,264 @@
+"""Fakes for testing an agent that uses toolscout, without a paid model or a live server.
+
+`ScriptedModel` plays a model and is as strict as a provider; `FakeServer` offers tools, answers
+from a table and remembers its calls; `Recording` keeps a conversation's messages. Nothing in
+toolscout imports this module.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self, cast
+
+from toolscout.catalog import Catalog
+from toolscout.dialects import Dialect
+from toolscout.errors import InvalidFile, UsageError
+from toolscout.names import is_exposed_name, one_line
+from toolscout.schemas import Json, is_list, is_object
+from toolscout.tools import Tool
+
+TRANSCRIPT_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptedCall:
+    """A call that a scripted model makes."""
+
+    name: str
+    arguments: Json
+
+
+def call(name: str, /, **arguments: Any) -> ScriptedCall:
+    """Return a call for a script: `call("tool_search", queries=["open an issue"])`."""
+    return ScriptedCall(name=name, arguments=arguments)
+
+
+Move = str | ScriptedCall | Sequence[ScriptedCall]
+"""What a model does in one step: it says something, or calls one or several tools."""
+Step = Move | Callable[[list[Json]], Move]
+"""A move, or a function that looks at the messages and decides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a model was sent."""
+
+    system: str
+    messages: list[Json]
+    tools: list[Json]
+
+    @property
+    def tool_names(self) -> list[str]:
+        """The names of the tools, in order."""
+        return [_name_of(tool) for tool in self.tools]
+
+
+class ScriptedModel:
+    """Answers each request with the next step of a script, and refuses what a provider would.
+
+    A request with two tools of one name, a name that no provider takes, a reference to an
+    undeclared tool or nothing but deferred tools raises `UsageError`; so does a step that calls
+    a tool which the request does not offer.
+    """
+
+    def __init__(
+        self, steps: Iterable[Step], *, dialect: Dialect | str = Dialect.OPENAI_CHAT
+    ) -> None:
+        self.dialect = Dialect(dialect)
+        if self.dialect not in (Dialect.OPENAI_CHAT, Dialect.ANTHROPIC):
+            raise UsageError("A scripted model speaks 'openai-chat' or 'anthropic'.")
+        self.requests: list[Request] = []
+        self._steps = list(steps)
+        self._calls = 0
+
+    def reply(self, messages: Sequence[Json], tools: Sequence[Json], system: str = "") -> Json:
+        """Return the assistant's message, in the model's dialect."""
+        request = Request(system=system, messages=_copy(messages), tools=_copy(tools))
+        self.requests.append(request)
+        offered = _offered(request)
+        if len(self.requests) > len(self._steps):
+            raise UsageError(
+                f"The script has {len(self._steps)} steps and was asked for one more. Add a step."
+            )
+        step = self._steps[len(self.requests) - 1]
+        move = step(request.messages) if callable(step) else step
+        if isinstance(move, str):
+            return {"role": "assistant", "content": move}
+        calls = [move] if isinstance(move, ScriptedCall) else list(move)
+        for made in calls:
+            if made.name not in offered:
+                near = ", ".join(sorted(offered))
+                raise UsageError(f"The script calls {made.name!r}; the request offers {near}.")
+        return self._message([(self._id(), made) for made in calls])
+
+    def _id(self) -> str:
+        self._calls += 1
+        return f"call_{self._calls}"
+
+    def _message(self, calls: list[tuple[str, ScriptedCall]]) -> Json:
+        if self.dialect is Dialect.ANTHROPIC:
+            blocks = [
+                {"type": "tool_use", "id": id_, "name": made.name, "input": made.arguments}
+                for id_, made in calls
+            ]
+            return {"role": "assistant", "content": blocks}
+        return {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": id_,
+                    "type": "function",
+                    "function": {"name": made.name, "arguments": json.dumps(made.arguments)},
+                }
+                for id_, made in calls
+            ],
+        }
+
+
+def calls_in(message: Json) -> list[tuple[str, str, object]]:
+    """Return id, name and arguments of the calls in an assistant's message."""
+    found = [
+        (str(entry["id"]), str(entry["function"]["name"]), entry["function"]["arguments"])
+        for entry in message.get("tool_calls") or ()
+    ]
+    content = message.get("content")
+    for block in content if is_list(content) else ():
+        if is_object(block) and block.get("type") == "tool_use":
+            found.append((str(block["id"]), str(block["name"]), block["input"]))
+    return found
+
+
+class FakeServer:
+    """Offers tools, answers calls from a table, and remembers what was called.
+
+    `answers` has, by leaf name, a value to return, an exception to raise, or a function of the
+    arguments. Without an entry, a tool made of a function runs it, and any other echoes.
+    """
+
+    def __init__(
+        self, name: str, tools: Iterable[object], answers: Mapping[str, object] | None = None
+    ) -> None:
+        self.name = name
+        given = [Tool.from_any(tool, name) for tool in tools]
+        # A tool with a function would run itself and never come here.
+        self.tools = [replace(tool, function=None) for tool in given]
+        self._functions = {tool.leaf: tool.function for tool in given}
+        self.answers: dict[str, object] = dict(answers or {})
+        self.calls: list[tuple[str, Json]] = []
+
+    def connect(self, catalog: Catalog) -> None:
+        """Put the tools into a catalogue; the server is ready."""
+        catalog.replace(self.name, self.tools)
+
+    async def __call__(self, tool: Tool, arguments: Json) -> object:
+        """Answer a call, as an executor for `Scout(executors=…)`."""
+        self.calls.append((tool.leaf, arguments))
+        function = self._functions.get(tool.leaf)
+        if tool.leaf not in self.answers and function is not None:
+            return function(**arguments)
+        answer = self.answers.get(tool.leaf, {"called": tool.leaf, "with": arguments})
+        if callable(answer):
+            answer = answer(arguments)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@dataclass(slots=True)
+class Recording:
+    """A conversation's messages, to be read, stored and replayed."""
+
+    messages: list[Json] = field(default_factory=list[Json])
+
+    def add(self, *messages: Json) -> None:
+        """Append messages."""
+        self.messages.extend(messages)
+
+    def write(self, path: str | Path) -> None:
+        """Write one message to a line."""
+        lines = (json.dumps(message, ensure_ascii=False) for message in self.messages)
+        Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Return what `write` wrote."""
+        messages: list[Json] = []
+        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                message = cast("object", json.loads(line))
+            except ValueError:
+                message = None
+            if not is_object(message):
+                remedy = "Each line is one message as a JSON object."
+                raise InvalidFile(str(path), "holds no message", line=number, remedy=remedy)
+            messages.append(message)
+        return cls(messages)
+
+    def transcript(self) -> str:
+        """Return the conversation for people: who said what, one line for each thing."""
+        return "\n".join(line for message in self.messages for line in _lines(message))
+
+
+def _copy(values: Sequence[Json]) -> list[Json]:
+    return cast("list[Json]", json.loads(json.dumps(list(values))))
+
+
+def _name_of(tool: Json) -> str:
+    function = tool.get("function")
+    return str(function["name"] if is_object(function) else tool["name"])
+
+
+def _offered(request: Request) -> set[str]:
+    """Return the tools that a model may call now, or raise as a provider would."""
+    names = request.tool_names
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"The request offers {twice[0]!r} twice. Providers refuse that.")
+    for name in names:
+        if not is_exposed_name(name):
+            raise UsageError(f"The request offers {name!r}. Providers refuse such a name.")
+    deferred = {_name_of(tool) for tool in request.tools if tool.get("defer_loading") is True}
+    if deferred and len(deferred) == len(names):
+        raise UsageError("All tools of the request are deferred. Providers refuse that.")
+    referred = _references(request.messages)
+    undeclared = sorted(referred - set(names))
+    if undeclared:
+        raise UsageError(f"A result refers to {undeclared[0]!r}, which the request lacks.")
+    return {name for name in names if name not in deferred or name in referred}
+
+
+def _references(messages: Iterable[Json]) -> set[str]:
+    found: set[str] = set()
+    for message in messages:
+        for block in _content(message):
+            for inner in _content(block):
+                if inner.get("type") == "tool_reference":
+                    found.add(str(inner.get("tool_name")))
+    return found
+
+
+def _content(message: Json) -> list[Json]:
+    content = message.get("content")
+    return [block for block in content if is_object(block)] if is_list(content) else []
+
+
+def _lines(message: Json) -> Iterable[str]:
+    role = str(message.get("role", ""))
+    content = message.get("content")
+    if isinstance(content, str) and content:
+        yield f"{role}: {_short(content)}"
+    for _, name, arguments in calls_in(message):
+        told = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        yield f"{role} calls {name}({_short(told)})"
+    for block in _content(message):
+        if block.get("type") == "tool_result":
+            inner = block.get("content")
+            names = [str(entry.get("tool_name")) for entry in _content(block)]
+            told = inner if isinstance(inner, str) else f"refers to {', '.join(names)}"
+            yield f"tool: {_short(told)}"
+
+
+def _short(text: str) -> str:
+    return one_line(text, TRANSCRIPT_CHARS)

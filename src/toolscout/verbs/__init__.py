@@ -1,0 +1,1 @@
+"""The three verbs that a model has: search, describe, call."""

@@ -1,0 +1,249 @@
+"""`tool_call`: gate, repair, validate, ask the host, run, and tell the outcome.
+
+A call that is refused at any step is not made, and the reply says so. A tool's own failure is a
+result, not an exception. What runs a tool is its function, or the executor of its server.
+"""
+
+import asyncio
+import concurrent.futures
+import contextvars
+import inspect
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import cast
+
+from toolscout.calls.arguments import Prepared, prepare
+from toolscout.calls.outcomes import Outcome, outcome_of
+from toolscout.calls.results import Results, is_handle
+from toolscout.catalog import Catalog
+from toolscout.errors import (
+    ApprovalNeeded,
+    CallFailed,
+    CallTimedOut,
+    InvalidArguments,
+    ModelError,
+    NotAllowed,
+    NotLoaded,
+    ToolChanged,
+    UpstreamError,
+)
+from toolscout.names import one_line
+from toolscout.policies import Permission
+from toolscout.replies import Reply, refused
+from toolscout.requests import to_object
+from toolscout.schemas import Json
+from toolscout.sessions import Session
+from toolscout.tools import Tool
+from toolscout.verbs.naming import absent_server, tool_named, unavailable
+
+Executor = Callable[[Tool, Json], object | Awaitable[object]]
+"""Runs a tool with checked arguments; may be asynchronous."""
+
+SAID_CHARS = 500
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Calls tools for sessions of one scout."""
+
+    catalog: Catalog
+    executors: Mapping[str, Executor]
+    default: Executor | None
+    results: Callable[[Session], Results]
+
+    async def __call__(
+        self,
+        session: Session,
+        name: object,
+        arguments: object,
+        *,
+        approved: bool,
+        executor: Executor | None = None,
+    ) -> Reply:
+        """Return what the tool gave, or why it was not called."""
+        if is_handle(name):
+            return self._read_on(session, str(name), arguments)
+        tool: Tool | None = None
+        try:
+            with session.lock:
+                session.refresh()
+                session.prompt.decide()
+                tool = tool_named(session, self.catalog, name)
+                self._gate(session, tool)
+            # To leave arguments out is no slip: `tool_call` does not require them.
+            prepared = prepare(tool, {} if arguments is None else arguments)
+            await self._permit(session, tool, prepared.arguments, approved=approved)
+            outcome = await self._run(session, tool, prepared.arguments, executor)
+        except (ModelError, UpstreamError) as error:
+            return self._refused(session, error, tool)
+        return self._told(session, tool, str(name), prepared, outcome)
+
+    def _gate(self, session: Session, tool: Tool) -> None:
+        """Let through what this session has found, in the definition that it was told (R72)."""
+        if not session.may_call(tool):
+            if session.is_stale(tool):
+                raise ToolChanged(tool.name)
+            if not session.settings.calls_by_name:
+                raise NotLoaded(tool.name)
+        reason = unavailable(self.catalog, tool)
+        if reason is not None:
+            raise reason
+
+    async def _permit(
+        self, session: Session, tool: Tool, arguments: Json, *, approved: bool
+    ) -> None:
+        permission = await session.policy.permission(tool, arguments)
+        if permission is Permission.DENY:
+            raise NotAllowed(tool.name)
+        if permission is Permission.ASK and not approved:
+            raise ApprovalNeeded(tool.name)
+
+    async def _run(
+        self, session: Session, tool: Tool, arguments: Json, executor: Executor | None
+    ) -> Outcome:
+        seconds = session.settings.call_seconds
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return outcome_of(await self._started(tool, arguments, executor))
+        except UpstreamError:
+            raise
+        except asyncio.CancelledError:
+            if _is_given_up():
+                raise
+            raise CallFailed(tool.name, "it was cancelled") from None
+        except Exception as error:
+            if limit.expired():
+                raise CallTimedOut(tool.name, seconds) from None
+            # R108: what the tool was given or said is for the model, not for the log.
+            _log.warning("A call of %s failed with %s.", tool.name, type(error).__name__)
+            _log.debug("The failed call:", exc_info=True)
+            said = one_line(f"{type(error).__name__}: {error}", SAID_CHARS)
+            raise CallFailed(tool.name, said) from error
+
+    async def _started(self, tool: Tool, arguments: Json, executor: Executor | None) -> object:
+        if executor is None and tool.function is not None:
+            return await _called(tool.function, arguments)
+        executor = executor or self.executors.get(tool.server, self.default)
+        if executor is None:
+            raise absent_server(tool.server)
+        return await _awaited(executor, tool, arguments)
+
+    def _refused(
+        self, session: Session, error: ModelError | UpstreamError, tool: Tool | None
+    ) -> Reply:
+        shows = isinstance(error, InvalidArguments | ToolChanged)
+        reply = refused(
+            error,
+            code=error.code,
+            budget=session.settings.describe_tokens,
+            definition=tool if shows else None,
+            details={"tool": tool.name if tool is not None else ""},
+        )
+        if not reply.described or tool is None:
+            return reply
+        with session.lock:
+            # R64: what was told again is loaded again.
+            added = session.load([tool])
+            session.record.show(tool)
+        return replace(reply, references=tuple(added))
+
+    def _told(
+        self, session: Session, tool: Tool, asked: str, prepared: Prepared, outcome: Outcome
+    ) -> Reply:
+        repairs = list(prepared.repairs)
+        if asked != tool.name:
+            repairs.insert(0, f"Called {tool.name} for {one_line(asked, 64)!r}.")
+        page = self.results(session).page(outcome.text)
+        lines = [f"({repair})" for repair in repairs]
+        lines += [page.text or "(no content)", page.note]
+        with session.lock:
+            added = session.load([tool], session.record.query_of(tool.name))
+            session.record.touch(tool.name)
+        code = "tool_error" if outcome.is_error else "ok"
+        details: Json = {
+            "tool": tool.name,
+            "code": code,
+            "repairs": repairs,
+            "unchecked": prepared.unchecked,
+            "handle": page.handle,
+            "shown": [page.start, page.end, page.total],
+            "data": outcome.data if not page.handle else None,
+        }
+        return Reply(
+            text="\n".join(filter(None, lines)),
+            code=code,
+            is_error=outcome.is_error,
+            details=details,
+            references=tuple(added),
+            blocks=outcome.blocks,
+        )
+
+    def _read_on(self, session: Session, handle: str, arguments: object) -> Reply:
+        try:
+            page = self.results(session).read(handle, to_object(arguments))
+        except ModelError as error:
+            return refused(error, code=error.code, budget=session.settings.reply_tokens)
+        details: Json = {
+            "code": "ok",
+            "handle": page.handle or handle,
+            "shown": [page.start, page.end, page.total],
+        }
+        text = "\n".join(filter(None, (page.text, page.note)))
+        return Reply(text=text or "(no content)", details=details)
+
+
+def _is_given_up() -> bool:
+    """Tell whether the caller cancelled this call, rather than the tool itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _called(function: Callable[..., object], arguments: Json) -> object:
+    """Run a Python function; one that is not asynchronous gets a thread, so nothing waits."""
+    if _is_asynchronous(function):
+        return await cast("Awaitable[object]", function(**arguments))
+    return await _result(await _in_thread(partial(function, **arguments)))
+
+
+async def _awaited(executor: Executor, tool: Tool, arguments: Json) -> object:
+    if _is_asynchronous(executor):
+        return await cast("Awaitable[object]", executor(tool, arguments))
+    return await _result(await _in_thread(partial(executor, tool, arguments)))
+
+
+def _is_asynchronous(function: Callable[..., object]) -> bool:
+    """Tell it of functions, and of objects that are called like one."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - whether there is one is not asked
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+async def _result(value: object) -> object:
+    return await cast("Awaitable[object]", value) if inspect.isawaitable(value) else value
+
+
+async def _in_thread(work: Callable[[], object]) -> object:
+    """Run a function in a thread of its own.
+
+    Not in the event loop's pool: a function that never returns would take a place there for
+    good, and would keep the loop from closing, whatever the time-out says.
+    """
+    done: concurrent.futures.Future[object] = concurrent.futures.Future()
+    done.set_running_or_notify_cancel()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            done.set_result(context.run(work))
+        except BaseException as error:
+            # A future passes on neither StopIteration nor SystemExit; here both are failures.
+            passes = isinstance(error, Exception) and not isinstance(error, StopIteration)
+            done.set_exception(error if passes else RuntimeError(repr(error)))
+
+    threading.Thread(target=run, name="toolscout-call", daemon=True).start()
+    return await asyncio.wrap_future(done)

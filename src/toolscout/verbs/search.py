@@ -1,0 +1,374 @@
+"""`tool_search`: from the model's queries to a reply, and to loaded tools.
+
+Asks the index, sorts hits into new and already callable, decides which of them are sure enough to
+be loaded or shown whole, and has the reply written. What it says a tool is, the session holds to.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from toolscout.catalog import Catalog, Status
+from toolscout.errors import ModelError
+from toolscout.names import clean_text
+from toolscout.query import Query, query_from_text
+from toolscout.replies import QUERY_CHARS, Answer, Reply, Situation, found, reserve
+from toolscout.requests import SearchRequest
+from toolscout.schemas import Json
+from toolscout.search.feedback import Feedback
+from toolscout.search.hits import Confidence, Hit, Result
+from toolscout.search.index import Index
+from toolscout.sessions import Session
+from toolscout.settings import Mode
+from toolscout.tokens import definition_tokens
+from toolscout.tools import Tool
+from toolscout.usage import hashed
+
+SURE = (Confidence.EXACT, Confidence.STRONG)
+SEARCHED = 20
+"""Hits asked of the index beyond those that are loaded, so that past calls have some to raise."""
+KNOWN_LIMIT = 40
+GUESSES = 3
+"""Weak hits that are shown where there are no others."""
+SELECTED_WHOLE = 3
+"""Selected tools whose definitions come along unasked."""
+
+
+_Asked = Sequence[tuple[Answer, Query | None]]
+"""Answers, each with its query, or nothing where it could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Searches for sessions of one scout."""
+
+    catalog: Catalog
+    index: Index
+    feedback: Feedback
+
+    def __call__(self, session: Session, request: SearchRequest) -> Reply:
+        """Return the reply, after loading what it says is loaded."""
+        session.refresh()
+        session.prompt.decide()
+        if not session.visible():
+            return self._empty(session, request)
+        asked = [self._answer(session, text, request) for text in request.queries]
+        loads = self._loads(session, asked)
+        asked = [(replace(answer, loads=loads), query) for answer, query in asked]
+        answers = [answer for answer, _ in asked]
+        fruitless = all(answer.is_fruitless for answer in answers)
+        session.fruitless = session.fruitless + 1 if fruitless else 0
+        situation = self._situation(session, request, asked, fruitless=fruitless)
+        reply = found(answers, situation, request.max_tokens, detail=request.detail)
+        added = self._load(session, reply, loads, asked)
+        forms = {_form(query) for _, query in asked}
+        form = forms.pop() if len(forms) == 1 else "mixed"
+        return self._detailed(session, reply, answers, situation, request, added, form)
+
+    def _answer(
+        self, session: Session, text: str, request: SearchRequest
+    ) -> tuple[Answer, Query | None]:
+        try:
+            query = query_from_text(text)
+            result = self._result(session, query, request.limit)
+        except ModelError as error:
+            asked = clean_text(text, QUERY_CHARS)
+            return Answer(query=asked, error=str(error), code=error.code), None
+        fresh, known = _sorted_out(session, result, request.limit)
+        listed = not (query.words or query.required or query.select)
+        answer = Answer(
+            query=query.text,
+            hits=fresh,
+            known=known,
+            winners=_winners(session, query, fresh, known, request.detail),
+            missing=result.missing,
+            corrected=result.corrected,
+            further=max(0, result.total - len(fresh) - len(known)) if listed else 0,
+            discovers=not query.load,
+            failed=self._failed(),
+        )
+        return answer, query
+
+    def _failed(self) -> frozenset[str]:
+        unready = self.catalog.unready.items()
+        return frozenset(server for server, state in unready if state.status is Status.FAILED)
+
+    def _result(self, session: Session, query: Query, limit: int) -> Result:
+        room = max(SEARCHED, limit) + min(len(session.record.entries), KNOWN_LIMIT)
+        allowed = None if session.policy.is_open else session.policy.sees
+        result = self.index.search(query, room, allowed=allowed)
+        return self.feedback.apply(result, room)
+
+    def _loads(self, session: Session, asked: _Asked) -> frozenset[str]:
+        """Return the tools that this search may load, as far as the budget goes.
+
+        What it reports as loaded already counts first, so that nothing new evicts it (R50).
+        """
+        loaded = {entry.name: entry.tokens for entry in session.record.loaded}
+        known = {hit.tool.name for answer, _ in asked for hit in answer.known}
+        costs = {name: tokens for name, tokens in loaded.items() if name in known}
+        for answer, query in asked:
+            if query is None or not query.load:
+                continue
+            for hit in answer.hits:
+                if hit.confidence is not Confidence.WEAK:
+                    costs[hit.tool.name] = definition_tokens(hit.tool)
+        budget = session.settings.loaded_tokens
+        return frozenset(session.record.fitting(list(costs.items()), budget)) - known
+
+    def _load(
+        self,
+        session: Session,
+        reply: Reply,
+        loads: frozenset[str],
+        asked: _Asked,
+    ) -> list[str]:
+        shown = {hit.tool.name: hit.tool for hit in reply.hits if hit.tool.name in loads}
+        if shown:
+            for hit in (hit for answer, _ in asked for hit in answer.known):
+                session.record.touch(hit.tool.name)
+        added: list[str] = []
+        for answer, query in reversed(asked):  # the first query's tools are to be the most recent
+            mine = [shown.pop(h.tool.name) for h in answer.hits if h.tool.name in shown]
+            if query is not None and mine:
+                added = session.load(mine, _kept_query(session, answer)) + added
+        self._note_shown(session, reply, asked)
+        return added
+
+    def _note_shown(self, session: Session, reply: Reply, asked: _Asked) -> None:
+        """Note what the conversation now has; what `discover:` shows changes nothing."""
+        shown = {hit.tool.name for hit in reply.hits}
+        for answer in (answer for answer, _ in asked if not answer.discovers):
+            for tool in answer.winners:
+                if tool.name in reply.described:
+                    session.record.show(tool)
+            weak = [
+                hit.tool
+                for hit in answer.hits
+                if hit.tool.name in shown and hit.tool.name not in answer.loads
+            ]
+            session.record.offer(weak, _kept_query(session, answer))
+
+    def _situation(
+        self,
+        session: Session,
+        request: SearchRequest,
+        asked: _Asked,
+        *,
+        fruitless: bool,
+    ) -> Situation:
+        pending, failed = ((), ()) if all(map(_is_settled, asked)) else _absent_servers(session)
+        resigned = fruitless and session.fruitless >= session.settings.fruitless
+        return Situation(
+            notes=request.notes,
+            news=session.take_news(),
+            pending=pending,
+            failed=failed,
+            servers=_servers(session) if fruitless else (),
+            next_step=_RESIGNED if resigned else _next_step(session, [a for a, _ in asked]),
+        )
+
+    def _empty(self, session: Session, request: SearchRequest) -> Reply:
+        pending, failed = _absent_servers(session)
+        situation = Situation(
+            notes=request.notes,
+            news=session.take_news(),
+            pending=pending,
+            failed=failed,
+            next_step="There are no tools at all here yet. "
+            + ("Search again shortly." if pending else "Go on without a tool."),
+        )
+        reply = found([], situation, request.max_tokens)
+        details = self._details(session, reply, [], situation, request)
+        return replace(reply, code="empty_catalog", details=details)
+
+    def _detailed(
+        self,
+        session: Session,
+        reply: Reply,
+        answers: Sequence[Answer],
+        situation: Situation,
+        request: SearchRequest,
+        added: list[str],
+        form: str,
+    ) -> Reply:
+        failed_all = all(answer.error for answer in answers)
+        nothing = not any(answer.hits or answer.known for answer in answers)
+        code = answers[0].code if failed_all else "no_match" if nothing else "ok"
+        details = self._details(session, reply, answers, situation, request)
+        details |= {"loaded": added, "form": form}
+        return replace(
+            reply, code=code, is_error=failed_all, details=details, references=tuple(added)
+        )
+
+    def _details(
+        self,
+        session: Session,
+        reply: Reply,
+        answers: Sequence[Answer],
+        situation: Situation,
+        request: SearchRequest,
+    ) -> Json:
+        shown = {hit.tool.name for hit in reply.hits}
+        return {
+            "queries": [_answer_json(session, answer, shown) for answer in answers],
+            "loaded": list[str](),
+            "described": list(reply.described),
+            "pending": list(situation.pending),
+            "failed": _failed_json(situation.failed),
+            "news": list(situation.news),
+            "notes": list(request.notes),
+            "limit": request.limit,
+            "max_tokens": request.max_tokens,
+            "mode": session.settings.mode.value,
+            "form": "",
+            "totals": self._totals(session, reply),
+        }
+
+    def _totals(self, session: Session, reply: Reply) -> Json:
+        catalogued = len(session.visible())
+        callable_ = len(session.record.entries)
+        return {
+            "hits": len(reply.hits),
+            "loaded": len(session.record.loaded),
+            "hidden": max(0, catalogued - callable_),
+            "catalogued": catalogued,
+        }
+
+
+def _kept_query(session: Session, answer: Answer) -> str:
+    return hashed(answer.query) if session.settings.hash_queries else answer.query
+
+
+def _sorted_out(
+    session: Session, result: Result, limit: int
+) -> tuple[tuple[Hit, ...], tuple[Hit, ...]]:
+    """Return the new hits that are worth showing, and the sure ones that are callable already."""
+    selected = bool(result.query.select)
+    fresh: list[Hit] = []
+    known: list[Hit] = []
+    for hit in result.best:
+        if session.is_known(hit.tool):
+            # R43: loaded tools use no slots; weak ones would only be noise.
+            if hit.confidence is not Confidence.WEAK:
+                known.append(hit)
+        elif selected or len(fresh) < limit:
+            fresh.append(hit)
+    if all(hit.confidence is Confidence.WEAK for hit in fresh):
+        # R31: guesses are shown only when nothing better exists, and few of them.
+        fresh = [] if known else fresh[:GUESSES]
+    return tuple(fresh), tuple(known)
+
+
+def _winners(
+    session: Session, query: Query, fresh: Sequence[Hit], known: Sequence[Hit], detail: str
+) -> tuple[Tool, ...]:
+    """Return the tools whose definitions go along, unless the conversation has them already."""
+    if detail == "names":
+        return ()
+    if detail == "schemas":
+        chosen = [hit.tool for hit in (*fresh, *known) if hit.confidence is not Confidence.WEAK]
+    elif query.select:
+        chosen = [hit.tool for hit in fresh] if len(fresh) <= SELECTED_WHOLE else []
+    else:
+        chosen = _clear_winner(session, query, fresh, known)
+    return tuple(tool for tool in chosen if not session.has_shown(tool))
+
+
+def _clear_winner(
+    session: Session, query: Query, fresh: Sequence[Hit], known: Sequence[Hit]
+) -> list[Tool]:
+    listed = not (query.words or query.required)
+    best = max((*fresh, *known), key=_sureness, default=None)
+    if listed or best is None or best.confidence not in SURE:
+        return []
+    fits = definition_tokens(best.tool) <= session.settings.schema_tokens
+    return [best.tool] if fits else []
+
+
+def _sureness(hit: Hit) -> tuple[bool, float]:
+    return hit.confidence is Confidence.EXACT, hit.score
+
+
+def _form(query: Query | None) -> str:
+    if query is None:
+        return "invalid"
+    forms = {"select": query.select, "prefix": query.prefix, "pattern": query.pattern}
+    words = "words" if query.words or query.required else "filter"
+    return next((form for form, part in forms.items() if part), words)
+
+
+def _absent_servers(session: Session) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Return the servers that are still connecting, and those that failed and why (R45)."""
+    unready = session.unready().items()
+    pending = tuple(server for server, state in unready if state.status is Status.PENDING)
+    failed = tuple((server, s.reason) for server, s in unready if s.status is Status.FAILED)
+    return pending, failed
+
+
+def _is_settled(asked: tuple[Answer, Query | None]) -> bool:
+    """Tell whether no further server could have more for a query: all that it names is here."""
+    answer, query = asked
+    named = query is not None and bool(query.select)
+    return named and bool(answer.hits or answer.known) and not answer.missing
+
+
+def _servers(session: Session) -> tuple[tuple[str, int], ...]:
+    counts = Counter(tool.server for tool in session.visible())
+    return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+_NEXT: dict[Mode, str] = {
+    Mode.BRIDGE: "Next: tool_call with one of these names and its arguments.",
+    Mode.NATIVE: "Next: call one by its name; from your next step on those not marked weak "
+    "are among your tools.",
+    Mode.REFERENCE: "Next: call one that is not marked weak by its name.",
+}
+
+
+_RESIGNED = (
+    "Several searches in a row found nothing: no tool here fits. "
+    "Go on without one, or tell the user."
+)
+_UNMARKED = " Those marked 'not loaded' need tool_describe first."
+
+
+def _next_step(session: Session, answers: Sequence[Answer]) -> str:
+    """Return the next call that the session will accept (R49, R50)."""
+    live = [(a, hit) for a in answers for hit in a.hits if hit.tool.server not in a.failed]
+    known = any(hit.tool.server not in a.failed for a in answers for hit in a.known)
+    if known or any(hit.tool.name in answer.loads for answer, hit in live):
+        marked = any(reserve(hit, answer) for answer, hit in live)
+        return _NEXT[session.settings.mode] + (_UNMARKED if marked else "")
+    if live:
+        return "Next: tool_search in other words; if one of these is right, tool_describe it."
+    return "Next: tool_search in other words, or list a server with 'server:name'."
+
+
+def _answer_json(session: Session, answer: Answer, shown: set[str]) -> Json:
+    return {
+        "query": answer.query,
+        "code": answer.code,
+        "error": answer.error,
+        "hits": [_hit_json(session, hit, answer) for hit in answer.hits if hit.tool.name in shown],
+        "left_off": [hit.tool.name for hit in answer.hits if hit.tool.name not in shown],
+        "already_loaded": [hit.tool.name for hit in answer.known],
+        "missing": [{"name": m.name, "near": list(m.near)} for m in answer.missing],
+        "corrected": dict(answer.corrected),
+        "further": answer.further,
+    }
+
+
+def _hit_json(session: Session, hit: Hit, answer: Answer) -> Json:
+    return {
+        "name": hit.tool.name,
+        "server": hit.tool.server,
+        "score": hit.score,
+        "confidence": hit.confidence.value,
+        "loaded": session.is_callable(hit.tool),
+        "available": hit.tool.server not in answer.failed,
+    }
+
+
+def _failed_json(failed: Sequence[tuple[str, str]]) -> list[Json]:
+    return [{"server": server, "reason": reason} for server, reason in failed]

@@ -1,0 +1,154 @@
+from typing import Any
+
+import pytest
+
+from toolscout.dialects import Dialect, to_definition, to_result
+from toolscout.tools import Effect, Tool
+
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+READ = Tool.define(
+    "read",
+    server="files",
+    title="Read",
+    description="Read a file.",
+    input_schema=SCHEMA,
+    output_schema={"type": "object"},
+    effect=Effect.READ,
+)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "expected"),
+    [
+        (
+            "openai-chat",
+            {
+                "type": "function",
+                "function": {
+                    "name": "files__read",
+                    "description": "Read a file.",
+                    "parameters": SCHEMA,
+                },
+            },
+        ),
+        (
+            "openai-responses",
+            {
+                "type": "function",
+                "name": "files__read",
+                "description": "Read a file.",
+                "parameters": SCHEMA,
+            },
+        ),
+        (
+            "anthropic",
+            {"name": "files__read", "description": "Read a file.", "input_schema": SCHEMA},
+        ),
+        (
+            "mcp",
+            {
+                "name": "files__read",
+                "title": "Read",
+                "description": "Read a file.",
+                "inputSchema": SCHEMA,
+                "outputSchema": {"type": "object"},
+                "annotations": {"readOnlyHint": True, "destructiveHint": False},
+            },
+        ),
+    ],
+)
+def test_a_definition_in_each_dialect(dialect: str, expected: dict[str, Any]):
+    assert to_definition(READ, dialect) == expected
+
+
+@pytest.mark.parametrize("dialect", list(Dialect))
+def test_a_schema_without_a_type_is_told_as_an_object(dialect: Dialect):
+    bare = Tool(name="read", input_schema={"properties": {}})
+
+    assert "'type': 'object'" in str(to_definition(bare, dialect))
+    assert bare.input_schema == {"properties": {}}
+
+
+@pytest.mark.parametrize("dialect", ["openai-chat", "openai-responses", "anthropic"])
+def test_a_tool_without_a_description_is_told_by_title_or_name(dialect: str):
+    assert "'description': 'bare'" in str(to_definition(Tool(name="bare"), dialect))
+    assert "'description': 'T'" in str(to_definition(Tool(name="bare", title="T"), dialect))
+
+
+def test_only_providers_that_know_it_are_told_to_defer():
+    deferred = {d for d in Dialect if "defer_loading" in to_definition(READ, d, deferred=True)}
+
+    assert deferred == {Dialect.OPENAI_CHAT, Dialect.OPENAI_RESPONSES, Dialect.ANTHROPIC}
+
+
+def test_mcp_says_nothing_of_an_unknown_effect():
+    assert to_definition(Tool(name="bare"), "mcp") == {
+        "name": "bare",
+        "description": "",
+        "inputSchema": {"type": "object", "properties": {}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("dialect", "expected"),
+    [
+        ("openai-chat", {"role": "tool", "tool_call_id": "c1", "content": "no"}),
+        (
+            "openai-responses",
+            {
+                "type": "function_call_output",
+                "call_id": "c1",
+                "output": [
+                    {"type": "input_text", "text": "no"},
+                    {"type": "input_image", "image_url": "data:image/png;base64,eA=="},
+                ],
+            },
+        ),
+        (
+            "anthropic",
+            {
+                "type": "tool_result",
+                "tool_use_id": "c1",
+                "content": [
+                    {"type": "text", "text": "no"},
+                    {
+                        "type": "image",
+                        "source": {"type": "base64", "media_type": "image/png", "data": "eA=="},
+                    },
+                ],
+                "is_error": True,
+            },
+        ),
+        (
+            "mcp",
+            {
+                "content": [
+                    {"type": "text", "text": "no"},
+                    {"type": "image", "data": "eA==", "mimeType": "image/png"},
+                ],
+                "isError": True,
+            },
+        ),
+    ],
+)
+def test_a_result_in_each_dialect(dialect: str, expected: dict[str, Any]):
+    image = {"type": "image", "data": "eA==", "mimeType": "image/png"}
+
+    assert to_result(dialect, "c1", "no", is_error=True, blocks=(image,)) == expected
+
+
+@pytest.mark.parametrize(
+    ("dialect", "key"), [("openai-responses", "output"), ("anthropic", "content")]
+)
+def test_a_result_without_images_is_plain_text(dialect: str, key: str):
+    assert to_result(dialect, "c1", "yes")[key] == "yes"
+
+
+@pytest.mark.parametrize("dialect", ["anthropic", "mcp"])
+def test_a_result_that_is_no_error_has_no_mark(dialect: str):
+    assert "rror" not in str(to_result(dialect, "c1", "yes", is_error=False, blocks=()))
+
+
+def test_an_unknown_dialect_is_the_hosts_mistake():
+    with pytest.raises(ValueError, match="klingon"):
+        to_definition(READ, "klingon")

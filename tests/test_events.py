@@ -1,0 +1,206 @@
+"""Events and logs: what happened, in numbers and codes, and nothing that was said."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import count
+from typing import Any
+
+import pytest
+
+from toolscout import Catalog, Event, Permission, Policy, Scout, Session, Settings, Tool
+from toolscout.schemas import Json
+
+SECRET = "hunter2"
+
+
+# Asynchronous: what never waits cannot be late, however short its time.
+async def greet(name: str) -> str:
+    """Greet somebody by name."""
+    return f"Hello {name}"
+
+
+async def fail(name: str) -> str:
+    """Fail with a message."""
+    raise ValueError(f"{name} is not welcome")
+
+
+async def wait(name: str) -> str:
+    """Wait for a sign that never comes."""
+    await asyncio.Event().wait()
+    return name
+
+
+def watched(**options: Any) -> tuple[Session, list[Event]]:
+    """Return a session and what it will tell; every look at the timer takes 10 ms."""
+    events: list[Event] = []
+    catalog = Catalog({"local": [greet, fail, wait], "far": [Tool.define("x", server="far")]})
+    looks = count()
+    scout = Scout(
+        catalog,
+        encoder=None,
+        on_event=events.append,
+        timer=lambda: next(looks) / 100,
+        **options,
+    )
+    return scout.session("s"), events
+
+
+def brief(events: list[Event]) -> list[tuple[str, str, str]]:
+    told = [(event.kind, event.form, event.code) for event in events]
+    events.clear()
+    return told
+
+
+@pytest.mark.requirement("R106")
+def test_a_search_and_what_it_loads_are_an_event_each():
+    """R106"""
+    session, events = watched()
+
+    reply = session.search("select:local__greet,local__fail")
+
+    common = {"session": "s", "code": "ok", "hits": 2, "loaded": 2, "tokens": reply.tokens}
+    assert [asdict(event) for event in events] == [
+        {"kind": "search", "form": "select", "milliseconds": pytest.approx(10), **common},
+        {"kind": "load", "form": "", "milliseconds": pytest.approx(20), **common},
+    ]
+
+
+@pytest.mark.requirement("R106")
+@pytest.mark.parametrize(
+    ("query", "form", "code"),
+    [
+        ("repair the washing machine", "words", "no_match"),
+        ("select:nothing", "select", "no_match"),
+        ("zzz*", "prefix", "no_match"),
+        ("/zzz/", "pattern", "no_match"),
+        ("", "", "invalid_query"),
+    ],
+)
+def test_a_search_without_a_hit_is_one_event(query: str, form: str, code: str):
+    """R106"""
+    session, events = watched()
+
+    session.search(query)
+
+    assert brief(events) == [("search", form, code)]
+
+
+@pytest.mark.requirement("R106")
+def test_a_description_is_an_event_and_so_is_what_it_loads():
+    """R106"""
+    session, events = watched()
+
+    session.describe("local__greet")
+    first = brief(events)
+    session.describe("local__greet")
+
+    assert first == [("describe", "", "ok"), ("load", "", "ok")]
+    assert brief(events) == [("describe", "", "ok")]
+
+
+@pytest.mark.requirement("R106")
+def test_every_call_and_every_refusal_is_one_event():
+    """R106"""
+    session, events = watched(settings=Settings(call_seconds=0.001))
+    session.describe(["local__greet", "local__fail", "local__wait"])
+    events.clear()
+
+    session.call_sync("local__greet", {"name": "you"})
+    session.call_sync("local__fail", {"name": "you"})
+    session.call_sync("local__wait", {"name": "you"})
+    session.call_sync("local__greet", {})
+    session.call_sync("far__x", {})
+    session.call_sync("nothing", {})
+    session.handle_sync("tool_call", {})
+
+    assert brief(events) == [
+        ("call", "local__greet", "ok"),
+        ("call", "local__fail", "call_failed"),
+        ("call", "local__wait", "timed_out"),
+        ("refusal", "local__greet", "invalid_arguments"),
+        ("refusal", "far__x", "not_loaded"),
+        ("refusal", "", "unknown_tool"),
+        ("refusal", "", "invalid_request"),
+    ]
+
+
+@pytest.mark.requirement("R106")
+def test_a_call_that_loads_its_tool_says_so():
+    """R106"""
+    session, events = watched(settings=Settings(calls_by_name=True))
+
+    session.call_sync("local__greet", {"name": "you"})
+
+    assert brief(events) == [("call", "local__greet", "ok"), ("load", "", "ok")]
+
+
+def test_one_who_watches_and_fails_breaks_nothing(caplog: pytest.LogCaptureFixture):
+    def fail_at(_: Event) -> None:
+        raise RuntimeError("the meter is full")
+
+    scout = Scout(Catalog({"local": [greet, fail]}), encoder=None, on_event=fail_at)
+
+    assert scout.session("s").search("select:local__greet").code == "ok"
+    assert "What watches the events failed" in caplog.text
+
+
+def whatever_a_model_does(session: Session) -> Iterator[object]:
+    """Do everything with a secret in what is asked, sent, answered or wrong."""
+    yield session.search([f"greet {SECRET}", f"select:{SECRET}", f"server:{SECRET}", f"/{SECRET}/"])
+    yield session.describe([SECRET, "local__greet", "local__fail", "local__wait"])
+    yield session.call_sync("local__greet", {"name": SECRET})
+    yield session.call_sync("local__greet", {"nam": SECRET})
+    yield session.call_sync("local__fail", {"name": SECRET})
+    yield session.call_sync("local__wait", {"name": SECRET})
+    yield session.call_sync(SECRET, {"name": SECRET})
+    yield session.handle_sync("tool_call", SECRET)
+    yield session.handle_sync(SECRET, {"name": SECRET})
+    yield session.begin_turn(f"My password is {SECRET}")
+
+
+@pytest.mark.requirement("R108")
+def test_nothing_that_was_asked_sent_or_answered_is_logged_or_told(
+    caplog: pytest.LogCaptureFixture,
+):
+    """R108"""
+    caplog.set_level(logging.INFO)
+    session, events = watched(settings=Settings(call_seconds=0.001, suggest=True))
+
+    assert len(list(whatever_a_model_does(session))) == 10
+
+    assert "A call of local__fail failed with ValueError." in caplog.text
+    assert SECRET not in caplog.text
+    assert not [record for record in caplog.records if record.exc_info]
+    assert SECRET not in repr(events)
+
+
+@pytest.mark.requirement("R108")
+def test_a_policy_that_breaks_is_logged_without_what_it_saw(caplog: pytest.LogCaptureFixture):
+    """R108"""
+
+    def permit(_: Tool, arguments: Json) -> Permission:
+        raise KeyError(arguments["name"])
+
+    caplog.set_level(logging.INFO)
+    session, _ = watched(policy=Policy(permit=permit))
+    session.describe("local__greet")
+
+    assert session.call_sync("local__greet", {"name": SECRET}).code == "broken_policy"
+    assert "A request of a session failed with BrokenPolicy." in caplog.text
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.requirement("R108")
+def test_what_failed_is_told_in_full_to_those_who_debug(caplog: pytest.LogCaptureFixture):
+    """R108"""
+    caplog.set_level(logging.DEBUG, logger="toolscout")
+    session, _ = watched()
+    session.describe("local__fail")
+
+    session.call_sync("local__fail", {"name": "Bob"})
+
+    told = [record for record in caplog.records if record.exc_info]
+    assert [record.levelno for record in told] == [logging.DEBUG]
+    assert "ValueError: Bob is not welcome" in caplog.text

@@ -1,0 +1,184 @@
+"""What past calls teach: better ranks, and a word on failures."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from toolscout import Catalog, Scout, Settings, Store, Tool
+from toolscout.experience import TRIMMED_EVERY, USAGE_KEPT, USAGE_KIND, Experience
+from toolscout.stores import MemoryStore, SqliteStore
+
+TOOL = Tool.define("pay", server="bank")
+
+
+def experience(store: Store | None = None) -> Experience:
+    return Experience(store, lambda: 12.5)
+
+
+def learn(learnt: Experience, *codes: str, tool: str = "bank__pay") -> Experience:
+    for code in codes:
+        learnt.learn("s", "pay a bill", tool, code)
+    return learnt
+
+
+@pytest.mark.parametrize(
+    ("codes", "told"),
+    [
+        ([], ""),
+        (["ok", "ok"], ""),
+        (["not_loaded", "invalid_arguments", "approval_needed"], ""),
+        (["ok", "timed_out"], "Of the last 2 calls of bank__pay, 1 failed: timed_out."),
+        (
+            ["tool_error", "not_loaded", "call_failed", "tool_error"],
+            "Of the last 3 calls of bank__pay, 3 failed: tool_error, call_failed.",
+        ),
+        (["tool_error"] * 5 + ["ok"] * 20, ""),
+        (
+            ["tool_error", *["not_loaded"] * 50],
+            "Of the last 1 calls of bank__pay, 1 failed: tool_error.",
+        ),
+    ],
+)
+def test_failures_are_told_of_the_last_twenty_calls_that_were_made(codes: list[str], told: str):
+    assert learn(experience(), *codes).failures(TOOL) == told
+
+
+def test_each_tool_has_failures_of_its_own():
+    learnt = learn(experience(), "tool_error", tool="bank__other")
+
+    assert learnt.failures(TOOL) == ""
+
+
+def test_experience_is_there_again_after_a_restart(tmp_path: Path):
+    with SqliteStore(tmp_path / "state.db") as store:
+        learn(experience(store), "ok", "call_failed")
+
+    with SqliteStore(tmp_path / "state.db") as store:
+        told = experience(store).failures(TOOL)
+
+    assert told == "Of the last 2 calls of bank__pay, 1 failed: call_failed."
+
+
+def test_what_cannot_be_read_is_passed_over():
+    store = MemoryStore()
+    store.append(USAGE_KIND, b"\xff no JSON")
+    learn(experience(store), "tool_error")
+    store.append(USAGE_KIND, b"[]")
+
+    assert "1 failed" in experience(store).failures(TOOL)
+
+
+def test_what_is_kept_does_not_grow_without_end():
+    kept: list[tuple[str, int]] = []
+
+    class Store(MemoryStore):
+        def trim(self, kind: str, keep: int) -> None:
+            kept.append((kind, keep))
+
+    learn(experience(Store()), *["ok"] * (2 * TRIMMED_EVERY + 1))
+
+    assert kept == [(USAGE_KIND, USAGE_KEPT)] * 2
+
+
+def test_threads_may_learn_and_ask_at_once():
+    learnt = experience(MemoryStore())
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(300):
+                learn(learnt, "tool_error")
+                assert "failed: tool_error." in learnt.failures(TOOL)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert failed == []
+    assert learnt.failures(TOOL).startswith("Of the last 20 calls of bank__pay, 20 failed")
+
+
+def done(*_: object) -> str:
+    return "done"
+
+
+def twins() -> Catalog:
+    """Return two tools between which only past calls can choose, and a third."""
+    return Catalog(
+        {
+            "a": [Tool.define("shut", server="a", description="Close a ticket.")],
+            "b": [Tool.define("finish", server="b", description="Close a ticket.")],
+            "c": [Tool.define("wait", server="c", description="Have a rest.")],
+        }
+    )
+
+
+def found(scout: Scout, query: str) -> list[str]:
+    return [hit.tool.name for hit in scout.session("asking").search(f"discover: {query}").hits]
+
+
+def teach(scout: Scout, query: str, tool: str) -> None:
+    session = scout.session("teaching")
+    session.search(query)
+    assert session.record.entries[tool].query == query
+    for _ in range(5):
+        assert session.call_sync(tool).code == "ok"
+
+
+@pytest.mark.requirement("R37")
+def test_a_tool_that_served_a_query_stands_higher_from_then_on_and_after_a_restart():
+    """R37"""
+    store = MemoryStore()
+    scout = Scout(twins(), encoder=None, store=store, executors=done)
+    assert found(scout, "close the ticket") == ["a__shut", "b__finish"]
+
+    teach(scout, "close this ticket", "b__finish")
+
+    restarted = Scout(twins(), encoder=None, store=store)
+    assert found(scout, "close the ticket") == ["b__finish", "a__shut"]
+    assert found(restarted, "close the ticket") == ["b__finish", "a__shut"]
+    assert found(scout, "have a rest") == ["c__wait"]
+
+
+@pytest.mark.requirement("R37")
+def test_no_number_of_calls_puts_a_tool_before_an_exact_match():
+    """R37"""
+    scout = Scout(twins(), encoder=None, executors=done)
+    teach(scout, "ticket close", "b__finish")
+
+    scout.catalog.add("d", [Tool.define("close_ticket", server="d", description="As it says.")])
+
+    assert found(scout, "close ticket")[0] == "d__close_ticket"
+
+
+def test_queries_are_kept_as_hashes_where_the_host_says_so():
+    store = MemoryStore()
+    settings = Settings(hash_queries=True)
+    scout = Scout(twins(), encoder=None, store=store, executors=done, settings=settings)
+    session = scout.session("s")
+    session.search("close the ticket of Grandmother")
+
+    assert session.call_sync("b__finish").code == "ok"
+
+    stored = [data for _, data in store.scan(USAGE_KIND)]
+    assert len(stored) == 1
+    assert b"randmother" not in stored[0]
+    assert b"randmother" not in (store.read("session", "s") or b"")
+
+
+def test_a_description_tells_what_is_known_of_failures():
+    def fail(*_: object) -> str:
+        raise OSError("no line")
+
+    session = Scout(twins(), encoder=None, executors=fail).session("s")
+    session.describe("b__finish")
+    session.call_sync("b__finish")
+
+    assert "Of the last 1 calls of b__finish, 1 failed: call_failed." in (
+        session.describe("b__finish").text
+    )

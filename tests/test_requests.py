@@ -1,0 +1,176 @@
+import pytest
+from hypothesis import given, settings
+
+from hostile import ANYTHING
+from toolscout.errors import InvalidQuery, InvalidRequest
+from toolscout.requests import (
+    SearchRequest,
+    call_request,
+    names_in,
+    names_request,
+    queries_in,
+    search_request,
+    to_object,
+)
+from toolscout.settings import Settings
+
+USUAL = Settings()
+MIXED: tuple[object, ...] = ("mail", 7, None, [], True)
+
+
+def asked(
+    queries: object = "mail", limit: object = None, detail: object = None, tokens: object = None
+) -> SearchRequest:
+    return search_request(queries, limit, detail, tokens, USUAL)
+
+
+@pytest.mark.requirement("R11")
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(None, 5), (1, 1), (20, 20), (7.0, 7), ("7", 7), (" 7 ", 7), ("07", 7), ("7.0", 7)],
+)
+def test_a_limit_is_taken_as_it_was_meant(limit: object, expected: int):
+    """R11"""
+    request = asked(limit=limit)
+
+    assert (request.limit, request.notes) == (expected, ())
+
+
+@pytest.mark.requirement("R11")
+@pytest.mark.parametrize(
+    ("limit", "expected", "note"),
+    [
+        (0, 1, "limit goes from 1 to 20; 1 was used."),
+        (-3, 1, "limit goes from 1 to 20; 1 was used."),
+        ("100", 20, "limit goes from 1 to 20; 20 was used."),
+        pytest.param(10**5_000, 20, "limit goes from 1 to 20; 20 was used.", id="huge"),
+        (2.5, 5, "limit is no whole number; 5 was used."),
+        (float("nan"), 5, "limit is no whole number; 5 was used."),
+        (True, 5, "limit is no whole number; 5 was used."),
+        ("many", 5, "limit is no whole number; 5 was used."),
+        pytest.param("9" * 5_000, 5, "limit is no whole number; 5 was used.", id="digits"),
+        ([3], 5, "limit is no whole number; 5 was used."),
+    ],
+)
+def test_a_limit_out_of_bounds_is_changed_and_noted(limit: object, expected: int, note: str):
+    """R11"""
+    request = asked(limit=limit)
+
+    assert (request.limit, request.notes) == (expected, (note,))
+
+
+def test_the_usual_values_come_from_the_settings():
+    request = search_request("mail", None, None, None, Settings(limit=3, reply_tokens=400))
+
+    assert request == SearchRequest(
+        queries=("mail",), limit=3, detail="signatures", max_tokens=400, notes=()
+    )
+
+
+def test_detail_and_budget_are_bounded_and_noted():
+    request = asked(detail="everything", tokens=5)
+
+    assert (request.detail, request.max_tokens) == ("signatures", 200)
+    assert request.notes == (
+        "detail is one of names, signatures, schemas; signatures was used.",
+        "max_tokens goes from 200 to 20,000; 200 was used.",
+    )
+    assert asked(detail=" NAMES ").detail == "names"
+
+
+@pytest.mark.parametrize(
+    ("queries", "expected"),
+    [
+        ("mail", ("mail",)),
+        (["mail", "mail", " ", "files"], ("mail", "files")),
+        ('["mail", "files"]', ("mail", "files")),
+        ("[not json", ("[not json",)),
+        (MIXED, ("mail", "7")),
+        (404, ("404",)),
+    ],
+)
+def test_queries_come_in_many_shapes(queries: object, expected: tuple[str, ...]):
+    assert asked(queries).queries == expected
+
+
+def test_of_too_many_queries_the_first_are_read():
+    request = asked([f"need {number}" for number in range(12)])
+
+    assert request.queries == tuple(f"need {number}" for number in range(10))
+    assert request.notes == ("Only the first 10 of 12 queries were read.",)
+
+
+@pytest.mark.requirement("R9")
+@pytest.mark.parametrize("queries", [None, "", "  ", [], [None], {}, True, [10**5_000], [[]]])
+def test_no_query_is_answered_with_the_forms(queries: object):
+    """R9"""
+    with pytest.raises(InvalidQuery, match="'select:name,name' for known names"):
+        asked(queries)
+
+
+@pytest.mark.requirement("R12")
+@given(ANYTHING, ANYTHING, ANYTHING, ANYTHING)
+@settings(max_examples=150)
+def test_any_search_is_read_or_refused(
+    queries: object, limit: object, detail: object, tokens: object
+):
+    """R12: what comes out is within bounds whatever came in."""
+    try:
+        request = asked(queries_in(queries), limit, detail, tokens)
+    except InvalidQuery:
+        return
+
+    assert 1 <= len(request.queries) <= 10 and all(q.strip() for q in request.queries)
+    assert 1 <= request.limit <= 20
+    assert 200 <= request.max_tokens <= 20_000
+    assert request.detail in ("names", "signatures", "schemas")
+
+
+@pytest.mark.requirement("R12")
+@given(ANYTHING)
+@settings(max_examples=150)
+def test_any_description_and_call_is_read_or_refused(value: object):
+    """R12"""
+    try:
+        names, _ = names_request(names_in(value))
+        assert 1 <= len(names) <= 10
+    except InvalidRequest:
+        pass
+    try:
+        name, _ = call_request(value)
+        assert name is not None
+    except InvalidRequest:
+        pass
+
+
+def test_names_beyond_ten_are_noted():
+    names, notes = names_request([f"t{number}" for number in range(11)])
+
+    assert names == tuple(f"t{number}" for number in range(10))
+    assert notes == ("Only the first 10 of 11 names were read.",)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"name": "read", "arguments": {"path": "a"}},
+        {"tool_name": "read", "args": {"path": "a"}},
+        {"tool": "read", "input": {"path": "a"}},
+        '{"name": "read", "parameters": {"path": "a"}}',
+    ],
+)
+def test_a_call_is_read_in_the_words_that_models_use(value: object):
+    assert call_request(value) == ("read", {"path": "a"})
+
+
+def test_queries_and_names_are_found_under_other_keys():
+    assert queries_in({"query": "mail"}) == "mail"
+    assert queries_in("mail") == "mail"
+    assert names_in('{"tool": "read"}') == "read"
+    assert names_in(["read"]) == ["read"]
+
+
+def test_only_an_object_is_an_object():
+    assert to_object('{"a": 1}') == {"a": 1}
+    assert to_object("[" * 100_000) == {}
+    assert to_object([1]) == {}

@@ -1,0 +1,153 @@
+"""Which tools pins and routes mean."""
+
+import pytest
+
+from toolscout import Route, Settings, Tool
+from toolscout.errors import InvalidConfig
+from toolscout.targets import meant_by, mentions, near_targets, pinned, routed
+
+TOOLS = [
+    Tool.define("create_issue", server="github"),
+    Tool.define("list_issues", server="github"),
+    Tool.define("list_projects", server="gitlab"),
+    Tool.define("send", server="slack"),
+    Tool.define("bash"),
+    Tool.define("bash", server="remote"),
+]
+
+
+def names(tools: list[Tool]) -> list[str]:
+    return [tool.name for tool in tools]
+
+
+def as_given(tools: list[Tool]) -> list[Tool]:
+    return tools
+
+
+def routes_of(message: str, **routes: Route) -> list[str]:
+    return names(routed(message, TOOLS, Settings(routes=routes), as_given))
+
+
+@pytest.mark.parametrize(
+    ("target", "meant"),
+    [
+        ("github__create_issue", ["github__create_issue"]),
+        ("GitHub.create-issue", ["github__create_issue"]),
+        ("create_issue", ["github__create_issue"]),
+        ("github", ["github__create_issue", "github__list_issues"]),
+        ("git*", ["github__create_issue", "github__list_issues", "gitlab__list_projects"]),
+        ("*__list_*", ["github__list_issues", "gitlab__list_projects"]),
+        ("git", []),
+        ("nothing*", []),
+    ],
+)
+@pytest.mark.requirement("R58")
+def test_a_target_is_a_name_a_server_or_a_pattern(target: str, meant: list[str]):
+    """R58"""
+    assert names(meant_by(target, TOOLS)) == meant
+
+
+@pytest.mark.requirement("R89")
+def test_a_server_is_pinned_as_a_whole():
+    """R89"""
+    found, unknown = pinned(TOOLS, Settings(pins=("github",)))
+
+    assert names(found) == ["bash", "github__create_issue", "github__list_issues"]
+    assert unknown == []
+
+
+@pytest.mark.requirement("R58")
+def test_pins_that_mean_nothing_are_told_once_each():
+    """R58"""
+    found, unknown = pinned(TOOLS, Settings(pins=("slak", "send")), ["slak", "x*"])
+
+    assert "slack__send" in names(found)
+    assert unknown == ["slak", "x*"]
+    assert near_targets("slak", TOOLS) == ["slack"]
+
+
+@pytest.mark.requirement("R90")
+def test_core_tools_of_the_host_are_pinned_unless_told_otherwise():
+    """R90: a server's tool of the same name is not the host's."""
+    assert names(pinned(TOOLS, Settings())[0]) == ["bash"]
+    assert names(pinned(TOOLS, Settings(essential=()))[0]) == []
+    assert names(pinned([Tool.define("my_shell")], Settings(essential=("my_shell",)))[0]) == [
+        "my_shell"
+    ]
+
+
+@pytest.mark.requirement("R91")
+def test_what_the_hosts_own_rule_does_not_hide_is_pinned():
+    """R91"""
+    settings = Settings(essential=(), hide=lambda tool: tool.server != "slack")
+
+    assert names(pinned(TOOLS, settings)[0]) == ["slack__send"]
+
+
+@pytest.mark.parametrize(
+    ("text", "keyword", "is_mentioned"),
+    [
+        ("open a pr please", "PR", True),
+        ("approach it", "pr", False),
+        ("the spr", "pr", False),
+        ("pr", "pr", True),
+        ("pr2", "pr", False),
+        ("(pr)", "pr", True),
+        ("my_pr_list", "pr", True),
+        ("a pull request", " Pull Request ", True),
+        ("naïve", "na", False),
+        ("用github查", "github", True),
+        ("发邮件给她", "邮件", True),
+        ("what is c++?", "c++", True),
+        ("a.b", "a*b", False),
+    ],
+)
+@pytest.mark.requirement("R101")
+def test_a_keyword_is_mentioned_as_a_word_of_its_own(text: str, keyword: str, is_mentioned: bool):
+    """R101"""
+    assert mentions(text, keyword) is is_mentioned
+
+
+@pytest.mark.requirement("R101")
+def test_routes_go_by_priority_then_by_name_and_can_be_off():
+    """R101"""
+    found = routes_of(
+        "Deploy it",
+        gitlab=Route(keywords=("deploy",)),
+        create_issue=Route(keywords=("deploy",)),
+        slack=Route(keywords=("DEPLOY",), priority=100),
+        bash=Route(keywords=("deploy",), priority=100, prefer=False),
+        remote=Route(keywords=("other",)),
+    )
+
+    assert found == ["slack__send", "github__create_issue", "gitlab__list_projects"]
+
+
+@pytest.mark.requirement("R101")
+def test_the_best_tools_of_a_routed_server_come_first():
+    """R101"""
+    settings = Settings(routes={"github": Route(keywords=("ticket",))}, routed=1)
+
+    found = routed("a ticket", TOOLS, settings, lambda tools: tools[::-1])
+
+    assert names(found) == ["github__list_issues"]
+
+
+@pytest.mark.requirement("R103")
+def test_one_message_routes_at_most_three_tools_or_as_many_as_set():
+    """R103: from one to five."""
+    every = Route(keywords=("all",))
+
+    assert len(routes_of("all of it", github=every, gitlab=every, slack=every)) == 3
+    assert len(routed("all", TOOLS, Settings(routes={"*": every}, routed=5), as_given)) == 5
+    for wrong in ({"routed": 0}, {"routed": 6}, {"suggestions": 0}, {"suggestions": 6}):
+        with pytest.raises(InvalidConfig):
+            Settings.from_mapping(wrong)
+
+
+@pytest.mark.parametrize("priority", [-1, 101, 1.5, True])
+@pytest.mark.requirement("R101")
+def test_a_priority_goes_from_0_to_100(priority: int):
+    """R101"""
+    with pytest.raises(InvalidConfig, match="from 0 to 100"):
+        Route(keywords=("a",), priority=priority)
