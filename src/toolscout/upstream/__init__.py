@@ -1,0 +1,1 @@
+"""Other servers behind the gateway: their configuration, their clients, their tools."""

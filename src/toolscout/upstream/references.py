@@ -1,0 +1,136 @@
+"""References to values that a configuration does not hold itself.
+
+`${VAR}` and `${env:VAR}` stand for a variable, `${VAR:-text}` for a variable or, where it is
+unset or empty, a text, `${file:PATH}` for a file's text without its last line break. `$${` is a
+plain `${`. What a reference stands for is looked up by `expand` alone and never read again for
+references; errors name the variable or the file, never a value.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from toolscout.errors import InvalidConfig
+
+MAX_FILE_BYTES = 1 << 20
+
+# A body ends at the next `$`, so that a text of many openings without an end is read only once.
+_TOKEN = re.compile(r"\$\$\{|\$\{(?P<body>[^}$]*)\}|(?P<open>\$\{)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def expand(
+    text: str, env: Mapping[str, str], base_dir: Path | None = None, *, key: str = "reference"
+) -> str:
+    """Return a text with what its references stand for; raises `InvalidConfig` for `key`.
+
+    Relative files are looked for in `base_dir`, or where the program runs.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        if match["open"]:
+            raise InvalidConfig(key, "holds a '${' without its '}'", remedy="Write '$${' for '${'.")
+        if match["body"] is None:
+            return "${"
+        return _value(match["body"], env, base_dir or Path(), key)
+
+    return _TOKEN.sub(value, text)
+
+
+def expand_path(text: str, env: Mapping[str, str], *, key: str = "reference") -> str:
+    """Return a path with what its references, and `~` at its beginning, stand for."""
+    path = expand(text, env, key=key)
+    home = env.get("HOME") or env.get("USERPROFILE")
+    if home and (path == "~" or path.startswith(("~/", "~\\"))):
+        return home + path[1:]
+    return path
+
+
+def escape(text: str) -> str:
+    """Return what `expand` turns into this text."""
+    return text.replace("${", "$${")
+
+
+def is_literal(text: str) -> bool:
+    """Tell whether a text holds all of its value itself."""
+    return not any(match.group() != "$${" for match in _TOKEN.finditer(text))
+
+
+def anchor(text: str, folder: Path) -> str:
+    """Return a text whose references to files say where these are, seen from anywhere."""
+
+    def anchored(match: re.Match[str]) -> str:
+        kind, colon, name = (match["body"] or "").partition(":")
+        if kind != "file" or not colon or not is_relative(name):
+            return match.group()
+        path = str(folder / name)
+        return match.group() if "}" in path or "$" in path else f"${{file:{path}}}"
+
+    return _TOKEN.sub(anchored, text)
+
+
+def anchor_path(text: str, folder: Path) -> str:
+    """Return a path, or a URL, that means the same seen from anywhere."""
+    text = anchor(text, folder)
+    if not text or text.startswith("${") or "://" in text or not is_relative(text):
+        return text
+    return escape(str(folder)) + "/" + text
+
+
+def is_relative(path: str) -> bool:
+    """Tell whether a path depends on the folder that it is read from."""
+    return not path.startswith("~") and not Path(path).is_absolute()
+
+
+def _value(body: str, env: Mapping[str, str], base_dir: Path, key: str) -> str:
+    if body.startswith("file:"):
+        return _file_text(body.removeprefix("file:"), base_dir, key)
+    name, has_default, default = body.removeprefix("env:").partition(":-")
+    if not _NAME.fullmatch(name):
+        # It is not shown: what stands here by mistake may be the secret itself.
+        raise InvalidConfig(
+            key,
+            "holds a reference that names no variable",
+            remedy="Write ${VAR}, ${VAR:-default} or ${file:PATH}.",
+        )
+    found = env.get(name)
+    if has_default:
+        return found or default
+    if found is None:
+        raise InvalidConfig(
+            key,
+            f"refers to the variable {name!r}, which is not set",
+            remedy=f"Set {name}, or write ${{{name}:-default}}.",
+        )
+    return found
+
+
+def _file_text(name: str, base_dir: Path, key: str) -> str:
+    # `~` is left to `Path`, because a file is only ever read on the machine that runs.
+    path = base_dir / name
+    try:
+        if name.startswith("~"):
+            path = Path(name).expanduser()
+        return _read_text(path)
+    except (OSError, RuntimeError, ValueError) as error:
+        problem = (isinstance(error, OSError) and error.strerror) or _problem(error)
+        raise InvalidConfig(
+            key,
+            f"refers to the file {str(path)!r}, which cannot be read ({problem})",
+            remedy=f"Name a UTF-8 text file of at most {MAX_FILE_BYTES:,} bytes.",
+        ) from None
+
+
+def _read_text(path: Path) -> str:
+    if not path.is_file():
+        raise FileNotFoundError(2, "no such file")
+    with path.open("rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise ValueError("too large")
+    return data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+
+
+def _problem(error: Exception) -> str:
+    # The words of a decoding error quote what was read.
+    return "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)

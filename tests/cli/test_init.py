@@ -1,0 +1,240 @@
+"""`toolscout init`."""
+
+import json
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from toolscout.cli import main
+from toolscout.upstream.config import read_config
+
+SECRET = "ghp_0123456789abcdefSECRET"
+CURSOR = {
+    "mcpServers": {
+        "github": {
+            "command": "npx",
+            "args": ["-y", "server-github", "--api-key", SECRET],
+            "env": {"GITHUB_TOKEN": SECRET},
+        },
+        "web": {
+            "url": f"https://web.example/mcp?key={SECRET}",
+            "headers": {"Authorization": SECRET},
+            "disabled": True,
+        },
+        "toolscout": {"command": "toolscout", "args": ["serve"]},
+    }
+}
+NOTES = (
+    "- {cursor}: server 'toolscout' is toolscout itself. It was left out.\n"
+    "- servers.github.env.GITHUB_TOKEN holds a secret in plain text. "
+    "Write ${{VARIABLE}} or ${{file:PATH}} in its place.\n"
+    "- servers.github.args holds a secret in plain text. "
+    "Write ${{VARIABLE}} or ${{file:PATH}} in its place.\n"
+    "- servers.web.headers.Authorization holds a secret in plain text. "
+    "Write ${{VARIABLE}} or ${{file:PATH}} in its place.\n"
+    "- servers.web.url holds a secret in plain text. "
+    "Write ${{VARIABLE}} or ${{file:PATH}} in its place.\n"
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine on which nothing is installed yet."""
+    for name in ("XDG_CONFIG_HOME", "APPDATA", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def cursor(home: Path) -> Path:
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(CURSOR), encoding="utf-8")
+    return path
+
+
+def run(*arguments: object, answer: str = "") -> Result:
+    return CliRunner().invoke(main, ["init", *map(str, arguments)], input=answer)
+
+
+def own_file(home: Path) -> Path:
+    return home / ".config" / "toolscout" / "toolscout.toml"
+
+
+def test_init_shows_what_it_found_and_writes_one_private_file(home: Path, cursor: Path):
+    result = run("--yes")
+
+    path = own_file(home)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    assert result.stdout == (
+        f"Cursor: {cursor}\n"
+        "  github  stdio    npx -y server-github --api-key …\n"
+        "  web     http     https://web.example/… (disabled)\n"
+        "\nNotes:\n" + NOTES.format(cursor=cursor) + f"\n2 servers for {path}\n"
+        f"Wrote {path}.\n"
+        f"Next: toolscout serve --config {path}\n"
+    )
+    assert [server.name for server in read_config(path).servers] == ["github", "web"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert read_config(path).servers[0].env == {"GITHUB_TOKEN": SECRET}
+    assert [entry.name for entry in path.parent.iterdir()] == ["toolscout.toml"]
+
+
+def test_nothing_that_is_printed_holds_a_secret(cursor: Path):
+    for options in (["--dry-run"], ["--dry-run", "--json"], ["--yes"], ["--yes", "--force"]):
+        assert SECRET not in run(*options).output
+
+
+def test_json_tells_the_same_for_programs(home: Path, cursor: Path):
+    result = json.loads(run("--yes", "--json").stdout)
+
+    assert result == {
+        "config": str(own_file(home)),
+        "written": True,
+        "servers": [
+            {
+                "name": "github",
+                "transport": "stdio",
+                "starts": "npx -y server-github --api-key …",
+                "disabled": False,
+                "program": "Cursor",
+                "file": str(cursor),
+                "secrets": ["servers.github.env.GITHUB_TOKEN", "servers.github.args"],
+            },
+            {
+                "name": "web",
+                "transport": "http",
+                "starts": "https://web.example/…",
+                "disabled": True,
+                "program": "Cursor",
+                "file": str(cursor),
+                "secrets": ["servers.web.headers.Authorization", "servers.web.url"],
+            },
+        ],
+        "notes": [line[2:] for line in NOTES.format(cursor=cursor).splitlines()],
+    }
+
+
+def test_a_dry_run_writes_nothing(home: Path, cursor: Path):
+    result = run("--dry-run")
+
+    assert result.exit_code == 0
+    assert "github" in result.stdout
+    assert not own_file(home).exists()
+
+
+@pytest.mark.parametrize(("answer", "written"), [("y\n", True), ("n\n", False), ("\n", False)])
+def test_a_person_is_asked_first(home: Path, cursor: Path, answer: str, written: bool):
+    result = run(answer=answer)
+
+    assert result.exit_code == 0
+    assert f"Write {own_file(home)}? [y/N]" in result.stderr
+    assert own_file(home).exists() is written
+    assert ("Nothing was written." in result.stderr) is not written
+
+
+def test_where_nobody_can_be_asked_yes_has_to_be_said(home: Path, cursor: Path):
+    silent, as_json = run(), run("--json")
+
+    assert (silent.exit_code, as_json.exit_code) == (2, 2)
+    assert "There is nobody to ask. Add --yes." in silent.stderr
+    assert "--json asks no questions. Add --yes or --dry-run." in as_json.stderr
+    assert not own_file(home).exists()
+
+
+def test_an_existing_file_is_replaced_only_by_force_and_kept_beside(cursor: Path):
+    path = Path("toolscout.toml").absolute()
+    old = "[gateway]\nport = 9000\n\n[servers.mine]\ncommand = 'mine'\n"
+    path.write_text(old, encoding="utf-8")
+
+    refused, forced = run("--yes"), run("--yes", "--force")
+
+    assert refused.exit_code == 2
+    assert refused.stderr == (
+        f"Error: {path}: exists already. "
+        "Say --force to replace it; the old one becomes toolscout.toml.bak.\n"
+    )
+    assert forced.exit_code == 0
+    config, backup = read_config(path), path.with_name("toolscout.toml.bak")
+    assert [server.name for server in config.servers] == ["mine", "github", "web"]
+    assert config.gateway.port == 9000
+    assert backup.read_text(encoding="utf-8") == old
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+
+
+def test_running_it_again_changes_nothing(home: Path, cursor: Path):
+    run("--yes")
+    first = own_file(home).read_bytes()
+
+    run("--yes", "--force")
+
+    assert own_file(home).read_bytes() == first
+
+
+def test_named_files_are_read_in_place_of_the_known_ones(cursor: Path, tmp_path: Path):
+    Path("mine.json").write_text('{"servers": {"a": {"command": "run"}}}', encoding="utf-8")
+
+    result = run("--from", "mine.json", "--config", tmp_path / "new" / "x.toml", "--yes")
+
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"Named: {Path('mine.json').absolute()}\n  a  stdio    run\n")
+    assert [server.name for server in read_config(tmp_path / "new" / "x.toml").servers] == ["a"]
+
+
+def test_a_named_file_that_cannot_be_read_is_an_error(home: Path):
+    Path("mine.json").write_text('{"servers": ', encoding="utf-8")
+
+    result = run("--from", "mine.json", "--yes")
+
+    assert result.exit_code == 2
+    assert "mine.json, line 1: is not JSON." in result.stderr
+
+
+@pytest.mark.parametrize("options", [["--yes"], [], ["--yes", "--json"]])
+def test_a_machine_without_servers_is_exit_code_3(home: Path, options: list[str]):
+    result = run(*options)
+
+    assert result.exit_code == 3
+    assert result.stderr == (
+        "Error: No MCP servers were found. Name a file that lists some with --from PATH.\n"
+    )
+    assert not own_file(home).exists()
+
+
+def test_names_that_steer_a_terminal_are_shown_without_their_power(home: Path):
+    servers = {"a": {"command": "\x1b[31mred", "\x1b]0;x": 1, "args": ["b\nc"]}}
+    Path(".mcp.json").write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+
+    result = run("--dry-run")
+
+    assert "\x1b" not in result.output
+    assert "  a  stdio    [31mred b c\n" in result.stdout
+
+
+def test_a_file_that_cannot_be_written_is_told_by_name(cursor: Path, tmp_path: Path):
+    (tmp_path / "plain").write_text("x", encoding="utf-8")
+
+    result = run("--config", tmp_path / "plain" / "x.toml", "--yes")
+
+    assert result.exit_code == 2
+    assert f"Error: {tmp_path / 'plain' / 'x.toml'}: cannot be written" in result.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
+def test_a_link_is_written_through(cursor: Path, tmp_path: Path):
+    real, link = tmp_path / "real.toml", tmp_path / "link.toml"
+    real.write_text("", encoding="utf-8")
+    link.symlink_to(real)
+
+    assert run("--config", link, "--yes", "--force").exit_code == 0
+    assert link.is_symlink()
+    assert len(read_config(real).servers) == 2

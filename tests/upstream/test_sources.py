@@ -1,0 +1,251 @@
+"""Where files lie, and what is found in them."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolscout.errors import InvalidFile
+from toolscout.upstream.config import Config, GatewayConfig, ServerConfig, Transport
+from toolscout.upstream.sources import (
+    Findings,
+    Machine,
+    Source,
+    found_servers,
+    is_own,
+    known_files,
+    new_config,
+    secret_notes,
+    secret_places,
+)
+
+HOME = Path("/home/ada")
+HERE = Path("/code/shop")
+
+
+def machine(platform: str = "linux", **env: str) -> Machine:
+    return Machine(home=HOME, platform=platform, env=env, cwd=HERE)
+
+
+def stdio(command: str = "run", *args: str, name: str = "a", **values: Any) -> ServerConfig:
+    return ServerConfig(name=name, transport=Transport.STDIO, command=command, args=args, **values)
+
+
+def http(url: str, **values: Any) -> ServerConfig:
+    return ServerConfig(name="a", transport=Transport.HTTP, url=url, **values)
+
+
+def client_file(folder: Path, name: str, servers: Mapping[str, object]) -> Source:
+    path = folder / name
+    path.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    return Source(program=name, path=path)
+
+
+def names(findings: Findings) -> dict[str, str]:
+    return {found.server.name: found.source.program for found in findings.found}
+
+
+def test_on_linux_programs_keep_their_files_in_these_places():
+    assert [(source.program, str(source.path)) for source in known_files(machine())] == [
+        ("toolscout", "/code/shop/toolscout.toml"),
+        ("toolscout", "/home/ada/.config/toolscout/toolscout.toml"),
+        ("Claude Desktop", "/home/ada/.config/Claude/claude_desktop_config.json"),
+        ("Claude Code", "/home/ada/.claude.json"),
+        ("Claude Code", "/code/shop/.mcp.json"),
+        ("Cursor", "/home/ada/.cursor/mcp.json"),
+        ("Cursor", "/code/shop/.cursor/mcp.json"),
+        ("VS Code", "/home/ada/.config/Code/User/mcp.json"),
+        ("VS Code", "/home/ada/.config/Code/User/settings.json"),
+        ("VS Code", "/home/ada/.config/Code - Insiders/User/mcp.json"),
+        ("VS Code", "/home/ada/.config/Code - Insiders/User/settings.json"),
+        ("VS Code", "/code/shop/.vscode/mcp.json"),
+        ("Codex", "/home/ada/.codex/config.toml"),
+        ("Codex", "/code/shop/.codex/config.toml"),
+        ("Windsurf", "/home/ada/.codeium/windsurf/mcp_config.json"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("platform", "env", "desktop", "own"),
+    [
+        ("darwin", {}, "/home/ada/Library/Application Support", "/home/ada/.config"),
+        ("win32", {}, "/home/ada/AppData/Roaming", "/home/ada/AppData/Roaming"),
+        ("win32", {"APPDATA": "/roam"}, "/roam", "/roam"),
+        ("linux", {"XDG_CONFIG_HOME": "/conf"}, "/conf", "/conf"),
+        ("linux", {"XDG_CONFIG_HOME": "relative"}, "/home/ada/.config", "/home/ada/.config"),
+    ],
+)
+def test_settings_lie_where_the_system_keeps_them(
+    platform: str, env: dict[str, str], desktop: str, own: str
+):
+    paths = {str(source.path) for source in known_files(machine(platform, **env))}
+
+    assert f"{desktop}/Claude/claude_desktop_config.json" in paths
+    assert f"{desktop}/Code/User/mcp.json" in paths
+    assert f"{own}/toolscout/toolscout.toml" in paths
+
+
+def test_variables_of_the_programs_move_their_files():
+    moved = known_files(machine(CODEX_HOME="/codex", CLAUDE_CONFIG_DIR="/claude"))
+
+    paths = {str(source.path) for source in moved}
+    assert {"/codex/config.toml", "/claude/.claude.json"} <= paths
+
+
+def test_the_folder_has_the_word_before_the_user(tmp_path: Path):
+    asked = Machine(home=HOME, platform="linux", env={}, cwd=tmp_path)
+
+    assert asked.config_file == HOME / ".config/toolscout/toolscout.toml"
+    (tmp_path / "toolscout.toml").touch()
+    assert asked.config_file == tmp_path / "toolscout.toml"
+
+
+def test_the_cache_lies_where_the_system_keeps_caches():
+    default = GatewayConfig()
+
+    assert machine().cache_file(default) == HOME / ".cache/toolscout/gateway.db"
+    assert machine(XDG_CACHE_HOME="/c").cache_file(default) == Path("/c/toolscout/gateway.db")
+    assert machine("win32", LOCALAPPDATA="/l").cache_file(default) == Path(
+        "/l/toolscout/gateway.db"
+    )
+    named = GatewayConfig(cache="${STATE}/x.db")
+    assert machine(STATE="/state").cache_file(named) == Path("/state/x.db")
+
+
+def test_servers_that_start_the_same_are_one(tmp_path: Path):
+    entry = {"command": "npx", "args": ["x"], "env": {"K": "plain"}}
+    first = client_file(tmp_path, "one", {"git": {**entry, "env": {"K": "${K}"}}})
+    second = client_file(tmp_path, "two", {"git": {**entry, "disabledTools": ["x"]}})
+
+    findings = found_servers([first, second, first], cwd=HERE)
+
+    assert names(findings) == {"git": "one"}
+    assert findings.found[0].server.env == {"K": "${K}"}
+    assert findings.notes == ()
+    assert findings.sources == (first, second)
+
+
+def test_unlike_servers_of_one_name_are_both_kept(tmp_path: Path):
+    sources = [
+        client_file(tmp_path, f"file{number}", {"git": {"command": "git", "env": {"K": key}}})
+        for number, key in enumerate(["one", "two", "two", "three"])
+    ]
+
+    findings = found_servers(sources, cwd=HERE)
+
+    assert names(findings) == {"git": "file0", "git-2": "file1", "git-3": "file3"}
+    assert findings.notes == (
+        f"{tmp_path}/file1: another server is 'git' already. This one is 'git-2'.",
+        f"{tmp_path}/file3: another server is 'git' already. This one is 'git-3'.",
+    )
+
+
+def test_toolscout_itself_is_left_out(tmp_path: Path):
+    source = client_file(
+        tmp_path,
+        "one",
+        {"gate": {"command": "toolscout", "args": ["serve"]}, "b": {"command": "b"}},
+    )
+
+    findings = found_servers([source], cwd=HERE)
+
+    assert names(findings) == {"b": "one"}
+    assert findings.notes == (
+        f"{tmp_path}/one: server 'gate' is toolscout itself. It was left out.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("server", "own"),
+    [
+        (stdio("/usr/bin/toolscout"), True),
+        (stdio("C:\\bin\\toolscout.EXE", "serve"), True),
+        (stdio("uvx", "--from", "toolscout[gateway]", "toolscout", "serve"), True),
+        (stdio("uvx", "toolscout@latest", "serve", "--config", "x"), True),
+        (stdio("python", "-m", "toolscout", "serve"), True),
+        (http("http://localhost:8765/mcp"), True),
+        (http("http://[::1]:8765/mcp"), True),
+        (http("http://localhost:9000/mcp"), False),
+        (http("https://toolscout.example:8765/mcp"), False),
+        (http("${URL}"), False),
+        (stdio("uvx", "mcp-server-git", "--repository", "toolscout"), False),
+        (stdio("mytoolscout"), False),
+    ],
+)
+def test_toolscout_is_known_however_it_is_started(server: ServerConfig, own: bool):
+    assert is_own(server) is own
+
+
+def test_a_known_file_that_cannot_be_read_is_a_note_and_a_named_one_an_error(tmp_path: Path):
+    path = tmp_path / "broken.json"
+    path.write_text('{"mcpServers": ', encoding="utf-8")
+    good = client_file(tmp_path, "good", {"a": {"command": "a"}})
+
+    findings = found_servers([Source(program="Cursor", path=path), good], cwd=HERE)
+
+    assert names(findings) == {"a": "good"}
+    assert findings.notes[0].startswith(f"{path}, line 1: is not JSON. ")
+    assert findings.notes[0].endswith(" The file was left out.")
+    with pytest.raises(InvalidFile):
+        found_servers([Source(program="", path=path)], cwd=HERE)
+    with pytest.raises(InvalidFile):
+        found_servers([Source(program="", path=tmp_path / "nowhere")], cwd=HERE)
+
+
+def test_programs_without_servers_are_not_worth_a_note(tmp_path: Path):
+    path = tmp_path / "config.toml"
+    path.write_text("model = 'm'\n[features]\nx = true", encoding="utf-8")
+
+    sources = [Source(program="Codex", path=path), Source(program="Cursor", path=tmp_path / "no")]
+
+    assert found_servers(sources, cwd=HERE) == Findings(found=(), sources=(sources[0],), notes=())
+
+
+def test_a_new_file_keeps_what_the_old_one_says_beside_servers(tmp_path: Path):
+    source = client_file(tmp_path, "one", {"a": {"command": "run"}})
+    old = tmp_path / "toolscout.toml"
+    old.write_text("[gateway]\nport = 9000\n[servers.b]\ncommand = 'b'", encoding="utf-8")
+    findings = found_servers([source], cwd=HERE)
+
+    assert new_config(findings, old) == Config(servers=(stdio(),), gateway=GatewayConfig(port=9000))
+    old.write_text("not toml", encoding="utf-8")
+    assert new_config(findings, old) == Config(servers=(stdio(),))
+
+
+@pytest.mark.parametrize(
+    ("server", "places"),
+    [
+        (
+            stdio(env={"GITHUB_TOKEN": "x", "DEBUG": "1", "MY_KEY": "${K}", "PWD_X": " "}),
+            ["env.GITHUB_TOKEN"],
+        ),
+        (
+            http("https://x", headers={"Authorization": "Bearer x", "Accept": "a"}),
+            ["headers.Authorization"],
+        ),
+        (http("https://x", token="x"), ["token"]),
+        (http("https://x", token="${T}"), []),
+        (http("https://u:p@x"), ["url"]),
+        (http("https://x/?api_key=1"), ["url"]),
+        (http("https://x/?api_key=${K}&page=2"), []),
+        (stdio("x", "--api-key", "abc"), ["args"]),
+        (stdio("x", "--api-key=abc"), ["args"]),
+        (stdio("x", "--api-key", "${K}"), []),
+        (stdio("x", "-H", "X-Team: abc"), ["args"]),
+        (stdio("x", "postgresql://u:p@host/db"), ["args"]),
+        (stdio("x", "--db=postgresql://u:p@host/db"), ["args"]),
+        (stdio("x", "ghp_0123456789abcdefABCDEF"), ["args"]),
+        (stdio("npx", "-y", "@modelcontextprotocol/server-filesystem", "/home/ada"), []),
+    ],
+)
+def test_secrets_in_plain_text_are_told_by_their_place(server: ServerConfig, places: list[str]):
+    assert secret_places(server) == [f"servers.a.{place}" for place in places]
+
+
+def test_a_note_on_a_secret_says_what_to_write():
+    assert secret_notes([stdio(env={"API_KEY": "hunter2"}, name="my mail")]) == [
+        'servers."my mail".env.API_KEY holds a secret in plain text. '
+        "Write ${VARIABLE} or ${file:PATH} in its place."
+    ]
