@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from toolscout.calls.cuts import cut
 from toolscout.dialects import Dialect, to_result
@@ -22,6 +23,7 @@ from toolscout.tools import Tool
 QUERY_CHARS = 80
 REASON_CHARS = 120
 ERROR_CHARS = 600
+REMEMBERED_LINES = 5_000
 LISTED = 8
 """Names that one line holds before it says how many more there are."""
 MISSING_LISTED = 20
@@ -253,12 +255,17 @@ def hit_line(tool: Tool, *, optional: int = SHOWN_OPTIONAL) -> str:
     return f"{tool.signature(optional=optional)}{told}"
 
 
-def _forms(tool: Tool, mark: str) -> tuple[str, ...]:
+@lru_cache(maxsize=REMEMBERED_LINES)
+def _lines(tool: Tool) -> tuple[str, ...]:
+    """Return a tool in ever shorter lines; the last may have no parameters."""
     short = tool.signature(optional=0)
-    forms = tuple(f"- {line}{mark}" for line in (hit_line(tool), hit_line(tool, optional=0), short))
-    bare = f"- {tool.name} (tool_describe tells its parameters){mark}"
-    shortest = (bare,) if len(bare) < len(forms[-1]) else ()
-    return (*dict.fromkeys(forms), *shortest, "")
+    lines = (hit_line(tool), hit_line(tool, optional=0), short)
+    bare = f"{tool.name} (tool_describe tells its parameters)"
+    return (*dict.fromkeys(lines), *((bare,) if len(bare) < len(short) else ()))
+
+
+def _forms(tool: Tool, mark: str) -> tuple[str, ...]:
+    return (*(f"- {line}{mark}" for line in _lines(tool)), "")
 
 
 def reserve(hit: Hit, answer: Answer) -> str:

@@ -18,6 +18,7 @@ from toolscout.bench.metrics import METRICS, Estimate
 from toolscout.bench.quality import Outcome, Quality
 from toolscout.bench.speed import BASELINE, NEW_TOOLS, Pace, Speed
 from toolscout.errors import MissingExtra
+from toolscout.schemas import Json
 
 HEADLINE = "ndcg@10"
 PLOT_INCHES = (8.0, 4.5)
@@ -132,6 +133,22 @@ def costs_table(costs: Costs) -> Table:
         ]
     shown = tuple((label, f"{number:,}") for label, number in rows)
     return Table(title=f"Tokens ({costs.encoding})", head=("", "tokens"), rows=shown)
+
+
+def hops_table(hops: Json) -> Table:
+    """Return what calls and searches take, directly and through gateways."""
+    labels = {
+        "direct_ms": "a call made directly",
+        "gateway_ms": "the same call through toolscout",
+        "fastmcp_ms": "the same call through FastMCP's proxy",
+        "trivial_ms": "a direct call of a trivial tool",
+        "search_ms": f"a search over {hops['tools']:,} tools through toolscout",
+        "fastmcp_search_ms": f"a search over {hops['tools']:,} tools through FastMCP's proxy",
+    }
+    rows = [(label, f"{hops[key]:.2f} ms") for key, label in labels.items() if hops[key]]
+    rows += [(label, f"{ratio:.2f}") for label, ratio in hops["ratios"].items()]
+    rows.append(("start to first answer", f"{hops['first_answer_seconds']:.2f} s"))
+    return Table(title="Through the gateway, stdio", head=("", "median"), rows=tuple(rows))
 
 
 def speed_tables(speed: Speed) -> list[Table]:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-from toolscout.errors import InvalidEncoder, ToolscoutError, UnknownServer
+from toolscout.errors import InvalidEncoder, ToolscoutError, UnknownServer, UpstreamError
 
 
 class ExitCode(IntEnum):
@@ -28,6 +28,7 @@ class ExitCode(IntEnum):
 EXIT_CODES: tuple[tuple[type[ToolscoutError], ExitCode], ...] = (
     (UnknownServer, ExitCode.NOT_FOUND),
     (InvalidEncoder, ExitCode.UPSTREAM),
+    (UpstreamError, ExitCode.UPSTREAM),
     (ToolscoutError, ExitCode.USAGE),
 )
 
@@ -36,6 +37,8 @@ COMMANDS = {
     "search": "toolscout.cli.search:search",
     "tokens": "toolscout.cli.tokens:tokens",
     "init": "toolscout.cli.init:init",
+    "serve": "toolscout.cli.serve:serve",
+    "status": "toolscout.cli.status:status",
     "bench": "toolscout.cli.bench:bench",
 }
 

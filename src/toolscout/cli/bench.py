@@ -336,6 +336,49 @@ def tokens(
     )
 
 
+@bench.command()
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="How often each kind of request takes its turn, 25 requests at a time.",
+)
+@click.option(
+    "--tools",
+    type=click.IntRange(min=1),
+    default=500,
+    show_default=True,
+    metavar="N",
+    help="Search over this many tools.",
+)
+@json_option
+@save_option
+def gateway(rounds: int, tools: int, as_json: bool, save_file: Path | None) -> None:
+    """Measure what a call costs through the gateway, against the same call made directly.
+
+    Where FastMCP is installed, its proxy with BM25 search is measured beside it.
+
+    \b
+    Example:
+      toolscout bench gateway --rounds 4
+    """
+    from toolscout.bench import report
+    from toolscout.bench.hops import measure_hops
+
+    with _status() as tell:
+        tell("Starting servers and gateways …")
+        hops = measure_hops(rounds=rounds, tools=tools)
+    command = _command("gateway", rounds=[rounds], tools=[tools])
+    _give(
+        {**hops.to_json(), "command": command},
+        [report.hops_table(hops.to_json())],
+        as_json=as_json,
+        save_file=save_file,
+    )
+
+
 def _chosen(systems: Sequence[str], tools: "Sequence[Tool]") -> list[str]:
     """Return the systems asked for; of `all`, those installed, telling which are not."""
     from toolscout.bench.quality import installed_systems

@@ -126,13 +126,23 @@ def search(
 
 
 @click.command(name="try")
-def try_() -> None:
+@click.option(
+    "--gateway", is_flag=True, help="Show the gateway in front of real MCP servers instead."
+)
+def try_(gateway: bool) -> None:
     """See toolscout find tools in a demo catalogue; needs no setup and no network.
 
     \b
     Example:
       toolscout try
     """
+    if gateway:
+        import asyncio
+
+        from toolscout.cli.tour import show_gateway
+
+        asyncio.run(show_gateway())
+        return
     catalog = read_catalog(())
     scout = _scout(catalog, "static")
     answers = [_answer(scout, query, TRY_LIMIT, False) for query in TRY_QUERIES]

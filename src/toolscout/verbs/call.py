@@ -111,7 +111,7 @@ class Call:
         try:
             async with limit:
                 return outcome_of(await self._started(tool, arguments, executor))
-        except UpstreamError:
+        except (ModelError, UpstreamError):
             raise
         except asyncio.CancelledError:
             if _is_given_up():

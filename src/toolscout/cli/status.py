@@ -1,0 +1,164 @@
+"""`toolscout status`: the servers and figures of a gateway that is running.
+
+Asks the gateway's `/status` and prints a table or JSON. Without a gateway there is nothing to
+tell: figures live as long as the process that counts them.
+"""
+
+import http.client
+import json
+import os
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import SplitResult, urlsplit
+
+import click
+
+from toolscout.errors import InvalidConfig, UpstreamError
+
+if TYPE_CHECKING:
+    from toolscout.schemas import Json
+
+DEFAULT_URL = "http://127.0.0.1:8765"
+ANSWER_SECONDS = 10.0
+MAX_ANSWER_BYTES = 16 << 20
+REASON_SHOWN = 100
+LINES_SHOWN = 3
+BAD_PHASES = ("failed", "needs login")
+
+FIGURES = {
+    "tools": "Tools",
+    "searches": "Searches",
+    "hits": "Hits",
+    "describes": "Descriptions",
+    "calls": "Calls",
+    "failed_calls": "  of which failed",
+    "refusals": "Calls refused",
+    "tokens_not_sent": "Tokens not sent",
+}
+
+
+@click.command()
+@click.option(
+    "--url", default=DEFAULT_URL, show_default=True, help="Where the gateway serves HTTP."
+)
+@click.option(
+    "--token",
+    "reference",
+    default="",
+    metavar="REF",
+    help="The gateway's token, as ${VAR} or ${file:PATH}; one without a profile.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
+def status(url: str, reference: str, as_json: bool) -> None:
+    """Show the servers and figures of a running gateway.
+
+    \b
+    Example:
+      toolscout status
+      toolscout status --url http://127.0.0.1:9000 --token '${TOOLSCOUT_TOKEN}' --json
+    """
+    told = _told(_target(url), _token(reference))
+    if as_json:
+        click.echo(json.dumps(told, ensure_ascii=False))
+    else:
+        click.echo("\n".join(_lines(told)))
+
+
+def _token(reference: str) -> str:
+    from toolscout.upstream.references import expand
+
+    token = expand(reference, os.environ, key="--token").strip()
+    if not token.isascii() or not token.isprintable():
+        remedy = "Write ${VAR} or ${file:PATH} of the text that the gateway knows."
+        raise InvalidConfig("--token", "holds characters that no header can", remedy=remedy)
+    return token
+
+
+def _target(url: str) -> SplitResult:
+    remedy = f"Write it as {DEFAULT_URL}."
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_usable, parts = False, SplitResult("", "", "", "", "")
+    if not is_usable:
+        raise InvalidConfig("--url", "is no address of a gateway", remedy=remedy)
+    return parts
+
+
+def _told(target: SplitResult, token: str) -> "Json":
+    place = f"{target.scheme}://{target.netloc.rpartition('@')[2]}"
+    try:
+        code, body = _asked(target, token)
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise UpstreamError(
+            f"No gateway answers at {place} ({reason}). "
+            "Start one with `toolscout serve --http`, or name another with --url."
+        ) from None
+    told = _json(body)
+    if code == 200 and isinstance(told.get("servers"), list):
+        return told
+    raise UpstreamError(_refusal(place, code, told))
+
+
+def _asked(target: SplitResult, token: str) -> tuple[int, bytes]:
+    # No library that follows redirects or takes proxies: the token goes to one place only.
+    secure = target.scheme == "https"
+    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+    connection = kind(target.hostname or "", target.port, timeout=ANSWER_SECONDS)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        connection.request("GET", f"{target.path.rstrip('/')}/status", headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read(MAX_ANSWER_BYTES)
+    finally:
+        connection.close()
+
+
+def _json(body: bytes) -> "Json":
+    try:
+        told: Any = json.loads(body)
+    except ValueError:
+        return {}
+    return cast("Json", told) if isinstance(told, dict) else {}
+
+
+def _refusal(place: str, code: int, told: "Json") -> str:
+    from toolscout.names import one_line
+
+    error: Any = told.get("error")
+    message = cast("Json", error).get("message") if isinstance(error, dict) else None
+    if isinstance(message, str):
+        return f"The gateway at {place} refused: {one_line(message, 300)}"
+    return f"What answers at {place} (HTTP {code}) is no gateway. Name another with --url."
+
+
+def _lines(told: "Json") -> list[str]:
+    versions = told.get("versions", {})
+    ready = "ready" if told.get("ready") else "some servers are still unknown"
+    lines = [f"toolscout {versions.get('toolscout', '?')}, mode {told.get('mode', '?')}: {ready}"]
+    lines += ["", *_servers(told["servers"])]
+    totals = told.get("totals", {})
+    rows = [(label, totals[key]) for key, label in FIGURES.items() if key in totals]
+    lines += ["", *(f"{label:<18}{value:>14,}" for label, value in rows)]
+    return lines
+
+
+def _servers(servers: "list[Json]") -> list[str]:
+    if not servers:
+        return ["No servers. Add some with `toolscout init`."]
+    width = max(len("server"), *(len(server["name"]) for server in servers))
+    head = f"{'server':<{width}}  {'phase':<11}  {'tools':>6}  {'starts':>6}  since"
+    return [head, *(line for server in servers for line in _server(server, width))]
+
+
+def _server(server: "Json", width: int) -> list[str]:
+    from toolscout.names import one_line
+
+    line = f"{server['name']:<{width}}  {server['phase']:<11}  {server['tools']:>6,}"
+    lines = [f"{line}  {server['starts']:>6,}  {server['since'] or ''}".rstrip()]
+    # What a server writes while all is well is of no interest.
+    is_bad = server["phase"] in BAD_PHASES
+    last: list[str] = server["lines"][-LINES_SHOWN:] if is_bad else []
+    said = [server["reason"], *server["problems"], *last]
+    return lines + [f"  {one_line(text, REASON_SHOWN)}" for text in said if text]

@@ -1,0 +1,220 @@
+"""`Passage`: one call on its way through the gateway, and what comes back for it.
+
+Runs a tool at its server, keeps the server's own answer, and carries progress, questions and log
+messages back to the client that made the call. It is the executor of that one call. Questions to
+clients that cannot be asked during a call are kept by `suspensions`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+
+from toolscout.gateway.suspensions import (
+    INPUT_REQUIRED,
+    Leg,
+    Origin,
+    Suspensions,
+    can_answer,
+    refusal_of,
+)
+from toolscout.replies import Reply
+from toolscout.schemas import Json
+from toolscout.tools import Tool
+from toolscout.upstream.connections import Relay, call_failed
+from toolscout.upstream.offers import PROMPT, RESOURCE, TEMPLATE
+from toolscout.upstream.pool import Pool
+
+Context = ServerRequestContext[Any, Any]
+
+_OWN_META = ("progressToken", "progress_token")
+
+
+class Passage:
+    """One call: its way to the server and back."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        context: Context,
+        params: types.CallToolRequestParams | None = None,
+        *,
+        session: str = "",
+        suspensions: Suspensions | None = None,
+    ) -> None:
+        self.raw: Json | None = None
+        """The server's answer, as it came."""
+        self._pool, self._context, self._params = pool, context, params
+        self._session, self._suspensions = session, suspensions
+
+    async def __call__(self, tool: Tool, arguments: Json) -> object:
+        """Run a tool; the answer is kept in `raw`."""
+        try:
+            self.raw = await self._answer(tool, arguments)
+        except MCPError as error:
+            raise call_failed(tool.name, error) from error
+        if self.raw.get("resultType") == INPUT_REQUIRED:
+            return {"content": []}  # a question is no result that could be cut or paged
+        return _READERS.get(tool.kind, _same)(self.raw)
+
+    async def _answer(self, tool: Tool, arguments: Json) -> Json:
+        asked, kept = self._params, self._suspensions
+        if asked is None or kept is None or not self._may_suspend(tool.server, asked):
+            return await self._request(tool, arguments, self)
+        leg = Leg(
+            relay=self,
+            abilities=self._context.session.client_capabilities,
+            state=asked.request_state,
+            answers=asked.input_responses,
+        )
+        return await kept.run(
+            Origin(session=self._session, tool=tool.name, arguments=arguments),
+            leg,
+            lambda relay: self._request(tool, arguments, relay),
+            seconds=self._pool.members[tool.server].config.call_seconds,
+        )
+
+    def _may_suspend(self, server: str, asked: types.CallToolRequestParams) -> bool:
+        """Tell whether this client would have to be asked in between, and could answer."""
+        if self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return False
+        if asked.request_state is None and not can_answer(
+            self._context.session.client_capabilities
+        ):
+            return False
+        member = self._pool.members.get(server)
+        manifest = member.manifest if member is not None else None
+        return manifest is not None and manifest.protocol in HANDSHAKE_PROTOCOL_VERSIONS
+
+    async def _request(self, tool: Tool, arguments: Json, relay: Relay) -> Json:
+        make = _REQUESTS.get(tool.kind, _tool_request)
+        method, params = make(tool, arguments)
+        self._take_along(params)
+        return await self._pool.request(tool.server, method, params, relay)
+
+    def result(self, reply: Reply) -> Json:
+        """Return what the client gets: the server's own answer wherever it can stand as it is."""
+        raw, details = self.raw, reply.details
+        if raw is None or reply.code not in ("ok", "tool_error") or details.get("handle"):
+            return told(reply)
+        if raw.get("resultType") == INPUT_REQUIRED:
+            return raw
+        if "content" not in raw:
+            return told(reply)
+        repairs = [{"type": "text", "text": f"({text})"} for text in details.get("repairs", ())]
+        return {**raw, "content": [*repairs, *raw["content"]]} if repairs else raw
+
+    def _take_along(self, params: Json) -> None:
+        """Add what belongs to the call but not to the tool: answers, state, the client's meta."""
+        asked = self._params
+        if asked is None:
+            return
+        if asked.input_responses is not None:
+            params |= asked.model_dump(by_alias=True, mode="json", include={"input_responses"})
+        if asked.request_state is not None:
+            params["requestState"] = asked.request_state
+        # Protocol members of `_meta` are between two neighbours; each hop writes its own.
+        meta = {
+            key: value
+            for key, value in dict(asked.meta or {}).items()
+            if not key.startswith("io.modelcontextprotocol/") and key not in _OWN_META
+        }
+        if meta:
+            params["_meta"] = meta
+
+    # What the server asks for while it works.
+
+    async def progress(self, done: float, total: float | None, message: str | None) -> None:
+        """Pass on how far the work is."""
+        await self._context.session.report_progress(done, total, message)
+
+    async def log(self, params: types.LoggingMessageNotificationParams) -> None:
+        """Pass on a log message."""
+        note = types.LoggingMessageNotification(params=params)
+        await self._context.session.send_notification(note, self._context.request_id)
+
+    async def sample(self, params: types.CreateMessageRequestParams) -> Any:
+        """Have the client's model complete a message."""
+        return await self._asked(
+            types.CreateMessageRequest(params=params), types.CreateMessageResult
+        )
+
+    async def elicit(self, params: types.ElicitRequestParams) -> Any:
+        """Ask the client's user."""
+        return await self._asked(types.ElicitRequest(params=params), types.ElicitResult)
+
+    async def roots(self) -> Any:
+        """Ask for the client's roots."""
+        return await self._asked(types.ListRootsRequest(), types.ListRootsResult)
+
+    async def _asked(self, request: Any, result: Any) -> Any:
+        session = self._context.session
+        refusal = refusal_of(request, session.client_capabilities)
+        if refusal is not None:
+            return refusal
+        # Tied to the call: over HTTP it then travels on the call's own stream.
+        tied = ServerMessageMetadata(related_request_id=self._context.request_id)
+        try:
+            return await session.send_request(request, result, metadata=tied)
+        except MCPError as error:
+            return error.error
+
+
+def told(reply: Reply) -> Json:
+    """Return a reply as MCP's result."""
+    result = reply.to_message("mcp")
+    result["_meta"] = {"toolscout/code": reply.code}
+    return result
+
+
+def _tool_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
+    leaf = tool.extras.get("leaf", tool.leaf)
+    return "tools/call", {"name": leaf, "arguments": arguments}
+
+
+def _resource_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
+    return "resources/read", {"uri": tool.extras["uri"]}
+
+
+def _template_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
+    from mcp.shared.uri_template import UriTemplate
+
+    template = UriTemplate.parse(tool.extras["uriTemplate"])
+    return "resources/read", {"uri": template.expand(arguments)}
+
+
+def _prompt_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
+    return "prompts/get", {"name": tool.extras["prompt"], "arguments": arguments}
+
+
+def _same(raw: Json) -> object:
+    return raw
+
+
+def _from_resource(raw: Json) -> object:
+    blocks = [{"type": "resource", "resource": entry} for entry in raw.get("contents", ())]
+    return {"content": blocks}
+
+
+def _from_prompt(raw: Json) -> object:
+    blocks: list[Json] = []
+    for message in raw.get("messages", ()):
+        content = message.get("content")
+        blocks += content if isinstance(content, list) else [content]
+    return {"content": blocks}
+
+
+_REQUESTS: dict[str, Callable[[Tool, Json], tuple[str, Json]]] = {
+    RESOURCE: _resource_request,
+    TEMPLATE: _template_request,
+    PROMPT: _prompt_request,
+}
+_READERS: dict[str, Callable[[Json], object]] = {
+    RESOURCE: _from_resource,
+    TEMPLATE: _from_resource,
+    PROMPT: _from_prompt,
+}

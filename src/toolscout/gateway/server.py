@@ -1,0 +1,90 @@
+"""The gateway's MCP face: the SDK's server with the gateway's answers.
+
+Both protocol eras are served by the same handlers. The list of tools never changes because of a
+search; what a client may see is decided by its principal alone.
+"""
+
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import mcp_types as types
+from mcp.server import Server
+from mcp.server.caching import CacheableMethod, CacheHint
+
+from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.passages import Context, Passage
+from toolscout.gateway.pipes import stdio_streams
+from toolscout.metatools import INSTRUCTIONS
+from toolscout.sessions import Session
+
+LIST_SECONDS = 60
+CACHED: tuple[CacheableMethod, ...] = (
+    *("tools/list", "prompts/list"),
+    *("resources/list", "resources/templates/list"),
+)
+COMPLETE = {"resultType": "complete"}
+"""What every answer says since 2026-07-28, unless it says otherwise; the SDK drops it before."""
+
+SessionOf = Callable[[Context], Session]
+"""Tells whose request this is."""
+
+
+def server_of(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
+    """Return an MCP server that answers for a gateway."""
+    materials = gateway.materials
+
+    async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> Any:
+        return COMPLETE | {"tools": gateway.tools(session_of(context))}
+
+    async def call_tool(context: Context, params: types.CallToolRequestParams) -> Any:
+        return COMPLETE | await gateway.call(session_of(context), context, params)
+
+    async def list_resources(context: Context, params: types.PaginatedRequestParams | None) -> Any:
+        return COMPLETE | {"resources": materials.resources(session_of(context))}
+
+    async def list_templates(context: Context, params: types.PaginatedRequestParams | None) -> Any:
+        return COMPLETE | {"resourceTemplates": materials.templates(session_of(context))}
+
+    async def read_resource(context: Context, params: types.ReadResourceRequestParams) -> Any:
+        relay = Passage(gateway.pool, context)
+        return COMPLETE | await materials.read(session_of(context), params.uri, relay)
+
+    async def list_prompts(context: Context, params: types.PaginatedRequestParams | None) -> Any:
+        return COMPLETE | {"prompts": materials.prompts(session_of(context))}
+
+    async def get_prompt(context: Context, params: types.GetPromptRequestParams) -> Any:
+        relay = Passage(gateway.pool, context)
+        given = dict(params.arguments or {})
+        return COMPLETE | await materials.prompt(session_of(context), params.name, given, relay)
+
+    async def complete(context: Context, params: types.CompleteRequestParams) -> Any:
+        asked = params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta"})
+        return COMPLETE | await materials.complete(session_of(context), asked)
+
+    listed = CacheHint(ttl_ms=LIST_SECONDS * 1000, scope="private")
+    # What a resource holds may change at any time, and its server's own hint may be older.
+    hints: dict[CacheableMethod, CacheHint] = dict.fromkeys(CACHED, listed)
+    hints["resources/read"] = CacheHint(ttl_ms=0)
+    return Server(
+        "toolscout",
+        version=version("toolscout"),
+        instructions=INSTRUCTIONS,
+        cache_hints=hints,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read_resource,
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
+        on_completion=complete,
+    )
+
+
+async def serve_stdio(gateway: Gateway) -> None:
+    """Serve one client over stdin and stdout until it goes away."""
+    session = gateway.session("stdio")
+    server = server_of(gateway, lambda context: session)
+    async with stdio_streams() as (read, write):
+        await server.run(read, write, server.create_initialization_options())

@@ -1,0 +1,53 @@
+"""`Spans`: searches and calls as OpenTelemetry spans, where its API is installed.
+
+Spans hold what events hold: counts, codes and tool names, and no text (R108). Who collects them
+is the host's to set up; without a collector they cost next to nothing.
+"""
+
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from toolscout.events import Event
+
+TRACED = ("search", "describe", "call", "refusal")
+
+
+class Spans:
+    """Tells a tracer, by default the host's, of what happened."""
+
+    def __init__(self, tracer: Any = None, *, clock: Callable[[], int] = time.time_ns) -> None:
+        self._tracer = _host_tracer() if tracer is None else tracer
+        self._clock = clock
+
+    def hear(self, event: Event) -> None:
+        """Make one span of one event, which has just ended."""
+        if self._tracer is None or event.kind not in TRACED:
+            return
+        ended = self._clock()
+        span = self._tracer.start_span(
+            f"toolscout.{event.kind}",
+            start_time=ended - round(event.milliseconds * 1e6),
+            attributes=_attributes(event),
+        )
+        span.end(ended)
+
+
+def _attributes(event: Event) -> dict[str, str | int]:
+    form = "tool" if event.kind in ("call", "refusal") else "form"
+    return {
+        "toolscout.code": event.code,
+        f"toolscout.{form}": event.form,
+        "toolscout.hits": event.hits,
+        "toolscout.loaded": event.loaded,
+        "toolscout.tokens": event.tokens,
+    }
+
+
+def _host_tracer() -> Any:
+    """Return the host's tracer, or nothing; its API is not one of our dependencies."""
+    try:
+        return import_module("opentelemetry.trace").get_tracer("toolscout")
+    except ImportError:
+        return None

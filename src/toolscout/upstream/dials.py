@@ -1,0 +1,47 @@
+"""`Dialer`: makes the right kind of connection for a server, and owns what they share."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from toolscout.upstream.clients import Client
+from toolscout.upstream.connections import Connection
+from toolscout.upstream.delays import Delays
+from toolscout.upstream.logins import auth_for
+from toolscout.upstream.operations import Operations
+from toolscout.upstream.servers import ServerConfig, Transport
+from toolscout.upstream.wardens import Warden
+
+
+class Dialer:
+    """Makes connections; `close` it once they are closed.
+
+    `tokens` is the folder with the tokens of servers that want OAuth.
+    """
+
+    def __init__(self, delays: Delays, tokens: Path | None = None) -> None:
+        self._delays, self._tokens = delays, tokens
+        self._warden = Warden()
+
+    def __call__(
+        self,
+        config: ServerConfig,
+        *,
+        on_change: Callable[[], None],
+        on_line: Callable[[str], None],
+    ) -> Connection:
+        """Return a connection to a server whose references are resolved."""
+        if config.transport is Transport.OPENAPI:
+            return Operations(config)
+        uses_tokens = config.oauth and self._tokens is not None
+        return Client(
+            config,
+            on_change=on_change,
+            on_line=on_line,
+            warden=self._warden,
+            delays=self._delays,
+            auth=auth_for(config, self._tokens) if uses_tokens and self._tokens else None,
+        )
+
+    def close(self) -> None:
+        """Stop watching over processes."""
+        self._warden.close()

@@ -1,0 +1,182 @@
+"""`toolscout status`, of gateways that run and of those that do not."""
+
+import json
+import socket
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from serving import DEADLINE_SECONDS, TIME, Served, served
+from toolscout.cli import main
+from toolscout.cli.status import FIGURES
+
+FAILING = {
+    "ready": False,
+    "mode": "search",
+    "servers": [
+        {
+            "name": "files",
+            "phase": "ready",
+            "since": "2026-11-15T12:00:00+00:00",
+            "reason": "",
+            "starts": 1,
+            "tools": 1200,
+            "problems": ["tool 'x' has no schema"],
+            "lines": ["all is well"],
+        },
+        {
+            "name": "mail",
+            "phase": "needs login",
+            "since": None,
+            "reason": "no\x1b token\n",
+            "starts": 3,
+            "tools": 0,
+            "problems": [],
+            "lines": ["one", "two", "three", "four"],
+        },
+    ],
+    "totals": {"tools": 1200, "searches": 4, "tokens_not_sent": -17},
+    "versions": {"toolscout": "9.9"},
+}
+SHOWN = """\
+toolscout 9.9, mode search: some servers are still unknown
+
+server  phase         tools  starts  since
+files   ready         1,200       1  2026-11-15T12:00:00+00:00
+  tool 'x' has no schema
+mail    needs login       0       3
+  no token
+  two
+  three
+  four
+
+Tools                      1,200
+Searches                       4
+Tokens not sent              -17
+"""
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[Served]:
+    with served(TIME, tokens={"ann": {"token": "open sesame"}}) as running:
+        assert running.known.wait(DEADLINE_SECONDS)
+        yield running
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["status", *map(str, arguments)])
+
+
+def test_a_running_gateway_tells_its_servers_and_figures(
+    gateway: Served, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OURS", "open sesame")
+
+    shown = run("--url", gateway.url, "--token", "${OURS}")
+    told = json.loads(run("--url", f"{gateway.url}/", "--token", "${OURS}", "--json").stdout)
+
+    assert shown.exit_code == 0
+    assert shown.stdout.startswith(f"toolscout {told['versions']['toolscout']}, mode search: ready")
+    assert "\ntime    ready" in shown.stdout
+    assert all(label in shown.stdout for label in FIGURES.values())
+    assert told["totals"]["tools"] == 2
+
+
+def test_a_token_may_lie_in_a_file(gateway: Served, tmp_path: Path):
+    (tmp_path / "token").write_text("open sesame\n")
+
+    assert run("--url", gateway.url, "--token", f"${{file:{tmp_path}/token}}").exit_code == 0
+
+
+def test_a_wrong_token_is_told_with_the_remedy_and_without_the_token(gateway: Served):
+    result = run("--url", gateway.url, "--token", "swordfish")
+
+    assert result.exit_code == 4
+    assert result.stderr == (
+        f"Error: The gateway at {gateway.url} refused: A valid token is needed. Send "
+        "'Authorization: Bearer TOKEN' with one of 'gateway.tokens'.\n"
+    )
+
+
+def test_nothing_that_answers_is_exit_code_4():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+
+    result = run("--url", url)
+
+    assert result.exit_code == 4
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"Error: No gateway answers at {url} (")
+    assert "Start one with `toolscout serve --http`" in result.stderr
+
+
+def test_servers_problems_and_figures_are_a_table():
+    with answering(200, FAILING) as url:
+        result = run("--url", url)
+
+    assert result.stdout == SHOWN
+
+
+def test_a_gateway_without_servers_says_how_to_get_some():
+    with answering(200, {**FAILING, "servers": []}) as url:
+        result = run("--url", url)
+
+    assert "No servers. Add some with `toolscout init`." in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [(200, []), (200, {}), (200, {"servers": 1}), (404, {"error": "no"}), (302, FAILING)],
+)
+def test_something_else_that_answers_is_exit_code_4(code: int, answer: object):
+    with answering(code, answer) as url:
+        result = run("--url", url)
+
+    assert result.exit_code == 4
+    assert result.stderr == (
+        f"Error: What answers at {url} (HTTP {code}) is no gateway. Name another with --url.\n"
+    )
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8765", "ftp://localhost", "http://", "http://[::1"])
+def test_an_address_that_is_none_is_a_usage_error(url: str):
+    result = run("--url", url)
+
+    assert result.exit_code == 2
+    assert "Setting '--url' is no address of a gateway." in result.stderr
+
+
+@pytest.mark.parametrize("token", ["${NOT_SET_ANYWHERE}", "two\nlines", "naïve"])
+def test_a_token_that_cannot_be_sent_is_a_usage_error(token: str):
+    result = run("--token", token)
+
+    assert result.exit_code == 2
+    assert "Setting '--token'" in result.stderr
+
+
+@contextmanager
+def answering(code: int, answer: object) -> Generator[str]:
+    """Serve one answer to whatever is asked."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(answer).encode()
+            self.send_response(code)
+            self.send_header("Location", "http://elsewhere.example/")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_request(self, code: object = "-", size: object = "-") -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        thread.join(DEADLINE_SECONDS)

@@ -1,0 +1,101 @@
+"""What a gateway tells of itself, and what it keeps back."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.reports import readiness, status, without_secrets
+from toolscout.stores.memory import MemoryStore
+from toolscout.upstream.config import Config, ServerConfig, Transport
+from toolscout.upstream.pool import Member, Phase
+
+NEAR = ServerConfig(name="near", transport=Transport.STDIO, command="near")
+FAR = ServerConfig(
+    name="far",
+    transport=Transport.HTTP,
+    url="https://ann:pw@far.example/mcp?key=hunter2",
+    headers={"X-Key": "${FAR_KEY}", "X-Short": "on"},
+    token="literal-token",
+)
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+def gateway_of(*servers: ServerConfig) -> Gateway:
+    return Gateway(Config(servers=servers), MemoryStore())
+
+
+def test_a_server_is_pending_until_its_first_start_has_ended():
+    gateway = gateway_of(NEAR)
+    member = gateway.pool.members["near"]
+    told: list[tuple[bool, int, int]] = []
+
+    for phase, failures in (
+        *((Phase.CONFIGURED, 0), (Phase.STARTING, 0), (Phase.FAILED, 1)),
+        *((Phase.STARTING, 1), (Phase.NEEDS_LOGIN, 0), (Phase.READY, 0)),
+    ):
+        member.phase, member.failures = phase, failures
+        now = readiness(gateway)
+        told.append((now["ready"], now["pending"], now["failed"]))
+
+    assert told[:2] == [(False, 1, 0), (False, 1, 0)]
+    assert told[2:] == [(True, 0, 1), (True, 0, 0), (True, 0, 0), (True, 0, 0)]
+
+
+def test_a_gateway_without_servers_is_ready():
+    assert readiness(gateway_of()) == {
+        "ready": True,
+        "servers": 0,
+        "pending": 0,
+        "failed": 0,
+        "tools": 0,
+    }
+
+
+def test_the_status_tells_when_a_phase_began_and_why():
+    gateway = gateway_of(NEAR, FAR)
+    failed(gateway.pool.members["far"], "no answer")
+    gateway.pool.members["far"].lines.extend(f"line {n}" for n in range(30))
+
+    told = status(gateway, {"searches": 3}, now=160.0, wall=NOON)
+
+    far, near = told["servers"]
+    assert (far["name"], far["since"], far["reason"]) == (
+        "far",
+        "2026-11-15T11:59:00+00:00",
+        "no answer",
+    )
+    assert (near["phase"], near["since"], near["tools"]) == ("configured", None, 0)
+    assert far["lines"] == [f"line {n}" for n in range(20, 30)]
+    assert told["totals"] == {"tools": 0, "searches": 3}
+    assert (told["ready"], told["mode"]) == (False, "search")
+
+
+@pytest.mark.requirement("R108")
+def test_what_a_server_was_given_is_never_quoted(monkeypatch: pytest.MonkeyPatch):
+    """R108"""
+    monkeypatch.setenv("FAR_KEY", "from-the-environment")
+    said = f"401 on for {FAR.url} with from-the-environment and literal-token\nagain"
+
+    assert without_secrets(said, FAR) == "401 on for https://far.example/… with … and … again"
+
+
+@pytest.mark.requirement("R108")
+def test_a_reference_that_leads_nowhere_hides_what_it_can(monkeypatch: pytest.MonkeyPatch):
+    """R108"""
+    monkeypatch.delenv("FAR_KEY", raising=False)
+
+    assert without_secrets("bad literal-token", FAR) == "bad …"
+
+
+def failed(member: Member, reason: str) -> None:
+    member.phase, member.reason, member.since, member.failures = Phase.FAILED, reason, 100.0, 1
+
+
+def test_a_gateway_that_has_started_nothing_reports_too():
+    async def told() -> bool:
+        async with gateway_of() as gateway:
+            return readiness(gateway)["ready"]
+
+    assert asyncio.run(told())

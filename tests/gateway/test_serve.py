@@ -1,0 +1,234 @@
+"""The gateway as a client meets it: a process on stdin and stdout, with real servers behind."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.fleet import BERLIN, GIT, TIME, client_of, configuration, known, text_of
+
+SEARCHED = {"queries": ["what time is it in a city"]}
+CALLED = {"name": "time__get_current_time", "arguments": BERLIN}
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_both_protocol_eras_search_and_call(mode: str, tmp_path: Path):
+    async def talk() -> None:
+        config = configuration(tmp_path, {"time": TIME})
+        async with client_of(config, mode=mode) as client:
+            await known(client, "time__get_current_time")
+            listed = await client.list_tools()
+            found = await client.call_tool("tool_search", SEARCHED)
+            called = await client.call_tool("tool_call", CALLED)
+
+            names = [tool.name for tool in listed.tools]
+            assert names == ["tool_search", "tool_describe", "tool_call"]
+            assert "time__get_current_time(timezone*)" in text_of(found)
+            assert called.structured_content is not None
+            assert called.structured_content["timezone"] == "Europe/Berlin"
+
+    asyncio.run(talk())
+
+
+def test_the_list_of_tools_is_the_same_before_and_after_any_use(tmp_path: Path):
+    async def talk() -> None:
+        async with client_of(configuration(tmp_path, {"time": TIME, "git": GIT})) as client:
+            before = await client.list_tools()
+            await known(client, "time__get_current_time", "git__git_status")
+            await client.call_tool("tool_search", SEARCHED)
+            await client.call_tool("tool_describe", {"names": ["git_status"]})
+            await client.call_tool("tool_call", CALLED)
+            after = await client.list_tools(cache_mode="bypass")
+
+            assert before.tools == after.tools
+            assert before.ttl_ms == 60_000
+
+    asyncio.run(talk())
+
+
+def test_a_known_name_is_called_though_it_is_not_listed_or_searched_for(tmp_path: Path):
+    async def talk() -> None:
+        async with client_of(configuration(tmp_path, {"time": TIME})) as client:
+            await known(client, "time__get_current_time")
+            direct = await client.call_tool("time__get_current_time", BERLIN)
+
+            assert direct.is_error is False
+
+    asyncio.run(talk())
+
+
+def test_what_is_wrong_is_told_without_a_call(tmp_path: Path):
+    async def talk() -> None:
+        async with client_of(configuration(tmp_path, {"time": TIME})) as client:
+            await known(client, "time__get_current_time")
+            wrong = await client.call_tool("tool_call", {**CALLED, "arguments": {}})
+            failed = await client.call_tool(
+                "tool_call", {**CALLED, "arguments": {"timezone": "Nowhere/At_all"}}
+            )
+            repaired = await client.call_tool(
+                "tool_call", {"name": "get_current_time", "arguments": '{"timezone": "UTC"}'}
+            )
+
+            assert wrong.is_error
+            assert text_of(wrong).startswith("Not called: the arguments")
+            assert '"timezone"' in text_of(wrong)
+            assert failed.is_error
+            assert "Nowhere/At_all" in text_of(failed)
+            assert text_of(repaired).startswith("(Called time__get_current_time")
+
+    asyncio.run(talk())
+
+
+def test_direct_mode_passes_everything_through_under_its_name(tmp_path: Path):
+    async def talk() -> None:
+        config = configuration(tmp_path, {"time": TIME})
+        async with client_of(config, "--mode", "direct") as client:
+            await known(client, "time__get_current_time")
+            listed = await client.list_tools(cache_mode="bypass")
+            called = await client.call_tool("time__convert_time", {**CONVERSION})
+
+            names = [tool.name for tool in listed.tools]
+            assert names == ["time__convert_time", "time__get_current_time"]
+            assert called.is_error is False
+
+    asyncio.run(talk())
+
+
+CONVERSION = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+
+
+def test_split_calls_keep_effects_apart(tmp_path: Path):
+    async def talk() -> None:
+        async with client_of(configuration(tmp_path, {"time": TIME}), "--split-calls") as client:
+            await known(client, "time__get_current_time")
+            listed = [tool.name for tool in (await client.list_tools()).tools]
+            right = await client.call_tool("tool_read", CALLED)
+            wrong = await client.call_tool("tool_destroy", CALLED)
+
+            assert listed[2:] == ["tool_read", "tool_write", "tool_destroy"]
+            assert right.is_error is False
+            assert text_of(wrong) == (
+                "Not called: \"time__get_current_time\" has the effect 'read'. "
+                "Call it with tool_read."
+            )
+
+    asyncio.run(talk())
+
+
+def test_a_warm_cache_answers_before_any_server_has_started(tmp_path: Path):
+    async def talk() -> None:
+        config = configuration(tmp_path, {"time": TIME})
+        async with client_of(config) as client:
+            await known(client, "time__get_current_time")
+        config.write_text(
+            config.read_text(encoding="utf-8").replace("mcp_server_time", "mcp_server_time"),
+            encoding="utf-8",
+        )
+        async with client_of(config) as client:
+            found = await client.call_tool("tool_search", SEARCHED)
+
+            assert "time__get_current_time" in text_of(found)
+            assert "connecting" not in text_of(found)
+
+    asyncio.run(talk())
+
+
+def test_one_server_that_cannot_start_does_not_stop_the_others(tmp_path: Path):
+    async def talk() -> None:
+        servers = {"time": TIME, "broken": ("-c", "raise SystemExit(3)")}
+        async with client_of(configuration(tmp_path, servers)) as client:
+            await known(client, "time__get_current_time")
+            called = await client.call_tool("tool_call", CALLED)
+
+            assert called.is_error is False
+
+    asyncio.run(talk())
+
+
+def test_nothing_but_messages_goes_to_stdout(tmp_path: Path):
+    config = configuration(tmp_path, {"time": TIME})
+
+    done = subprocess.run(
+        [sys.executable, "-m", "toolscout", "serve", "--config", str(config)],
+        input="this is no message\n",
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    assert all(line.startswith("{") for line in done.stdout.splitlines())
+    assert done.returncode == 0
+
+
+def test_a_gateway_that_was_killed_comes_back_with_what_it_knew(tmp_path: Path):
+    async def talk() -> None:
+        config = configuration(tmp_path, {"time": TIME})
+        async with client_of(config) as client:
+            await known(client, "time__get_current_time")
+            await client.call_tool("tool_search", SEARCHED)
+            os.kill(_gateway_pid(config), signal.SIGKILL)
+        with sqlite3.connect(tmp_path / "gateway.db") as database:
+            kinds = {row[0] for row in database.execute("select kind from entries")}
+        async with client_of(config) as client:
+            found = await client.call_tool("tool_search", SEARCHED)
+
+            assert {"manifest", "session"} <= kinds
+            assert "time__get_current_time" in text_of(found)
+
+    asyncio.run(talk())
+
+
+def _gateway_pid(config: Path) -> int:
+    """Return the process that serves a configuration."""
+    listed = subprocess.run(["ps", "-ewwo", "pid,args"], capture_output=True, text=True, check=True)
+    rows = [line.split(None, 1) for line in listed.stdout.splitlines()]
+    found = [int(pid) for pid, args in rows if f"serve --config {config}" in args]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_a_missing_configuration_says_what_to_run(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "toolscout", "serve", "--config", str(tmp_path / "none.toml")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert "Run `toolscout init`, or name a file." in done.stderr
+
+
+def test_a_changed_configuration_is_taken_over_without_dropping_the_client(tmp_path: Path):
+    async def talk() -> None:
+        config = configuration(tmp_path, {"time": TIME})
+        async with client_of(config) as client:
+            await known(client, "time__get_current_time")
+            configuration(tmp_path, {"time": TIME, "git": GIT})
+            os.kill(_gateway_pid(config), signal.SIGHUP)
+            await known(client, "git__git_status")
+            called = await client.call_tool("tool_call", CALLED)
+
+            assert called.is_error is False
+
+    asyncio.run(talk())
+
+
+def test_a_configuration_that_cannot_be_read_leaves_the_old_one_in_place(tmp_path: Path):
+    async def talk() -> None:
+        config = configuration(tmp_path, {"time": TIME})
+        async with client_of(config) as client:
+            await known(client, "time__get_current_time")
+            config.write_text("[servers.time\n", encoding="utf-8")
+            os.kill(_gateway_pid(config), signal.SIGHUP)
+            called = await client.call_tool("tool_call", CALLED)
+
+            assert called.is_error is False
+
+    asyncio.run(talk())

@@ -1,0 +1,102 @@
+"""A gateway that serves HTTP in a thread of its own, for tests that ask it from outside."""
+
+import asyncio
+import sys
+import threading
+from collections.abc import Generator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from toolscout.events import Event
+from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.http import serve_http
+from toolscout.gateway.metrics import Metrics
+from toolscout.policies import Policy
+from toolscout.stores.memory import MemoryStore
+from toolscout.upstream.config import Config, GatewayConfig, ServerConfig, Transport
+
+DEADLINE_SECONDS = 30.0
+
+TIME = ServerConfig(
+    name="time",
+    transport=Transport.STDIO,
+    command=sys.executable,
+    args=("-m", "mcp_server_time", "--local-timezone", "UTC"),
+)
+HANGING = ServerConfig(
+    name="hanging",
+    transport=Transport.STDIO,
+    command=sys.executable,
+    args=("-c", "import sys; sys.stdin.read()"),
+)
+MISSING = ServerConfig(
+    name="missing",
+    transport=Transport.STDIO,
+    command="toolscout-test-no-such-command",
+    env={"API_KEY": "hunter2-hunter2"},
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A gateway that is being served."""
+
+    url: str
+    loop: asyncio.AbstractEventLoop
+    stopping: asyncio.Event
+    thread: threading.Thread
+    known: threading.Event
+    """Set once tools have come into the catalogue."""
+    events: list[Event] = field(default_factory=list[Event])
+
+    def stop(self) -> None:
+        """Ask the gateway to stop."""
+        self.loop.call_soon_threadsafe(self.stopping.set)
+
+
+@contextmanager
+def served(
+    *servers: ServerConfig, policy: Policy | None = None, **options: object
+) -> Generator[Served]:
+    """Serve servers behind a gateway; ends with the gateway stopped and its thread gone."""
+    gateway = GatewayConfig(**{"port": 0, **options})  # pyright: ignore[reportArgumentType]  # checked by the class
+    config = Config(servers=servers, gateway=gateway)
+    begun: Future[Served] = Future()
+    thread = threading.Thread(target=lambda: _run(config, policy, begun))
+    thread.start()
+    running = begun.result(DEADLINE_SECONDS)
+    try:
+        yield running
+    finally:
+        if thread.is_alive():
+            running.stop()
+        thread.join(DEADLINE_SECONDS)
+        assert not thread.is_alive()
+
+
+def _run(config: Config, policy: Policy | None, begun: "Future[Served]") -> None:
+    try:
+        asyncio.run(_serve(config, policy, begun))
+    except BaseException as error:
+        if begun.done():
+            raise
+        begun.set_exception(error)
+
+
+async def _serve(config: Config, policy: Policy | None, begun: "Future[Served]") -> None:
+    metrics, events, known, stop = Metrics(), list[Event](), threading.Event(), asyncio.Event()
+
+    def hear(event: Event) -> None:
+        events.append(event)
+        metrics.hear(event)
+
+    def ready(url: str) -> None:
+        loop, thread = asyncio.get_running_loop(), threading.current_thread()
+        begun.set_result(
+            Served(url=url, loop=loop, stopping=stop, thread=thread, known=known, events=events)
+        )
+
+    async with Gateway(config, MemoryStore(), on_event=hear, policy=policy) as gateway:
+        gateway.catalog.subscribe(lambda change: known.set())
+        await serve_http(gateway, config.gateway, metrics=metrics, ready=ready, stop=stop)

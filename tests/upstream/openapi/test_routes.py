@@ -1,0 +1,42 @@
+"""What a tool carries, so that it can be called."""
+
+import asyncio
+import json
+
+import pytest
+
+from toolscout.errors import CallFailed, InvalidArguments
+from toolscout.files import tool_from_json, tool_to_json
+from toolscout.schemas import Json
+from toolscout.tools import Tool
+from toolscout.upstream.openapi import OpenApi
+from upstream.openapi.samples import operation
+from upstream.openapi.services import Service
+
+
+def test_a_tool_that_was_renamed_or_stored_is_still_called(service: Service):
+    given = operation(path="/pets/{id}")
+
+    async def made() -> None:
+        async with OpenApi(given, server="api", base_url=service.url) as api:
+            row = json.loads(json.dumps(tool_to_json(api.tools[0]) | {"name": "other"}))
+            await api(tool_from_json(row), {"id": 1})
+
+    asyncio.run(made())
+
+    assert service.seen[0].target == "/base/pets/1"
+
+
+def test_a_tool_of_another_kind_is_not_called(service: Service):
+    async def made(extras: Json) -> None:
+        async with OpenApi(operation(), server="api", base_url=service.url) as api:
+            await api(Tool.define("x", server="api", extras=extras), {})
+
+    forged: Json = {"method": "GET", "path": "@evil.test/", "places": [], "body": None}
+    for extras in ({}, {"openapi": {"method": "GET"}}):
+        with pytest.raises(CallFailed):
+            asyncio.run(made(extras))
+    with pytest.raises(InvalidArguments):
+        asyncio.run(made({"openapi": forged}))
+
+    assert service.seen == []

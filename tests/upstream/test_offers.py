@@ -1,0 +1,120 @@
+"""What a configuration lets through of a server's lists, and under which names."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolscout.schemas import Json
+from toolscout.tools import Effect
+from toolscout.upstream.manifests import Manifest
+from toolscout.upstream.offers import offers_of
+from toolscout.upstream.servers import ServerConfig, Transport
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+
+
+def config(**options: Any) -> ServerConfig:
+    return ServerConfig(name="s", transport=Transport.STDIO, command="none", **options)
+
+
+def tool(name: str, **members: Any) -> Json:
+    return {"name": name, "description": name, "inputSchema": {"type": "object"}} | members
+
+
+def names(manifest: Manifest, **options: Any) -> list[str]:
+    return [offered.name for offered in offers_of(config(**options), manifest).tools]
+
+
+def test_allowed_tools_that_are_not_denied_are_offered():
+    manifest = Manifest(tools=(tool("read_a"), tool("read_b"), tool("write")))
+
+    assert names(manifest, allow=("read_*",), deny=("*_b",)) == ["s__read_a"]
+
+
+def test_a_renamed_tool_is_called_by_its_old_name_and_found_by_both():
+    manifest = Manifest(tools=(tool("old"),))
+
+    (offered,) = offers_of(config(renames={"old": "new"}), manifest).tools
+
+    assert (offered.name, offered.leaf) == ("s__new", "new")
+    assert offered.extras["leaf"] == "old"
+    assert offered.aliases == ("old",)
+
+
+def test_effects_hints_and_pins_come_from_the_configuration():
+    manifest = Manifest(tools=(tool("drop"), tool("other")))
+    options = {
+        "effects": {"dr*": Effect.DESTRUCTIVE},
+        "hints": {"drop": "remove table"},
+        "hint": "database",
+        "pins": ("drop",),
+    }
+
+    drop, other = offers_of(config(**options), manifest).tools
+
+    assert (drop.effect, drop.hint, drop.always_load) == (Effect.DESTRUCTIVE, "remove table", True)
+    assert (other.hint, other.always_load) == ("database", False)
+
+
+def test_of_two_tools_with_one_name_the_first_is_offered_and_the_second_told():
+    manifest = Manifest(tools=(tool("a", description="first"), tool("a", description="second")))
+
+    offers = offers_of(config(), manifest)
+
+    assert [offered.description for offered in offers.tools] == ["first"]
+    assert offers.problems == ("'a' is offered twice; the first one counts.",)
+
+
+def test_a_definition_without_use_costs_only_itself():
+    manifest = Manifest(tools=(tool("a"), {"description": "nameless"}, tool("b")))
+
+    offers = offers_of(config(), manifest)
+
+    assert [offered.leaf for offered in offers.tools] == ["a", "b"]
+    assert len(offers.problems) == 1
+
+
+@pytest.mark.requirement("R27")
+def test_resources_templates_and_prompts_are_entries_of_their_own_kind():
+    """R27"""
+    manifest = Manifest(
+        resources=({"name": "log", "uri": "file:///log"},),
+        templates=({"name": "day", "uriTemplate": "log://{year}/{+month}"},),
+        prompts=({"name": "ask", "arguments": [{"name": "topic", "required": True}]},),
+    )
+
+    log, day, ask = offers_of(config(), manifest).tools
+
+    assert (log.kind, log.effect, log.extras["uri"]) == ("resource", Effect.READ, "file:///log")
+    assert (day.kind, list(day.input_schema["properties"])) == ("template", ["year", "month"])
+    assert (ask.kind, ask.input_schema["required"]) == ("prompt", ["topic"])
+
+
+def test_a_prompt_with_the_name_of_a_tool_is_offered_beside_it():
+    manifest = Manifest(tools=(tool("fetch"),), prompts=({"name": "fetch"},))
+
+    offers = offers_of(config(), manifest)
+
+    assert [offered.name for offered in offers.tools] == ["s__fetch", "s__fetch_prompt"]
+    assert offers.tools[1].extras["prompt"] == "fetch"
+    assert offers.problems == ()
+
+
+def test_resources_of_one_name_are_told_apart_by_their_addresses():
+    rows = tuple({"name": "README", "uri": f"file:///{place}/README"} for place in "abcd")
+
+    offers = offers_of(config(), Manifest(resources=rows))
+
+    assert {offered.extras["uri"] for offered in offers.tools} == {row["uri"] for row in rows}
+    assert offers.problems == ()
+
+
+@given(st.lists(NAMES), st.lists(NAMES))
+def test_whatever_a_server_lists_every_name_is_offered_once(tools: list[str], prompts: list[str]):
+    manifest = Manifest(tools=tuple(map(tool, tools)), prompts=tuple({"name": n} for n in prompts))
+
+    offered = names(manifest)
+
+    assert len(offered) == len(set(offered))

@@ -1,0 +1,75 @@
+"""Whom a server's questions reach."""
+
+import asyncio
+from typing import Any
+
+import mcp_types as types
+
+from toolscout.upstream.relays import NOBODY, SEVERAL, Relays, progress_to
+
+ANSWER = types.ListRootsResult(roots=[])
+
+
+class Client:
+    """Answers what it is asked, and remembers what it heard."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    async def progress(self, done: float, total: float | None, message: str | None) -> None:
+        self.heard.append((done, total, message))
+
+    async def log(self, params: types.LoggingMessageNotificationParams) -> None:
+        self.heard.append(params.data)
+
+    async def sample(self, params: types.CreateMessageRequestParams) -> Any:
+        return "sampled"
+
+    async def elicit(self, params: types.ElicitRequestParams) -> Any:
+        return "elicited"
+
+    async def roots(self) -> Any:
+        return ANSWER
+
+
+def message(said: object) -> types.LoggingMessageNotificationParams:
+    return types.LoggingMessageNotificationParams(level="info", data=said)
+
+
+def test_the_client_of_the_only_call_is_asked():
+    relays, client = Relays(), Client()
+
+    with relays.joined(client):
+        asyncio.run(relays.log(message("hello")))
+        answer = asyncio.run(relays.roots(None))
+
+    assert answer is ANSWER
+    assert client.heard == ["hello"]
+
+
+def test_with_several_calls_nobody_is_asked_and_nothing_is_passed_on():
+    relays, one, other = Relays(), Client(), Client()
+
+    with relays.joined(one), relays.joined(other):
+        asyncio.run(relays.log(message("a secret of one")))
+        answer = asyncio.run(relays.roots(None))
+
+    assert isinstance(answer, types.ErrorData)
+    assert answer.message == SEVERAL
+    assert one.heard == other.heard == []
+
+
+def test_without_a_call_nobody_is_asked():
+    answer = asyncio.run(Relays().roots(None))
+
+    assert isinstance(answer, types.ErrorData)
+    assert answer.message == NOBODY
+
+
+def test_progress_goes_to_its_own_call_however_many_there_are():
+    relays, one, other = Relays(), Client(), Client()
+
+    with relays.joined(one), relays.joined(other):
+        asyncio.run(progress_to(other)(1, 2, "half"))
+
+    assert (one.heard, other.heard) == ([], [(1, 2, "half")])
