@@ -1,6 +1,6 @@
 """Servers of the older protocol that nobody here wrote: the official ones for Node.
 
-`make node-servers` installs them; without them these tests are skipped.
+`make .npm-servers/.installed` installs them; without them these tests are skipped.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ DEADLINE_SECONDS = 30
 QUICK = Delays(first_retry=0.01, most_retry=0.1, change=0.01, most_change=0.05)
 
 pytestmark = pytest.mark.skipif(
-    not NODE or not PACKAGES.is_dir(), reason="needs Node and `make node-servers`"
+    not NODE or not PACKAGES.is_dir(), reason="needs Node and `make .npm-servers/.installed`"
 )
 
 

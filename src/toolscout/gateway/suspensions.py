@@ -1,0 +1,269 @@
+"""`Suspensions`: calls that wait at their servers until their clients bring an answer.
+
+A server of the handshake era asks while it works, and a client of 2026-07-28 cannot be asked then.
+So its call is answered with the questions and a state, stays open at the server, and goes on when
+the client repeats it with the answers and that state. What can be asked at once is not for here.
+"""
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types as types
+
+from toolscout.errors import InvalidRequest
+from toolscout.schemas import Json
+from toolscout.upstream.connections import Relay
+
+INPUT_REQUIRED = "input_required"
+SUSPENDED_LIMIT = 256
+STATE_BYTES = 24
+
+Abilities = types.ClientCapabilities | None
+"""What a client says it can do."""
+Work = Callable[[Relay], Coroutine[Any, Any, Json]]
+"""Makes a call; what the server asks meanwhile goes to the relay."""
+
+_SAMPLED = (types.CreateMessageResult, types.CreateMessageResultWithTools)
+_OTHER_KIND = types.ErrorData(
+    code=types.INVALID_PARAMS, message="The client's answer does not fit the question."
+)
+_UNANSWERED = types.ErrorData(
+    code=types.INTERNAL_ERROR, message="The client has not answered, and its call is over."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Which call this is, and whose; a suspension is resumed by an equal one only."""
+
+    session: str
+    tool: str
+    arguments: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leg:
+    """One request of a client on behalf of a call, the first one or a later one."""
+
+    relay: Relay
+    """Hears progress and log messages for as long as the request is open."""
+    abilities: Abilities = None
+    state: str | None = None
+    answers: Mapping[str, types.InputResponse] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    request: types.InputRequest
+    answer: asyncio.Future[types.InputResponse | types.ErrorData]
+
+
+class Suspensions:
+    """The suspended calls of one gateway."""
+
+    def __init__(self, *, limit: int = SUSPENDED_LIMIT) -> None:
+        self._limit = limit
+        self._waiting: dict[str, tuple[_Suspension, asyncio.TimerHandle]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def run(self, origin: Origin, leg: Leg, work: Work, *, seconds: float) -> Json:
+        """Return the result of a call, or the questions that come before it.
+
+        With a state the suspended call goes on, and `work` is not begun. A state that is unknown,
+        expired or of another call raises `InvalidRequest`. `seconds` count from the first leg.
+        """
+        if leg.state is None:
+            suspension = _Suspension(origin, work, seconds)
+        else:
+            suspension = self._taken(leg.state, origin)
+        await suspension.follow(leg)
+        if suspension.is_over:
+            return suspension.result()
+        return {
+            "resultType": INPUT_REQUIRED,
+            "inputRequests": suspension.questions(),
+            "requestState": self._kept(suspension),
+        }
+
+    async def close(self) -> None:
+        """Cancel what is suspended and wait until it has ended."""
+        ending = [self._drop(state) for state in list(self._waiting)]
+        await asyncio.gather(*(suspension.ended() for suspension in ending))
+
+    def _kept(self, suspension: "_Suspension") -> str:
+        state = secrets.token_urlsafe(STATE_BYTES)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_at(suspension.deadline, self._drop, state)
+        self._waiting[state] = suspension, timer
+        if len(self._waiting) > self._limit:
+            self._drop(next(iter(self._waiting)))
+        return state
+
+    def _taken(self, state: str, origin: Origin) -> "_Suspension":
+        suspension, timer = self._waiting.get(state, (None, None))
+        if suspension is None or timer is None or suspension.origin != origin:
+            raise InvalidRequest(
+                "Not called: no call of yours waits for this answer, or not any more",
+                remedy="Call the tool again, without a request state.",
+            )
+        del self._waiting[state]
+        timer.cancel()
+        return suspension
+
+    def _drop(self, state: str) -> "_Suspension":
+        suspension, timer = self._waiting.pop(state)
+        timer.cancel()
+        suspension.cancel()
+        return suspension
+
+
+class _Suspension:
+    """One call at its server, and the relay that its questions go to."""
+
+    def __init__(self, origin: Origin, work: Work, seconds: float) -> None:
+        self.origin = origin
+        # Begins before the pool's own limit, so that a client's silence is not taken for the
+        # server's: that would end the connection in time.
+        self.deadline = asyncio.get_running_loop().time() + seconds
+        self._abilities: Abilities = None
+        self._relay: Relay | None = None
+        self._questions: dict[str, _Question] = {}
+        self._keys = map("question-{}".format, itertools.count(1))
+        self._news = asyncio.Event()
+        self._work = asyncio.create_task(work(self))
+        self._work.add_done_callback(self._end)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the call has ended, one way or another."""
+        return self._work.done()
+
+    def result(self) -> Json:
+        """Return what the server answered, or raise what went wrong."""
+        return self._work.result()
+
+    def questions(self) -> Json:
+        """Return the open questions by key, as they go to the client."""
+        return {
+            key: question.request.model_dump(by_alias=True, mode="json", exclude_none=True)
+            for key, question in self._questions.items()
+        }
+
+    async def follow(self, leg: Leg) -> None:
+        """Hand over a leg's answers, and wait for the end of the call or an open question."""
+        self._relay, self._abilities = leg.relay, leg.abilities
+        for key, answer in (leg.answers or {}).items():
+            self._settle(key, answer)
+        try:
+            while not self._questions and not self.is_over:
+                self._news.clear()
+                await self._news.wait()
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        finally:
+            self._relay = None
+
+    def cancel(self) -> None:
+        """Cancel the call at its server."""
+        self._work.cancel()
+
+    async def ended(self) -> None:
+        """Wait for the end of the call."""
+        await asyncio.wait((self._work,))
+
+    async def progress(self, done: float, total: float | None, message: str | None) -> None:
+        """Pass on how far the work is, if somebody listens."""
+        if self._relay is not None:
+            await self._relay.progress(done, total, message)
+
+    async def log(self, params: types.LoggingMessageNotificationParams) -> None:
+        """Pass on a log message, if somebody listens."""
+        if self._relay is not None:
+            await self._relay.log(params)
+
+    async def sample(self, params: types.CreateMessageRequestParams) -> Any:
+        """Have the client's model complete a message."""
+        return await self._asked(types.CreateMessageRequest(params=params), _SAMPLED)
+
+    async def elicit(self, params: types.ElicitRequestParams) -> Any:
+        """Ask the client's user."""
+        return await self._asked(types.ElicitRequest(params=params), types.ElicitResult)
+
+    async def roots(self) -> Any:
+        """Ask for the client's roots."""
+        return await self._asked(types.ListRootsRequest(), types.ListRootsResult)
+
+    async def _asked(
+        self, request: types.InputRequest, expected: type[Any] | tuple[type[Any], ...]
+    ) -> types.InputResponse | types.ErrorData:
+        refusal = refusal_of(request, self._abilities)
+        if refusal is not None or self.is_over:
+            return refusal or _UNANSWERED
+        key = next(self._keys)
+        question = _Question(request=request, answer=asyncio.Future())
+        self._questions[key] = question
+        self._news.set()
+        try:
+            answer = await question.answer
+        finally:
+            self._questions.pop(key, None)
+        return answer if isinstance(answer, (types.ErrorData, expected)) else _OTHER_KIND
+
+    def _settle(self, key: str, answer: types.InputResponse | types.ErrorData) -> None:
+        question = self._questions.pop(key, None)
+        if question is not None and not question.answer.done():
+            question.answer.set_result(answer)
+
+    def _end(self, work: asyncio.Task[Json]) -> None:
+        if not work.cancelled():
+            work.exception()  # looked at, even if the client never comes back
+        for key in list(self._questions):
+            self._settle(key, _UNANSWERED)
+        self._news.set()
+
+
+def refusal_of(request: types.InputRequest, abilities: Abilities) -> types.ErrorData | None:
+    """Return what a server is told that asks for something the client has not declared."""
+    match request:
+        case types.CreateMessageRequest():
+            missing = _missing_in_sampling(request.params, abilities)
+        case types.ElicitRequest():
+            missing = _missing_in_elicitation(request.params, abilities)
+        case types.ListRootsRequest():
+            missing = "" if abilities and abilities.roots else "roots"
+    if not missing:
+        return None
+    message = f"The client does not support {missing}."
+    return types.ErrorData(code=types.METHOD_NOT_FOUND, message=message)
+
+
+def _missing_in_sampling(params: types.CreateMessageRequestParams, abilities: Abilities) -> str:
+    sampling = abilities.sampling if abilities else None
+    if sampling is None:
+        return "sampling"
+    has_tools = params.tools is not None or params.tool_choice is not None
+    return "tools in sampling" if has_tools and sampling.tools is None else ""
+
+
+def _missing_in_elicitation(params: types.ElicitRequestParams, abilities: Abilities) -> str:
+    elicitation = abilities.elicitation if abilities else None
+    if elicitation is None:
+        return "elicitation"
+    if isinstance(params, types.ElicitRequestURLParams):
+        return "" if elicitation.url else "elicitation by URL"
+    # No mode at all means forms: clients before 2025-11-25 knew nothing else.
+    return "elicitation by form" if elicitation.url and not elicitation.form else ""
+
+
+def can_answer(abilities: Abilities) -> bool:
+    """Tell whether a client has declared that it answers any question."""
+    return abilities is not None and bool(
+        abilities.sampling or abilities.elicitation or abilities.roots
+    )
