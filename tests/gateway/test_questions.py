@@ -639,8 +639,9 @@ server.run()
 """
 
 
+@both_eras
 @pytest.mark.parametrize("wrapped", [True, False], ids=["tool_call", "by name"])
-def test_a_server_of_the_new_era_asks_in_its_own_way(wrapped: bool, tmp_path: Path):
+def test_a_server_of_the_new_era_asks_clients_of_both(wrapped: bool, mode: str, tmp_path: Path):
     script = tmp_path / "asking.py"
     script.write_text(ASKING, encoding="utf-8")
     arguments: Json = {"word": "Hello"}
@@ -650,7 +651,7 @@ def test_a_server_of_the_new_era_asks_in_its_own_way(wrapped: bool, tmp_path: Pa
 
     async def conversation() -> None:
         config = configuration(tmp_path, {"asking": (str(script),)})
-        async with client_of(config, **ANSWERS) as client:
+        async with client_of(config, mode=mode, **ANSWERS) as client:
             await known(client, "asking__greet")
             result = await client.call_tool(name, arguments)
 

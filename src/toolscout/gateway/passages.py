@@ -31,7 +31,15 @@ from toolscout.upstream.pool import Pool
 
 Context = ServerRequestContext[Any, Any]
 
+ROUNDS = 10
+"""Answers that a newer server may want for one call of an older client."""
+
 _OWN_META = ("progressToken", "progress_token")
+_RESULTS: dict[type[Any], type[Any]] = {
+    types.CreateMessageRequest: types.CreateMessageResult,
+    types.ElicitRequest: types.ElicitResult,
+    types.ListRootsRequest: types.ListRootsResult,
+}
 
 
 class Passage:
@@ -80,7 +88,7 @@ class Passage:
 
     def _may_suspend(self, server: str, asked: types.CallToolRequestParams) -> bool:
         """Tell whether this client would have to be asked in between, and could answer."""
-        if self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        if not self._is_modern:
             return False
         if asked.request_state is None and not can_answer(
             self._context.session.client_capabilities
@@ -94,7 +102,35 @@ class Passage:
         make = _REQUESTS.get(tool.kind, _tool_request)
         method, params = make(tool, arguments)
         self._take_along(params)
-        return await self._pool.request(tool.server, method, params, relay)
+        raw = await self._pool.request(tool.server, method, params, relay)
+        if raw.get("resultType") != INPUT_REQUIRED or self._is_modern:
+            return raw
+        return await self._settled(raw, tool.server, method, params)
+
+    async def _settled(self, raw: Json, server: str, method: str, params: Json) -> Json:
+        """Ask a handshake-era client for what a newer server wants, and repeat the call."""
+        for _ in range(ROUNDS):
+            params |= await self._answers(raw)
+            raw = await self._pool.request(server, method, params, self)
+            if raw.get("resultType") != INPUT_REQUIRED:
+                return raw
+        said = f"The server asked for more input after {ROUNDS} answers"
+        raise MCPError(code=types.INTERNAL_ERROR, message=said)
+
+    async def _answers(self, raw: Json) -> Json:
+        wanted = types.InputRequiredResult.model_validate(raw, by_name=False)
+        answers: Json = {}
+        for key, request in (wanted.input_requests or {}).items():
+            answer = await self._asked(request, _RESULTS[type(request)])
+            if isinstance(answer, types.ErrorData):
+                raise MCPError(code=answer.code, message=answer.message)
+            answers[key] = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+        state = {} if wanted.request_state is None else {"requestState": wanted.request_state}
+        return {"inputResponses": answers} | state
+
+    @property
+    def _is_modern(self) -> bool:
+        return self._context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     def result(self, reply: Reply) -> Json:
         """Return what the client gets: the server's own answer wherever it can stand as it is."""
