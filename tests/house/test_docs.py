@@ -19,6 +19,7 @@ PAGES = (
     *sorted((ROOT / "docs").glob("*.md")),
 )
 SHELLS = ("sh", "console")
+SHOWN = ("", "json", "python", "python no-run", "text", "toml")
 
 _BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`([^`\n]+)`")
@@ -96,7 +97,7 @@ def test_every_test_that_a_page_names_exists(page: Path):
 def test_only_known_blocks_are_skipped():
     for page in PAGES:
         for block in blocks(page):
-            assert block.info in ("", "json", "python", "python no-run", "text", "toml", *SHELLS), page.name
+            assert block.info in (*SHOWN, *SHELLS), page.name
 
 
 def blocks(page: Path) -> Iterator[Block]:

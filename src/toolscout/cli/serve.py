@@ -131,13 +131,11 @@ async def _serve(config: "Config", *, http: bool) -> None:
     with SqliteStore(file) as store:
         metrics = Metrics()
         async with Gateway(config, store, on_event=metrics.hear) as gateway:
-            warming = asyncio.create_task(asyncio.to_thread(gateway.warm))
             following = asyncio.create_task(_follow(gateway))
             try:
                 await _answer(gateway, metrics, http=http)
             finally:
                 following.cancel()
-                await warming
 
 
 async def _follow(gateway: "Gateway") -> None:

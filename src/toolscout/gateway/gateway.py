@@ -4,6 +4,7 @@ Owns catalogue, index, scout and pool, and answers the requests of clients in th
 wire is `server`'s; which server runs and when is the pool's.
 """
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -69,14 +70,24 @@ class Gateway:
         )
 
     async def __aenter__(self) -> "Gateway":
+        # Servers that start would take the time that the first search needs.
+        self.pool.may_learn.clear()
         await self.pool.__aenter__()
+        self._warming = asyncio.create_task(self._warm())
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.suspensions.close()
+        await self._warming
         await self.pool.__aexit__(*error)
 
-    def warm(self) -> None:
+    async def _warm(self) -> None:
+        try:
+            await asyncio.to_thread(self._load)
+        finally:
+            self.pool.may_learn.set()
+
+    def _load(self) -> None:
         """Load what the first search would have to wait for."""
         count_tokens("")
         if self.scout.index.encoder is not None:

@@ -73,6 +73,9 @@ class Pool:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing: set[asyncio.Task[Any]] = set()
         self._gate = asyncio.Semaphore(STARTED_TOGETHER)
+        self.may_learn = asyncio.Event()
+        """Unset, servers start only for calls: not yet to tell what they offer."""
+        self.may_learn.set()
         self._random = random.Random()
         self._is_closing = False
         for config in configs:
@@ -390,6 +393,7 @@ class Pool:
 
     async def _learn(self, member: Member) -> None:
         """Start a server, so that its tools become known; a failure is tried again later."""
+        await self.may_learn.wait()
         while not member.is_held:
             try:
                 async with self._gate:
