@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,6 +101,31 @@ def test_direct_mode_passes_everything_through_under_its_name(tmp_path: Path):
 
 
 CONVERSION = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+
+
+@pytest.mark.parametrize(("mode", "grows"), [("legacy", True), ("auto", False)])
+def test_dynamic_mode_lists_what_was_found_for_older_clients_alone(
+    mode: str, grows: bool, tmp_path: Path
+):
+    notices: list[str] = []
+
+    async def noticed(message: Any) -> None:
+        notices.append(getattr(message, "method", ""))
+
+    async def talk() -> None:
+        config = configuration(tmp_path, {"time": TIME})
+        settings: Any = {"mode": mode, "message_handler": noticed}
+        async with client_of(config, "--mode", "dynamic", **settings) as client:
+            before = [tool.name for tool in (await client.list_tools()).tools]
+            await known(client, "time__get_current_time")
+            await client.call_tool("tool_describe", {"names": ["time__get_current_time"]})
+            after = [tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools]
+
+            found = ["time__get_current_time"] if grows else []
+            assert after == [*before, *found]
+            assert ("notifications/tools/list_changed" in notices) is grows
+
+    asyncio.run(talk())
 
 
 def test_split_calls_keep_effects_apart(tmp_path: Path):

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import mcp_types as types
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from toolscout.catalog import Catalog
 from toolscout.dialects import Dialect, to_definition
@@ -98,16 +99,29 @@ class Gateway:
         allowed = visible_to(profile) if profile is not None else None
         return self.scout.session(client, allowed=allowed)
 
-    def tools(self, session: Session) -> list[Json]:
-        """Return what `tools/list` tells a client, in an order that never changes by itself."""
+    def grows_for(self, context: Context) -> bool:
+        """Tell whether a client's list of tools grows by what it finds.
+
+        2026-07-28 forbids a list that varies as a side effect, so only older clients have it.
+        """
+        is_older = context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+        return is_older and self.config.gateway.mode is GatewayMode.DYNAMIC
+
+    def tools(self, session: Session, *, grows: bool = False) -> list[Json]:
+        """Return what `tools/list` tells a client, in an order that never changes by itself.
+
+        With `grows`, what the session has found stands at the end.
+        """
         if self._is_direct(session):
             shown = [tool for tool in session.visible() if tool.kind == "tool"]
             return [to_definition(tool, Dialect.MCP) for tool in shown]
         meta = [to_definition(tool, Dialect.MCP) for tool in meta_tools()]
         if self.config.gateway.split_calls:
             meta = [*meta[:2], *(_variant(meta[2], name) for name in SPLIT)]
-        pinned = [self.catalog.get(name) for name in session.pinned]
-        return [*meta, *(to_definition(tool, Dialect.MCP) for tool in pinned if tool is not None)]
+        names = (*session.pinned, *(session.loaded if grows else ()))
+        shown = [tool for name in names if (tool := self.catalog.get(name)) is not None]
+        tools = [tool for tool in shown if tool.kind == "tool"]
+        return [*meta, *(to_definition(tool, Dialect.MCP) for tool in tools)]
 
     async def call(
         self, session: Session, context: Context, params: types.CallToolRequestParams
@@ -126,7 +140,10 @@ class Gateway:
             members = to_object(arguments)
             target, inner = members.get("name"), members.get("arguments")
         elif meta_name(name) and self.catalog.get(name) is None:
-            return told(await session.handle(name, arguments))
+            reply = await session.handle(name, arguments)
+            if reply.references and self.grows_for(context):
+                await context.session.send_tool_list_changed()
+            return told(reply)
         else:
             target, inner = name, arguments
         reply = await self.scout.call(session, target, inner, executor=passage)

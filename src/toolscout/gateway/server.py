@@ -11,6 +11,7 @@ from typing import Any
 import mcp_types as types
 from mcp.server import Server
 from mcp.server.caching import CacheableMethod, CacheHint
+from mcp.server.lowlevel.server import NotificationOptions
 
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.passages import Context, Passage
@@ -35,7 +36,8 @@ def server_of(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     materials = gateway.materials
 
     async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> Any:
-        return COMPLETE | {"tools": gateway.tools(session_of(context))}
+        grows = gateway.grows_for(context)
+        return COMPLETE | {"tools": gateway.tools(session_of(context), grows=grows)}
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> Any:
         return COMPLETE | await gateway.call(session_of(context), context, params)
@@ -87,4 +89,5 @@ async def serve_stdio(gateway: Gateway) -> None:
     session = gateway.session("stdio")
     server = server_of(gateway, lambda context: session)
     async with stdio_streams() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+        changes = NotificationOptions(tools_changed=True)
+        await server.run(read, write, server.create_initialization_options(changes))
