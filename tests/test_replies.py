@@ -19,7 +19,6 @@ from toolscout.replies import (
     limited,
     refused,
     some_names,
-    with_details,
 )
 from toolscout.scout import Scout
 from toolscout.search.hits import Confidence, Hit, Missing, Why
@@ -393,7 +392,7 @@ def test_some_names_are_listed_and_the_rest_counted():
 @pytest.mark.requirement("R42")
 def test_a_reply_goes_into_a_message_and_keeps_its_details():
     """R42"""
-    reply = with_details(Reply(text="hello world", details={"a": 1}), {"b": 2})
+    reply = Reply(text="hello world", details={"a": 1, "b": 2})
 
     assert reply.details == {"a": 1, "b": 2}
     assert reply.tokens == 2

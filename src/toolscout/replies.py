@@ -9,7 +9,7 @@ hits, the best hit last; a signature that is shown has all required parameters (
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from toolscout.calls.cuts import cut
@@ -391,8 +391,3 @@ def limited(text: str, budget: int) -> str:
     if count_tokens(text) <= budget:
         return text
     return f"{text[: cut(text, 0, max(1, budget - 2))].rstrip()}…"
-
-
-def with_details(reply: Reply, details: Json) -> Reply:
-    """Return a reply that carries further details."""
-    return replace(reply, details=reply.details | details)

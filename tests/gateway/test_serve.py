@@ -1,6 +1,7 @@
 """The gateway as a client meets it: a process on stdin and stdout, with real servers behind."""
 
 import asyncio
+import json
 import os
 import signal
 import sqlite3
@@ -151,10 +152,6 @@ def test_a_warm_cache_answers_before_any_server_has_started(tmp_path: Path):
         config = configuration(tmp_path, {"time": TIME})
         async with client_of(config) as client:
             await known(client, "time__get_current_time")
-        config.write_text(
-            config.read_text(encoding="utf-8").replace("mcp_server_time", "mcp_server_time"),
-            encoding="utf-8",
-        )
         async with client_of(config) as client:
             found = await client.call_tool("tool_search", SEARCHED)
 
@@ -181,15 +178,30 @@ def test_nothing_but_messages_goes_to_stdout(tmp_path: Path):
 
     done = subprocess.run(
         [sys.executable, "-m", "toolscout", "serve", "--config", str(config)],
-        input="this is no message\n",
+        input=f"this is no message\n{json.dumps(HANDSHAKE)}\n",
         capture_output=True,
         text=True,
         timeout=50,
         check=False,
     )
 
-    assert all(line.startswith("{") for line in done.stdout.splitlines())
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [message["result"]["serverInfo"]["name"] for message in told if "result" in message] == [
+        "toolscout"
+    ]
     assert done.returncode == 0
+
+
+HANDSHAKE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
 
 
 def test_a_gateway_that_was_killed_comes_back_with_what_it_knew(tmp_path: Path):

@@ -130,7 +130,8 @@ async def _serve(config: "Config", *, http: bool) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with SqliteStore(file) as store:
         metrics = Metrics()
-        async with Gateway(config, store, on_event=metrics.hear) as gateway:
+        tokens = file.parent / "tokens"
+        async with Gateway(config, store, on_event=metrics.hear, tokens=tokens) as gateway:
             following = asyncio.create_task(_follow(gateway))
             try:
                 await _answer(gateway, metrics, http=http)

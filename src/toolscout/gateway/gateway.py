@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
@@ -45,7 +46,10 @@ _SPLIT_TEXTS = {
 
 
 class Gateway:
-    """One gateway. Use it as an asynchronous context manager."""
+    """One gateway. Use it as an asynchronous context manager.
+
+    `tokens` is the folder with the OAuth tokens of servers; without it, those want a login.
+    """
 
     def __init__(
         self,
@@ -54,10 +58,13 @@ class Gateway:
         *,
         on_event: Callable[[Event], None] | None = None,
         policy: Policy | None = None,
+        tokens: Path | None = None,
     ) -> None:
         self.config = config
         self.catalog = Catalog()
-        self.pool = Pool(config.servers, self.catalog, store, queue=config.gateway.queue)
+        self.pool = Pool(
+            config.servers, self.catalog, store, queue=config.gateway.queue, tokens=tokens
+        )
         self.materials = Materials(self.pool)
         self.suspensions = Suspensions()
         settings = replace(

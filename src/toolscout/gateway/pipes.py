@@ -8,16 +8,18 @@ Streams that are no pipes, such as files, are left to the SDK.
 
 import asyncio
 import os
+import stat
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import anyio
 import mcp_types as types
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
+
+from toolscout.upstream.streams import Receiving, Stream
 
 LINE_LIMIT = 256 << 20
 """Bytes of the longest message."""
@@ -31,8 +33,6 @@ def stdio_streams() -> AbstractAsyncContextManager[tuple[Any, Any]]:
 
 
 def _is_pipe(descriptor: int) -> bool:
-    import stat
-
     mode = os.fstat(descriptor).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
@@ -60,25 +60,7 @@ async def _pipe_streams() -> AsyncGenerator["tuple[Incoming, Outgoing]"]:
         writing.close()
 
 
-class _Stream:
-    """What the SDK expects of either end besides its own method."""
-
-    async def aclose(self) -> None:
-        """Do nothing: the pipes close when serving ends."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-
-class Incoming(_Stream):
+class Incoming(Receiving):
     """Messages from stdin; what is no message comes as the error that reading it gave."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
@@ -97,17 +79,8 @@ class Incoming(_Stream):
         except ValueError as error:
             return error
 
-    def __aiter__(self) -> Self:
-        return self
 
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-
-class Outgoing(_Stream):
+class Outgoing(Stream):
     """Messages to stdout, each on a line of its own."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:

@@ -13,7 +13,7 @@ import signal
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import anyio
 import mcp_types as types
@@ -22,6 +22,7 @@ from mcp.shared.message import SessionMessage
 
 from toolscout.upstream.delays import Delays
 from toolscout.upstream.servers import ServerConfig
+from toolscout.upstream.streams import Receiving, Stream
 from toolscout.upstream.wardens import Warden
 
 MESSAGE_BYTES = 64 << 20
@@ -208,24 +209,11 @@ class Lines:
         self._size += len(part)
 
 
-class _Stream:
-    """What the SDK asks of both streams besides reading and writing."""
+class Incoming(Receiving):
+    """The messages of a child."""
 
     def __init__(self, child: Child) -> None:
         self.child = child
-
-    async def aclose(self) -> None:
-        """Do nothing: whoever runs the child ends it."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return None
-
-
-class Incoming(_Stream):
-    """The messages of a child."""
 
     async def receive(self) -> SessionMessage | Exception:
         """Return the next message, or raise `EndOfStream`."""
@@ -242,18 +230,12 @@ class Incoming(_Stream):
             # Many servers greet or log on stdout, which is no reason to give them up.
             self.child.hear(line)
 
-    def __aiter__(self) -> Self:
-        return self
 
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-
-class Outgoing(_Stream):
+class Outgoing(Stream):
     """The way to a child."""
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
 
     async def send(self, item: SessionMessage, /) -> None:
         """Write one message, and wait while the child does not read."""
