@@ -299,3 +299,29 @@ def test_a_state_with_any_member_changed_is_refused_or_comes_back(key: str, valu
         return
 
     assert Record.from_bytes(record.to_bytes()) == record
+
+
+def test_branches_of_one_conversation_are_merged_in_the_order_of_the_first():
+    start = filled("a")
+    one, two = start.copy("a"), start.copy("a")
+    one.load([(tool("b"), 10)], budget=1_000)
+    two.load([(tool("c"), 10)], budget=1_000)
+    two.show(tool("c"))
+    two.offer([tool("d")], "weak")
+    both = one.merged(two)
+
+    assert loaded(both) == ["s__a", "s__b", "s__c"]
+    assert both.has_shown(tool("c"))
+    assert both.offers(tool("d"))
+    assert loaded(one) == ["s__a", "s__b"]
+    assert loaded(two) == ["s__a", "s__c"]
+
+
+def test_merging_with_what_came_before_changes_nothing():
+    start = filled("a", "b")
+    later = start.copy("a")
+    later.load([(tool("c"), 10)], budget=1_000)
+
+    assert later.merged(start) == later
+    assert start.merged(later) == later
+    assert Record(id="a").merged(later) == later

@@ -805,14 +805,14 @@ def test_a_message_suggests_no_more_than_the_budget_holds_and_reports_who_left()
     assert {code_of(session, name) for name in reply.references} == {"ok"}
 
 
-def test_a_synchronous_call_inside_an_event_loop_says_what_to_use():
+def test_a_synchronous_call_works_inside_an_event_loop_too():
     session = scout_of().session("a")
+    session.search(f"select:{ISSUE}")
 
-    async def work() -> None:
-        session.call_sync(ISSUE, {})
+    async def work() -> str:
+        return session.call_sync(ISSUE, {}).code
 
-    with pytest.raises(UsageError, match="Use `await"):
-        asyncio.run(work())
+    assert asyncio.run(work()) == session.call_sync(ISSUE, {}).code
 
 
 def test_a_pin_lasts_over_a_restart():

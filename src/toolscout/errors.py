@@ -121,7 +121,7 @@ class BrokenPolicy(UsageError):
         )
 
 
-class MissingExtra(UsageError):
+class MissingExtra(UsageError, ImportError):
     """An optional dependency that is not installed."""
 
     def __init__(self, module: str, *, extra: str) -> None:

@@ -25,6 +25,15 @@ AUTO_COUNTED = 2_000
 """Beyond this many tools a catalogue is large whatever its definitions cost."""
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A tool of which a request tells the provider."""
+
+    tool: Tool
+    deferred: bool = False
+    """Whether the provider keeps it from the model until something refers to it."""
+
+
 @dataclass(slots=True)
 class Prompt:
     """What one session's requests say of tools."""
@@ -60,7 +69,10 @@ class Prompt:
         `listing` puts what exists into `tool_search`. A `forced` tool is added at the end for
         this request alone (R80).
         """
-        definitions = self._shown(dialect, listing=listing)
+        definitions = [
+            to_definition(shown.tool, dialect, deferred=shown.deferred)
+            for shown in self.shown(listing=listing)
+        ]
         return self._with_forced(definitions, forced, dialect) if forced else definitions
 
     def section(self, *, listing: bool = True) -> str:
@@ -131,25 +143,23 @@ class Prompt:
         told.update(self.record.declared)
         return (tool for tool in self.visible() if tool.name not in told)
 
-    def _shown(self, dialect: Dialect | str, *, listing: bool) -> list[Json]:
+    def shown(self, *, listing: bool = False) -> list[Shown]:
+        """Return the tools of a request in order, before they take a provider's shape."""
         hides = self.decide()
         by_name = {tool.name: tool for tool in self.visible()}
         if not hides:
             late = [name for name in by_name if name not in set(self.record.declared)]
             self.record.declared += late
         before = [by_name[name] for name in self.record.declared if name in by_name]
-        shown = [to_definition(tool, dialect) for tool in before]
         if not hides:
-            return shown
+            return [*map(Shown, before)]
         meta = meta_tools(self.listing() if listing else "")
-        shown += [to_definition(tool, dialect) for tool in meta]
         told = set(self.record.declared)
         after = [by_name[n] for n in self._after() if n in by_name and n not in told]
-        shown += [to_definition(tool, dialect) for tool in after]
+        shown = [*map(Shown, (*before, *meta, *after))]
         if self.settings.mode is Mode.REFERENCE:
             told.update(tool.name for tool in after)
-            rest = [tool for name, tool in by_name.items() if name not in told]
-            shown += [to_definition(tool, dialect, deferred=True) for tool in rest]
+            shown += [Shown(tool, True) for name, tool in by_name.items() if name not in told]
         return shown
 
     def _after(self) -> Iterable[str]:

@@ -217,6 +217,25 @@ class Record:
         entries = {entry.name: replace(entry, turn=0) for entry in kept}
         return Record(id=id_, entries=entries, clock=self.clock)
 
+    def merged(self, other: "Record") -> "Record":
+        """Return what two branches of one conversation know together, first this one's.
+
+        Calls that run side by side each start from the same record and add to it.
+        """
+        both = self.copy(self.id)
+        both.entries |= {n: replace(e) for n, e in other.entries.items() if n not in both.entries}
+        both.shown |= other.shown
+        both.offered |= {name: list(offer) for name, offer in other.offered.items()}
+        both.declared += [name for name in other.declared if name not in both.declared]
+        both.suggested += [name for name in other.suggested if name not in both.suggested]
+        if both.hiding is None:
+            both.hiding = other.hiding
+        if both.listing is None:
+            both.listing, both.listed = other.listing, dict(other.listed)
+        both.told = both.told | other.told
+        both.turn, both.clock = max(both.turn, other.turn), max(both.clock, other.clock)
+        return both
+
     def to_json(self) -> Json:
         """Return plain JSON that shares nothing with the record; equal records give equal bytes."""
         plain = {name: _copied(getattr(self, name)) for name in _PLAIN_FIELDS}

@@ -15,6 +15,7 @@ from types import EllipsisType
 from typing import cast
 from weakref import WeakValueDictionary
 
+from toolscout.admissions import Admission
 from toolscout.calls.arguments import prepare
 from toolscout.calls.results import Results, is_handle
 from toolscout.catalog import Catalog
@@ -121,9 +122,19 @@ class Scout:
             policy = self.policy.narrowed(allowed)
             return self._open(record, policy, pins=pins or (), meta_allowed=meta_allowed)
 
-    def restore(self, state: object, *, allowed: Callable[[Tool], bool] | None = None) -> Session:
-        """Return the session that `Session.to_json()` or `Session.compact()` gave, as it was."""
-        session = self._open(Record.from_json(state), self.policy.narrowed(allowed))
+    def restore(
+        self,
+        state: object,
+        *,
+        allowed: Callable[[Tool], bool] | None = None,
+        keep: bool = True,
+    ) -> Session:
+        """Return the session that `Session.to_json()` or `Session.compact()` gave, as it was.
+
+        With `keep=False` the scout does not hold or store it: the caller's state is its home.
+        """
+        policy = self.policy.narrowed(allowed)
+        session = self._open(Record.from_json(state), policy, keep=keep)
         session.save()
         return session
 
@@ -199,8 +210,35 @@ class Scout:
             reply = await self._call(session, name, arguments, approved=approved, executor=executor)
         except Exception as error:
             reply = _broken(session, error, _UNSURE)
+        self._learn(session, reply, started)
+        return reply
+
+    async def admit(
+        self, session: Session, name: object, arguments: object, *, approved: bool = False
+    ) -> Admission | Reply:
+        """Pass a call through the gate for a host that runs the tool itself."""
+        started = self._timer()
+        try:
+            admitted = await self._call.admit(session, name, arguments, approved=approved)
+        except Exception as error:
+            admitted = _broken(session, error)
+        if isinstance(admitted, Reply):
+            self._learn(session, admitted, started)
+            return admitted
+        return replace(admitted, started=started)
+
+    def settle(self, session: Session, admission: Admission, *, failed: bool = False) -> None:
+        """Take notice of an admitted call that the host has made."""
+        added = self._call.settle(session, admission.tool)
+        code = "tool_error" if failed else "ok"
+        details: Json = {"tool": admission.tool.name, "code": code}
+        reply = Reply(text="", code=code, is_error=failed, details=details, references=tuple(added))
+        self._learn(session, reply, admission.started)
+
+    def _learn(self, session: Session, reply: Reply, started: float) -> None:
+        """Keep what the outcome of a call teaches, and tell of it."""
         tool = str(reply.details.get("tool", ""))
-        # The tool has run: a store that fails now must not cost the model its result.
+        # The tool may have run: a store that fails now must not cost the model its result.
         with session.lock, _logged("A store failed after a call."):
             if tool:
                 query = session.record.query_of(tool)
@@ -209,7 +247,6 @@ class Scout:
         self._tell("call" if reply.code in MADE else "refusal", session, reply, started, form=tool)
         if reply.references:
             self._tell("load", session, reply, started)
-        return reply
 
     async def handle(self, session: Session, name: str, arguments: object) -> Reply:
         """Answer whatever the model called: a meta-tool, or a tool by its own name."""
@@ -295,7 +332,13 @@ class Scout:
         return self._describe(session, *names_request(names))
 
     def _open(
-        self, record: Record, policy: Policy, *, pins: Sequence[str] = (), meta_allowed: bool = True
+        self,
+        record: Record,
+        policy: Policy,
+        *,
+        pins: Sequence[str] = (),
+        meta_allowed: bool = True,
+        keep: bool = True,
     ) -> Session:
         session = Session(
             self,
@@ -303,11 +346,12 @@ class Scout:
             record,
             settings=self.settings,
             policy=policy,
-            store=self.store,
+            store=self.store if keep else None,
             pins=pins,
             meta_allowed=meta_allowed,
         )
-        self._sessions[record.id] = session
+        if keep:
+            self._sessions[record.id] = session
         return session
 
     def _answered(self, kind: str, session: Session, work: Callable[[], Reply]) -> Reply:

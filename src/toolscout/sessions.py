@@ -7,15 +7,18 @@ Any thread may use a session; two sessions share nothing.
 """
 
 import asyncio
+import contextvars
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
 
+from toolscout.admissions import Admission
 from toolscout.catalog import Catalog, ServerState, Status
 from toolscout.dialects import Dialect
 from toolscout.errors import UnknownPin, UsageError
 from toolscout.policies import Policy
-from toolscout.prompts import Prompt
+from toolscout.prompts import Prompt, Shown
 from toolscout.records import Entry, Record
 from toolscout.replies import Reply, some_names
 from toolscout.schemas import Json
@@ -23,6 +26,8 @@ from toolscout.settings import Mode, Scope, Settings
 from toolscout.targets import near_targets, pinned
 from toolscout.tokens import definition_tokens
 from toolscout.tools import Tool
+
+_T = TypeVar("_T")
 
 SESSION_KIND = "session"
 META_REFUSED = "The host refuses the meta-tools: all tools are shown in full."
@@ -87,6 +92,16 @@ class Verbs(Protocol):
 
     async def handle(self, session: "Session", name: str, arguments: object) -> Reply:
         """Answer a call of the model, whichever tool it names."""
+        ...
+
+    async def admit(
+        self, session: "Session", name: object, arguments: object, *, approved: bool
+    ) -> Admission | Reply:
+        """Pass a call through the gate without making it."""
+        ...
+
+    def settle(self, session: "Session", admission: Admission, *, failed: bool) -> None:
+        """Take notice of a call that the host has made."""
         ...
 
     def begin_turn(self, session: "Session", message: str) -> Reply:
@@ -194,6 +209,26 @@ class Session:
         """Answer what the model called, from code that is not asynchronous."""
         return _run(lambda: self.handle(name, arguments))
 
+    async def admit(
+        self, name: str, arguments: object = None, *, approved: bool = False
+    ) -> Admission | Reply:
+        """Pass a call through the gate, for a host that runs its tools itself.
+
+        Gives what may be run, or the reply that says why not. A call that was made is to be
+        told with `settle`.
+        """
+        return await self._verbs.admit(self, name, arguments, approved=approved)
+
+    def admit_sync(
+        self, name: str, arguments: object = None, *, approved: bool = False
+    ) -> Admission | Reply:
+        """Pass a call through the gate, from code that is not asynchronous."""
+        return _run(lambda: self.admit(name, arguments, approved=approved))
+
+    def settle(self, admission: Admission, *, failed: bool = False) -> None:
+        """Take notice of an admitted call that was made, and whether the tool failed."""
+        self._verbs.settle(self, admission, failed=failed)
+
     def begin_turn(self, message: str = "") -> Reply:
         """Take notice of a user message: scope, routing keywords, suggestions.
 
@@ -210,6 +245,14 @@ class Session:
             definitions = self.prompt.tools(dialect, listing=listing, forced=forced)
             self.save()
             return definitions
+
+    def shown(self, *, listing: bool = False) -> list[Shown]:
+        """Return the tools that the next request carries, in order, for shapes of one's own."""
+        with self.lock:
+            self.refresh()
+            shown = self.prompt.shown(listing=listing)
+            self.save()
+            return shown
 
     def section(self, *, listing: bool = True) -> str:
         """Return the session's part of the system prompt."""
@@ -426,12 +469,13 @@ class Session:
         return self.record.begin_turn(keep=self.settings.scope is Scope.SESSION)
 
 
-def _run(start: Callable[[], Any]) -> Reply:
+def _run(start: Callable[[], Coroutine[object, object, _T]]) -> _T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return cast("Reply", asyncio.run(start()))
-    raise UsageError(
-        "A synchronous call was made inside a running event loop. Use `await session.call(…)` "
-        "or `await session.handle(…)` there."
-    )
+        return asyncio.run(start())
+    # In a notebook or a web handler a loop runs already. It is held up meanwhile, as by any
+    # function that is not asynchronous, so the work gets a loop and a thread of its own.
+    context = contextvars.copy_context()
+    with ThreadPoolExecutor(1, "toolscout-sync") as pool:
+        return pool.submit(context.run, lambda: asyncio.run(start())).result()

@@ -20,12 +20,14 @@ LAYERS = """
     catalog query files tokens dialects
     search
     calls settings policies listings metatools
-    replies targets requests records
+    replies targets requests records admissions
     prompts histories
     sessions
     experience verbs
     scout
+    kits
     stores demo testing
+    adapters
     upstream
     gateway
     bench

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
-from toolscout.calls.arguments import Prepared, prepare
+from toolscout.admissions import Admission
+from toolscout.calls.arguments import prepare
 from toolscout.calls.outcomes import Outcome, outcome_of
 from toolscout.calls.results import Results, is_handle
 from toolscout.catalog import Catalog
@@ -68,6 +69,19 @@ class Call:
         """Return what the tool gave, or why it was not called."""
         if is_handle(name):
             return self._read_on(session, str(name), arguments)
+        admitted = await self.admit(session, name, arguments, approved=approved)
+        if isinstance(admitted, Reply):
+            return admitted
+        try:
+            outcome = await self._run(session, admitted, executor)
+        except (ModelError, UpstreamError) as error:
+            return self._refused(session, error, admitted.tool)
+        return self._told(session, admitted, outcome)
+
+    async def admit(
+        self, session: Session, name: object, arguments: object, *, approved: bool
+    ) -> Admission | Reply:
+        """Return a call that may be made, or why it may not."""
         tool: Tool | None = None
         try:
             with session.lock:
@@ -78,10 +92,24 @@ class Call:
             # To leave arguments out is no slip: `tool_call` does not require them.
             prepared = prepare(tool, {} if arguments is None else arguments)
             await self._permit(session, tool, prepared.arguments, approved=approved)
-            outcome = await self._run(session, tool, prepared.arguments, executor)
         except (ModelError, UpstreamError) as error:
             return self._refused(session, error, tool)
-        return self._told(session, tool, str(name), prepared, outcome)
+        repairs = prepared.repairs
+        if name != tool.name:
+            repairs = (f"Called {tool.name} for {one_line(str(name), 64)!r}.", *repairs)
+        return Admission(
+            tool=tool,
+            arguments=prepared.arguments,
+            repairs=repairs,
+            unchecked=prepared.unchecked,
+        )
+
+    def settle(self, session: Session, tool: Tool) -> list[str]:
+        """Note that a tool was run; return it if that loaded it."""
+        with session.lock:
+            added = session.load([tool], session.record.query_of(tool.name))
+            session.record.touch(tool.name)
+        return added
 
     def _gate(self, session: Session, tool: Tool) -> None:
         """Let through what this session has found, in the definition that it was told (R72)."""
@@ -104,13 +132,14 @@ class Call:
             raise ApprovalNeeded(tool.name)
 
     async def _run(
-        self, session: Session, tool: Tool, arguments: Json, executor: Executor | None
+        self, session: Session, admitted: Admission, executor: Executor | None
     ) -> Outcome:
+        tool = admitted.tool
         seconds = session.settings.call_seconds
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                return outcome_of(await self._started(tool, arguments, executor))
+                return outcome_of(await self._started(tool, admitted.arguments, executor))
         except (ModelError, UpstreamError):
             raise
         except asyncio.CancelledError:
@@ -153,24 +182,17 @@ class Call:
             session.record.show(tool)
         return replace(reply, references=tuple(added))
 
-    def _told(
-        self, session: Session, tool: Tool, asked: str, prepared: Prepared, outcome: Outcome
-    ) -> Reply:
-        repairs = list(prepared.repairs)
-        if asked != tool.name:
-            repairs.insert(0, f"Called {tool.name} for {one_line(asked, 64)!r}.")
+    def _told(self, session: Session, admitted: Admission, outcome: Outcome) -> Reply:
         page = self.results(session).page(outcome.text)
-        lines = [f"({repair})" for repair in repairs]
+        lines = [f"({repair})" for repair in admitted.repairs]
         lines += [page.text or "(no content)", page.note]
-        with session.lock:
-            added = session.load([tool], session.record.query_of(tool.name))
-            session.record.touch(tool.name)
+        added = self.settle(session, admitted.tool)
         code = "tool_error" if outcome.is_error else "ok"
         details: Json = {
-            "tool": tool.name,
+            "tool": admitted.tool.name,
             "code": code,
-            "repairs": repairs,
-            "unchecked": prepared.unchecked,
+            "repairs": list(admitted.repairs),
+            "unchecked": admitted.unchecked,
             "handle": page.handle,
             "shown": [page.start, page.end, page.total],
             "data": outcome.data if not page.handle else None,

@@ -1,0 +1,1 @@
+"""One module for each agent SDK; none is imported before it is used."""
