@@ -31,6 +31,8 @@ from toolscout.tools import Tool
 APPROXIMATE_FROM = 100_000
 MERGE_RATIO = 8
 """A shard is merged into its elder when it has grown to more than an eighth of it."""
+SMALL = 1_000
+"""Elders up to this size take in any shard: that costs less than asking one shard more does."""
 DEAD_SHARE = 0.3
 NAME_WORDS = 24
 PIECE = 500
@@ -130,7 +132,7 @@ class Writer:
 
     def _tidied(self, shards: list[Shard], alive: list[Mask]) -> tuple[list[Shard], list[Mask]]:
         """Merge small shards into their elders, and drop the dead where they are many."""
-        while len(shards) > 1 and shards[-1].size * MERGE_RATIO > shards[-2].size:
+        while len(shards) > 1 and shards[-2].size < max(shards[-1].size * MERGE_RATIO, SMALL):
             self._merge(shards, alive, 2)
         for place, mask in enumerate(alive):
             if len(mask) and mask.mean() < 1 - DEAD_SHARE:
