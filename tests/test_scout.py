@@ -12,7 +12,7 @@ from hypothesis import settings as trying
 from hypothesis import strategies as st
 
 from toolscout import Catalog, Effect, Permission, Policy, Scout, Session, Settings, Tool
-from toolscout.errors import DuplicateTool, InvalidState, UsageError
+from toolscout.errors import DuplicateTool, InvalidState
 from toolscout.schemas import Json
 from toolscout.stores import MemoryStore
 
@@ -347,16 +347,6 @@ def test_a_stored_session_that_cannot_be_read_is_no_new_one():
 
     with pytest.raises(InvalidState):
         scout_of(store=store).session("s")
-
-
-def test_the_synchronous_forms_refuse_to_run_inside_a_loop():
-    session = scout_of().session("s")
-
-    async def inside() -> None:
-        session.call_sync("files__read")
-
-    with pytest.raises(UsageError, match=r"await session\.call"):
-        asyncio.run(inside())
 
 
 @pytest.mark.requirement("R84")

@@ -16,17 +16,17 @@ from typing import cast
 from weakref import WeakValueDictionary
 
 from toolscout.admissions import Admission
-from toolscout.calls.arguments import prepare
-from toolscout.calls.results import Results, is_handle
+from toolscout.calls.results import MemoryShelf, Results
 from toolscout.catalog import Catalog
-from toolscout.errors import BrokenPolicy, ModelError, UpstreamError
+from toolscout.deliveries import delivered, note_delivered
+from toolscout.errors import ModelError
 from toolscout.events import Event
 from toolscout.experience import MADE, Experience
 from toolscout.histories import Step, steps_from_messages
-from toolscout.metatools import CALL, DESCRIBE, SEARCH, meta_name
+from toolscout.metatools import DESCRIBE, SEARCH
 from toolscout.policies import Permission, Policy
 from toolscout.records import Record
-from toolscout.replies import Reply, refused
+from toolscout.replies import Reply
 from toolscout.requests import (
     call_request,
     names_in,
@@ -39,11 +39,12 @@ from toolscout.schemas import Json
 from toolscout.search.encoders import Encoder
 from toolscout.search.index import Index
 from toolscout.sessions import SESSION_KIND, Session, Store
-from toolscout.settings import Mode, Settings
+from toolscout.settings import Settings
 from toolscout.tools import Effect, Tool
+from toolscout.verbs.aims import Aims
 from toolscout.verbs.call import Call, Executor
 from toolscout.verbs.describe import Describe
-from toolscout.verbs.naming import tool_named
+from toolscout.verbs.failures import broken, guarded, mistaken
 from toolscout.verbs.search import Search
 from toolscout.verbs.suggest import Suggest
 
@@ -81,7 +82,7 @@ class Scout:
         if store is not None:
             self._sessions = WeakValueDictionary()
         self._opening = threading.RLock()
-        self._shelf = _Shelf()
+        self._shelf = MemoryShelf()
         self._experience = Experience(store, clock)
         self._executors: dict[str, Executor] = {}
         default = executors if callable(executors) else None
@@ -91,6 +92,7 @@ class Scout:
         self._describe = Describe(catalog, self._results, self._experience.failures)
         self._call = Call(catalog, self._executors, default, self._results)
         self._suggest = Suggest(self.index)
+        self._aims = Aims(catalog)
 
     def connect(self, server: str, executor: Executor) -> None:
         """Have an executor run the tools of a server from now on."""
@@ -209,7 +211,7 @@ class Scout:
         try:
             reply = await self._call(session, name, arguments, approved=approved, executor=executor)
         except Exception as error:
-            reply = _broken(session, error, _UNSURE)
+            reply = broken(session, error, unsure=True)
         self._learn(session, reply, started)
         return reply
 
@@ -221,7 +223,7 @@ class Scout:
         try:
             admitted = await self._call.admit(session, name, arguments, approved=approved)
         except Exception as error:
-            admitted = _broken(session, error)
+            admitted = broken(session, error)
         if isinstance(admitted, Reply):
             self._learn(session, admitted, started)
             return admitted
@@ -250,7 +252,7 @@ class Scout:
 
     async def handle(self, session: Session, name: str, arguments: object) -> Reply:
         """Answer whatever the model called: a meta-tool, or a tool by its own name."""
-        match self._meta(name):
+        match self._aims.meta(name):
             case "tool_search":
                 return self.search(session, queries_in(arguments), **_options(arguments))
             case "tool_describe":
@@ -260,7 +262,7 @@ class Scout:
                 try:
                     target, inner = call_request(arguments)
                 except ModelError as error:
-                    reply = _refused(session, error)
+                    reply = mistaken(session, error)
                     self._tell("refusal", session, reply, started)
                     return reply
                 return await self.call(session, target, inner)
@@ -274,10 +276,7 @@ class Scout:
 
     def effect_of(self, session: Session, name: str, arguments: object) -> Effect:
         """Return what a call may do; `tool_call` does what its target does (R81)."""
-        if self._only_reads(name, arguments):
-            return Effect.READ
-        tool, _ = self._target(session, name, arguments)
-        return tool.effect if tool is not None else Effect.UNKNOWN
+        return self._aims.effect(session, name, arguments)
 
     async def permission_of(self, session: Session, name: str, arguments: object) -> Permission:
         """Return what the host says to a call; search and describe need no asking (R81).
@@ -285,42 +284,7 @@ class Scout:
         The host is asked about the arguments that would be sent. What would not be sent at all
         is to be asked about, so that nothing is allowed by mistake.
         """
-        if self._only_reads(name, arguments):
-            return Permission.ALLOW
-        tool, given = self._target(session, name, arguments)
-        if tool is None:
-            return Permission.ASK
-        try:
-            prepared = prepare(tool, {} if given is None else given)
-        except ModelError:
-            return Permission.ASK
-        return await session.policy.permission(tool, prepared.arguments)
-
-    def _meta(self, name: str) -> str:
-        """Return which meta-tool a name means; a server's tool of such a name is none (R81)."""
-        meta = meta_name(name)
-        return meta if meta == name or not self.catalog.resolve(name) else ""
-
-    def _only_reads(self, name: str, arguments: object) -> bool:
-        wanted, _ = self._wanted(name, arguments)
-        return self._meta(name) in (SEARCH, DESCRIBE) or is_handle(wanted)
-
-    def _wanted(self, name: str, arguments: object) -> tuple[object, object]:
-        """Return whom a call is for, and what it is given."""
-        if self._meta(name) != CALL:
-            return name, arguments
-        try:
-            return call_request(arguments)
-        except ModelError:
-            return None, None
-
-    def _target(self, session: Session, name: str, arguments: object) -> tuple[Tool | None, object]:
-        """Return the tool that a call would reach, if there is one, and what it is given."""
-        wanted, given = self._wanted(name, arguments)
-        try:
-            return tool_named(session, self.catalog, wanted), given
-        except (ModelError, UpstreamError):
-            return None, None
+        return await self._aims.permission(session, name, arguments)
 
     def _found(
         self, session: Session, queries: object, limit: object, detail: object, max_tokens: object
@@ -357,9 +321,7 @@ class Scout:
     def _answered(self, kind: str, session: Session, work: Callable[[], Reply]) -> Reply:
         started = self._timer()
         with session.lock:
-            reply = _guarded(session, work)
-            if session.settings.mode is Mode.REFERENCE:
-                reply = replace(reply, by_reference=True)
+            reply = delivered(session, guarded(session, work), searched=kind == "search")
             session.save()
         self._tell(kind, session, reply, started, form=str(reply.details.get("form", "")))
         if reply.references:
@@ -368,17 +330,19 @@ class Scout:
 
     def _replay(self, session: Session, step: Step) -> None:
         """Do again what a step did to the session, without an event: it was told before."""
-        meta = self._meta(step.name)
+        meta = self._aims.meta(step.name)
         if meta in (SEARCH, DESCRIBE) and step.references:
-            tools = (self.catalog.get(name) for name in step.references)
-            session.load([t for t in tools if t is not None and session.policy.sees(t)])
+            tools = [t for t in map(self.catalog.get, step.references) if t is not None]
+            seen = [tool for tool in tools if session.policy.sees(tool)]
+            session.load(seen)
+            note_delivered(session, seen)
         elif meta == SEARCH:
             queries, options = queries_in(step.arguments), _options(step.arguments)
-            _guarded(session, lambda: self._found(session, queries, **options))
+            guarded(session, lambda: self._found(session, queries, **options))
         elif meta == DESCRIBE:
-            _guarded(session, lambda: self._told(session, names_in(step.arguments)))
+            guarded(session, lambda: self._told(session, names_in(step.arguments)))
         else:
-            tool, _ = self._target(session, step.name, step.arguments)
+            tool, _ = self._aims.tool(session, step.name, step.arguments)
             if tool is not None:
                 session.record.touch(tool.name)
 
@@ -413,55 +377,6 @@ def _logged(message: str) -> Generator[None]:
         yield
     except Exception:
         _log.exception(message)
-
-
-class _Shelf:
-    """Keeps long results where there is no store."""
-
-    def __init__(self) -> None:
-        self._values: dict[tuple[str, str], bytes] = {}
-
-    def read(self, kind: str, key: str) -> bytes | None:
-        return self._values.get((kind, key))
-
-    def write(self, kind: str, key: str, value: bytes | None) -> None:
-        if value is None:
-            self._values.pop((kind, key), None)
-        else:
-            self._values[kind, key] = value
-
-
-_NOTHING_DONE = (
-    "Something broke inside the tool search; nothing was called or loaded. Tell the user."
-)
-_UNSURE = (
-    "Something broke inside the tool search; the tool may have been called. "
-    "Check before you call it again, or tell the user."
-)
-
-
-def _guarded(session: Session, work: Callable[[], Reply]) -> Reply:
-    try:
-        return work()
-    except ModelError as error:
-        return _refused(session, error)
-    except Exception as error:
-        return _broken(session, error)
-
-
-def _refused(session: Session, error: ModelError) -> Reply:
-    return refused(error, code=error.code, budget=session.settings.reply_tokens)
-
-
-def _broken(session: Session, error: Exception, said: str = _NOTHING_DONE) -> Reply:
-    """Return a reply that exposes nothing, and log what went wrong (R47)."""
-    _log.error("A request of a session failed with %s.", type(error).__name__)
-    _log.debug("The failed request:", exc_info=error)
-    if isinstance(error, BrokenPolicy):  # always asked before anything is done
-        code, said = "broken_policy", _NOTHING_DONE
-    else:
-        code = "broken_index"
-    return refused(ModelError(said), code=code, budget=session.settings.reply_tokens)
 
 
 def _options(arguments: object) -> Json:

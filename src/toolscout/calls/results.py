@@ -49,6 +49,24 @@ class Shelf(Protocol):
         ...
 
 
+class MemoryShelf:
+    """Keeps values as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[str, str], bytes] = {}
+
+    def read(self, kind: str, key: str) -> bytes | None:
+        """Return what is kept, or none."""
+        return self._values.get((kind, key))
+
+    def write(self, kind: str, key: str, value: bytes | None) -> None:
+        """Keep a value in place of an earlier one."""
+        if value is None:
+            self._values.pop((kind, key), None)
+        else:
+            self._values[kind, key] = value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """A piece of a result."""
