@@ -7,7 +7,7 @@ BIN := .venv/bin
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[ann,bench,gateway,onnx]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[ann,bench,gateway,onnx,postgres]' --group dev
 	touch $@
 
 try: .venv/.installed ## search a demo catalogue, then real servers through the gateway

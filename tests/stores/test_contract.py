@@ -1,6 +1,7 @@
 """What every store promises."""
 
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,23 +16,33 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from toolscout.stores import MemoryStore, SqliteStore
+from toolscout.stores import MemoryStore, PostgresStore, SqliteStore
 
-Store = MemoryStore | SqliteStore
+Store = MemoryStore | PostgresStore | SqliteStore
 
 KINDS = ("session", "usage")
 THREADS = 4
 DEADLINE = 50.0
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     made: dict[str, Callable[[], Store]] = {
         "memory": MemoryStore,
         "sqlite": lambda: SqliteStore(tmp_path / "store.db"),
+        "postgres": lambda: PostgresStore(database(request), schema=fresh_schema()),
     }
     with made[request.param]() as store:
         yield store
+
+
+def database(request: pytest.FixtureRequest) -> str:
+    """Return the address of a real database, which is started when it is first wanted."""
+    return request.getfixturevalue("postgres_url")
+
+
+def fresh_schema() -> str:
+    return f"test_{uuid.uuid4().hex}"
 
 
 def test_what_is_written_is_read(store: Store):
@@ -189,43 +200,50 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
 
 
 @pytest.mark.requirement("R61")
-def test_both_stores_answer_alike(folders: Callable[[], Path]):
+def test_all_stores_answer_alike(folders: Callable[[], Path], postgres_url: str):
     """R61: one protocol, whatever keeps the values."""
 
-    class Pair(RuleBasedStateMachine):
-        """Does the same to both stores."""
+    class Trio(RuleBasedStateMachine):
+        """Does the same to all stores."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.memory, self.sqlite = MemoryStore(), SqliteStore(folders() / "store.db")
+            self.memory = MemoryStore()
+            self.others: list[Store] = [
+                SqliteStore(folders() / "store.db"),
+                PostgresStore(postgres_url, schema=fresh_schema()),
+            ]
 
         @rule(kind=kinds, key=keys, value=st.none() | values)
         def write(self, kind: str, key: str, value: bytes | None) -> None:
-            self.memory.write(kind, key, value)
-            self.sqlite.write(kind, key, value)
-            assert self.memory.read(kind, key) == self.sqlite.read(kind, key) == value
+            for store in (self.memory, *self.others):
+                store.write(kind, key, value)
+                assert store.read(kind, key) == value
 
         @rule(kind=kinds, value=values)
         def append(self, kind: str, value: bytes) -> None:
-            self.memory.append(kind, value)
-            self.sqlite.append(kind, value)
+            for store in (self.memory, *self.others):
+                store.append(kind, value)
 
         @rule(kind=kinds, keep=st.integers(-1, 5))
         def trim(self, kind: str, keep: int) -> None:
-            self.memory.trim(kind, keep)
-            self.sqlite.trim(kind, keep)
+            for store in (self.memory, *self.others):
+                store.trim(kind, keep)
 
         @rule(kind=kinds, after=st.integers(-1, 8))
         def scan(self, kind: str, after: int) -> None:
-            assert list(self.memory.scan(kind, after)) == list(self.sqlite.scan(kind, after))
+            for store in self.others:
+                assert list(store.scan(kind, after)) == list(self.memory.scan(kind, after))
 
         @invariant()
         def hold_the_same(self) -> None:
-            for kind in KINDS:
-                assert self.memory.keys(kind) == self.sqlite.keys(kind)
-                assert list(self.memory.scan(kind)) == list(self.sqlite.scan(kind))
+            for store in self.others:
+                for kind in KINDS:
+                    assert store.keys(kind) == self.memory.keys(kind)
+                    assert list(store.scan(kind)) == list(self.memory.scan(kind))
 
         def teardown(self) -> None:
-            self.sqlite.close()
+            for store in self.others:
+                store.close()
 
-    run_state_machine_as_test(Pair, settings=settings(max_examples=25, stateful_step_count=20))
+    run_state_machine_as_test(Trio, settings=settings(max_examples=25, stateful_step_count=20))

@@ -351,5 +351,5 @@ def test_stores_has_no_other_names():
     code = "import toolscout.stores as s; print(dir(s)); s.Mongo"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
-    assert done.stdout == "['MemoryStore', 'SqliteStore']\n"
+    assert done.stdout == "['MemoryStore', 'PostgresStore', 'SqliteStore']\n"
     assert "has no attribute 'Mongo'" in done.stderr

@@ -1,7 +1,7 @@
 """Stores: where sessions, results and usage are kept between runs.
 
-`MemoryStore` for one process, `SqliteStore` for one machine. Each is imported when it is first
-asked for, so that who keeps everything in memory loads no database.
+`MemoryStore` for one process, `SqliteStore` for one machine, `PostgresStore` for several. Each is
+imported when it is first asked for, so that who keeps everything in memory loads no database.
 """
 
 from importlib import import_module
@@ -9,11 +9,12 @@ from importlib import import_module
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from toolscout.stores.memory import MemoryStore
+    from toolscout.stores.postgres import PostgresStore
     from toolscout.stores.sqlite import SqliteStore
 
-__all__ = ["MemoryStore", "SqliteStore"]
+__all__ = ["MemoryStore", "PostgresStore", "SqliteStore"]
 
-_HOMES = {"MemoryStore": "memory", "SqliteStore": "sqlite"}
+_HOMES = {"MemoryStore": "memory", "PostgresStore": "postgres", "SqliteStore": "sqlite"}
 
 if not TYPE_CHECKING:  # a checker that saw this would take every misspelt name for real
 

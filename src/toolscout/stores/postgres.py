@@ -1,0 +1,185 @@
+"""`PostgresStore`: what is kept lives in a PostgreSQL database, shared by several replicas.
+
+A write is committed when the call returns. One connection serves all threads, behind a lock, and
+is opened anew when it was lost. The tables lie in a schema of their own, `toolscout` unless told.
+"""
+
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, LiteralString, Self
+from urllib.parse import urlsplit
+
+from toolscout.errors import MissingExtra, StoreUnavailable, UsageError
+
+try:
+    import psycopg
+    from psycopg import sql
+except ModuleNotFoundError as error:
+    raise MissingExtra("psycopg", extra="postgres") from error
+
+CONNECT_SECONDS = 10
+ROWS_AT_ONCE = 256
+LOCK = 0x54534354
+"""The advisory lock under which tables are made and logs are numbered."""
+
+# The table `layout` says how many of these a schema has been through. Steps are only ever added.
+MIGRATIONS: tuple[tuple[LiteralString, ...], ...] = (
+    (
+        # A key is bytes, because text may hold zeros and lone surrogates, which text here may not.
+        """CREATE TABLE entries (
+            kind bytea NOT NULL, key bytea NOT NULL, value bytea NOT NULL, PRIMARY KEY (kind, key)
+        )""",
+        """CREATE TABLE records (
+            number bigint PRIMARY KEY, kind bytea NOT NULL, value bytea NOT NULL
+        )""",
+        "CREATE INDEX records_by_kind ON records (kind, number)",
+        "CREATE SEQUENCE record_numbers",
+    ),
+)
+
+_WRITE = """
+    INSERT INTO entries (kind, key, value) VALUES (%s, %s, %s)
+    ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value
+"""
+_APPEND = "INSERT INTO records (number, kind, value) VALUES (nextval('record_numbers'), %s, %s)"
+_SCAN = "SELECT number, value FROM records WHERE kind = %s AND number > %s ORDER BY number LIMIT %s"
+_TRIM = """
+    DELETE FROM records WHERE kind = %(kind)s AND number <= (
+        SELECT number FROM records WHERE kind = %(kind)s
+        ORDER BY number DESC LIMIT 1 OFFSET %(keep)s
+    )
+"""
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class PostgresStore:
+    """Keeps values in a database, given as `postgresql://user:password@host/name`.
+
+    Makes its schema and tables if there are none. Raises `StoreUnavailable`, without the
+    password, when the database cannot be reached or refuses.
+    """
+
+    def __init__(self, url: str, *, schema: str = "toolscout") -> None:
+        self._url, self._schema = url, schema
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._closed = False
+        with self._lock, self._translated():
+            self._connection = self._opened()
+
+    def read(self, kind: str, key: str) -> bytes | None:
+        """Return the value of a key, or None."""
+        statement = "SELECT value FROM entries WHERE kind = %s AND key = %s"
+        found = self._run(statement, _bytes_of(kind), _bytes_of(key))
+        return found[0][0] if found else None
+
+    def write(self, kind: str, key: str, value: bytes | None) -> None:
+        """Keep a value in place of the one before; None deletes."""
+        if value is None:
+            statement = "DELETE FROM entries WHERE kind = %s AND key = %s"
+            self._run(statement, _bytes_of(kind), _bytes_of(key))
+        else:
+            self._run(_WRITE, _bytes_of(kind), _bytes_of(key), value)
+
+    def keys(self, kind: str) -> list[str]:
+        """Return the keys of a kind, sorted."""
+        statement = "SELECT key FROM entries WHERE kind = %s ORDER BY key"
+        found = self._run(statement, _bytes_of(kind))
+        return [bytes(key).decode("utf-8", "surrogatepass") for (key,) in found]
+
+    def append(self, kind: str, value: bytes) -> None:
+        """Add a value to the log of a kind, under a number above all given so far."""
+        with self._lock, self._translated():
+            connection = self._ready()
+            # Numbers must appear in their order: a reader that has seen 8 would never ask for 7.
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+                connection.execute(_APPEND, (_bytes_of(kind), value))
+
+    def scan(self, kind: str, after: int = 0) -> Iterator[tuple[int, bytes]]:
+        """Yield the numbered values of a log, oldest first, from the first above `after`."""
+        while rows := self._run(_SCAN, _bytes_of(kind), after, ROWS_AT_ONCE):
+            yield from rows
+            after = rows[-1][0]
+
+    def trim(self, kind: str, keep: int) -> None:
+        """Forget all but the newest values of a log; their numbers are not given again."""
+        with self._lock, self._translated():
+            self._ready().execute(_TRIM, {"kind": _bytes_of(kind), "keep": max(keep, 0)})
+
+    def close(self) -> None:
+        """Close the connection; a second time does nothing."""
+        with self._lock:
+            self._closed = True
+            if self._connection is not None:
+                self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, statement: LiteralString, *values: str | int | bytes) -> list[Any]:
+        with self._lock, self._translated():
+            cursor = self._ready().execute(statement, values, binary=True)
+            return cursor.fetchall() if cursor.description else []
+
+    def _ready(self) -> Connection:
+        if self._closed:
+            raise UsageError(f"The store {self._place} is closed. Open it again.")
+        if self._connection is None or self._connection.closed:
+            self._connection = self._opened()
+        return self._connection
+
+    def _opened(self) -> Connection:
+        connection = psycopg.connect(
+            self._url, autocommit=True, connect_timeout=CONNECT_SECONDS, prepare_threshold=1
+        )
+        try:
+            _migrate(connection, self._schema, self._place)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @property
+    def _place(self) -> str:
+        """The database in words that hold no secret."""
+        parts = urlsplit(self._url)
+        return f"{parts.hostname or 'local'}{parts.path or '/'}"
+
+    @contextmanager
+    def _translated(self) -> Generator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            said = str(error).partition("\n")[0].replace(self._url, self._place)
+            raise StoreUnavailable(self._place, said) from None
+
+
+def _bytes_of(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _migrate(connection: Connection, schema: str, place: str) -> None:
+    """Take the steps that are missing, all or none; one replica at a time."""
+    name = sql.Identifier(schema)
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+        connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
+        connection.execute(sql.SQL("SET search_path TO {}").format(name))
+        connection.execute("CREATE TABLE IF NOT EXISTS layout (steps integer NOT NULL)")
+        row = connection.execute("SELECT max(steps) FROM layout").fetchone()
+        taken = int(row[0] or 0) if row else 0
+        if taken > len(MIGRATIONS):
+            known = len(MIGRATIONS)
+            said = f"it was written by a newer toolscout (layout {taken}, known up to {known})"
+            raise StoreUnavailable(place, said)
+        for statements in MIGRATIONS[taken:]:
+            for statement in statements:
+                connection.execute(statement)
+        if taken < len(MIGRATIONS):
+            connection.execute("INSERT INTO layout (steps) VALUES (%s)", (len(MIGRATIONS),))
