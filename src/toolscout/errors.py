@@ -27,6 +27,7 @@
     └── UpstreamError        another program failed; the model reads it as a result too
         ├── ServerUnavailable  pending, failed or stopped; carries the state
         ├── ServerBusy       too many calls are waiting for it
+        ├── LoginFailed      nobody logged in to a server
         ├── CallTimedOut     no answer in time
         ├── CallFailed       the tool's own code failed
         └── ProtocolError    an answer that cannot be read
@@ -110,6 +111,17 @@ class InvalidState(UsageError):
         super().__init__(f"{problem}. {remedy}")
 
 
+class StoreUnavailable(UsageError):
+    """A database that cannot be reached, or that refuses; its text holds no password."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        self.place = place
+        super().__init__(
+            f"The store at {place} cannot be used: {problem}. Check that the database runs, that "
+            "its address is right and that the user may create a schema."
+        )
+
+
 class BrokenPolicy(UsageError):
     """A policy that raised instead of answering; nothing is shown or called (R79)."""
 
@@ -151,11 +163,13 @@ class UnknownServer(ModelError):
 
     code = "unknown_server"
 
-    def __init__(self, server: str, near: Sequence[str]) -> None:
+    def __init__(
+        self, server: str, near: Sequence[str], *, otherwise: str = "Leave `server:` out."
+    ) -> None:
         self.server, self.near = server, tuple(near)
         super().__init__(
             f"There is no server {server!r}. "
-            + (f"Near: {', '.join(self.near)}." if self.near else "Leave `server:` out.")
+            + (f"Near: {', '.join(self.near)}." if self.near else otherwise)
         )
 
 
@@ -298,12 +312,17 @@ class ServerUnavailable(UpstreamError):
 
     code = "server_unavailable"
 
-    def __init__(self, server: str, state: str, reason: str = "") -> None:
-        self.server, self.state, self.reason = server, state, reason
+    def __init__(
+        self,
+        server: str,
+        state: str,
+        reason: str = "",
+        *,
+        remedy: str = "Try again later, or use another tool.",
+    ) -> None:
+        self.server, self.state, self.reason, self.remedy = server, state, reason, remedy
         why = f"{state} ({reason})" if reason else state
-        super().__init__(
-            f"Not called: server {server!r} is {why}. Try again later, or use another tool."
-        )
+        super().__init__(f"Not called: server {server!r} is {why}. {remedy}")
 
 
 class ServerBusy(UpstreamError):
@@ -316,6 +335,16 @@ class ServerBusy(UpstreamError):
         super().__init__(
             f"Not called: server {server!r} is busy with {waiting} calls. Try again shortly."
         )
+
+
+class LoginFailed(UpstreamError):
+    """A login at a server that came to nothing; read by the person who tried."""
+
+    code = "login_failed"
+
+    def __init__(self, server: str, reason: str, *, remedy: str) -> None:
+        self.server, self.reason, self.remedy = server, reason, remedy
+        super().__init__(f"The login at server {server!r} failed: {reason}. {remedy}")
 
 
 class CallTimedOut(UpstreamError):
