@@ -9,6 +9,7 @@
     │   ├── InvalidConfig    a setting with an unknown key or an impossible value
     │   │   └── UnknownPin   a pin that matches no tool and no server
     │   ├── InvalidState     a stored session or history that cannot be read
+    │   ├── StoreUnavailable a database that cannot be reached, or that refuses
     │   ├── BrokenPolicy     a policy that failed; nothing is shown or called
     │   └── MissingExtra     an optional dependency is not installed
     ├── ModelError           read by the model, as a tool result flagged as error

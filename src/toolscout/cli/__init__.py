@@ -16,7 +16,10 @@ from toolscout.errors import InvalidEncoder, ToolscoutError, UnknownServer, Upst
 
 
 class ExitCode(IntEnum):
-    """How a command ended, for scripts; 0 is success and 1 a bug."""
+    """How a command ended, for scripts; 0 is success and 1 a bug.
+
+    `toolscout servers test` ends with 1 as well, if a server failed.
+    """
 
     USAGE = 2
     NOT_FOUND = 3
@@ -38,7 +41,9 @@ COMMANDS = {
     "tokens": "toolscout.cli.tokens:tokens",
     "init": "toolscout.cli.init:init",
     "serve": "toolscout.cli.serve:serve",
+    "servers": "toolscout.cli.servers:servers",
     "status": "toolscout.cli.status:status",
+    "console": "toolscout.cli.console:console",
     "bench": "toolscout.cli.bench:bench",
 }
 

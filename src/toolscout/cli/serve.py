@@ -179,9 +179,11 @@ def _stamp(path: Path) -> float:
 
 async def _answer(gateway: "Gateway", metrics: "Metrics", *, http: bool) -> None:
     if http:
+        from toolscout.console.console import Console
         from toolscout.gateway.http import serve_http
 
-        await serve_http(gateway, gateway.config.gateway, metrics=metrics)
+        pages = Console.of(gateway)
+        await serve_http(gateway, gateway.config.gateway, metrics=metrics, pages=pages)
     else:
         from toolscout.gateway.server import serve_stdio
 
@@ -192,4 +194,6 @@ def _log_to_stderr(config: "Config") -> None:
     level = os.environ.get("TOOLSCOUT_LOG", config.gateway.log_level.value).upper()
     form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     logging.basicConfig(stream=sys.stderr, level=level, format=form)
-    logging.getLogger("mcp").setLevel(logging.WARNING)
+    # The one tells too much, the other writes whole addresses, in which secrets may stand.
+    for name in ("mcp", "httpx2"):
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -5,7 +5,7 @@ values; `to_toml` writes what it gave. Nothing is started here, and no reference
 Where files lie is known to `sources`.
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
@@ -16,7 +16,12 @@ from toolscout.errors import InvalidConfig, InvalidFile
 from toolscout.names import one_line
 from toolscout.schemas import Json
 from toolscout.settings import Settings
-from toolscout.upstream.documents import Document, read_document, toml_text
+from toolscout.upstream.documents import (
+    Document,
+    document_from_text,
+    read_document,
+    toml_text,
+)
 from toolscout.upstream.formats import listed_servers
 from toolscout.upstream.gateways import (
     GATEWAY_CHECKS,
@@ -27,6 +32,7 @@ from toolscout.upstream.gateways import (
     Profile,
     TokenConfig,
 )
+from toolscout.upstream.merges import kept_name, merge_servers, merged_origins
 from toolscout.upstream.references import anchor, anchor_path
 from toolscout.upstream.servers import SERVER_CHECKS, ServerConfig, Transport
 from toolscout.upstream.tables import as_table, as_texts, from_table, key_path, under, unknown_key
@@ -42,6 +48,7 @@ __all__ = [
     "TokenConfig",
     "Transport",
     "import_servers",
+    "is_own_document",
     "kept_name",
     "merge_servers",
     "read_config",
@@ -50,9 +57,12 @@ __all__ = [
 
 MAX_FILES = 32
 """Files that one configuration may include."""
-MAX_SERVERS = 1_000
 OWN_TABLES = ("include", "servers", "gateway", "sessions")
 NAME_SHOWN = 60
+
+
+def _no_origins() -> Mapping[str, Path]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +75,8 @@ class Config:
     source: Path = field(default=Path(), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
     """What was not taken over as it stands, for the operator."""
+    origins: Mapping[str, Path] = field(default_factory=_no_origins, compare=False)
+    """The files of servers that stand in another file than `source`."""
 
     def __post_init__(self) -> None:
         names: set[str] = set()
@@ -75,14 +87,16 @@ class Config:
             names.add(server.name)
 
 
-def read_config(path: str | Path) -> Config:
+def read_config(path: str | Path, text: str | None = None) -> Config:
     """Return what a file configures; raises `InvalidConfig` or `InvalidFile`, which name it.
 
+    With a text, the file is read as if it held that.
     In toolscout's own TOML unknown keys are refused (R109). In other programs' files they are
     left alone, as are servers that cannot be used; `notes` tells which.
     """
-    document = read_document(_full(path))
-    if _is_own(document):
+    place = _full(path)
+    document = read_document(place) if text is None else document_from_text(place, text)
+    if is_own_document(document):
         return _Reading().own_config(document)
     found = _imported(document, None)
     if found is None:
@@ -101,37 +115,6 @@ def import_servers(path: str | Path, project: Path | None = None) -> Config:
     """
     document = read_document(_full(path))
     return _imported(document, project) or Config(source=document.path)
-
-
-def merge_servers(
-    servers: Iterable[ServerConfig],
-) -> tuple[tuple[ServerConfig, ...], tuple[str, ...]]:
-    """Return servers under one name each, and a note for each that was renamed.
-
-    Servers that start the same under the same name are one, the first.
-    """
-    kept: dict[str, ServerConfig] = {}
-    notes: list[str] = []
-    for server in servers:
-        name = kept_name(server, kept)
-        if name not in kept and name != server.name:
-            shown = one_line(server.name, NAME_SHOWN)
-            notes.append(f"There are several servers {shown!r}. One of them is {name!r} now.")
-        kept.setdefault(name, replace(server, name=name))
-    return tuple(kept.values()), tuple(notes)
-
-
-def kept_name(server: ServerConfig, kept: Mapping[str, ServerConfig]) -> str:
-    """Return the name under which a server is kept already, or may be."""
-    name = server.name
-    for number in range(2, MAX_SERVERS + 2):
-        if name not in kept or kept[name].starts_like(server):
-            break
-        name = f"{server.name}-{number}"
-    if name not in kept and len(kept) >= MAX_SERVERS:
-        remedy = f"Configure at most {MAX_SERVERS:,}."
-        raise InvalidConfig("servers", "are too many", remedy=remedy)
-    return name
 
 
 def to_toml(config: Config) -> str:
@@ -176,7 +159,8 @@ def _full(path: str | Path) -> Path:
     return Path(path).absolute()
 
 
-def _is_own(document: Document) -> bool:
+def is_own_document(document: Document) -> bool:
+    """Tell whether a file is toolscout's own, and not another program's."""
     return document.is_toml and "mcp_servers" not in document.tables
 
 
@@ -197,13 +181,14 @@ class _Reading:
             paths = [_included_path(name, folder) for name in names]
         included = [self._included(path) for path in paths if path not in self.seen]
         with _named(document.path):
-            servers, notes = _put_together(own, included)
+            servers, notes, origins = _put_together(own, included)
         return Config(
             servers=servers,
             gateway=gateway,
             sessions=sessions,
             source=document.path,
             notes=notes,
+            origins=origins,
         )
 
     def _included(self, path: Path) -> Config:
@@ -212,9 +197,9 @@ class _Reading:
             if len(self.seen) > MAX_FILES:
                 remedy = f"Include at most {MAX_FILES} files."
                 raise InvalidConfig("include", "leads to too many files", remedy=remedy)
-            if _is_own(document):
+            if is_own_document(document):
                 _check_included(document.tables)
-        if _is_own(document):
+        if is_own_document(document):
             return self.own_config(document)
         self.seen.add(path)
         return _imported(document, None) or Config(source=path)
@@ -294,7 +279,7 @@ def _anchored(server: ServerConfig, folder: Path) -> ServerConfig:
     changed: dict[str, Any] = {
         name: anchor_path(getattr(server, name), folder) for name in ("cwd", "spec")
     }
-    for name in ("command", "url", "token"):
+    for name in ("command", "url", "token", "oauth_client_id", "oauth_client_secret"):
         changed[name] = anchor(getattr(server, name), folder)
     changed["args"] = tuple(anchor(arg, folder) for arg in server.args)
     for name in ("env", "headers"):
@@ -305,22 +290,22 @@ def _anchored(server: ServerConfig, folder: Path) -> ServerConfig:
 
 def _put_together(
     own: list[ServerConfig], included: list[Config]
-) -> tuple[tuple[ServerConfig, ...], tuple[str, ...]]:
+) -> tuple[tuple[ServerConfig, ...], tuple[str, ...], Mapping[str, Path]]:
     """Return a file's own servers and those that it includes; its own word counts more."""
     mine = {server.name for server in own}
     notes = [note for config in included for note in config.notes]
-    others: list[ServerConfig] = []
+    others: list[tuple[ServerConfig, Path]] = []
     for config in included:
         for server in config.servers:
             if server.name not in mine:
-                others.append(server)
+                others.append((server, config.origins.get(server.name, config.source)))
                 continue
             shown = one_line(server.name, NAME_SHOWN)
             notes.append(
                 f"{config.source}: server {shown!r} is replaced by the file that includes it."
             )
-    servers, renamed = merge_servers([*own, *others])
-    return servers, (*notes, *renamed)
+    servers, renamed = merge_servers([*own, *(server for server, _ in others)])
+    return servers, (*notes, *renamed), merged_origins(own, others)
 
 
 def _imported(document: Document, project: Path | None) -> Config | None:

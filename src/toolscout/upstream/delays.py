@@ -15,6 +15,8 @@ class Delays:
     most_change: float = 30.0
     idle_look: float = 1.0
     """Between two looks for servers that nobody uses."""
+    login_look: float = 1.0
+    """Between two looks for new tokens of servers that want a login."""
     gate: float = 3.0
     """How long one slow start keeps others from starting."""
     drain: float = 10.0

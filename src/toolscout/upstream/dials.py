@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from toolscout.upstream.bearers import auth_for
 from toolscout.upstream.clients import Client
 from toolscout.upstream.connections import Connection
 from toolscout.upstream.delays import Delays
-from toolscout.upstream.logins import auth_for
 from toolscout.upstream.operations import Operations
 from toolscout.upstream.servers import ServerConfig, Transport
+from toolscout.upstream.tokenfiles import TokenFile
 from toolscout.upstream.wardens import Warden
 
 
@@ -32,15 +33,18 @@ class Dialer:
         """Return a connection to a server whose references are resolved."""
         if config.transport is Transport.OPENAPI:
             return Operations(config)
-        uses_tokens = config.oauth and self._tokens is not None
         return Client(
             config,
             on_change=on_change,
             on_line=on_line,
             warden=self._warden,
             delays=self._delays,
-            auth=auth_for(config, self._tokens) if uses_tokens and self._tokens else None,
+            auth=auth_for(config, self._tokens) if self._tokens is not None else None,
         )
+
+    def token_file(self, config: ServerConfig) -> TokenFile | None:
+        """Return where a login at a server leaves its tokens."""
+        return TokenFile(self._tokens, config) if self._tokens is not None else None
 
     def close(self) -> None:
         """Stop watching over processes."""

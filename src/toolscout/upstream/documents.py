@@ -42,7 +42,11 @@ class Document:
 
 def read_document(path: Path) -> Document:
     """Return the tables of a file; raises `InvalidFile`, whose words quote nothing of it."""
-    text = _read_text(path)
+    return document_from_text(path, _read_text(path))
+
+
+def document_from_text(path: Path, text: str) -> Document:
+    """Return the tables of what a file holds, or is about to."""
     is_toml = not text.lstrip().startswith(("{", "[{", "//", "/*"))
     try:
         tables: object = tomllib.loads(text) if is_toml else _json(text)

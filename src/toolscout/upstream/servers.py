@@ -52,6 +52,15 @@ class Transport(StrEnum):
     """No MCP server: an HTTP interface that an OpenAPI document describes."""
 
 
+class Grant(StrEnum):
+    """By what right an authorization server gives tokens."""
+
+    AUTHORIZATION_CODE = "authorization_code"
+    """A person logged in."""
+    CLIENT_CREDENTIALS = "client_credentials"
+    """The program itself is known there."""
+
+
 def _no_texts() -> Mapping[str, str]:
     return {}
 
@@ -80,6 +89,13 @@ class ServerConfig:
     """Sent as a bearer token."""
     oauth: bool = False
     oauth_scopes: tuple[str, ...] = ()
+    """What to ask for; without them, what the server names."""
+    oauth_grant: Grant = Grant.AUTHORIZATION_CODE
+    oauth_client_id: str = ""
+    """Needed where nobody can register by a request, and for client credentials."""
+    oauth_client_secret: str = ""
+    oauth_issuer: str = ""
+    """The only authorization server that gets the client's id and secret."""
     spec: str = ""
     """Path or URL of an OpenAPI document."""
 
@@ -124,7 +140,7 @@ class ServerConfig:
         env = os.environ if env is None else env
         prefix = key_path("servers", self.name)
         plain: dict[str, Any] = {}
-        for name in ("command", "url", "token"):
+        for name in ("command", "url", "token", "oauth_client_id", "oauth_client_secret"):
             plain[name] = expand(getattr(self, name), env, key=f"{prefix}.{name}")
         for name in ("cwd", "spec"):
             plain[name] = expand_path(getattr(self, name), env, key=f"{prefix}.{name}")
@@ -151,7 +167,7 @@ class ServerConfig:
         )
 
 
-_PLACES = ("args", "cwd", "token", "spec")
+_PLACES = ("args", "cwd", "token", "oauth_client_secret", "spec")
 _SECRET_TABLES = ("env", "headers")
 
 
@@ -228,7 +244,9 @@ def _as_effects(key: str, value: object) -> Mapping[str, Effect]:
 SERVER_CHECKS: Mapping[str, Check] = {
     "transport": choice(Transport),
     **dict.fromkeys(("command", "cwd", "token", "spec", "hint"), as_text),
-    "url": _as_url,
+    **dict.fromkeys(("oauth_client_id", "oauth_client_secret"), as_text),
+    "oauth_grant": choice(Grant),
+    **dict.fromkeys(("url", "oauth_issuer"), _as_url),
     **dict.fromkeys(("args", "oauth_scopes"), as_texts),
     "allow": as_some_names,
     **dict.fromkeys(("deny", "pins"), as_names),
@@ -250,7 +268,8 @@ _NEEDED = {
     Transport.SSE: ("url",),
     Transport.OPENAPI: ("spec", "url"),
 }
-_OVER_HTTP = ("url", "headers", "token", "oauth", "oauth_scopes")
+_OF_OAUTH = ("oauth", "oauth_scopes", "oauth_client_id", "oauth_client_secret", "oauth_issuer")
+_OVER_HTTP = ("url", "headers", "token", *_OF_OAUTH)
 _OF_A_PROCESS = ("command", "args", "env", "cwd")
 _FOREIGN = {
     Transport.STDIO: (*_OVER_HTTP, "spec"),
@@ -270,3 +289,13 @@ def _check_transport(server: ServerConfig) -> None:
         if getattr(server, name):
             problem = f"does not go with transport {server.transport}"
             raise InvalidConfig(name, problem, remedy="Leave it out, or change the transport.")
+    _check_grant(server)
+
+
+def _check_grant(server: ServerConfig) -> None:
+    if server.oauth_grant is not Grant.CLIENT_CREDENTIALS:
+        return
+    for name in ("url", "oauth_client_id", "oauth_client_secret", "oauth_issuer"):
+        if not getattr(server, name).strip():
+            problem = f"is missing, and grant {server.oauth_grant} needs it"
+            raise InvalidConfig(name, problem, remedy="Add it.")

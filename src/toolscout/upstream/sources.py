@@ -193,12 +193,17 @@ def secret_places(server: ServerConfig) -> list[str]:
     places = [key_path(*prefix, "env", name) for name in secret_keys(server.env)]
     places += [key_path(*prefix, "headers", name) for name in secret_keys(server.headers)]
     for name, holds in (
-        ("token", bool(server.token) and is_literal(server.token)),
+        ("token", _is_plain(server.token)),
+        ("oauth_client_secret", _is_plain(server.oauth_client_secret)),
         ("url", secret_url(server.url)),
         ("args", secret_args(server.args)),
     ):
         places += [key_path(*prefix, name)] if holds else []
     return places
+
+
+def _is_plain(text: str) -> bool:
+    return bool(text) and is_literal(text)
 
 
 def _read(source: Source, cwd: Path, notes: list[str]) -> Config:

@@ -1,0 +1,326 @@
+"""`toolscout servers`: what stands behind the gateway, seen, tried and changed by hand.
+
+Nothing that is printed holds the value of a variable, header or token.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from toolscout.cli.configs import (
+    config_option,
+    config_place,
+    find_server,
+    gateway_store,
+    read_servers,
+    tokens_folder,
+)
+from toolscout.cli.logins import login, logout
+
+if TYPE_CHECKING:
+    from toolscout.schemas import Json
+    from toolscout.upstream.config import Config
+    from toolscout.upstream.rosters import Entry
+    from toolscout.upstream.servers import ServerConfig
+    from toolscout.upstream.trials import Trial
+
+EXTRA = "gateway"
+SOME_FAILED = 1
+TRIED_TOGETHER = 8
+NAME_SHOWN = 40
+NOTE_SHOWN = 200
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def servers() -> None:
+    """See, try, add, remove and log in to the servers behind the gateway."""
+    from importlib.util import find_spec
+
+    from toolscout.errors import MissingExtra
+
+    if find_spec("mcp") is None:
+        raise MissingExtra("mcp", extra=EXTRA)
+    # The SDK logs what it raises as well, with a traceback.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
+
+
+servers.add_command(login)
+servers.add_command(logout)
+
+
+@servers.command("list")
+@config_option
+@json_option
+def list_(path: Path | None, as_json: bool) -> None:
+    """List the configured servers and what is known of them; starts none.
+
+    \b
+    Example:
+      toolscout servers list
+      toolscout servers list --json
+    """
+    from toolscout.upstream.rosters import roster
+
+    config = read_servers(path)
+    folder = tokens_folder(config)
+    with gateway_store(config, create=False) as store:
+        entries = roster(config, store, folder, env=os.environ, now=time.time())
+    if as_json:
+        rows = [_entry_json(entry) for entry in entries]
+        click.echo(json.dumps({"config": str(config.source), "servers": rows}, ensure_ascii=False))
+    else:
+        _echo_notes(config)
+        click.echo("\n".join(_table(entries)))
+
+
+@servers.command("test")
+@click.argument("names", nargs=-1, metavar="[NAME…]")
+@config_option
+@json_option
+def test_(names: tuple[str, ...], path: Path | None, as_json: bool) -> None:
+    """Start servers, ask for their tools and stop them; all that are not disabled, unless named.
+
+    Ends with exit code 1 if one of them failed.
+
+    \b
+    Example:
+      toolscout servers test
+      toolscout servers test github linear --json
+    """
+    config = read_servers(path)
+    chosen = [find_server(config, name) for name in dict.fromkeys(names)]
+    chosen = chosen or [server for server in config.servers if not server.disabled]
+    trials = asyncio.run(_tried(config, chosen))
+    if as_json:
+        rows = [_trial_json(trial) for trial in trials]
+        click.echo(json.dumps({"servers": rows}, ensure_ascii=False))
+    else:
+        width = max((len(_shown(trial.server)) for trial in trials), default=0)
+        for trial in trials:
+            click.echo("\n".join(_trial_lines(trial, width)))
+    if not all(trial.is_ok for trial in trials):
+        raise click.exceptions.Exit(SOME_FAILED)
+
+
+@servers.command()
+@click.argument("name")
+@click.argument("arguments", nargs=-1, metavar="[ARGUMENT…]")
+@config_option
+@click.option("--command", metavar="PROGRAM", help="What starts it; its arguments come last.")
+@click.option("--url", metavar="URL", help="Where it is reached, in place of a command.")
+@click.option("--sse", is_flag=True, help="The URL is one of the older SSE transport.")
+@click.option("--oauth", is_flag=True, help="It wants a login; see `toolscout servers login`.")
+@click.option("--env", "variables", multiple=True, metavar="NAME=${REF}", help="May be repeated.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=${REF}", help="May be repeated.")
+def add(name: str, path: Path | None, **options: Any) -> None:
+    """Add a server to toolscout's own configuration file.
+
+    Secrets are written as references, ${VARIABLE} or ${file:PATH}. Arguments of the program that
+    begin with a dash stand behind a lone `--`.
+
+    \b
+    Example:
+      toolscout servers add time --command uvx mcp-server-time
+      toolscout servers add files --command npx -- -y @modelcontextprotocol/server-filesystem .
+      toolscout servers add linear --url https://mcp.linear.app/mcp --oauth
+    """
+    from toolscout.upstream.edits import read_own_text, with_server, write_edit
+
+    server = _new_server(name, options)
+    _check_secrets(server)
+    place = config_place(path)
+    write_edit(place, with_server(place, read_own_text(place), server))
+    click.echo(f"Added {name!r} to {place}.\nNext: {_next_command(server)}")
+
+
+@servers.command()
+@click.argument("name")
+@config_option
+def remove(name: str, path: Path | None) -> None:
+    """Remove a server from toolscout's own configuration file.
+
+    The old file stays beside it as FILE.bak. The tokens of a login are forgotten.
+
+    \b
+    Example:
+      toolscout servers remove time
+    """
+    from toolscout.upstream.edits import read_own_text, without_server, write_edit
+
+    place = config_place(path)
+    text = without_server(place, read_own_text(place), name)
+    _forget_login(place, name)
+    write_edit(place, text)
+    click.echo(f"Removed {name!r} from {place}.")
+
+
+def _forget_login(place: Path, name: str) -> None:
+    from toolscout.errors import InvalidConfig
+    from toolscout.upstream.tokenfiles import TokenFile
+
+    config = read_servers(place)
+    # A server whose references lead nowhere has no address at which one could be logged in.
+    with suppress(InvalidConfig):
+        TokenFile(tokens_folder(config), find_server(config, name).resolved()).forget()
+
+
+async def _tried(config: "Config", chosen: "Iterable[ServerConfig]") -> "list[Trial]":
+    from toolscout.upstream.delays import Delays
+    from toolscout.upstream.dials import Dialer
+    from toolscout.upstream.trials import tried
+
+    gate = asyncio.Semaphore(TRIED_TOGETHER)
+    with (
+        gateway_store(config, create=True) as store,
+        closing(Dialer(Delays(), tokens_folder(config))) as dial,
+    ):
+
+        async def work(server: "ServerConfig") -> "Trial":
+            async with gate:
+                return await tried(server, dial, store)
+
+        return await asyncio.gather(*map(work, chosen))
+
+
+def _new_server(name: str, options: "Json") -> "ServerConfig":
+    from toolscout.upstream.servers import ServerConfig, Transport
+
+    if bool(options["command"]) == bool(options["url"]):
+        raise click.UsageError("Say either --command PROGRAM or --url URL.")
+    over_http = Transport.SSE if options["sse"] else Transport.HTTP
+    return ServerConfig(
+        name=name,
+        transport=over_http if options["url"] else Transport.STDIO,
+        command=options["command"] or "",
+        args=options["arguments"],
+        url=options["url"] or "",
+        oauth=options["oauth"],
+        env=_pairs("--env", options["variables"]),
+        headers=_pairs("--header", options["headers"]),
+    )
+
+
+def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            raise click.UsageError(f"{option} takes NAME=VALUE.")
+        found[name.strip()] = value
+    return found
+
+
+def _check_secrets(server: "ServerConfig") -> None:
+    from toolscout.errors import InvalidConfig
+    from toolscout.upstream.sources import secret_places
+
+    places = secret_places(server)
+    if places:
+        remedy = "Write ${VARIABLE} or ${file:PATH} in its place, in single quotes."
+        raise InvalidConfig(places[0], "looks like a secret in plain text", remedy=remedy)
+
+
+def _next_command(server: "ServerConfig") -> str:
+    import shlex
+
+    verb = "login" if server.oauth else "test"
+    return f"toolscout servers {verb} {shlex.quote(server.name)}"
+
+
+def _echo_notes(config: "Config") -> None:
+    from toolscout.names import one_line
+
+    for note in config.notes:
+        click.echo(f"Note: {one_line(note, NOTE_SHOWN)}", err=True)
+
+
+def _shown(name: str) -> str:
+    from toolscout.names import one_line
+
+    return one_line(name, NAME_SHOWN)
+
+
+def _table(entries: "Iterable[Entry]") -> list[str]:
+    rows = [("server", "transport", "state", "tools", "login", "configured in")]
+    for entry in entries:
+        tools = "-" if entry.tools is None else f"{entry.tools:,}"
+        server = entry.server
+        rows.append(
+            (
+                _shown(server.name),
+                server.transport,
+                entry.state,
+                tools,
+                entry.login,
+                str(entry.file),
+            )
+        )
+    if len(rows) == 1:
+        return ["No servers. Add some with `toolscout init` or `toolscout servers add`."]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _entry_json(entry: "Entry") -> "Json":
+    from toolscout.upstream.masks import shown_command, shown_url
+
+    server = entry.server
+    starts = shown_url(server.url) if server.url else shown_command(server.command, server.args)
+    return {
+        "name": server.name,
+        "transport": str(server.transport),
+        "starts": starts,
+        "state": entry.state,
+        "tools": entry.tools,
+        "login": str(entry.login),
+        "file": str(entry.file),
+    }
+
+
+def _trial_lines(trial: "Trial", width: int) -> list[str]:
+    from toolscout.names import one_line
+
+    name = f"{_shown(trial.server):<{width}}"
+    if trial.is_ok:
+        counts = ", ".join(
+            f"{count:,} {_word(kind, count)}" for kind, count in trial.counts.items()
+        )
+        lines = [f"{name}  ok      {counts or 'nothing offered'} ({trial.seconds:.1f} s)"]
+    else:
+        lines = [f"{name}  failed  {' '.join((_sentence(trial.problem), trial.remedy)).strip()}"]
+    return lines + [f"{'':<{width}}  {one_line(note, NOTE_SHOWN)}" for note in trial.notes]
+
+
+def _word(kind: str, count: int) -> str:
+    return kind if count == 1 else f"{kind}s"
+
+
+def _sentence(text: str) -> str:
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith(".") else f"{text}."
+
+
+def _trial_json(trial: "Trial") -> "Json":
+    return {
+        "name": trial.server,
+        "ok": trial.is_ok,
+        "seconds": round(trial.seconds, 3),
+        "counts": dict(trial.counts),
+        "protocol": trial.protocol,
+        "problem": trial.problem,
+        "remedy": trial.remedy,
+        "notes": list(trial.notes),
+    }

@@ -1,0 +1,173 @@
+"""`Callback`: where a browser brings the answer of an authorization server.
+
+Listens on loopback for as long as it is open. An answer counts only with the state that was sent
+out, so that a page elsewhere can neither end a login nor slip in a code of its own. What is
+pasted by hand is judged the same way. The page that the browser shows is fixed text.
+"""
+
+import asyncio
+import errno
+import secrets
+from contextlib import suppress
+from typing import Self
+from urllib.parse import parse_qs, urlsplit
+
+from mcp.client.auth import AuthorizationCodeResult
+
+from toolscout.errors import InvalidConfig
+from toolscout.names import one_line
+
+HOST = "127.0.0.1"
+PORT = 8975
+PATH = "/callback"
+HEAD_BYTES = 16 << 10
+HEAD_SECONDS = 10.0
+SAID_CHARS = 200
+MAX_FIELDS = 32
+
+_PAGES = {
+    200: "You are logged in. Close this page and go back to the terminal.",
+    400: "This is not the answer that the login waits for. Go back to the terminal.",
+    403: "You are not logged in. The terminal tells more.",
+    404: "There is nothing here.",
+}
+_STATUS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found"}
+
+
+class LoginRefused(Exception):
+    """The authorization server, or the person before it, said no."""
+
+
+class Callback:
+    """One address and one answer. Use it as an asynchronous context manager.
+
+    Without a port the usual one is taken, or any if that is in use.
+    """
+
+    def __init__(self, port: int | None = None) -> None:
+        self._port = port
+        self._state = ""
+        self._server: asyncio.Server | None = None
+        self._told: asyncio.Future[AuthorizationCodeResult] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._told = asyncio.get_running_loop().create_future()
+        self._server = await self._listening()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+        if self._told is not None and self._told.done() and not self._told.cancelled():
+            self._told.exception()  # looked at, even if nobody waited for it
+
+    @property
+    def url(self) -> str:
+        """The address to be redirected to."""
+        return callback_url(self._server.sockets[0].getsockname()[1] if self._server else PORT)
+
+    def expect(self, authorization_url: str) -> None:
+        """Take note of the state that an answer has to carry."""
+        self._state = _first(authorization_url, "state")
+
+    def take(self, url: str) -> bool:
+        """Take an address that was pasted; tell whether it is the answer."""
+        status = self._judged(url)
+        self._settle(url, status)
+        return status in (200, 403)
+
+    async def answer(self, seconds: float) -> AuthorizationCodeResult:
+        """Wait for the answer; raises `LoginRefused` or `TimeoutError`."""
+        assert self._told is not None, "open it first"
+        async with asyncio.timeout(seconds):
+            return await asyncio.shield(self._told)
+
+    async def _listening(self) -> asyncio.Server:
+        wanted = PORT if self._port is None else self._port
+        try:
+            return await asyncio.start_server(self._heard, HOST, wanted, limit=HEAD_BYTES)
+        except OSError as error:
+            if self._port is None and error.errno == errno.EADDRINUSE:
+                return await asyncio.start_server(self._heard, HOST, 0, limit=HEAD_BYTES)
+            problem = f"cannot be listened on ({error.strerror or error})"
+            remedy = "Use another one; 0 takes any that is free."
+            raise InvalidConfig("--port", problem, remedy=remedy) from None
+
+    async def _heard(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+                target = _target(head)
+                status = self._judged(target)
+                writer.write(_page(status))
+                await writer.drain()
+            # The browser has its page, so the login may go on and the program may end.
+            self._settle(target, status)
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, OSError):
+            pass
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    def _judged(self, url: str) -> int:
+        """Return the HTTP status that an address deserves as an answer."""
+        try:
+            path = urlsplit(url).path
+        except ValueError:
+            return 400
+        if path != PATH:
+            return 404
+        state = _first(url, "state")
+        if not self._state or not secrets.compare_digest(state.encode(), self._state.encode()):
+            return 400
+        if _first(url, "error"):
+            return 403
+        return 200 if _first(url, "code") else 400
+
+    def _settle(self, url: str, status: int) -> None:
+        if self._told is None or self._told.done():
+            return
+        if status == 200:
+            issuer = _first(url, "iss") or None
+            code, state = _first(url, "code"), _first(url, "state")
+            self._told.set_result(AuthorizationCodeResult(code=code, state=state, iss=issuer))
+        elif status == 403:
+            said = " ".join((_first(url, "error"), _first(url, "error_description")))
+            self._told.set_exception(LoginRefused(one_line(said, SAID_CHARS)))
+
+
+def callback_url(port: int) -> str:
+    """Return the address to be redirected to, as it has to be registered."""
+    return f"http://{HOST}:{port}{PATH}"
+
+
+def _first(url: str, name: str) -> str:
+    try:
+        found = parse_qs(urlsplit(url).query, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        return ""
+    return found.get(name, [""])[0]
+
+
+def _target(head: bytes) -> str:
+    method, _, rest = head.decode("latin-1").partition(" ")
+    return rest.partition(" ")[0] if method == "GET" else ""
+
+
+def _page(status: int) -> bytes:
+    body = (
+        "<!doctype html><html lang=en><meta charset=utf-8><title>toolscout</title>"
+        f"<p>{_PAGES[status]}</p></html>"
+    ).encode()
+    head = (
+        f"HTTP/1.1 {status} {_STATUS[status]}\r\n"
+        "Content-Type: text/html; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\n"
+        "Cache-Control: no-store\r\n"
+        "Content-Security-Policy: default-src 'none'\r\n"
+        "Referrer-Policy: no-referrer\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,176 @@
+"""Changes to the configuration file that leave the rest of it alone."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolscout.errors import InvalidConfig, InvalidFile, UnknownServer
+from toolscout.upstream.config import read_config
+from toolscout.upstream.edits import read_own_text, with_server, without_server, write_edit
+from toolscout.upstream.servers import ServerConfig, Transport
+
+PATH = Path("/home/ann/toolscout.toml")
+NEW = ServerConfig(name="new", transport=Transport.STDIO, command="run", env={"A": "${A}"})
+FILE = """\
+# Mine.
+[gateway]
+port = 9000   # not the usual one
+
+# The first.
+[servers.one]
+command = "one"
+env = { KEY = "${KEY}" }
+# About its arguments.
+args = [
+    "[servers.two]",
+]
+
+# The second.
+[servers.two]
+command = "two"
+
+[servers.two.env]
+A = "b"
+
+# The third.
+[ servers . "the third" ]  # spaced
+url = "https://third.example/mcp"
+"""
+WITHOUT_ONE = """\
+# Mine.
+[gateway]
+port = 9000   # not the usual one
+
+# The first.
+# The second.
+[servers.two]
+command = "two"
+
+[servers.two.env]
+A = "b"
+
+# The third.
+[ servers . "the third" ]  # spaced
+url = "https://third.example/mcp"
+"""
+ADDED = """
+[servers.new]
+transport = "stdio"
+command = "run"
+
+[servers.new.env]
+A = "${A}"
+"""
+
+
+def test_a_server_is_added_at_the_end():
+    assert with_server(PATH, FILE, NEW) == FILE + ADDED
+    assert with_server(PATH, "", NEW) == ADDED.lstrip("\n")
+    assert with_server(PATH, FILE.removesuffix("\n"), NEW) == FILE + ADDED
+
+
+def test_a_server_is_removed_with_its_tables_and_nothing_else():
+    two = without_server(PATH, FILE, "two")
+    third = without_server(PATH, FILE, "the third")
+
+    assert without_server(PATH, FILE, "one") == WITHOUT_ONE
+    assert two == FILE.replace(FILE[FILE.index("[servers.two]\nc") : FILE.index("# The third")], "")
+    assert third == FILE[: FILE.index("[ servers")]
+
+
+def test_windows_line_breaks_stay():
+    windows = FILE.replace("\n", "\r\n")
+
+    assert with_server(PATH, windows, NEW) == (FILE + ADDED).replace("\n", "\r\n")
+    assert without_server(PATH, windows, "one") == WITHOUT_ONE.replace("\n", "\r\n")
+
+
+@given(st.text(min_size=1, max_size=20).filter(lambda name: name.strip() and name.isprintable()))
+def test_what_is_added_and_removed_again_leaves_the_other_servers(name: str):
+    server = ServerConfig(name=name, transport=Transport.STDIO, command="run")
+    if name in ("one", "two", "the third"):
+        return
+
+    added = with_server(PATH, FILE, server)
+    removed = without_server(PATH, added, name)
+
+    assert name in tomllib.loads(added)["servers"]
+    assert tomllib.loads(removed) == tomllib.loads(FILE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[servers]\none = { command = 'one' }\n",
+        "servers = { one = { command = 'one' } }\n",
+        "servers.one.command = 'one'\n",
+        "[servers.one]\ncommand = 'one'\nargs = [\n['servers']\n]\n",
+        "[servers.one]\ncommand = '''\n[servers.x]\n'''\n",
+    ],
+)
+def test_a_file_that_is_written_in_another_way_is_left_to_a_person(text: str):
+    with pytest.raises(InvalidConfig, match="Change it by hand"):
+        without_server(PATH, text, "one")
+
+
+def test_a_file_to_which_nothing_can_be_added_is_left_to_a_person():
+    with pytest.raises(InvalidConfig, match="Change it by hand"):
+        with_server(PATH, "servers = { one = { command = 'one' } }\n", NEW)
+
+
+def test_a_name_that_is_taken_is_refused():
+    with pytest.raises(InvalidConfig, match="exists already"):
+        with_server(PATH, "[servers.new]\ncommand = 'old'\n", NEW)
+
+
+def test_a_file_that_was_wrong_before_is_not_written_over():
+    with pytest.raises(InvalidConfig, match=r"'colour' in .* does not exist"):
+        with_server(PATH, "colour = 'red'\n", NEW)
+
+
+def test_a_server_that_is_not_there_is_told_with_near_names():
+    with pytest.raises(UnknownServer, match="Near: two"):
+        without_server(PATH, FILE, "twoo")
+
+
+def test_a_server_of_an_included_file_is_removed_there(tmp_path: Path):
+    own, other = tmp_path / "toolscout.toml", tmp_path / "mcp.json"
+    other.write_text('{"mcpServers": {"far": {"command": "far"}}}')
+    own.write_text('include = ["mcp.json"]\n')
+
+    with pytest.raises(InvalidConfig) as caught:
+        without_server(own, own.read_text(), "far")
+
+    assert str(other) in caught.value.problem
+    assert read_config(own).origins == {"far": other}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("mcp.json", '{"mcpServers": {"a": {"command": "a"}}}'),
+        ("config.toml", "[mcp_servers.a]\ncommand = 'a'\n"),
+    ],
+)
+def test_the_file_of_another_program_is_never_written(tmp_path: Path, name: str, text: str):
+    (tmp_path / name).write_text(text)
+
+    with pytest.raises(InvalidFile, match="another program's file"):
+        read_own_text(tmp_path / name)
+
+
+def test_the_old_file_stays_beside_the_new_one(tmp_path: Path):
+    path = tmp_path / "toolscout.toml"
+    path.write_text(FILE)
+
+    write_edit(path, with_server(path, read_own_text(path), NEW))
+
+    assert path.read_text() == FILE + ADDED
+    assert (tmp_path / "toolscout.toml.bak").read_text() == FILE
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
+        "toolscout.toml",
+        "toolscout.toml.bak",
+    ]
