@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import FileUrl
 
+from foreign import NODE
 from gateway.fleet import client_of, configuration, known, text_of
 from serving import DEADLINE_SECONDS, served
 from toolscout.errors import InvalidRequest
@@ -30,7 +30,6 @@ from toolscout.upstream.connections import Relay
 from toolscout.upstream.gateways import TokenConfig
 from toolscout.upstream.servers import ServerConfig, Transport
 
-NODE = shutil.which("node") or ""
 EVERYTHING = (
     Path(__file__).parents[2]
     / ".npm-servers/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
@@ -60,7 +59,7 @@ ABLE = types.ClientCapabilities(
 ORIGIN = Origin(session="ann", tool="notes__add", arguments={"text": "milk"})
 REFUSED = (
     "Not called: no call of yours waits for this answer, or not any more. "
-    "Call the tool again, without a request state."
+    "Make the call again, without a request state."
 )
 
 

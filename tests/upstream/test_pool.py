@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -81,6 +81,9 @@ class Fake:
         if self.plan.answer_gate is not None:
             await self.plan.answer_gate.wait()
         return {"answer": self.config.name}
+
+    async def watch(self, uris: Set[str], on_update: Callable[[str], None]) -> frozenset[str]:
+        return frozenset(uris)
 
 
 class Fakes:

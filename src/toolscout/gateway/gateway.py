@@ -6,22 +6,27 @@ wire is `server`'s; which server runs and when is the pool's.
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import mcp_types as types
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from toolscout.catalog import Catalog
+from toolscout.catalog import Catalog, Change
 from toolscout.dialects import Dialect, to_definition
+from toolscout.errors import UnknownTool
 from toolscout.events import Event
+from toolscout.gateway.absences import absence
 from toolscout.gateway.materials import Materials
 from toolscout.gateway.passages import Context, Passage, told
+from toolscout.gateway.subscriptions import Subscriptions
 from toolscout.gateway.suspensions import Suspensions
 from toolscout.metatools import CALL, meta_name, meta_tools
 from toolscout.policies import Policy
+from toolscout.replies import Reply, refused
 from toolscout.requests import to_object
 from toolscout.schemas import Json
 from toolscout.scout import Scout
@@ -30,7 +35,10 @@ from toolscout.tokens import count_tokens
 from toolscout.tools import Effect, Tool
 from toolscout.upstream.config import Config
 from toolscout.upstream.gateways import GatewayMode, Profile
+from toolscout.upstream.offers import TOOL
 from toolscout.upstream.pool import Pool
+
+_log = logging.getLogger(__name__)
 
 SPLIT = {
     "tool_read": frozenset({Effect.READ}),
@@ -43,6 +51,18 @@ _SPLIT_TEXTS = {
     "tool_write": "Run a found tool that changes something, or may.",
     "tool_destroy": "Run a found tool that deletes or overwrites for good.",
 }
+
+
+class Observer(Protocol):
+    """Somebody who looks on at what a gateway does."""
+
+    def hear(self, event: Event) -> None:
+        """Hear of something that happened."""
+        ...
+
+    def read(self, session: Session, reply: Reply) -> None:
+        """Read the reply to a search or description, right after its event was heard."""
+        ...
 
 
 class Gateway:
@@ -60,13 +80,16 @@ class Gateway:
         policy: Policy | None = None,
         tokens: Path | None = None,
     ) -> None:
-        self.config = config
+        self.config, self.store, self.tokens = config, store, tokens
+        self.observer: Observer | None = None
+        self._on_event = on_event
         self.catalog = Catalog()
         self.pool = Pool(
             config.servers, self.catalog, store, queue=config.gateway.queue, tokens=tokens
         )
         self.materials = Materials(self.pool)
         self.suspensions = Suspensions()
+        self.subscriptions = Subscriptions(self.pool, self.materials, self.changes_tools)
         settings = replace(
             config.sessions,
             calls_by_name=True,
@@ -74,17 +97,19 @@ class Gateway:
             result_tokens=config.gateway.max_result_tokens,
         )
         self.scout = Scout(
-            self.catalog, settings=settings, policy=policy, store=store, on_event=on_event
+            self.catalog, settings=settings, policy=policy, store=store, on_event=self._hear
         )
 
     async def __aenter__(self) -> "Gateway":
         # Servers that start would take the time that the first search needs.
         self.pool.may_learn.clear()
         await self.pool.__aenter__()
+        self.subscriptions.open()
         self._warming = asyncio.create_task(self._warm())
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        await self.subscriptions.close()
         await self.suspensions.close()
         await self._warming
         await self.pool.__aexit__(*error)
@@ -105,6 +130,19 @@ class Gateway:
         """Return the session of a client, which sees what its profile admits."""
         allowed = visible_to(profile) if profile is not None else None
         return self.scout.session(client, allowed=allowed)
+
+    def _hear(self, event: Event) -> None:
+        if self._on_event is not None:
+            self._on_event(event)
+        if self.observer is not None:
+            self.observer.hear(event)
+
+    def _read(self, session: Session, reply: Reply) -> None:
+        if self.observer is not None:
+            try:
+                self.observer.read(session, reply)
+            except Exception:  # whoever looks on must not cost the model its reply
+                _log.exception("What looks on at the gateway failed at a reply.")
 
     def grows_for(self, context: Context) -> bool:
         """Tell whether a client's list of tools grows by what it finds.
@@ -130,14 +168,25 @@ class Gateway:
         tools = [tool for tool in shown if tool.kind == "tool"]
         return [*meta, *(to_definition(tool, Dialect.MCP) for tool in tools)]
 
+    def changes_tools(self, session: Session, change: Change, grows: bool) -> bool:
+        """Tell whether a change of what a session sees is one of what `tools` returns."""
+        changed = [t for t in (*change.added, *change.removed) if t.kind == TOOL]
+        is_direct = self._is_direct(session)
+        if self.config.gateway.mode is GatewayMode.AUTO:
+            before = len(session.visible()) - len(change.added) + len(change.removed)
+            if (before <= self.config.sessions.auto_tools) != is_direct:
+                return True
+        if not changed or is_direct or any(tool.always_load for tool in changed):
+            return bool(changed)
+        listed = {*session.pinned, *(session.loaded if grows else ())}
+        return any(tool.name in listed for tool in changed)
+
     async def call(
         self, session: Session, context: Context, params: types.CallToolRequestParams
     ) -> Json:
         """Answer `tools/call`: a meta-tool, or any permitted tool by its own name."""
         name, arguments = params.name, params.arguments
-        passage = Passage(
-            self.pool, context, params, session=session.id, suspensions=self.suspensions
-        )
+        passage = self.passage(session, context, params)
         variant = SPLIT.get(name) if self.config.gateway.split_calls else None
         if variant is not None:
             wrong = self._wrong_variant(session, name, arguments)
@@ -148,19 +197,42 @@ class Gateway:
             target, inner = members.get("name"), members.get("arguments")
         elif meta_name(name) and self.catalog.get(name) is None:
             reply = await session.handle(name, arguments)
+            self._read(session, reply)
             if reply.references and self.grows_for(context):
                 await context.session.send_tool_list_changed()
             return told(reply)
         else:
             target, inner = name, arguments
         reply = await self.scout.call(session, target, inner, executor=passage)
+        if reply.code == UnknownTool.code:
+            reply = self._explained(session, target, reply)
         return passage.result(reply)
+
+    def passage(
+        self, session: Session, context: Context, params: types.InputResponseRequestParams
+    ) -> Passage:
+        """Return the way of one request to its server and back."""
+        return Passage(
+            self.pool,
+            context,
+            params,
+            session=session.id,
+            suspensions=self.suspensions,
+            seconds=self.config.gateway.answer_seconds,
+        )
 
     def _is_direct(self, session: Session) -> bool:
         mode = self.config.gateway.mode
         if mode is GatewayMode.AUTO:
             return len(session.visible()) <= self.config.sessions.auto_tools
         return mode is GatewayMode.DIRECT
+
+    def _explained(self, session: Session, target: object, reply: Reply) -> Reply:
+        """Return a reply that says if a tool is unknown because its server is not there."""
+        error = absence(self.pool.members, session, target)
+        if error is None:
+            return reply
+        return refused(error, code=error.code, budget=session.settings.describe_tokens)
 
     def _wrong_variant(self, session: Session, name: str, arguments: Any) -> Json | None:
         """Return a refusal that names the right variant, where this one is wrong."""

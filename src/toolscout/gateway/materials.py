@@ -4,21 +4,33 @@ A resource of a server is listed as `toolscout://SERVER/URI`, a prompt by its ex
 session may not see is neither listed nor read. Requests go to the server that owns the thing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
+from urllib.parse import unquote
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
+from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 
-from toolscout.errors import ToolscoutError
-from toolscout.names import exposed_name, near_names
+from toolscout.errors import InvalidTool, ModelError, ToolscoutError
+from toolscout.gateway.passages import Passage
+from toolscout.names import near_names
 from toolscout.schemas import Json
 from toolscout.sessions import Session
-from toolscout.upstream.connections import Relay
+from toolscout.tools import Effect, Tool
 from toolscout.upstream.manifests import Manifest
+from toolscout.upstream.offers import PROMPT, RESOURCE, TEMPLATE
 from toolscout.upstream.pool import Pool
 
 SCHEME = "toolscout://"
+
+_KEYS = {RESOURCE: ("uri", "uri"), TEMPLATE: ("uriTemplate",) * 2, PROMPT: ("name", "prompt")}
+"""By what a server knows an entry: the member of its definition, and that of a tool's extras."""
+_LISTS: dict[str, Callable[[Manifest], tuple[Json, ...]]] = {
+    RESOURCE: lambda manifest: manifest.resources,
+    TEMPLATE: lambda manifest: manifest.templates,
+    PROMPT: lambda manifest: manifest.prompts,
+}
 
 
 class Materials:
@@ -29,37 +41,37 @@ class Materials:
 
     def resources(self, session: Session) -> list[Json]:
         """Return the resources that a session may read."""
-        rows = self._rows(session, lambda manifest: manifest.resources)
-        return [{**row, "uri": f"{SCHEME}{server}/{row['uri']}"} for server, _, row in rows]
+        rows = self._rows(session, RESOURCE)
+        return [{**row, "uri": address(server, row["uri"])} for server, _, row in rows]
 
     def templates(self, session: Session) -> list[Json]:
         """Return the resource templates that a session may fill in."""
-        rows = self._rows(session, lambda manifest: manifest.templates)
+        rows = self._rows(session, TEMPLATE)
         return [
-            {**row, "uriTemplate": f"{SCHEME}{server}/{row['uriTemplate']}"}
-            for server, _, row in rows
+            {**row, "uriTemplate": address(server, row["uriTemplate"])} for server, _, row in rows
         ]
 
     def prompts(self, session: Session) -> list[Json]:
         """Return the prompts that a session may get."""
-        rows = self._rows(session, lambda manifest: manifest.prompts)
-        return [{**row, "name": name} for _, name, row in rows]
+        return [{**row, "name": name} for _, name, row in self._rows(session, PROMPT)]
 
-    async def read(self, session: Session, uri: str, relay: Relay) -> Json:
+    async def read(self, session: Session, uri: str, passage: Passage) -> Json:
         """Return a resource, with the addresses of its parts as this gateway lists them."""
-        server, own = self._owner(session, uri)
-        result = await self._asked(server, "resources/read", {"uri": own}, relay)
+        server, own = self.owner(session, uri)
+        result = await _asked(passage.ask(server, "resources/read", {"uri": own}, called=uri))
+        if "contents" not in result:
+            return result  # a question comes before it
         parts = [
-            {**part, "uri": f"{SCHEME}{server}/{part['uri']}"} if "uri" in part else part
-            for part in result.get("contents", ())
+            {**part, "uri": address(server, part["uri"])} if "uri" in part else part
+            for part in result["contents"]
         ]
         return {**result, "contents": parts}
 
-    async def prompt(self, session: Session, name: str, arguments: Json, relay: Relay) -> Json:
+    async def prompt(self, session: Session, name: str, arguments: Json, passage: Passage) -> Json:
         """Return a prompt with its arguments filled in."""
         server, own = self._named_prompt(session, name)
         params = {"name": own, "arguments": arguments}
-        return await self._asked(server, "prompts/get", params, relay)
+        return await _asked(passage.ask(server, "prompts/get", params, called=name))
 
     async def complete(self, session: Session, params: Json) -> Json:
         """Return what may stand for an argument of a prompt or template."""
@@ -68,47 +80,101 @@ class Materials:
             server, own = self._named_prompt(session, str(asked.get("name")))
             reference = {**asked, "name": own}
         else:
-            server, own = self._owner(session, str(asked.get("uri")))
+            server, own = self.owner(session, str(asked.get("uri")))
             reference = {**asked, "uri": own}
-        return await self._asked(server, "completion/complete", {**params, "ref": reference}, None)
+        params = {**params, "ref": reference}
+        return await _asked(self._pool.request(server, "completion/complete", params))
 
-    def _rows(
-        self, session: Session, part: Callable[[Manifest], tuple[Json, ...]]
-    ) -> Iterator[tuple[str, str, Json]]:
-        """Yield server, exposed name and definition of what a session may see, in order."""
-        visible = {tool.name for tool in session.visible()}
-        for server, member in sorted(self._pool.members.items()):
-            if member.manifest is None:
-                continue
-            for row in part(member.manifest):
-                leaf = row.get("name") or row.get("uri") or row.get("uriTemplate")
-                name = exposed_name(server, str(leaf))
-                if name in visible:
-                    yield server, name, row
-
-    def _owner(self, session: Session, uri: str) -> tuple[str, str]:
+    def owner(self, session: Session, uri: str) -> tuple[str, str]:
+        """Return the server of a resource, and its address there; `MCPError` if there is none."""
         server, slash, own = uri.removeprefix(SCHEME).partition("/")
-        known = {tool.server for tool in session.visible()}
-        if not uri.startswith(SCHEME) or not slash or server not in known:
+        if not uri.startswith(SCHEME) or not slash or not self.sees(session, server, own):
             raise _unknown(f"No resource {uri!r}. Use an address that resources/list shows.")
         return server, own
 
+    def sees(self, session: Session, server: str, own: str) -> bool:
+        """Tell whether a session may read a resource, or fill in a template, of a server.
+
+        One that is not listed, as links in results may be, is judged by its address.
+        """
+        member = self._pool.members.get(server)
+        if member is None or member.manifest is None:
+            return False
+        keys = list(_addresses(member.manifest))
+        meant = [place for place in keys if _plain(place[1]) == _plain(own)]
+        meant = meant or [place for place in keys if place[0] == TEMPLATE and _fits(place[1], own)]
+        if not meant:
+            return _admits_unlisted(session, server, own)
+        visible = self._names(session)
+        return any((server, kind, key) in visible for kind, key in meant)
+
+    def _names(self, session: Session) -> dict[tuple[str, str, str], str]:
+        """Return the exposed names of what a session sees besides tools."""
+        return {
+            (tool.server, tool.kind, str(tool.extras.get(_KEYS[tool.kind][1]))): tool.name
+            for tool in session.visible()
+            if tool.kind in _KEYS
+        }
+
+    def _rows(self, session: Session, kind: str) -> Iterator[tuple[str, str, Json]]:
+        """Yield server, exposed name and definition of what a session may see, in order."""
+        visible = self._names(session)
+        for server, member in sorted(self._pool.members.items()):
+            if member.manifest is None:
+                continue
+            for row in _LISTS[kind](member.manifest):
+                name = visible.get((server, kind, str(row.get(_KEYS[kind][0]))))
+                if name is not None:
+                    yield server, name, row
+
     def _named_prompt(self, session: Session, name: str) -> tuple[str, str]:
-        rows = {n: (s, str(row["name"])) for s, n, row in self._rows(session, _prompts_of)}
+        rows = {n: (s, str(row["name"])) for s, n, row in self._rows(session, PROMPT)}
         if name not in rows:
             near = ", ".join(near_names(name, rows)) or "none"
             raise _unknown(f"No prompt {name!r}. Near: {near}.")
         return rows[name]
 
-    async def _asked(self, server: str, method: str, params: Json, relay: Relay | None) -> Json:
-        try:
-            return await self._pool.request(server, method, params, relay)
-        except ToolscoutError as error:
-            raise MCPError(code=types.INTERNAL_ERROR, message=str(error)) from error
+
+def address(server: str, uri: str) -> str:
+    """Return the address under which the gateway lists a resource of a server."""
+    return f"{SCHEME}{server}/{uri}"
 
 
-def _prompts_of(manifest: Manifest) -> tuple[Json, ...]:
-    return manifest.prompts
+def _addresses(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Yield kind and address of all that can be read."""
+    for kind in (RESOURCE, TEMPLATE):
+        for row in _LISTS[kind](manifest):
+            yield kind, str(row.get(_KEYS[kind][0]))
+
+
+def _plain(uri: str) -> str:
+    # A server may take other spellings for the same, and what is hidden must stay so in all.
+    return unquote(uri).rstrip("/").casefold()
+
+
+def _admits_unlisted(session: Session, server: str, own: str) -> bool:
+    if session.policy.is_open:
+        return True
+    try:
+        tool = Tool.define(own, server=server, kind=RESOURCE, effect=Effect.READ)
+    except InvalidTool:
+        return False
+    return session.policy.sees(tool)
+
+
+def _fits(template: str, uri: str) -> bool:
+    try:
+        return UriTemplate.parse(template).match(uri) is not None
+    except InvalidUriTemplate:
+        return False
+
+
+async def _asked(answer: Awaitable[Json]) -> Json:
+    try:
+        return await answer
+    except ToolscoutError as error:
+        code = types.INVALID_PARAMS if isinstance(error, ModelError) else types.INTERNAL_ERROR
+        raise MCPError(code=code, message=str(error)) from error
 
 
 def _unknown(message: str) -> Any:

@@ -1,10 +1,12 @@
 """`Passage`: one call on its way through the gateway, and what comes back for it.
 
-Runs a tool at its server, keeps the server's own answer, and carries progress, questions and log
-messages back to the client that made the call. It is the executor of that one call. Questions to
-clients that cannot be asked during a call are kept by `suspensions`.
+Runs a tool, reads a resource or gets a prompt at its server, keeps the server's own answer, and
+carries progress, questions and log messages back to the client that made the call. It is the
+executor of that one call. Questions to clients that cannot be asked during a call are kept by
+`suspensions`.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -43,69 +45,74 @@ _RESULTS: dict[type[Any], type[Any]] = {
 
 
 class Passage:
-    """One call: its way to the server and back."""
+    """One call: its way to the server and back.
+
+    `seconds` is how long the client may take for each answer.
+    """
 
     def __init__(
         self,
         pool: Pool,
         context: Context,
-        params: types.CallToolRequestParams | None = None,
+        params: types.InputResponseRequestParams,
         *,
-        session: str = "",
-        suspensions: Suspensions | None = None,
+        session: str,
+        suspensions: Suspensions,
+        seconds: float,
     ) -> None:
         self.raw: Json | None = None
         """The server's answer, as it came."""
         self._pool, self._context, self._params = pool, context, params
-        self._session, self._suspensions = session, suspensions
+        self._session, self._suspensions, self._seconds = session, suspensions, seconds
 
     async def __call__(self, tool: Tool, arguments: Json) -> object:
         """Run a tool; the answer is kept in `raw`."""
+        method, params = _REQUESTS.get(tool.kind, _tool_request)(tool, arguments)
         try:
-            self.raw = await self._answer(tool, arguments)
+            self.raw = await self.ask(tool.server, method, params, called=tool.name)
         except MCPError as error:
             raise call_failed(tool.name, error) from error
         if self.raw.get("resultType") == INPUT_REQUIRED:
             return {"content": []}  # a question is no result that could be cut or paged
         return _READERS.get(tool.kind, _same)(self.raw)
 
-    async def _answer(self, tool: Tool, arguments: Json) -> Json:
-        asked, kept = self._params, self._suspensions
-        if asked is None or kept is None or not self._may_suspend(tool.server, asked):
-            return await self._request(tool, arguments, self)
-        leg = Leg(
-            relay=self,
-            abilities=self._context.session.client_capabilities,
-            state=asked.request_state,
-            answers=asked.input_responses,
-        )
-        return await kept.run(
-            Origin(session=self._session, tool=tool.name, arguments=arguments),
-            leg,
-            lambda relay: self._request(tool, arguments, relay),
-            seconds=self._pool.members[tool.server].config.call_seconds,
+    async def ask(self, server: str, method: str, params: Json, *, called: str) -> Json:
+        """Send a request of the client to a server; return the answer, or what it depends on.
+
+        `called` is the name or address that the client knows the thing by.
+        """
+        asked = self._params
+        if not self._may_suspend(server):
+            return await self._request(server, method, params, self)
+        return await self._suspensions.run(
+            Origin(session=self._session, tool=called, arguments=params),
+            Leg(
+                relay=self,
+                abilities=self._context.session.client_capabilities,
+                state=asked.request_state,
+                answers=asked.input_responses,
+            ),
+            lambda relay: self._request(server, method, params, relay),
+            seconds=self._seconds,
         )
 
-    def _may_suspend(self, server: str, asked: types.CallToolRequestParams) -> bool:
+    def _may_suspend(self, server: str) -> bool:
         """Tell whether this client would have to be asked in between, and could answer."""
         if not self._is_modern:
             return False
-        if asked.request_state is None and not can_answer(
-            self._context.session.client_capabilities
-        ):
+        abilities = self._context.session.client_capabilities
+        if self._params.request_state is None and not can_answer(abilities):
             return False
         member = self._pool.members.get(server)
         manifest = member.manifest if member is not None else None
         return manifest is not None and manifest.protocol in HANDSHAKE_PROTOCOL_VERSIONS
 
-    async def _request(self, tool: Tool, arguments: Json, relay: Relay) -> Json:
-        make = _REQUESTS.get(tool.kind, _tool_request)
-        method, params = make(tool, arguments)
-        self._take_along(params)
-        raw = await self._pool.request(tool.server, method, params, relay)
+    async def _request(self, server: str, method: str, params: Json, relay: Relay) -> Json:
+        params = {**params, **self._taken_along()}
+        raw = await self._pool.request(server, method, params, relay)
         if raw.get("resultType") != INPUT_REQUIRED or self._is_modern:
             return raw
-        return await self._settled(raw, tool.server, method, params)
+        return await self._settled(raw, server, method, params)
 
     async def _settled(self, raw: Json, server: str, method: str, params: Json) -> Json:
         """Ask a handshake-era client for what a newer server wants, and repeat the call."""
@@ -144,11 +151,10 @@ class Passage:
         repairs = [{"type": "text", "text": f"({text})"} for text in details.get("repairs", ())]
         return {**raw, "content": [*repairs, *raw["content"]]} if repairs else raw
 
-    def _take_along(self, params: Json) -> None:
-        """Add what belongs to the call but not to the tool: answers, state, the client's meta."""
+    def _taken_along(self) -> Json:
+        """Return what belongs to the call, but not to the tool: answers, state, meta."""
         asked = self._params
-        if asked is None:
-            return
+        params: Json = {}
         if asked.input_responses is not None:
             params |= asked.model_dump(by_alias=True, mode="json", include={"input_responses"})
         if asked.request_state is not None:
@@ -159,8 +165,7 @@ class Passage:
             for key, value in dict(asked.meta or {}).items()
             if not key.startswith("io.modelcontextprotocol/") and key not in _OWN_META
         }
-        if meta:
-            params["_meta"] = meta
+        return params | ({"_meta": meta} if meta else {})
 
     # What the server asks for while it works.
 
@@ -195,7 +200,10 @@ class Passage:
         # Tied to the call: over HTTP it then travels on the call's own stream.
         tied = ServerMessageMetadata(related_request_id=self._context.request_id)
         try:
-            return await session.send_request(request, result, metadata=tied)
+            async with asyncio.timeout(self._seconds):
+                return await session.send_request(request, result, metadata=tied)
+        except TimeoutError:
+            return _unanswered(self._seconds)
         except MCPError as error:
             return error.error
 
@@ -205,6 +213,11 @@ def told(reply: Reply) -> Json:
     result = reply.to_message("mcp")
     result["_meta"] = {"toolscout/code": reply.code}
     return result
+
+
+def _unanswered(seconds: float) -> types.ErrorData:
+    message = f"The client has not answered within {seconds:g} s."
+    return types.ErrorData(code=types.INTERNAL_ERROR, message=message)
 
 
 def _tool_request(tool: Tool, arguments: Json) -> tuple[str, Json]:

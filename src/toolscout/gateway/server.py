@@ -12,9 +12,10 @@ import mcp_types as types
 from mcp.server import Server
 from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.lowlevel.server import NotificationOptions
+from mcp.server.models import InitializationOptions
 
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.passages import Context, Passage
+from toolscout.gateway.passages import Context
 from toolscout.gateway.pipes import stdio_streams
 from toolscout.metatools import INSTRUCTIONS
 from toolscout.sessions import Session
@@ -49,16 +50,18 @@ def server_of(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         return COMPLETE | {"resourceTemplates": materials.templates(session_of(context))}
 
     async def read_resource(context: Context, params: types.ReadResourceRequestParams) -> Any:
-        relay = Passage(gateway.pool, context)
-        return COMPLETE | await materials.read(session_of(context), params.uri, relay)
+        session = session_of(context)
+        passage = gateway.passage(session, context, params)
+        return COMPLETE | await materials.read(session, params.uri, passage)
 
     async def list_prompts(context: Context, params: types.PaginatedRequestParams | None) -> Any:
         return COMPLETE | {"prompts": materials.prompts(session_of(context))}
 
     async def get_prompt(context: Context, params: types.GetPromptRequestParams) -> Any:
-        relay = Passage(gateway.pool, context)
+        session = session_of(context)
+        passage = gateway.passage(session, context, params)
         given = dict(params.arguments or {})
-        return COMPLETE | await materials.prompt(session_of(context), params.name, given, relay)
+        return COMPLETE | await materials.prompt(session, params.name, given, passage)
 
     async def complete(context: Context, params: types.CompleteRequestParams) -> Any:
         asked = params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta"})
@@ -68,7 +71,7 @@ def server_of(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     # What a resource holds may change at any time, and its server's own hint may be older.
     hints: dict[CacheableMethod, CacheHint] = dict.fromkeys(CACHED, listed)
     hints["resources/read"] = CacheHint(ttl_ms=0)
-    return Server(
+    server = _Server(
         "toolscout",
         version=version("toolscout"),
         instructions=INSTRUCTIONS,
@@ -82,6 +85,51 @@ def server_of(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         on_get_prompt=get_prompt,
         on_completion=complete,
     )
+    _add_subscriptions(server, gateway, session_of)
+    return server
+
+
+def _add_subscriptions(server: Server[Any], gateway: Gateway, session_of: SessionOf) -> None:
+    subscriptions = gateway.subscriptions
+
+    async def greet(context: Context, params: types.NotificationParams) -> None:
+        grows = gateway.grows_for(context)
+        subscriptions.greet(context, session_of(context), grows=grows)
+
+    async def subscribe(context: Context, params: types.SubscribeRequestParams) -> Any:
+        await subscriptions.subscribe(context, session_of(context), params.uri)
+        return {}
+
+    async def unsubscribe(context: Context, params: types.UnsubscribeRequestParams) -> Any:
+        await subscriptions.unsubscribe(context, session_of(context), params.uri)
+        return {}
+
+    async def listen(context: Context, params: types.SubscriptionsListenRequestParams) -> Any:
+        return await subscriptions.listen(context, session_of(context), params.notifications)
+
+    server.add_notification_handler("notifications/initialized", types.NotificationParams, greet)
+    server.add_request_handler("resources/subscribe", types.SubscribeRequestParams, subscribe)
+    server.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, unsubscribe)
+    server.add_request_handler(
+        "subscriptions/listen", types.SubscriptionsListenRequestParams, listen
+    )
+
+
+class _Server(Server[Any]):
+    """Says over every transport that its lists change; the SDK asks its users to, over some."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        every = NotificationOptions(
+            prompts_changed=True, resources_changed=True, tools_changed=True
+        )
+        return super().create_initialization_options(
+            notification_options or every, experimental_capabilities, extensions
+        )
 
 
 async def serve_stdio(gateway: Gateway) -> None:
@@ -89,5 +137,4 @@ async def serve_stdio(gateway: Gateway) -> None:
     session = gateway.session("stdio")
     server = server_of(gateway, lambda context: session)
     async with stdio_streams() as (read, write):
-        changes = NotificationOptions(tools_changed=True)
-        await server.run(read, write, server.create_initialization_options(changes))
+        await server.run(read, write, server.create_initialization_options())

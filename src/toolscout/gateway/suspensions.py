@@ -42,6 +42,7 @@ class Origin:
 
     session: str
     tool: str
+    """The exposed name of a tool or prompt, or the address of a resource."""
     arguments: Json
 
 
@@ -76,10 +77,10 @@ class Suspensions:
         """Return the result of a call, or the questions that come before it.
 
         With a state the suspended call goes on, and `work` is not begun. A state that is unknown,
-        expired or of another call raises `InvalidRequest`. `seconds` count from the first leg.
+        expired or of another call raises `InvalidRequest`. Each answer may take `seconds`.
         """
         if leg.state is None:
-            suspension = _Suspension(origin, work, seconds)
+            suspension = _Suspension(origin, work)
         else:
             suspension = self._taken(leg.state, origin)
         await suspension.follow(leg)
@@ -88,7 +89,7 @@ class Suspensions:
         return {
             "resultType": INPUT_REQUIRED,
             "inputRequests": suspension.questions(),
-            "requestState": self._kept(suspension),
+            "requestState": self._kept(suspension, seconds),
         }
 
     async def close(self) -> None:
@@ -96,10 +97,10 @@ class Suspensions:
         ending = [self._drop(state) for state in list(self._waiting)]
         await asyncio.gather(*(suspension.ended() for suspension in ending))
 
-    def _kept(self, suspension: "_Suspension") -> str:
+    def _kept(self, suspension: "_Suspension", seconds: float) -> str:
         state = secrets.token_urlsafe(STATE_BYTES)
         loop = asyncio.get_running_loop()
-        timer = loop.call_at(suspension.deadline, self._drop, state)
+        timer = loop.call_later(seconds, self._drop, state)
         self._waiting[state] = suspension, timer
         if len(self._waiting) > self._limit:
             self._drop(next(iter(self._waiting)))
@@ -110,7 +111,7 @@ class Suspensions:
         if suspension is None or timer is None or suspension.origin != origin:
             raise InvalidRequest(
                 "Not called: no call of yours waits for this answer, or not any more",
-                remedy="Call the tool again, without a request state.",
+                remedy="Make the call again, without a request state.",
             )
         del self._waiting[state]
         timer.cancel()
@@ -126,11 +127,8 @@ class Suspensions:
 class _Suspension:
     """One call at its server, and the relay that its questions go to."""
 
-    def __init__(self, origin: Origin, work: Work, seconds: float) -> None:
+    def __init__(self, origin: Origin, work: Work) -> None:
         self.origin = origin
-        # Begins before the pool's own limit, so that a client's silence is not taken for the
-        # server's: that would end the connection in time.
-        self.deadline = asyncio.get_running_loop().time() + seconds
         self._abilities: Abilities = None
         self._relay: Relay | None = None
         self._questions: dict[str, _Question] = {}

@@ -1,16 +1,16 @@
 """`Client`: a connection to an MCP server, over stdio, streamable HTTP or SSE.
 
 The official SDK speaks the protocol, in both eras. What the server asks for while it works on a
-call goes to the `Relay` of that call. Both ways in which servers tell changed lists are heard.
+call goes to the `Relay` of that call; what it tells by itself, to `Updates`.
 """
 
 import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Self, cast
+from collections.abc import AsyncGenerator, Callable, Set
+from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import httpx2
 import mcp_types as types
@@ -18,13 +18,13 @@ from mcp.client import Client as SdkClient
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
 
 from toolscout.errors import CallFailed, ProtocolError, ServerUnavailable
 from toolscout.names import one_line
 from toolscout.schemas import Json, is_list, is_object
+from toolscout.upstream.bearers import Bearer
 from toolscout.upstream.connections import (
     NEEDS_LOGIN,
     SAID_CHARS,
@@ -34,12 +34,14 @@ from toolscout.upstream.connections import (
     unavailable,
 )
 from toolscout.upstream.delays import Delays
-from toolscout.upstream.logins import LoginNeeded
+from toolscout.upstream.logins import LoginNeeded, has_own_token
 from toolscout.upstream.manifests import Manifest
 from toolscout.upstream.processes import MESSAGE_BYTES, Child, run
 from toolscout.upstream.relays import Relays, progress_to
 from toolscout.upstream.servers import ServerConfig, Transport
 from toolscout.upstream.sieves import Sieve
+from toolscout.upstream.sifted import sifted
+from toolscout.upstream.updates import Updates
 from toolscout.upstream.wardens import Warden
 
 PAGES_LIMIT = 1_000
@@ -75,7 +77,8 @@ class Client:
         self._config, self._delays, self._auth = config, delays, auth
         self._warden, self._message_bytes = warden, message_bytes
         self._secrets = secrets_of(config)
-        self._on_change, self._on_line = on_change, on_line
+        self._on_line = on_line
+        self._updates = Updates(delays, on_change)
         self._stop = asyncio.Event()
         self._ready: asyncio.Future[SdkClient] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -168,6 +171,12 @@ class Client:
             problem = f"the result of {method} has another form than the protocol says"
             raise ProtocolError(self._config.name, problem) from error
 
+    async def watch(self, uris: Set[str], on_update: Callable[[str], None]) -> frozenset[str]:
+        """Be told when these resources change, and no others; return those agreed to."""
+        agreed = await self._updates.watch(self._client(), self.request, uris, on_update)
+        self._client()  # a stream that was refused because all is over is no refusal
+        return agreed
+
     async def _failure(self, error: MCPError, name: str) -> Exception:
         """Return what an error means: one of the server's own, or the end of the connection."""
         if self._is_refused:
@@ -188,6 +197,8 @@ class Client:
     def _unopened(self, error: Exception) -> ServerUnavailable:
         if isinstance(error, LoginNeeded):
             return unavailable(self._config, str(error), NEEDS_LOGIN)
+        if self._is_refused and not has_own_token(self._config):
+            return unavailable(self._config, str(LoginNeeded(self._config.name)), NEEDS_LOGIN)
         if self._is_refused:
             return unavailable(self._config, "it refused the credentials", NEEDS_LOGIN)
         if self._child is not None and self._child.reason:
@@ -198,10 +209,11 @@ class Client:
         try:
             async with self._connected() as client:
                 ready.set_result(client)
-                listening = asyncio.create_task(self._listen(client))
+                listening = asyncio.create_task(self._updates.follow_lists(client))
                 try:
                     await self._stop.wait()
                 finally:
+                    self._updates.close()
                     listening.cancel()
                     await asyncio.wait((listening,))
         except BaseException as error:
@@ -230,7 +242,7 @@ class Client:
                 elicitation_callback=self._relays.elicit,
                 list_roots_callback=self._relays.roots,
                 logging_callback=self._relays.log,
-                message_handler=self._notified,
+                message_handler=self._updates.hear,
                 cache=None,
             )
             yield await stack.enter_async_context(client)
@@ -253,7 +265,7 @@ class Client:
                 http = self._http(self._headers(), timeout, self._auth)
                 await stack.enter_async_context(http)
                 streams = streamable_http_client(self._config.url, http_client=http)
-        return _watched(streams, self._over, self._sieve)
+        return sifted(streams, self._over, self._sieve)
 
     def _process(self) -> Any:
         config = self._config
@@ -264,9 +276,9 @@ class Client:
                 env=dict(config.env),
                 cwd=config.cwd or None,
             )
-            return _watched(stdio_client(asked), self._over, self._sieve)
+            return sifted(stdio_client(asked), self._over, self._sieve)
         self._child = Child(self._heard, self._over, self._delays, self._message_bytes)
-        return _watched(run(self._child, config, self._warden), self._over, self._sieve)
+        return sifted(run(self._child, config, self._warden), self._over, self._sieve)
 
     def _headers(self) -> dict[str, str]:
         headers = dict(self._config.headers)
@@ -285,31 +297,11 @@ class Client:
 
     async def _answered(self, response: httpx2.Response) -> None:
         # The SDK gives all refusals the same words, so they are told apart here.
-        self._is_refused = response.status_code == UNAUTHORIZED
+        # What `Bearer` cannot mend, it raises by itself.
+        is_final = not isinstance(self._auth, Bearer)
+        self._is_refused = is_final and response.status_code == UNAUTHORIZED
         if response.status_code in FORGOTTEN and SESSION_HEADER in response.request.headers:
             self._is_forgotten = True
-
-    async def _listen(self, client: SdkClient) -> None:
-        """Hear of changed lists from servers that tell them to subscribers only."""
-        offers = client.server_capabilities
-        tools, resources, prompts = (
-            bool(offer and offer.list_changed)
-            for offer in (offers.tools, offers.resources, offers.prompts)
-        )
-        while tools or resources or prompts:
-            try:
-                async with client.listen(
-                    tools_list_changed=tools,
-                    resources_list_changed=resources,
-                    prompts_list_changed=prompts,
-                ) as changes:
-                    async for _ in changes:
-                        self._on_change()
-            except (MCPError, ListenNotSupportedError):
-                return
-            except SubscriptionLost:
-                self._on_change()
-            await asyncio.sleep(self._delays.most_change)
 
     async def _listed_if(self, method: str, key: str) -> tuple[Json, ...]:
         try:
@@ -337,52 +329,6 @@ class Client:
 
     def _heard(self, line: str) -> None:
         self._on_line(masked(line, self._secrets))
-
-    async def _notified(self, message: Any) -> None:
-        if getattr(message, "method", "").endswith("/list_changed"):
-            self._on_change()
-
-
-class _Watched:
-    """A stream of messages through a sieve, which tells when it is left."""
-
-    def __init__(self, stream: Any, over: Callable[[], None], sieve: Sieve) -> None:
-        self._stream, self._over, self._sieve = stream, over, sieve
-
-    @property
-    def last_context(self) -> Any:
-        """What the SDK's own streams carry along."""
-        return getattr(self._stream, "last_context", None)
-
-    async def receive(self) -> Any:
-        """Return the next message."""
-        return self._sieve.sift(await self._stream.receive())
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._stream.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        return self._sieve.sift(await self._stream.__anext__())
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        self._over()
-        await self._stream.__aexit__(*error)
-
-
-@asynccontextmanager
-async def _watched(
-    streams: AbstractAsyncContextManager[Any], over: Callable[[], None], sieve: Sieve
-) -> AsyncGenerator[Any]:
-    async with streams as (read, write):
-        yield _Watched(read, over, sieve), write
 
 
 def _reason(error: BaseException) -> Exception:

@@ -5,7 +5,7 @@ words for what went wrong. How connections are made is known to `dials`, when to
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import Any, Protocol
 
 import mcp_types as types
@@ -81,6 +81,13 @@ class Connection(Protocol):
         """
         ...
 
+    async def watch(self, uris: Set[str], on_update: Callable[[str], None]) -> frozenset[str]:
+        """Be told when these resources change, and no others; return those agreed to.
+
+        One at a time. Resources that were agreed to before stay so without a gap.
+        """
+        ...
+
 
 class Dial(Protocol):
     """Makes connections that are not open yet."""
@@ -111,7 +118,8 @@ def unavailable(config: ServerConfig, reason: str, state: str = FAILED) -> Serve
 
 def secrets_of(config: ServerConfig) -> tuple[str, ...]:
     """Return what must not be shown of a server with plain values, longest first."""
-    values = {*config.env.values(), *config.headers.values(), config.token}
+    values = {*config.env.values(), *config.headers.values()}
+    values |= {config.token, config.oauth_client_secret}
     return tuple(sorted((v for v in values if len(v) >= LEAST_SECRET), key=len, reverse=True))
 
 

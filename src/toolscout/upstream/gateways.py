@@ -155,6 +155,13 @@ class GatewayConfig:
     """Calls that may wait for one server."""
     max_result_tokens: int = 25_000
     """The longest result that is handed on whole where `sessions.result_tokens` does not hold."""
+    answer_seconds: float = 600.0
+    """How long a client may take to answer what a server asks; not counted in `call_seconds`."""
+    max_body_bytes: int = 8 << 20
+    """The largest request over HTTP."""
+    session_days: float = 30.0
+    """How long what a client has loaded is kept after it last asked, where it has a session of
+    its own over HTTP."""
     stop_seconds: float = 10.0
     """How long running calls may go on when the gateway stops."""
 
@@ -194,5 +201,8 @@ GATEWAY_CHECKS: Mapping[str, Check] = {
     "log_level": choice(LogLevel),
     "queue": whole(0, 100_000),
     "max_result_tokens": whole(100, 10_000_000),
+    "answer_seconds": number(0.1, 86_400),
+    "max_body_bytes": whole(1_024, 1 << 30),
+    "session_days": number(0.01, 36_500),
     "stop_seconds": number(0, 3_600),
 }

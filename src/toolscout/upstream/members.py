@@ -10,6 +10,7 @@ from enum import StrEnum
 from toolscout.upstream.connections import FAILED, NEEDS_LOGIN, STOPPED, Connection
 from toolscout.upstream.manifests import Manifest
 from toolscout.upstream.servers import ServerConfig
+from toolscout.upstream.tokenfiles import TokenFile
 
 LINES_KEPT = 50
 
@@ -54,8 +55,13 @@ class Member:
     waiting: int = 0
     """Calls that wait for their turn or for the server's start."""
     running: int = 0
+    resting: int = 0
+    """Running calls on whose behalf somebody is being asked."""
     used: float = 0.0
     retry_at: float = 0.0
+    token_file: TokenFile | None = None
+    login: str = ""
+    """The login that the last start found in the file."""
     manifest: Manifest | None = None
     problems: tuple[str, ...] = ()
     lines: deque[str] = field(default_factory=_no_lines)
@@ -71,6 +77,15 @@ class Member:
     def name(self) -> str:
         """The name of the server."""
         return self.config.name
+
+    def note_login(self, file: TokenFile | None) -> None:
+        """Remember which login a start that begins has found."""
+        self.token_file, self.login = file, file.login if file is not None else ""
+
+    @property
+    def has_new_login(self) -> bool:
+        """Whether someone logged in, or out, since the last start."""
+        return self.token_file is not None and self.token_file.login != self.login
 
     @contextmanager
     def queued(self) -> Generator[None]:

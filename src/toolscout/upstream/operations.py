@@ -5,6 +5,7 @@ would. Requests are made by `openapi`.
 """
 
 import asyncio
+from collections.abc import Callable, Set
 from dataclasses import replace
 
 import httpx2
@@ -72,6 +73,10 @@ class Operations:
             raise UnknownTool(name, [])
         arguments: object = params.get("arguments")
         return await api(tool, arguments if is_object(arguments) else {})
+
+    async def watch(self, uris: Set[str], on_update: Callable[[str], None]) -> frozenset[str]:
+        """Agree to nothing: operations have no resources."""
+        return frozenset()
 
     def _opened(self) -> OpenApi:
         if self._api is None or self.ended.is_set():

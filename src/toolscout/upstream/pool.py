@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Set
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from toolscout.upstream.dials import Dialer
 from toolscout.upstream.intake import Intake
 from toolscout.upstream.members import Member, Phase
 from toolscout.upstream.servers import ServerConfig
+from toolscout.upstream.turns import Turn
+from toolscout.upstream.watches import Watches
 
 __all__ = ["Member", "Phase", "Pool"]
 
@@ -37,9 +40,12 @@ STARTED_TOGETHER = 8
 FAILURES_ALLOWED = 3
 """From so many failures on, calls are refused until the delay is over."""
 TRIES = 2
+RESTING_LIMIT = 256
+"""Calls that may wait for an answer of their client beside those that wait for the server."""
 STARTING_KEYS = (
     *("transport", "command", "args", "env", "cwd", "url", "headers", "token"),
-    *("oauth", "oauth_scopes", "spec"),
+    *("oauth", "oauth_scopes", "oauth_grant", "spec"),
+    *("oauth_client_id", "oauth_client_secret", "oauth_issuer"),
 )
 """What of a configuration takes effect only when a server starts."""
 
@@ -65,6 +71,11 @@ class Pool:
     ) -> None:
         self.catalog = catalog
         self.members: dict[str, Member] = {}
+        self.watches = Watches()
+        self.on_phase: Callable[[Member], None] | None = None
+        """Told whenever a server comes to stand elsewhere in its life."""
+        self.on_line: Callable[[str, str], None] | None = None
+        """Told the name of a server and what it writes to its log."""
         self._delays = delays or Delays()
         self._dialer = Dialer(self._delays, tokens)
         self._dial = dial or self._dialer
@@ -88,6 +99,7 @@ class Pool:
             member.since = now
             self._learn_if_needed(member)
         self._spawn(self._stop_idle())
+        self._spawn(self._heed_logins())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -114,12 +126,24 @@ class Pool:
         member = self.members.get(server)
         if member is None:
             raise ServerUnavailable(server, "not configured")
-        calls = member.waiting + member.running
+        calls = member.waiting + member.running - min(member.resting, RESTING_LIMIT)
         if calls >= self._queue + member.config.concurrency:
             raise ServerBusy(server, calls)
         with member.queued():
-            async with member.slots:
-                return await self._answer(member, method, params, relay)
+            async with Turn(member) as turn:
+                return await self._answer(member, turn, method, params, turn.relay(relay))
+
+    async def watch(self, server: str, uris: Set[str]) -> frozenset[str]:
+        """Have these resources of a server watched, through restarts; return those agreed to.
+
+        Starts the server for resources that are new, and does not stop it while there are any.
+        What changes is told to `watches.on_update`.
+        """
+        is_more, member = self.watches.want(server, uris), self._member(server)
+        if is_more or member.connection is not None:
+            connection = await self._opened(member)
+            return await self.watches.apply(server, connection, member.config.call_seconds)
+        return self.watches.agreed(server)
 
     async def stop(self, server: str) -> None:
         """Stop a server once its running calls have ended; only `start` starts it again."""
@@ -175,29 +199,40 @@ class Pool:
 
     # Calls.
 
-    async def _answer(self, member: Member, method: str, params: Json, relay: Relay | None) -> Json:
+    async def _answer(
+        self, member: Member, turn: Turn, method: str, params: Json, relay: Relay | None
+    ) -> Json:
         for left in reversed(range(TRIES)):
             connection = await self._opened(member)
             try:
                 with member.counted():
-                    return await self._timed(member, connection, method, params, relay)
+                    asked = partial(connection.request, method, params, relay)
+                    name = str(params.get("name") or method)
+                    return await self._timed(member, connection, turn, asked, name)
             except ServerUnavailable as error:
                 # It never got the request, so another connection may be tried.
-                self._lose(member, connection, error)
+                lost = self._lose(member, connection, error)
+                if error.state == Phase.NEEDS_LOGIN and not lost and member.phase is Phase.FAILED:
+                    self._fail(member, error)  # the end was heard of before its reason
                 if not left or error.state == Phase.NEEDS_LOGIN:
                     raise
         raise AssertionError  # the last try returns or raises
 
     async def _timed(
-        self, member: Member, connection: Connection, method: str, params: Json, relay: Relay | None
+        self,
+        member: Member,
+        connection: Connection,
+        turn: Turn,
+        asked: Callable[[], Awaitable[Json]],
+        name: str,
     ) -> Json:
         seconds = member.config.call_seconds
         try:
-            async with asyncio.timeout(seconds):
-                answer = await connection.request(method, params, relay)
+            async with turn.timed(seconds):
+                answer = await asked()
         except TimeoutError:
             self._note_silence(member, connection)
-            raise CallTimedOut(str(params.get("name") or method), seconds) from None
+            raise CallTimedOut(name, seconds) from None
         except MCPError:
             member.failures = member.silences = 0
             raise
@@ -260,10 +295,13 @@ class Pool:
         member.connection, member.used = connection, self._now()
         self._enter(member, Phase.READY)
         self._spawn(self._attend(member, connection, stale))
+        seconds = member.config.call_seconds
+        self._spawn(self.watches.renew(member.name, connection, seconds))
         return connection
 
     async def _connected(self, member: Member, stale: asyncio.Event) -> Connection:
         config = member.config.resolved()
+        member.note_login(self._dialer.token_file(config))
         connection = self._dial(config, on_change=stale.set, on_line=self._hearer(member))
         await connection.open()
         try:
@@ -282,6 +320,8 @@ class Pool:
     def _hearer(self, member: Member) -> Callable[[str], None]:
         def hear(line: str) -> None:
             member.lines.append(line)
+            if self.on_line is not None:
+                self.on_line(member.name, line)
             _log.info("%s: %s", member.name, line)
 
         return hear
@@ -298,7 +338,7 @@ class Pool:
         await connection.close()
         if lost and member.phase is Phase.FAILED and connection.reason:
             member.reason = unavailable(member.config, connection.reason).reason
-        if member.phase is Phase.FAILED and not member.config.lazy:
+        if member.phase is Phase.FAILED and self._must_run(member):
             await self._learn(member)
 
     async def _reread(self, member: Member, connection: Connection, stale: asyncio.Event) -> None:
@@ -388,8 +428,11 @@ class Pool:
     # In the background.
 
     def _learn_if_needed(self, member: Member) -> None:
-        if member.manifest is None or not member.config.lazy:
+        if member.manifest is None or self._must_run(member):
             self._spawn(self._learn(member))
+
+    def _must_run(self, member: Member) -> bool:
+        return not member.config.lazy or bool(self.watches.of(member.name))
 
     async def _learn(self, member: Member) -> None:
         """Start a server, so that its tools become known; a failure is tried again later."""
@@ -403,7 +446,7 @@ class Pool:
                 await opening
                 return
             except ServerUnavailable:
-                if member.manifest is not None and member.config.lazy:
+                if member.manifest is not None and not self._must_run(member):
                     return
                 await asyncio.sleep(max(0.0, member.retry_at - self._now()))
 
@@ -411,13 +454,28 @@ class Pool:
         while True:
             await asyncio.sleep(self._delays.idle_look)
             for member in self.members.values():
-                limit, is_busy = member.config.idle_stop, member.waiting or member.running
+                is_busy = member.waiting or member.running or self.watches.of(member.name)
+                limit = member.config.idle_stop
                 is_idle = self._now() - member.used > limit
                 if limit and member.connection is not None and not is_busy and is_idle:
                     self._spawn(self._rest(member))
 
+    async def _heed_logins(self) -> None:
+        """Start servers that wanted a login again once a person has logged in."""
+        while True:
+            await asyncio.sleep(self._delays.login_look)
+            for member in self.members.values():
+                if member.phase is Phase.NEEDS_LOGIN and member.has_new_login:
+                    self._spawn(self._start_again(member))
+
+    async def _start_again(self, member: Member) -> None:
+        with contextlib.suppress(ServerUnavailable):
+            await self.start(member.name)
+
     def _enter(self, member: Member, phase: Phase, reason: str = "") -> None:
         member.phase, member.reason, member.since = phase, reason, self._now()
+        if self.on_phase is not None:
+            self.on_phase(member)
 
     def _member(self, server: str) -> Member:
         if server not in self.members:

@@ -1,0 +1,280 @@
+"""`Subscriptions`: which clients want to hear of which changes, and the way to them.
+
+A client of the handshake era hears of changed lists unasked, and of the resources that it
+subscribed to; a later one opens a stream for what it asks. Either hears only of what it may see.
+However many ask for a resource, it is watched once at its server, by the pool.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import (
+    SUBSCRIPTION_ID_META_KEY,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    ToolsListChanged,
+)
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import event_to_notification
+
+from toolscout.catalog import Change
+from toolscout.errors import ToolscoutError
+from toolscout.gateway.listeners import ALL_LISTS, Listener
+from toolscout.gateway.materials import Materials, address
+from toolscout.gateway.passages import Context
+from toolscout.sessions import Session
+from toolscout.upstream.offers import PROMPT, RESOURCE, TEMPLATE
+from toolscout.upstream.pool import Pool
+
+STREAMS_LIMIT = 1_024
+"""Streams that may be open at once."""
+PLACES_LIMIT = 1_000
+"""Resources that one client or stream may listen to."""
+
+ChangesTools = Callable[[Session, Change, bool], bool]
+"""Tells whether a change is one of the tools that a session lists, which may grow by use."""
+
+_KINDS: Mapping[str, ServerEvent] = {
+    RESOURCE: ResourcesListChanged(),
+    TEMPLATE: ResourcesListChanged(),
+    PROMPT: PromptsListChanged(),
+}
+_LISTENER = "toolscout.listener"
+_log = logging.getLogger(__name__)
+
+
+class Subscriptions:
+    """All who listen to one gateway."""
+
+    def __init__(self, pool: Pool, materials: Materials, changes_tools: ChangesTools) -> None:
+        self._pool, self._materials, self._changes_tools = pool, materials, changes_tools
+        self._listeners: set[Listener] = set()
+        self._streams = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unsubscribe: Callable[[], None] | None = None
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._listeners)
+
+    def open(self) -> None:
+        """Begin to hear of changes, in the running event loop."""
+        loop = asyncio.get_running_loop()
+        self._pool.watches.on_update = self._updated
+
+        def hear(change: Change) -> None:
+            loop.call_soon_threadsafe(self._changed, change)
+
+        self._unsubscribe = self._pool.catalog.subscribe(hear)
+
+    async def close(self) -> None:
+        """End all streams in good order."""
+        self._is_closed = True
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+        for listener in list(self._listeners):
+            listener.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def announce(self) -> None:
+        """Tell everybody that all lists may have changed, as after a change of settings."""
+        for listener in self._listeners:
+            for event in ALL_LISTS:
+                listener.tell(event)
+
+    # Clients of the handshake era.
+
+    def greet(self, context: Context, session: Session, *, grows: bool = False) -> Listener:
+        """Return the listener of a client's connection, which ends with it."""
+        # The SDK keeps what belongs to a connection there, but shows handlers no way to it.
+        connection = context.session._connection  # pyright: ignore[reportPrivateUsage]
+        listener = connection.state.get(_LISTENER)
+        if listener is None:
+            listener = Listener(session, ALL_LISTS, grows=grows)
+            self._listeners.add(listener)
+            connection.state[_LISTENER] = listener
+            connection.exit_stack.callback(self._leave, listener)
+            self._spawn(_deliver(listener, context.session))
+        return listener
+
+    async def subscribe(self, context: Context, session: Session, uri: str) -> None:
+        """Have a client hear of a resource, or raise `MCPError`."""
+        reasons = await self._add(self.greet(context, session), [uri])
+        if reasons:
+            raise MCPError(code=types.INVALID_PARAMS, message=reasons[uri])
+
+    async def unsubscribe(self, context: Context, session: Session, uri: str) -> None:
+        """Have a client hear no more of a resource; one that it never heard of is fine."""
+        listener = self.greet(context, session)
+        for place in [place for place, asked in listener.places.items() if asked == uri]:
+            del listener.places[place]
+            await self._settle(place[0])
+
+    # Later clients.
+
+    async def listen(
+        self, context: Context, session: Session, asked: types.SubscriptionFilter
+    ) -> types.SubscriptionsListenResult:
+        """Serve one stream until the client leaves it or the gateway ends."""
+        if self._streams >= STREAMS_LIMIT:
+            text = f"{STREAMS_LIMIT:,} streams are open already. Try again later."
+            raise MCPError(code=types.INTERNAL_ERROR, message=text)
+        meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: context.request_id}
+        listener = Listener(session, _lists_in(asked))
+        self._listeners.add(listener)
+        self._streams += 1
+        try:
+            uris = list(dict.fromkeys(asked.resource_subscriptions or ()))
+            reasons = await self._add(listener, uris)
+            honored = _honored(asked, [uri for uri in uris if uri not in reasons])
+            await _send(context, _acknowledged(honored, meta))
+            while (event := await listener.next()) is not None:
+                await _send(context, event_to_notification(event, meta))
+        finally:
+            self._streams -= 1
+            self._leave(listener)
+        return types.SubscriptionsListenResult(_meta=meta)
+
+    # What is watched.
+
+    async def _add(self, listener: Listener, uris: Iterable[str]) -> dict[str, str]:
+        """Have a listener hear of resources; return why it will not of some."""
+        reasons: dict[str, str] = {}
+        owned: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for uri in uris:
+            try:
+                server, own = self._materials.owner(listener.session, uri)
+            except MCPError as error:
+                reasons[uri] = error.error.message
+            else:
+                owned[server][own] = uri
+        told = await asyncio.gather(*(self._watch(listener, *item) for item in owned.items()))
+        return reasons | {uri: reason for part in told for uri, reason in part.items()}
+
+    async def _watch(
+        self, listener: Listener, server: str, owned: Mapping[str, str]
+    ) -> dict[str, str]:
+        places = {(server, own): uri for own, uri in owned.items()}
+        if len(listener.places | places) > PLACES_LIMIT:
+            text = f"No more than {PLACES_LIMIT:,} resources at once. Unsubscribe from some."
+            return dict.fromkeys(owned.values(), text)
+        new = places.keys() - listener.places.keys()
+        listener.places |= places
+        reason = f"Server {server!r} does not tell when this changes. Read it again instead."
+        try:
+            agreed = await self._pool.watch(server, self._wanted(server))
+        except ToolscoutError as error:
+            agreed, reason = self._pool.watches.agreed(server), str(error)
+        refused = {place for place in places if place[1] not in agreed}
+        for place in refused & new:
+            del listener.places[place]
+        if refused & new:
+            self._spawn(self._settle(server))
+        return {places[place]: reason for place in refused}
+
+    async def _settle(self, server: str) -> None:
+        """Have a server tell of no more than somebody wants."""
+        try:
+            await self._pool.watch(server, self._wanted(server))
+        except (ToolscoutError, MCPError) as error:
+            _log.debug("Server %s was not told what to watch: %s", server, error)
+
+    def _wanted(self, server: str) -> set[str]:
+        places = (place for listener in self._listeners for place in listener.places)
+        return {own for owner, own in places if owner == server}
+
+    def _leave(self, listener: Listener) -> None:
+        listener.close()
+        self._listeners.discard(listener)
+        if not self._is_closed:
+            for server in {server for server, _ in listener.places}:
+                self._spawn(self._settle(server))
+
+    # What is told.
+
+    def _updated(self, server: str, own: str) -> None:
+        for listener in self._listeners:
+            asked = listener.asked_for(server, own)
+            if asked is not None and self._materials.sees(listener.session, server, own):
+                listener.tell_update(asked, address(server, own))
+
+    def _changed(self, change: Change) -> None:
+        for listener in self._listeners:
+            for event in self._events(listener, change):
+                listener.tell(event)
+
+    def _events(self, listener: Listener, change: Change) -> set[ServerEvent]:
+        sees = listener.session.policy.sees
+        added, removed = (tuple(filter(sees, part)) for part in (change.added, change.removed))
+        events = {_KINDS[tool.kind] for tool in (*added, *removed) if tool.kind in _KINDS}
+        seen = replace(change, added=added, removed=removed)
+        if self._changes_tools(listener.session, seen, listener.grows):
+            events.add(ToolsListChanged())
+        return events
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _deliver(listener: Listener, session: ServerSession) -> None:
+    """Tell a handshake client all that its listener hears."""
+    try:
+        while (event := await listener.next()) is not None:
+            await _notify(session, event)
+    except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+        listener.close()
+
+
+async def _notify(session: ServerSession, event: ServerEvent) -> None:
+    match event:
+        case ToolsListChanged():
+            await session.send_tool_list_changed()
+        case PromptsListChanged():
+            await session.send_prompt_list_changed()
+        case ResourcesListChanged():
+            await session.send_resource_list_changed()
+        case ResourceUpdated():
+            await session.send_resource_updated(event.uri)
+
+
+async def _send(context: Context, note: types.ServerNotification) -> None:
+    await context.session.send_notification(note, related_request_id=context.request_id)
+
+
+def _lists_in(asked: types.SubscriptionFilter) -> frozenset[ServerEvent]:
+    wanted = {
+        ToolsListChanged(): asked.tools_list_changed,
+        PromptsListChanged(): asked.prompts_list_changed,
+        ResourcesListChanged(): asked.resources_list_changed,
+    }
+    return frozenset(event for event, is_wanted in wanted.items() if is_wanted)
+
+
+def _honored(asked: types.SubscriptionFilter, uris: list[str]) -> types.SubscriptionFilter:
+    return types.SubscriptionFilter(
+        tools_list_changed=asked.tools_list_changed or None,
+        prompts_list_changed=asked.prompts_list_changed or None,
+        resources_list_changed=asked.resources_list_changed or None,
+        resource_subscriptions=uris or None,
+    )
+
+
+def _acknowledged(
+    honored: types.SubscriptionFilter, meta: dict[str, Any]
+) -> types.SubscriptionsAcknowledgedNotification:
+    params = types.SubscriptionsAcknowledgedNotificationParams(notifications=honored, _meta=meta)
+    return types.SubscriptionsAcknowledgedNotification(params=params)

@@ -1,0 +1,137 @@
+"""Turns: slots and clocks of calls on whose behalf somebody is asked."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import mcp_types as types
+import pytest
+
+from toolscout.upstream.connections import Relay
+from toolscout.upstream.members import Member
+from toolscout.upstream.servers import ServerConfig, Transport
+from toolscout.upstream.turns import Turn
+
+DEADLINE_SECONDS = 10
+
+
+class Asked:
+    """Somebody who answers when the test lets them."""
+
+    def __init__(self) -> None:
+        self.may_answer = asyncio.Event()
+
+    async def progress(self, done: float, total: float | None, message: str | None) -> None:
+        raise AssertionError
+
+    async def log(self, params: types.LoggingMessageNotificationParams) -> None:
+        raise AssertionError
+
+    async def sample(self, params: types.CreateMessageRequestParams) -> Any:
+        raise AssertionError
+
+    async def elicit(self, params: types.ElicitRequestParams) -> Any:
+        raise AssertionError
+
+    async def roots(self) -> Any:
+        await self.may_answer.wait()
+        return "roots"
+
+
+def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            await work()
+
+    asyncio.run(limited())
+
+
+def member_of(slots: int = 1) -> Member:
+    config = ServerConfig(name="a", transport=Transport.STDIO, command="none")
+    return Member(config=config, slots=asyncio.Semaphore(slots))
+
+
+async def begun(relay: Relay | None) -> asyncio.Task[Any]:
+    """Ask, and return the question once it is on its way."""
+    assert relay is not None
+    question = asyncio.create_task(relay.roots())
+    await asyncio.sleep(0)
+    return question
+
+
+def test_a_call_leaves_its_slot_while_somebody_is_asked_and_takes_it_again():
+    async def work() -> None:
+        member, asked = member_of(), Asked()
+        async with Turn(member) as turn:
+            question = await begun(turn.relay(asked))
+            assert member.resting == 1
+            async with Turn(member):
+                asked.may_answer.set()
+                # The answer waits for the slot that the other call has.
+                done, _ = await asyncio.wait((question,), timeout=0)
+                assert not done
+            assert await question == "roots"
+            assert member.slots.locked()
+            assert member.resting == 0
+        assert not member.slots.locked()
+
+    run(work)
+
+
+def test_the_clock_stands_still_until_all_questions_are_answered():
+    async def work() -> None:
+        member, first, second = member_of(), Asked(), Asked()
+        async with Turn(member) as turn, turn.timed(0.05):
+            questions = [await begun(turn.relay(asked)) for asked in (first, second)]
+            first.may_answer.set()
+            await questions[0]
+            other = asyncio.timeout(0.1)
+            with pytest.raises(TimeoutError):
+                async with other:
+                    await asyncio.Event().wait()
+            second.may_answer.set()
+            await questions[1]
+            assert member.slots.locked()
+
+    run(work)
+
+
+def test_the_clock_goes_on_after_an_answer():
+    async def work() -> None:
+        member, asked = member_of(), Asked()
+        with pytest.raises(TimeoutError):
+            async with Turn(member) as turn, turn.timed(0.05):
+                question = await begun(turn.relay(asked))
+                asked.may_answer.set()
+                await question
+                await asyncio.Event().wait()
+        assert not member.slots.locked()
+
+    run(work)
+
+
+def test_a_question_that_is_called_off_does_not_stop_the_clock_for_good():
+    async def work() -> None:
+        member = member_of()
+        with pytest.raises(TimeoutError):
+            async with Turn(member) as turn, turn.timed(0.05):
+                (await begun(turn.relay(Asked()))).cancel()
+                await asyncio.Event().wait()
+        assert member.resting == 0
+        assert not member.slots.locked()
+
+    run(work)
+
+
+def test_an_answer_that_comes_after_the_call_takes_no_slot():
+    async def work() -> None:
+        member, asked = member_of(), Asked()
+        async with Turn(member) as turn, turn.timed(60):
+            question = await begun(turn.relay(asked))
+        asked.may_answer.set()
+
+        assert await question == "roots"
+        assert member.resting == 0
+        assert not member.slots.locked()
+
+    run(work)
