@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from serving import DEADLINE_SECONDS, HANGING, MISSING, TIME, Served, served
 from toolscout.errors import InvalidConfig
-from toolscout.gateway.guards import MAX_BODY_BYTES, TEXTS
+from toolscout.gateway.guards import TEXTS
 from toolscout.policies import Permission, Policy
 from toolscout.schemas import Json
 from toolscout.tools import Tool
@@ -41,6 +41,7 @@ INITIALIZE = {
         "clientInfo": {"name": "test", "version": "1"},
     },
 }
+LARGEST = 2 << 20
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
@@ -71,7 +72,7 @@ def guarded() -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def empty() -> Iterator[Served]:
-    with served() as running:
+    with served(max_body_bytes=LARGEST) as running:
         yield running
 
 
@@ -262,14 +263,15 @@ def test_a_port_that_is_taken_is_told_at_start():
 
 
 def test_a_request_that_is_too_large_is_refused(empty: Served):
-    body = b"x" * (MAX_BODY_BYTES + 1)
+    body = b"x" * (LARGEST + 1)
     headers = {**ACCEPT, "Content-Type": "application/json"}
 
     told = httpx2.post(f"{empty.url}/mcp", content=body, headers=headers)
     in_parts = httpx2.post(f"{empty.url}/mcp", content=parts(body), headers=headers)
 
     assert (told.status_code, error_of(told)["code"]) == (413, "too_large")
-    assert in_parts.status_code == 413
+    assert error_of(told)["message"].startswith("The request is larger than 2,097,152 bytes.")
+    assert (in_parts.status_code, error_of(in_parts)) == (413, error_of(told))
 
 
 def parts(body: bytes) -> Generator[bytes]:

@@ -5,7 +5,6 @@
 
 import asyncio
 import os
-import shutil
 import socket
 import subprocess
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -16,6 +15,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 
+from foreign import NODE
 from toolscout.catalog import Catalog
 from toolscout.schemas import Json
 from toolscout.stores import MemoryStore
@@ -24,7 +24,6 @@ from toolscout.upstream.pool import Pool
 from toolscout.upstream.servers import ServerConfig, Transport
 
 PACKAGES = Path(__file__).parents[2] / ".npm-servers/node_modules/@modelcontextprotocol"
-NODE = shutil.which("node") or ""
 DEADLINE_SECONDS = 30
 QUICK = Delays(first_retry=0.01, most_retry=0.1, change=0.01, most_change=0.05)
 

@@ -135,20 +135,32 @@ def costs_table(costs: Costs) -> Table:
     return Table(title=f"Tokens ({costs.encoding})", head=("", "tokens"), rows=shown)
 
 
-def hops_table(hops: Json) -> Table:
-    """Return what calls and searches take, directly and through gateways."""
+def hops_tables(hops: Json) -> list[Table]:
+    """Return what calls and searches take, directly and through gateways, by transport."""
+    tables = [_transit_table(name, hops) for name in hops["transits"]]
+    told = [
+        ("start to first answer", f"{hops['first_answer_seconds']:.2f} s"),
+        ("requests of each kind", str(hops["requests"])),
+    ]
+    if hops["fastmcp_requests"]:
+        told.append(("of FastMCP's, which lists all tools at each", str(hops["fastmcp_requests"])))
+    return [*tables, Table(title="How it was measured", head=("", ""), rows=tuple(told))]
+
+
+def _transit_table(transport: str, hops: Json) -> Table:
+    figures, tools = hops["transits"][transport], f"{hops['tools']:,} tools"
     labels = {
         "direct_ms": "a call made directly",
         "gateway_ms": "the same call through toolscout",
         "fastmcp_ms": "the same call through FastMCP's proxy",
         "trivial_ms": "a direct call of a trivial tool",
-        "search_ms": f"a search over {hops['tools']:,} tools through toolscout",
-        "fastmcp_search_ms": f"a search over {hops['tools']:,} tools through FastMCP's proxy",
+        "search_ms": f"a search over {tools} through toolscout",
+        "fastmcp_search_ms": f"a search over {tools} through FastMCP's proxy",
     }
-    rows = [(label, f"{hops[key]:.2f} ms") for key, label in labels.items() if hops[key]]
-    rows += [(label, f"{ratio:.2f}") for label, ratio in hops["ratios"].items()]
-    rows.append(("start to first answer", f"{hops['first_answer_seconds']:.2f} s"))
-    return Table(title="Through the gateway, stdio", head=("", "median"), rows=tuple(rows))
+    rows = [(label, f"{figures[key]:.2f} ms") for key, label in labels.items() if figures[key]]
+    rows += [(label, f"{ratio:.2f}") for label, ratio in figures["ratios"].items()]
+    title = f"Through the gateway, {transport}"
+    return Table(title=title, head=("", "median"), rows=tuple(rows))
 
 
 def speed_tables(speed: Speed) -> list[Table]:

@@ -6,7 +6,8 @@ stops. Errors are JSON and say what to do next, but never which part of a secret
 
 import asyncio
 import contextlib
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -18,8 +19,8 @@ from toolscout.gateway.access import Access, Principal
 
 PRINCIPAL = "toolscout.principal"
 """Where a request's scope tells who sent it."""
-MAX_BODY_BYTES = 4 << 20
 LISTENING = "subscriptions/listen"
+TOO_LARGE = 413
 FLUSH_SECONDS = 0.1
 OPEN_PATHS = ("/healthz", "/readyz")
 """Asked by probes, which come by address and have no token."""
@@ -28,8 +29,16 @@ OPEN_PATHS = ("/healthz", "/readyz")
 class Guard:
     """Refuses a request to a wrong host, from a wrong page, without a token or too large."""
 
-    def __init__(self, app: ASGIApp, *, access: Access) -> None:
-        self._app, self._access = app, access
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        access: Access,
+        max_body_bytes: int,
+        is_public: Callable[[str], bool] | None = None,
+    ) -> None:
+        self._app, self._access, self._max_bytes = app, access, max_body_bytes
+        self._is_public = is_public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -38,17 +47,37 @@ class Guard:
             if refusal is not None:
                 await refusal(scope, receive, send)
                 return
+            send = self._explaining(scope, receive, send)
         await self._app(scope, receive, send)
+
+    def _explaining(self, scope: Scope, receive: Receive, send: Send) -> Send:
+        """Return a sender that says more where the SDK found a body to be too large."""
+        is_replaced = False
+
+        async def explain(message: Message) -> None:
+            nonlocal is_replaced
+            if message.get("status") == TOO_LARGE:
+                is_replaced = True
+                await self._too_large()(scope, receive, send)
+            elif not is_replaced:
+                await send(message)
+
+        return explain
+
+    def _too_large(self) -> JSONResponse:
+        return problem("too_large", TOO_LARGE, limit=f"{self._max_bytes:,}")
 
     def _refusal(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         if not self._access.admits_host(headers.get("host")):
             return problem("wrong_host", 421)
         if not self._access.admits_origin(headers.get("origin")):
             return problem("wrong_origin", 403)
-        if _is_too_large(headers.get("content-length", "")):
-            return problem("too_large", 413)
+        if _is_larger(headers.get("content-length", ""), self._max_bytes):
+            return self._too_large()
         if _is_preflight(scope, headers):  # browsers ask without the token
             return None
+        if self._is_public is not None and self._is_public(scope["path"]):
+            return None  # browsers load a page without the token, which the page then asks for
         principal = self._access.principal(headers.get("authorization"))
         if principal is None:
             challenge = {"WWW-Authenticate": 'Bearer realm="toolscout"'}
@@ -68,9 +97,11 @@ class Traffic:
     """Knows what is being worked on, so that a gateway can stop without losing an answer."""
 
     def __init__(self) -> None:
-        self.idle, self.stopped = asyncio.Event(), asyncio.Event()
+        self.idle = asyncio.Event()
         self.idle.set()
+        self.is_stopped = False
         self._running = 0
+        self._open: set[asyncio.Task[Any]] = set()
 
     @contextlib.contextmanager
     def counted(self) -> Generator[None]:
@@ -84,6 +115,21 @@ class Traffic:
             if not self._running:
                 self.idle.set()
 
+    @contextlib.contextmanager
+    def ended(self) -> Generator[None]:
+        """Let what runs within be cut short when the gateway stops."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self.is_stopped:
+                raise
+            task.uncancel()  # it was cancelled below, and goes on to say so
+        finally:
+            self._open.discard(task)
+
     async def stop(self, seconds: float) -> None:
         """End all requests once nothing runs any more, or when the time is over."""
         with contextlib.suppress(TimeoutError):
@@ -91,7 +137,9 @@ class Traffic:
                 await self.idle.wait()
                 # Older clients get answers over a stream that stays open; let the last one out.
                 await asyncio.sleep(FLUSH_SECONDS)
-        self.stopped.set()
+        self.is_stopped = True
+        for task in self._open:
+            task.cancel()
 
 
 class Ending:
@@ -107,18 +155,12 @@ class Ending:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = _Answer(send)
-        work = asyncio.ensure_future(_done(self._app, scope, receive, answer.send))
-        stop = asyncio.ensure_future(self._traffic.stopped.wait())
-        try:
-            await asyncio.wait((work, stop), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stop.cancel()
-            is_over = work.done()
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
-        if is_over:
-            work.result()
-        elif not answer.is_begun:
+        if not self._traffic.is_stopped:
+            # In the request's own task: one for it and one to wait would be made each time.
+            with self._traffic.ended():
+                await self._app(scope, receive, answer.send)
+                return
+        if not answer.is_begun:
             await problem("stopping", 503)(scope, receive, send)
         elif not answer.is_complete:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -138,10 +180,6 @@ class _Answer:
         await self._send(message)
 
 
-async def _done(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    await app(scope, receive, send)
-
-
 TEXTS = {
     "wrong_host": "This name is not one of the gateway's. Use localhost, or add it to "
     "'gateway.hosts'.",
@@ -149,22 +187,26 @@ TEXTS = {
     "unauthorized": "A valid token is needed. Send 'Authorization: Bearer TOKEN' with one of "
     "'gateway.tokens'.",
     "limited": "This tells about all servers. Use a token without a profile.",
-    "too_large": f"The request is larger than {MAX_BODY_BYTES:,} bytes. Send less at once.",
+    "too_large": "The request is larger than {limit} bytes. Send less at once, or raise "
+    "'gateway.max_body_bytes'.",
     "not_found": "There is nothing here. MCP is served at /mcp, and at /sse for older clients.",
+    "no_page": "There is nothing here. The page is at /, its API at /api/openapi.json.",
     "wrong_method": "This method is not served here. Read it with GET.",
     "stopping": "The gateway is stopping. Try again shortly.",
 }
 
 
-def problem(code: str, status: int, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
+def problem(
+    code: str, status: int, *, headers: Mapping[str, str] | None = None, **facts: str
+) -> JSONResponse:
     """Return an error as JSON."""
-    body = {"error": {"code": code, "message": TEXTS[code]}}
+    body = {"error": {"code": code, "message": TEXTS[code].format(**facts)}}
     return JSONResponse(body, status, headers)
 
 
-def _is_too_large(length: str) -> bool:
+def _is_larger(length: str, limit: int) -> bool:
     # A body of unknown length is counted by the SDK while it is read.
-    return length.isdecimal() and (len(length) > 18 or int(length) > MAX_BODY_BYTES)
+    return length.isdecimal() and (len(length) > 18 or int(length) > limit)
 
 
 def _is_work(scope: Scope) -> bool:

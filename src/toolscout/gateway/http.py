@@ -7,12 +7,7 @@
 import asyncio
 import contextlib
 import logging
-import math
-import os
-import signal
-import socket
-import threading
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, cast
@@ -21,10 +16,10 @@ import uvicorn
 from mcp.server import Server
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.sse import SseServerTransport
-from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -32,38 +27,56 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from toolscout.errors import InvalidConfig
+from toolscout.errors import ToolscoutError
 from toolscout.gateway.access import Access, Principal
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.guards import (
     LISTENING,
-    MAX_BODY_BYTES,
     PRINCIPAL,
     Ending,
     Guard,
     Traffic,
     problem,
 )
+from toolscout.gateway.guests import DAY_SECONDS, OWN_SESSION, SSE, Guests
+from toolscout.gateway.lanes import Lanes, asked_method
 from toolscout.gateway.metrics import Metrics
+from toolscout.gateway.pages import Pages
 from toolscout.gateway.passages import Context
+from toolscout.gateway.ports import (
+    WebServer,
+    address_of,
+    listening,
+    settings_of,
+    stopped_by_signals,
+)
 from toolscout.gateway.reports import readiness, status
+from toolscout.gateway.revivals import SESSION, Revival, name_of, owner_of
 from toolscout.gateway.server import server_of
+from toolscout.names import one_line
 from toolscout.sessions import Session
 from toolscout.upstream.gateways import GatewayConfig
 
 MESSAGES_PATH = "/messages/"
-SESSION_HEADER = "mcp-session-id"
 SESSIONS_KEPT = 1_000
 """Sessions that stay open between requests; others are opened again from the store."""
-BACKLOG = 2048
+SESSION_IDLE_SECONDS = 6 * 3600.0
+"""How long a handshake client may ask nothing and keep no stream open before it is forgotten."""
+SAID_AGAIN = ("notifications/initialized", "resources/subscribe", "resources/unsubscribe")
 LOOPBACK_ORIGIN = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 
 _log = logging.getLogger(__name__)
 
 
-def app_of(gateway: Gateway, config: GatewayConfig, *, metrics: Metrics | None = None) -> Starlette:
+def app_of(
+    gateway: Gateway,
+    config: GatewayConfig,
+    *,
+    metrics: Metrics | None = None,
+    pages: Pages | None = None,
+) -> Starlette:
     """Return the gateway as an ASGI application; `metrics` should hear the gateway's events."""
-    return _Face(gateway, config, metrics or Metrics()).app
+    return _Face(gateway, config, metrics or Metrics(), pages).app
 
 
 async def serve_http(
@@ -71,6 +84,7 @@ async def serve_http(
     config: GatewayConfig,
     *,
     metrics: Metrics | None = None,
+    pages: Pages | None = None,
     ready: Callable[[str], None] | None = None,
     stop: asyncio.Event | None = None,
 ) -> None:
@@ -80,11 +94,11 @@ async def serve_http(
     that cannot be had, or that others reach while there is no token.
     """
     stop = stop or asyncio.Event()
-    face = _Face(gateway, config, metrics or Metrics())
-    with contextlib.closing(_listener(config)) as listener, _signals(stop):
-        address = _address(config.host, listener.getsockname()[1])
-        server = _Uvicorn(_settings(face.app, config), lambda: _announce(address, ready))
-        closing = asyncio.create_task(_close(server, face.traffic, stop, config.stop_seconds))
+    face = _Face(gateway, config, metrics or Metrics(), pages)
+    with contextlib.closing(listening(config)) as listener, stopped_by_signals(stop):
+        address = address_of(config.host, listener.getsockname()[1])
+        server = WebServer(settings_of(face.app, config), lambda: _announce(address, ready))
+        closing = asyncio.create_task(_close(server, face, stop, config.stop_seconds))
         try:
             await server.serve(sockets=[listener])
         finally:
@@ -101,27 +115,36 @@ def client_of(context: Context) -> tuple[str, Principal]:
     principal: Principal = request.scope[PRINCIPAL]
     if context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
         if request.url.path.startswith(MESSAGES_PATH):
-            return f"sse:{request.query_params['session_id']}", principal
-        return f"http:{request.headers[SESSION_HEADER]}", principal
+            return f"{SSE}{request.query_params['session_id']}", principal
+        return name_of(request.scope[SESSION]), principal
     return f"principal:{principal.name}", principal
 
 
 class _Face:
     """One gateway's application, and what is needed to stop it."""
 
-    def __init__(self, gateway: Gateway, config: GatewayConfig, metrics: Metrics) -> None:
+    def __init__(
+        self, gateway: Gateway, config: GatewayConfig, metrics: Metrics, pages: Pages | None
+    ) -> None:
         self.traffic = Traffic()
-        self._gateway, self._metrics = gateway, metrics
+        self._gateway, self._metrics, self._pages = gateway, metrics, pages
         # Opening a session looks at every tool that its profile may admit.
         self._session = lru_cache(maxsize=SESSIONS_KEPT)(gateway.session)
         metrics.watch(gateway.catalog, gateway.pool)
-        server = server_of(gateway, self._session_of)
-        server.middleware += [self._count_work, self._count_lists]
-        self._manager = StreamableHTTPSessionManager(server, max_request_body_size=MAX_BODY_BYTES)
-        self.app = self._app(server, config)
+        self._guests = Guests(gateway.store, config.session_days, gateway.scout.forget)
+        self._lanes = Lanes(
+            self._server, max_body_bytes=config.max_body_bytes, idle_seconds=SESSION_IDLE_SECONDS
+        )
+        self.app = self._app(config)
 
-    def _app(self, server: Server[Any], config: GatewayConfig) -> Starlette:
-        old = _OldClients(server)
+    def _server(self) -> Server[Any]:
+        server = server_of(self._gateway, self._session_of)
+        server.middleware += [self._count_work, self._count_lists, self._note_guests]
+        return server
+
+    def _app(self, config: GatewayConfig) -> Starlette:
+        old = _OldClients(self._server(), config.max_body_bytes)
+        new = Revival(self._lanes, self._guests)
         cors = Middleware(
             CORSMiddleware,
             allow_origins=config.origins,
@@ -130,28 +153,63 @@ class _Face:
             allow_headers=("*",),
             expose_headers=("Mcp-Session-Id", "WWW-Authenticate"),
         )
+        guard = Middleware(
+            Guard,
+            access=Access(config),
+            max_body_bytes=config.max_body_bytes,
+            is_public=self._pages.is_public if self._pages is not None else None,
+        )
         return Starlette(
             routes=[
-                Route("/mcp", Ending(StreamableHTTPASGIApp(self._manager), self.traffic)),
+                Route("/mcp", Ending(new, self.traffic)),
                 Route("/sse", Ending(old, self.traffic)),
                 Mount(MESSAGES_PATH, old.transport.handle_post_message),
                 Route("/healthz", _healthz),
                 Route("/readyz", self._readyz),
                 Route("/metrics", self._metrics_page),
                 Route("/status", self._status),
+                *(self._pages.routes if self._pages is not None else ()),
             ],
-            middleware=[Middleware(Guard, access=Access(config)), cors],
+            middleware=[guard, cors],
             exception_handlers={404: _not_found, 405: _wrong_method},
             lifespan=self._lifespan,
         )
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncGenerator[None]:
-        async with self._manager.run():
-            yield
+        pages = self._pages.run() if self._pages is not None else contextlib.nullcontext()
+        async with self._lanes.run(), pages:
+            sweeping = asyncio.create_task(self._sweep())
+            try:
+                yield
+            finally:
+                sweeping.cancel()
+                await asyncio.wait((sweeping,))
+
+    async def _sweep(self) -> None:
+        """Forget sessions whose clients stayed away, at start and daily."""
+        while True:
+            try:
+                gone = await asyncio.to_thread(self._guests.sweep)
+            except ToolscoutError as error:
+                _log.warning("Old sessions could not be removed: %s", error)
+            else:
+                _log.info("Sessions removed for their age: %d.", gone)
+            await asyncio.sleep(DAY_SECONDS)
+
+    async def stop(self, seconds: float) -> None:
+        """End streams in good order, then all requests once nothing runs any more."""
+        await self._gateway.subscriptions.close()
+        if self._pages is not None:
+            await self._pages.close()
+        await self.traffic.stop(seconds)
 
     def _session_of(self, context: Context) -> Session:
         client, principal = client_of(context)
+        if client.startswith(OWN_SESSION):
+            self._guests.touch(client)
+        if self._pages is not None:
+            self._pages.meet(client, principal, _program(context))
         return self._session(client, principal.profile)
 
     async def _count_work(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -162,15 +220,36 @@ class _Face:
 
     async def _count_lists(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         result = await call_next(ctx)
-        if ctx.method == "tools/list" and isinstance(result, dict):
-            _, principal = client_of(ctx)
-            self._metrics.note_list(
-                principal.name,
-                self._gateway.catalog.version,
-                lambda: self._session_of(ctx).visible(),
-                result["tools"],
-            )
+        if _is_list(ctx) and isinstance(result, dict):
+            client, principal = client_of(ctx)
+            visible, listed = self._session_of(ctx).visible, result["tools"]
+            version = self._gateway.catalog.version
+            self._metrics.note_list(principal.name, version, visible, listed)
+            if self._pages is not None:
+                self._pages.list(client, principal, visible, listed)
         return result
+
+    async def _note_guests(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Keep what a client of the handshake era would have to say again after a restart."""
+        result = await call_next(ctx)
+        if ctx.method in SAID_AGAIN and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+            client, _ = client_of(ctx)
+            if ctx.method == "notifications/initialized":
+                self._greet(client, ctx)
+            else:
+                wanted = ctx.method == "resources/subscribe"
+                self._guests.subscribe(client, str((ctx.params or {})["uri"]), wanted=wanted)
+        return result
+
+    def _greet(self, client: str, ctx: Context) -> None:
+        hello = ctx.session.client_params
+        if hello is not None and not client.startswith(SSE):
+            self._guests.greet(
+                client,
+                owner=owner_of(cast("Request", ctx.request).scope),
+                version=ctx.protocol_version,
+                hello=hello.model_dump(by_alias=True, mode="json", exclude_none=True),
+            )
 
     async def _readyz(self, request: Request) -> Response:
         told = readiness(self._gateway)
@@ -194,8 +273,8 @@ class _Face:
 class _OldClients:
     """Serves the transport of 2024: one stream for answers, and posts for questions."""
 
-    def __init__(self, server: Server[Any]) -> None:
-        self.transport = SseServerTransport(MESSAGES_PATH, max_request_body_size=MAX_BODY_BYTES)
+    def __init__(self, server: Server[Any], max_body_bytes: int) -> None:
+        self.transport = SseServerTransport(MESSAGES_PATH, max_request_body_size=max_body_bytes)
         self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -207,31 +286,11 @@ class _OldClients:
             await self._server.run(read, write, options)
 
 
-class _Uvicorn(uvicorn.Server):
-    """A server that tells when it has started and leaves signals to others."""
-
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_start = started
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_start()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        # uvicorn sends itself the signal again when done, which would end the process before
-        # the servers behind the gateway are stopped.
-        yield
-
-
-async def _close(
-    server: uvicorn.Server, traffic: Traffic, stop: asyncio.Event, seconds: float
-) -> None:
+async def _close(server: uvicorn.Server, face: _Face, stop: asyncio.Event, seconds: float) -> None:
     """Take no more connections once told to stop, and end the ones there are in order."""
     await stop.wait()
     server.should_exit = True
-    await traffic.stop(seconds)
+    await face.stop(seconds)
 
 
 async def _healthz(request: Request) -> Response:
@@ -243,7 +302,14 @@ async def _not_found(request: Request, error: Exception) -> Response:
 
 
 async def _wrong_method(request: Request, error: Exception) -> Response:
-    return problem("wrong_method", 405, headers={"Allow": "GET"})
+    allowed = error.headers if isinstance(error, HTTPException) else None
+    return problem("wrong_method", 405, headers=allowed or {"Allow": "GET"})
+
+
+def _is_list(ctx: Context) -> bool:
+    """Tell whether a client asked for its tools; the SDK lists them itself before some calls."""
+    asked = asked_method(cast("Request", ctx.request).headers)
+    return ctx.method == "tools/list" and asked in (None, "tools/list")
 
 
 def _is_limited(request: Request) -> bool:
@@ -252,69 +318,13 @@ def _is_limited(request: Request) -> bool:
     return principal.profile is not None
 
 
-def _settings(app: Starlette, config: GatewayConfig) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        log_config=None,  # whoever set up logging keeps it: stdout is not ours
-        access_log=False,
-        lifespan="on",
-        ws="none",
-        server_header=False,
-        # By then the streams have been ended; this is for what would not end.
-        timeout_graceful_shutdown=math.ceil(config.stop_seconds) + 1,
-    )
-
-
-def _listener(config: GatewayConfig) -> socket.socket:
-    try:
-        return _bound(config.host, config.port)
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "no such address"
-        raise InvalidConfig(
-            "gateway.port",
-            f"is {config.port}, which cannot be had at {config.host!r} ({reason})",
-            remedy="Stop what listens there, or choose another port; 0 takes a free one.",
-        ) from None
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named because asyncio sends small answers at once only where it is; without
-    # it, each would wait 40 ms for the client's acknowledgement.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        if os.name == "posix":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
-
-
-def _address(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _program(ctx: Context) -> str:
+    """Return what a client calls itself."""
+    hello = ctx.session.client_params
+    return one_line(f"{hello.client_info.name} {hello.client_info.version}", 80) if hello else ""
 
 
 def _announce(address: str, ready: Callable[[str], None] | None) -> None:
     _log.info("Serving MCP at %s/mcp.", address)
     if ready is not None:
         ready(address)
-
-
-@contextlib.contextmanager
-def _signals(stop: asyncio.Event) -> Generator[None]:
-    """Have the usual signals stop the gateway; a thread hears none, and Windows has its own."""
-    loop = asyncio.get_running_loop()
-    heard: list[signal.Signals] = []
-    if threading.current_thread() is threading.main_thread():
-        with contextlib.suppress(NotImplementedError):
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, stop.set)
-                heard.append(number)
-    try:
-        yield
-    finally:
-        for number in heard:
-            loop.remove_signal_handler(number)

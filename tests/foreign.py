@@ -1,0 +1,43 @@
+"""Programs that nobody here wrote, in environments that the Makefile makes beside this one."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NPM = ROOT / ".npm-servers/node_modules"
+INSPECTOR = NPM / "@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+OLDER = ROOT / ".venv-mcp1/bin/python"
+"""A Python with mcp 1.30, and the servers that need it."""
+NODE = shutil.which("node") or shutil.which("node", path=str(Path(sys.executable).parent)) or ""
+SECONDS = 50
+
+needs_inspector = pytest.mark.skipif(
+    not NODE or not INSPECTOR.is_file(), reason="needs `make .npm-servers/.installed`"
+)
+needs_older = pytest.mark.skipif(not OLDER.exists(), reason="needs `make .venv-mcp1/.installed`")
+
+
+def inspect(target: Sequence[str], home: Path, method: str, *options: str) -> Any:
+    """Return what the MCP Inspector prints for one method of a server, as a command or a URL."""
+    words = [NODE, str(INSPECTOR), "--cli", "--method", method, *options, "--", *target]
+    # Its catalogue of servers is kept in the home folder.
+    ran = subprocess.run(
+        words, capture_output=True, env=os.environ | {"HOME": str(home)}, timeout=SECONDS
+    )
+    assert ran.returncode == 0, ran.stderr.decode()
+    return json.loads(ran.stdout)
+
+
+def run_older(script: str, *arguments: str) -> Any:
+    """Return the JSON that a script prints under mcp 1.30."""
+    ran = subprocess.run([OLDER, "-c", script, *arguments], capture_output=True, timeout=SECONDS)
+    assert ran.returncode == 0, ran.stderr.decode()
+    return json.loads(ran.stdout)

@@ -1,0 +1,320 @@
+"""What clients of the gateway over HTTP keep, for how long, and what is counted of them."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from gateway.fleet import TIME, configuration, text_of
+from gateway.processes import Running
+from serving import DEADLINE_SECONDS, Served, served
+from serving import TIME as CLOCK
+from toolscout.gateway.guests import DAY_SECONDS, GUEST_KIND, Guests
+from toolscout.schemas import Json
+from toolscout.sessions import SESSION_KIND
+from toolscout.stores.memory import MemoryStore
+
+FOUND = "time__convert_time"
+ANN, BOB = {"Authorization": "Bearer open sesame"}, {"Authorization": "Bearer swordfish"}
+ACCEPT = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
+LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+HELLO = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
+TOKENS = """
+[gateway.tokens.ann]
+token = "open sesame"
+[gateway.tokens.bob]
+token = "swordfish"
+"""
+
+
+@contextmanager
+def running(folder: Path, more: str = "", **gateway: Any) -> Generator[Running]:
+    config = configuration(folder, {"time": TIME}, mode="dynamic", **gateway)
+    config.write_text(config.read_text() + more)
+    with Running(config) as started:
+        yield started
+
+
+@asynccontextmanager
+async def connected(url: str, headers: dict[str, str] | None = None) -> AsyncGenerator[Client]:
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=DEADLINE_SECONDS) as http,
+        Client(streamable_http_client(f"{url}/mcp", http_client=http), mode="legacy") as client,
+    ):
+        yield client
+
+
+async def names(client: Client) -> list[str]:
+    return [tool.name for tool in (await client.list_tools()).tools]
+
+
+async def find(client: Client) -> None:
+    """Search until the tool is found; the test's own time limit is the deadline."""
+    while FOUND not in await names(client):
+        await client.call_tool("tool_search", {"queries": [f"select:{FOUND}"]})
+
+
+def open_session(url: str, who: dict[str, str]) -> dict[str, str]:
+    """Return the headers of a session whose client has found a tool."""
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+    opened = httpx2.post(f"{url}/mcp", json=hello, headers=ACCEPT | who)
+    session = {"Mcp-Session-Id": opened.headers["mcp-session-id"], **ACCEPT, **who}
+    ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    httpx2.post(f"{url}/mcp", json=ready, headers=session)
+    params = {"name": "tool_search", "arguments": {"queries": [f"select:{FOUND}"]}}
+    search = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params}
+    while FOUND not in listed(url, session).text:
+        httpx2.post(f"{url}/mcp", json=search, headers=session)
+    return session
+
+
+def listed(url: str, session: dict[str, str]) -> httpx2.Response:
+    return httpx2.post(f"{url}/mcp", json=LIST, headers=session, timeout=DEADLINE_SECONDS)
+
+
+# Sessions after a restart
+
+
+def test_a_client_goes_on_with_its_loaded_tools_when_the_gateway_was_killed(tmp_path: Path):
+    async def work(gateway: Running) -> tuple[list[str], list[str], str]:
+        async with connected(gateway.url) as client:
+            await find(client)
+            before = await names(client)
+            await asyncio.to_thread(gateway.restart)
+            arguments = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "UTC"}
+            return before, await names(client), text_of(await client.call_tool(FOUND, arguments))
+
+    with running(tmp_path) as gateway:
+        before, after, called = asyncio.run(work(gateway))
+
+    assert before[-1] == FOUND
+    assert after == before
+    assert json.loads(called)["target"]["timezone"] == "UTC"
+
+
+def test_the_client_keeps_its_session_id_and_many_requests_at_once_open_one_session(tmp_path: Path):
+    async def ask_at_once(url: str, session: dict[str, str]) -> list[httpx2.Response]:
+        async with httpx2.AsyncClient(headers=session, timeout=DEADLINE_SECONDS) as http:
+            asks = [http.post(f"{url}/mcp", json={**LIST, "id": number}) for number in range(2, 10)]
+            return await asyncio.gather(*asks)
+
+    with running(tmp_path) as gateway:
+        session = open_session(gateway.url, {})
+        gateway.restart()
+        answers = asyncio.run(ask_at_once(gateway.url, session))
+
+    assert all(FOUND in answer.text for answer in answers)
+    assert {answer.headers["mcp-session-id"] for answer in answers} == {session["Mcp-Session-Id"]}
+
+
+def test_after_a_restart_a_session_is_given_back_to_its_own_principal_alone(tmp_path: Path):
+    with running(tmp_path, TOKENS) as gateway:
+        session = open_session(gateway.url, ANN)
+        gateway.restart()
+        others = [listed(gateway.url, session | BOB).status_code for _ in range(2)]
+        own = listed(gateway.url, session)
+        late = listed(gateway.url, session | BOB).status_code
+
+    assert others == [404, 404]
+    assert FOUND in own.text
+    assert late == 404
+
+
+def test_a_session_opened_without_a_token_is_nobodys_once_tokens_are_asked_for(tmp_path: Path):
+    with running(tmp_path) as gateway:
+        session = open_session(gateway.url, {})
+        anonymous = '[gateway.tokens.anonymous]\ntoken = "open sesame"\n'
+        gateway.config.write_text(gateway.config.read_text() + anonymous)
+        gateway.restart()
+        answer = listed(gateway.url, session | ANN)
+
+    assert answer.status_code == 404
+
+
+def test_a_session_that_its_client_has_ended_does_not_come_back(tmp_path: Path):
+    with running(tmp_path, TOKENS) as gateway:
+        session = open_session(gateway.url, ANN)
+        foreign = httpx2.delete(f"{gateway.url}/mcp", headers=session | BOB).status_code
+        still = listed(gateway.url, session).status_code
+        ended = httpx2.delete(f"{gateway.url}/mcp", headers=session).status_code
+        gone = listed(gateway.url, session).status_code
+        gateway.restart()
+        later = listed(gateway.url, session).status_code
+
+    assert (foreign, still) == (404, 200)
+    assert (ended, gone, later) == (200, 404, 404)
+
+
+def test_an_id_that_was_never_given_is_unknown(tmp_path: Path):
+    with running(tmp_path) as gateway:
+        answer = listed(gateway.url, ACCEPT | {"Mcp-Session-Id": "f" * 32})
+
+    assert answer.status_code == 404
+
+
+# How long sessions are kept
+
+
+class Keeper:
+    """Guests over a store, with a clock that is set by hand."""
+
+    def __init__(self, days: float = 30) -> None:
+        self.now = 1_000_000_000.0
+        self.store = MemoryStore()
+        self.forgotten: list[str] = []
+        self.guests = Guests(self.store, days, self.forgotten.append, clock=lambda: self.now)
+
+    def greet(self, name: str) -> None:
+        self.guests.greet(name, owner=None, version="2025-11-25", hello=HELLO)
+
+    def pass_days(self, days: float) -> None:
+        self.now += days * DAY_SECONDS
+
+
+def test_a_guest_that_stays_away_is_forgotten_with_its_session():
+    keeper = Keeper()
+    keeper.greet("http:away")
+    keeper.pass_days(20)
+    keeper.greet("http:here")
+    keeper.pass_days(11)
+
+    gone = keeper.guests.sweep()
+
+    assert (gone, keeper.forgotten) == (1, ["http:away"])
+    assert keeper.store.keys(GUEST_KIND) == ["http:here"]
+
+
+def test_a_guest_that_asks_now_and_then_is_kept():
+    keeper = Keeper()
+    keeper.greet("http:busy")
+    for _ in range(5):
+        keeper.pass_days(20)
+        keeper.guests.touch("http:busy")
+        keeper.guests.sweep()
+
+    guest = keeper.guests.read("http:busy")
+
+    assert guest is not None
+    assert guest.hello == HELLO
+
+
+def test_a_guest_beyond_its_time_is_unknown_even_before_the_next_sweep():
+    keeper = Keeper()
+    keeper.greet("http:away")
+    keeper.pass_days(31)
+
+    assert keeper.guests.read("http:away") is None
+
+
+def test_sessions_of_which_nothing_else_is_known_go_in_time_and_those_of_principals_stay():
+    keeper = Keeper()
+    for name in ("http:old", "sse:old", "principal:ann", "stdio"):
+        keeper.store.write(SESSION_KIND, name, b"{}")
+    keeper.guests.sweep()
+    keeper.pass_days(31)
+
+    keeper.guests.sweep()
+
+    assert sorted(keeper.forgotten) == ["http:old", "sse:old"]
+
+
+def test_what_a_guest_is_subscribed_to_is_kept():
+    keeper = Keeper()
+    keeper.greet("http:one")
+    for uri in ("a://1", "a://2", "a://1"):
+        keeper.guests.subscribe("http:one", uri, wanted=True)
+    keeper.guests.subscribe("http:one", "a://2", wanted=False)
+    keeper.greet("http:one")
+
+    guest = keeper.guests.read("http:one")
+
+    assert guest is not None
+    assert guest.resources == ("a://1",)
+
+
+def test_what_another_version_wrote_is_no_guest():
+    keeper = Keeper()
+    for name, data in (("http:a", b"{"), ("http:b", b"[]"), ("http:c", b'{"resources": []}')):
+        keeper.store.write(GUEST_KIND, name, data)
+
+    assert [keeper.guests.read(name) for name in keeper.store.keys(GUEST_KIND)] == [None] * 3
+    assert keeper.guests.sweep() == 3
+
+
+def test_old_sessions_are_removed_when_the_gateway_starts(tmp_path: Path):
+    with running(tmp_path, session_days=0.01) as gateway:
+        session = open_session(gateway.url, {})
+        gateway.kill()
+        make_older(tmp_path / "gateway.db", days=1)
+        gateway.start()
+        answer = listed(gateway.url, session)
+
+    assert answer.status_code == 404
+
+
+def make_older(file: Path, *, days: float) -> None:
+    from toolscout.stores.sqlite import SqliteStore
+
+    with SqliteStore(file) as store:
+        for name in store.keys(GUEST_KIND):
+            guest = json.loads(store.read(GUEST_KIND, name) or b"")
+            guest["seen"] -= days * DAY_SECONDS
+            store.write(GUEST_KIND, name, json.dumps(guest).encode())
+
+
+# What is counted
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Generator[Served]:
+    """A gateway that nobody has asked anything."""
+    with served(CLOCK, mode="direct") as running_gateway:
+        assert running_gateway.known.wait(DEADLINE_SECONDS)
+        yield running_gateway
+
+
+def listed_tokens(gateway: Served) -> float:
+    page = httpx2.get(f"{gateway.url}/metrics", timeout=DEADLINE_SECONDS).text
+    rows = [line for line in page.splitlines() if line.startswith("toolscout_listed_tokens_total")]
+    return float(rows[0].split()[-1])
+
+
+def ask(gateway: Served, method: str, **params: Any) -> httpx2.Response:
+    """Ask as a client of 2026-07-28 does, and nothing beside."""
+    key = "io.modelcontextprotocol"
+    version = "2026-07-28"
+    meta: Json = {f"{key}/protocolVersion": version, f"{key}/clientCapabilities": {}}
+    body: Json = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+    headers = {**ACCEPT, "MCP-Protocol-Version": version, "Mcp-Method": method}
+    if "name" in params:
+        headers["Mcp-Name"] = params["name"]
+    answer = httpx2.post(f"{gateway.url}/mcp", json=body, headers=headers, timeout=DEADLINE_SECONDS)
+    assert answer.status_code == 200
+    return answer
+
+
+@pytest.mark.parametrize("tool", ["tool_call", "time__get_current_time"])
+def test_a_call_counts_no_list_and_a_list_counts_one(gateway: Served, tool: str):
+    own = {"name": "time__get_current_time", "arguments": {"timezone": "UTC"}}
+    before = listed_tokens(gateway)
+
+    answer = ask(
+        gateway, "tools/call", name=tool, arguments=own if tool == "tool_call" else own["arguments"]
+    )
+    called = listed_tokens(gateway)
+    ask(gateway, "tools/list")
+
+    assert "UTC" in answer.text
+    assert called == before
+    assert listed_tokens(gateway) > called
