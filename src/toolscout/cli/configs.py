@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from toolscout.stores import SqliteStore
+    from toolscout.stores import PostgresStore, SqliteStore
     from toolscout.upstream.config import Config
     from toolscout.upstream.servers import ServerConfig
     from toolscout.upstream.sources import Machine
@@ -67,15 +67,25 @@ def tokens_folder(config: "Config") -> Path:
     return this_machine().cache_file(config.gateway).parent / TOKENS_FOLDER
 
 
-@contextmanager
-def gateway_store(config: "Config", *, create: bool) -> "Generator[SqliteStore | None]":
-    """Open the store of the gateway, or give nothing where there is none and none is wanted."""
+def opened_store(config: "Config") -> "SqliteStore | PostgresStore":
+    """Open the store of the gateway, which is made where there is none."""
+    address = config.gateway.database()
+    if address:
+        from toolscout.stores import PostgresStore
+
+        return PostgresStore(address)
     from toolscout.stores import SqliteStore
 
     file = this_machine().cache_file(config.gateway)
-    if not create and not file.exists():
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return SqliteStore(file)
+
+
+@contextmanager
+def known_store(config: "Config") -> "Generator[SqliteStore | PostgresStore | None]":
+    """Open the store of the gateway; gives nothing where there is none yet."""
+    if not config.gateway.store and not this_machine().cache_file(config.gateway).exists():
         yield None
         return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with SqliteStore(file) as store:
+    with opened_store(config) as store:
         yield store

@@ -8,18 +8,19 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from toolscout.cli.configs import opened_store, this_machine, tokens_folder
+
 if TYPE_CHECKING:
+    from toolscout.events import Event
     from toolscout.gateway.gateway import Gateway
     from toolscout.gateway.metrics import Metrics
     from toolscout.upstream.config import Config
-    from toolscout.upstream.sources import Machine
 
 MODES = ("search", "direct", "dynamic", "auto")
 EXTRA = "gateway"
@@ -107,7 +108,7 @@ def _config(path: Path | None) -> "Config":
     from toolscout.errors import InvalidFile
     from toolscout.upstream.config import read_config
 
-    found = path or _machine().config_file
+    found = path or this_machine().config_file
     if not found.exists():
         raise InvalidFile(
             str(found), "does not exist", remedy="Run `toolscout init`, or name a file."
@@ -115,23 +116,20 @@ def _config(path: Path | None) -> "Config":
     return read_config(found)
 
 
-def _machine() -> "Machine":
-    from toolscout.upstream.sources import Machine
-
-    return Machine(home=Path.home(), platform=sys.platform, env=os.environ, cwd=Path.cwd())
-
-
 async def _serve(config: "Config", *, http: bool) -> None:
     from toolscout.gateway.gateway import Gateway
+    from toolscout.gateway.logs import log_event
     from toolscout.gateway.metrics import Metrics
-    from toolscout.stores import SqliteStore
 
-    file = _machine().cache_file(config.gateway)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with SqliteStore(file) as store:
-        metrics = Metrics()
-        tokens = file.parent / "tokens"
-        async with Gateway(config, store, on_event=metrics.hear, tokens=tokens) as gateway:
+    metrics = Metrics()
+
+    def hear(event: "Event") -> None:
+        metrics.hear(event)
+        log_event(event)
+
+    with opened_store(config) as store:
+        tokens = tokens_folder(config)
+        async with Gateway(config, store, on_event=hear, tokens=tokens) as gateway:
             following = asyncio.create_task(_follow(gateway))
             try:
                 await _answer(gateway, metrics, http=http)
@@ -191,9 +189,10 @@ async def _answer(gateway: "Gateway", metrics: "Metrics", *, http: bool) -> None
 
 
 def _log_to_stderr(config: "Config") -> None:
-    level = os.environ.get("TOOLSCOUT_LOG", config.gateway.log_level.value).upper()
-    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(stream=sys.stderr, level=level, format=form)
-    # The one tells too much, the other writes whole addresses, in which secrets may stand.
-    for name in ("mcp", "httpx2"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    from toolscout.gateway.logs import log_to_stderr
+
+    gateway = config.gateway
+    secrets = [secret for server in config.servers for secret in server.secrets()]
+    secrets += [token.resolved().token for token in gateway.tokens.values()]
+    level = os.environ.get("TOOLSCOUT_LOG", gateway.log_level.value).upper()
+    log_to_stderr(gateway.log, level, secrets)

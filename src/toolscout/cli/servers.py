@@ -19,7 +19,8 @@ from toolscout.cli.configs import (
     config_option,
     config_place,
     find_server,
-    gateway_store,
+    known_store,
+    opened_store,
     read_servers,
     tokens_folder,
 )
@@ -73,7 +74,7 @@ def list_(path: Path | None, as_json: bool) -> None:
 
     config = read_servers(path)
     folder = tokens_folder(config)
-    with gateway_store(config, create=False) as store:
+    with known_store(config) as store:
         entries = roster(config, store, folder, env=os.environ, now=time.time())
     if as_json:
         rows = [_entry_json(entry) for entry in entries]
@@ -181,7 +182,7 @@ async def _tried(config: "Config", chosen: "Iterable[ServerConfig]") -> "list[Tr
 
     gate = asyncio.Semaphore(TRIED_TOGETHER)
     with (
-        gateway_store(config, create=True) as store,
+        opened_store(config) as store,
         closing(Dialer(Delays(), tokens_folder(config))) as dial,
     ):
 

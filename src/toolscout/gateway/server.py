@@ -4,9 +4,9 @@ Both protocol eras are served by the same handlers. The list of tools never chan
 search; what a client may see is decided by its principal alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 import mcp_types as types
 from mcp.server import Server
@@ -15,6 +15,7 @@ from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.models import InitializationOptions
 
 from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.logs import during
 from toolscout.gateway.passages import Context
 from toolscout.gateway.pipes import stdio_streams
 from toolscout.metatools import INSTRUCTIONS
@@ -30,6 +31,8 @@ COMPLETE = {"resultType": "complete"}
 
 SessionOf = Callable[[Context], Session]
 """Tells whose request this is."""
+_Params = TypeVar("_Params")
+Handler = Callable[[Context, _Params], Awaitable[Any]]
 
 
 def server_of(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
@@ -77,16 +80,26 @@ def server_of(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         instructions=INSTRUCTIONS,
         cache_hints=hints,
         on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        on_call_tool=_noted(call_tool, session_of),
         on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
-        on_read_resource=read_resource,
+        on_read_resource=_noted(read_resource, session_of),
         on_list_prompts=list_prompts,
-        on_get_prompt=get_prompt,
+        on_get_prompt=_noted(get_prompt, session_of),
         on_completion=complete,
     )
     _add_subscriptions(server, gateway, session_of)
     return server
+
+
+def _noted(answer: Handler[_Params], session_of: SessionOf) -> Handler[_Params]:
+    """Return a handler whose log lines carry the name of the request."""
+
+    async def noted(context: Context, params: _Params) -> Any:
+        with during(session_of(context).id, context.request_id):
+            return await answer(context, params)
+
+    return noted
 
 
 def _add_subscriptions(server: Server[Any], gateway: Gateway, session_of: SessionOf) -> None:

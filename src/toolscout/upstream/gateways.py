@@ -149,6 +149,9 @@ class GatewayConfig:
     profiles: Mapping[str, Profile] = field(default_factory=_no_profiles)
     cache: str = ""
     """The SQLite file of what is kept between runs; by default in the user's cache folder."""
+    store: str = ""
+    """A PostgreSQL database in place of that file, where several gateways share their state:
+    `postgresql://…`, best as a reference."""
     log: LogFormat = LogFormat.TEXT
     log_level: LogLevel = LogLevel.INFO
     queue: int = 64
@@ -174,6 +177,15 @@ class GatewayConfig:
                 key = key_path("tokens", name, "profile")
                 raise InvalidConfig(key, "names no profile", remedy=remedy)
 
+    def database(self, env: Mapping[str, str] | None = None) -> str:
+        """Return the plain address of the database; empty where there is none."""
+        env = os.environ if env is None else env
+        address = expand(self.store, env, key="gateway.store")
+        if address and not address.startswith(("postgresql://", "postgres://")):
+            remedy = "Write postgresql://user@host/name, or leave it out for a file."
+            raise InvalidConfig("gateway.store", "is no PostgreSQL address", remedy=remedy)
+        return address
+
 
 def _as_values(kind: type[_Value], checks: Mapping[str, Check]) -> Check:
     def check(key: str, value: object) -> Mapping[str, _Value]:
@@ -197,6 +209,7 @@ GATEWAY_CHECKS: Mapping[str, Check] = {
     "profiles": _as_values(Profile, PROFILE_CHECKS),
     "tokens": _as_values(TokenConfig, TOKEN_CHECKS),
     "cache": as_text,
+    "store": as_text,
     "log": choice(LogFormat),
     "log_level": choice(LogLevel),
     "queue": whole(0, 100_000),

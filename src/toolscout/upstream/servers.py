@@ -152,6 +152,15 @@ class ServerConfig:
             }
         return replace(self, **plain)
 
+    def secrets(self, env: Mapping[str, str] | None = None) -> tuple[str, ...]:
+        """Return the plain values that nobody should read; none where a reference leads nowhere."""
+        try:
+            plain = self.resolved(env)
+        except InvalidConfig:
+            return ()
+        tables = (value for name in _SECRET_TABLES for value in getattr(plain, name).values())
+        return tuple(filter(None, (plain.token, plain.oauth_client_secret, *tables)))
+
     def starts_like(self, other: "ServerConfig") -> bool:
         """Tell whether the two start or reach the same, as far as can be told.
 

@@ -1,0 +1,96 @@
+"""The gateway's log: to stderr, as text or JSON, without secrets, by request.
+
+Every line that is written while a request is answered carries that request's name: a digest of
+the session and the client's own id, by which it can be matched with the client's log.
+"""
+
+import hashlib
+import json
+import logging
+import re
+import sys
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from toolscout.events import Event
+from toolscout.upstream.gateways import LogFormat
+from toolscout.upstream.masks import MASK
+
+TEXT = "%(asctime)s %(levelname)s %(name)s%(place)s: %(message)s"
+LOGGED = ("search", "describe", "call", "refusal")
+SECRET_CHARS = 6
+"""Values below this length are too common in texts to be hidden."""
+
+_request: ContextVar[str] = ContextVar("toolscout_request", default="")
+_log = logging.getLogger("toolscout.requests")
+
+
+@contextmanager
+def during(session: str, request: object) -> Generator[None]:
+    """Have what is logged meanwhile carry the name of a request."""
+    digest = hashlib.blake2b(session.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    token = _request.set(f"{digest}-{request}")
+    try:
+        yield
+    finally:
+        _request.reset(token)
+
+
+def log_event(event: Event) -> None:
+    """Log one search, description, call or refusal: counts and codes, no text (R108)."""
+    if event.kind in LOGGED:
+        what = event.form or "-"
+        _log.info("%s %s %s %.1f ms", event.kind, what, event.code, event.milliseconds)
+
+
+def log_to_stderr(form: LogFormat, level: str, secrets: Iterable[str] = ()) -> None:
+    """Set up the log of this process; the values of secrets never stand in it."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json(secrets) if form is LogFormat.JSON else _Text(secrets))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    # The one tells too much, the other writes whole addresses, in which secrets may stand.
+    for name in ("mcp", "httpx2"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class _Text(logging.Formatter):
+    """One line for people; a traceback follows on lines of its own."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        super().__init__(TEXT)
+        self._hidden = _pattern(secrets)
+
+    def format(self, record: logging.LogRecord) -> str:
+        request = _request.get()
+        record.place = f" [{request}]" if request else ""
+        return _masked(super().format(record), self._hidden)
+
+
+class _Json(logging.Formatter):
+    """One object to a line."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        super().__init__()
+        self._hidden = _pattern(secrets)
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "request": _request.get(),
+            "message": _masked(record.getMessage(), self._hidden),
+        }
+        if record.exc_info:
+            line["traceback"] = _masked(self.formatException(record.exc_info), self._hidden)
+        return json.dumps({key: value for key, value in line.items() if value}, ensure_ascii=False)
+
+
+def _pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:
+    values = sorted({s for s in secrets if len(s) >= SECRET_CHARS}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, values))) if values else None
+
+
+def _masked(text: str, hidden: re.Pattern[str] | None) -> str:
+    return hidden.sub(MASK, text) if hidden else text

@@ -1,0 +1,117 @@
+"""The gateway's log, as an operator reads it."""
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.fleet import BERLIN, TIME, configuration
+from toolscout.events import Event
+from toolscout.gateway.logs import during, log_event, log_to_stderr
+from toolscout.upstream.gateways import LogFormat
+
+SECRET = "hunter2-is-not-a-word"
+
+
+@pytest.fixture
+def root_log():
+    """Puts the process's log back as it was."""
+    root = logging.getLogger()
+    kept, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = kept
+    root.setLevel(level)
+
+
+@pytest.mark.usefixtures("root_log")
+def test_lines_of_json_carry_the_request_that_they_belong_to(capsys: pytest.CaptureFixture[str]):
+    log_to_stderr(LogFormat.JSON, "INFO")
+    logging.getLogger("toolscout.pool").info("before")
+    with during("http:someone", 17):
+        log_event(Event(kind="call", session="http:someone", form="time__now", milliseconds=2.5))
+
+    before, within = map(json.loads, capsys.readouterr().err.splitlines())
+    assert "request" not in before
+    assert before["message"] == "before"
+    assert within["request"].endswith("-17")
+    assert "someone" not in within["request"]
+    assert within["message"] == "call time__now ok 2.5 ms"
+    assert within["level"] == "info"
+
+
+@pytest.mark.usefixtures("root_log")
+def test_requests_that_run_side_by_side_keep_their_names(capsys: pytest.CaptureFixture[str]):
+    log_to_stderr(LogFormat.JSON, "INFO")
+
+    async def answer(number: int) -> None:
+        with during("s", number):
+            await asyncio.sleep(0)
+            logging.getLogger("toolscout").info("%d", number)
+
+    async def both() -> None:
+        await asyncio.gather(answer(1), answer(2))
+
+    asyncio.run(both())
+
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["request"].rpartition("-")[2] for line in lines] == ["1", "2"]
+    assert [line["message"] for line in lines] == ["1", "2"]
+
+
+@pytest.mark.usefixtures("root_log")
+@pytest.mark.parametrize("form", list(LogFormat))
+def test_the_values_of_secrets_stand_in_no_line(
+    form: LogFormat, capsys: pytest.CaptureFixture[str]
+):
+    log_to_stderr(form, "INFO", ["a", "", SECRET])
+    try:
+        raise ValueError(f"refused {SECRET}")
+    except ValueError:
+        logging.getLogger("toolscout").exception("A server said %s.", SECRET)
+
+    said = capsys.readouterr().err
+    assert SECRET not in said
+    assert "A server said …." in said
+    assert "refused …" in said
+
+
+def test_a_gateway_logs_as_its_configuration_says(tmp_path: Path):
+    config = configuration(tmp_path, {"time": TIME}, log="json")
+    name, arguments = "time__get_current_time", BERLIN
+    params = {"name": "tool_call", "arguments": {"name": name, "arguments": arguments}}
+    about = {"name": "test", "version": "1"}
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about}
+    lines = talk(
+        config,
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": "mine", "method": "tools/call", "params": params},
+    )
+
+    called = [line for line in lines if line["logger"] == "toolscout.requests"]
+    assert called[0]["request"].endswith("-mine")
+    assert called[0]["message"].startswith(("call time__", "refusal"))
+
+
+def talk(config: Path, *messages: dict[str, Any]) -> list[dict[str, Any]]:
+    """Send messages to a gateway, wait for the last answer, and return the lines of its log."""
+    words = [sys.executable, "-m", "toolscout", "serve", "--config", str(config)]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for message in messages:
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+            process.stdin.flush()
+            while (
+                "id" in message and json.loads(process.stdout.readline()).get("id") != message["id"]
+            ):
+                pass
+        _, said = process.communicate()
+    return [json.loads(line) for line in said.splitlines()]
