@@ -1,4 +1,4 @@
-"""An agent with two servers and a scripted model, in all three loading modes.
+"""An agent with two servers and a scripted model, in three loading modes.
 
 Run it: `python examples/agent.py`. Replace `ScriptedModel` with a call of your provider, and the
 fake servers with real ones; the loop stays as it is.
@@ -88,7 +88,7 @@ async def converse(session: Session, model: ScriptedModel, message: str) -> Reco
 
 async def main() -> None:
     """Show one conversation for each mode."""
-    for mode in Mode:
+    for mode in (Mode.BRIDGE, Mode.NATIVE, Mode.REFERENCE):
         catalog = Catalog()
         executors = servers()
         for server in executors.values():

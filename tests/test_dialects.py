@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from toolscout.dialects import Dialect, to_definition, to_result
+from toolscout.dialects import Dialect, to_definition, to_result, to_search, to_search_output
+from toolscout.errors import UsageError
 from toolscout.tools import Effect, Tool
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -147,6 +148,57 @@ def test_a_result_without_images_is_plain_text(dialect: str, key: str):
 @pytest.mark.parametrize("dialect", ["anthropic", "mcp"])
 def test_a_result_that_is_no_error_has_no_mark(dialect: str):
     assert "rror" not in str(to_result(dialect, "c1", "yes", is_error=False, blocks=()))
+
+
+def test_a_search_that_the_client_runs_always_has_a_description():
+    assert to_search(Tool(name="tool_search"), "openai-responses") == {
+        "type": "tool_search",
+        "execution": "client",
+        "description": "tool_search",
+        "parameters": {"type": "object", "properties": {}},
+    }
+
+
+def test_the_answer_to_such_a_search_holds_whole_definitions():
+    assert to_search_output("openai-responses", "c1", [READ]) == {
+        "type": "tool_search_output",
+        "call_id": "c1",
+        "execution": "client",
+        "status": "completed",
+        "tools": [to_definition(READ, "openai-responses")],
+    }
+
+
+def test_definitions_are_grouped_by_server_in_namespaces_of_fewer_than_ten():
+    many = [Tool.define(f"t{number}", server="my files!") for number in range(11)]
+    output = to_search_output("openai-responses", "c1", [*many, Tool(name="own")], grouped=True)
+
+    told = [(group["type"], group["name"], len(group["tools"])) for group in output["tools"]]
+    assert told == [
+        ("namespace", "my_files_", 9),
+        ("namespace", "my_files__2", 2),
+        ("namespace", "tools", 1),
+    ]
+    assert all(group["description"] for group in output["tools"])
+    assert output["tools"][0]["tools"][0] == to_definition(many[0], "openai-responses")
+
+
+def test_a_host_may_answer_a_search_with_definitions_of_its_own():
+    own = {"type": "function", "name": "files__read", "strict": True}
+    plain = to_search_output("openai-responses", "c1", [READ], define=lambda tool: own)
+    grouped = to_search_output(
+        "openai-responses", "c1", [READ], define=lambda tool: own, grouped=True
+    )
+
+    assert plain["tools"] == grouped["tools"][0]["tools"] == [own]
+
+
+@pytest.mark.parametrize("dialect", ["openai-chat", "anthropic", "mcp"])
+def test_no_other_dialect_answers_a_search_with_definitions(dialect: str):
+    with pytest.raises(UsageError, match=dialect):
+        to_search(READ, dialect)
+    with pytest.raises(UsageError, match=dialect):
+        to_search_output(dialect, "c1", [READ])
 
 
 def test_an_unknown_dialect_is_the_hosts_mistake():

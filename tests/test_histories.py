@@ -258,3 +258,12 @@ def test_no_history_raises_or_loads_what_is_not_allowed(messages: list[object]):
     session = rebuilt(messages)
 
     assert set(session.loaded) <= {ISSUE, LABEL, "evil__tool_search"}
+
+
+def test_a_rebuilt_session_may_live_in_its_history_alone():
+    scout = Scout(catalog(), encoder=None)
+    messages = chat("tool_search", {"queries": [f"select:{ISSUE}"]}, "")
+    session = scout.rebuild("s", messages, keep=False)
+
+    assert session.loaded == (ISSUE,)
+    assert scout.session("s").loaded == ()

@@ -9,7 +9,7 @@ import pytest
 from toolscout import Catalog, Event, Mode, Permission, Policy, Reply, Scout, Settings, Tool
 from toolscout.admissions import Admission
 from toolscout.errors import InvalidTool, UsageError
-from toolscout.kits import Kit
+from toolscout.kits import Kit, by_own_name, joined, noted, settling
 from toolscout.schemas import Json
 from toolscout.stores import MemoryStore
 
@@ -159,4 +159,152 @@ def test_a_call_that_the_host_made_is_told_like_any_other():
         ("call", "ok", "get_weather"),
         ("call", "tool_error", "get_weather"),
         ("refusal", "not_loaded", "refund_order"),
+    ]
+
+
+def test_learned_tools_join_those_of_before_and_only_changes_are_indexed():
+    kit: Kit[Native] = Kit((), define)
+    kit.learn({native.name: native for native in NATIVES[:2]})
+    version = kit.scout.catalog.version
+    again = kit.learn({native.name: Native(native.name, native.text) for native in NATIVES[:2]})
+    unchanged = kit.scout.catalog.version
+    kit.learn({"get_weather": Native("get_weather", "Measure the wind.")})
+
+    assert again == {"get_weather", "send_email"}
+    assert unchanged == version
+    assert kit.scout.catalog.version > version
+    assert kit.rank(["wind"], 5) == [Native("get_weather", "Measure the wind.")]
+
+
+def test_a_tool_that_a_caller_does_not_have_is_neither_found_nor_named_nor_called():
+    kit: Kit[Native] = Kit((), define, run=Native.run)
+    kit.learn({native.name: native for native in NATIVES})
+    only = kit.learn({"send_email": NATIVES[1]})
+    session = kit.open("s", only=only)
+    found = session.search("weather forecast")
+    called = session.call_sync("get_weather", {"city": "Bonn"})
+
+    assert NATIVES[0] not in kit.rank(["weather forecast"], 5, only=only)
+    assert NATIVES[0] in kit.rank(["weather forecast"], 5)
+    assert "get_weather" not in found.text
+    assert called.code == "unknown_tool"
+
+
+def test_several_queries_of_an_sdks_own_search_take_turns():
+    kit = kit_of()
+    ranked = kit.rank(["weather forecast", "send an email", " "], 2)
+
+    assert ranked == [NATIVES[0], NATIVES[1]]
+    assert kit.rank(["-weather /forecast"], 1) == [NATIVES[0]]
+
+
+def test_an_sdks_own_search_gives_its_own_tools_and_those_the_policy_shows():
+    catalog = Catalog({"far": [Tool.define("weather_forecast", server="far")]})
+    policy = Policy(disabled={"send_email": "on Sundays"})
+    kit = kit_of(scout=Scout(catalog, policy=policy))
+
+    assert kit.rank(["weather forecast"], 1) == [NATIVES[0]]
+    assert NATIVES[1] not in kit.rank(["send an email"], 5)
+
+
+def test_a_call_is_judged_by_whose_it_is():
+    scout = Scout(Catalog(), settings=Settings(mode=Mode.NATIVE))
+    scout.catalog.add("mail", [Tool.define("post", server="mail", description="Post a letter.")])
+    scout.connect("mail", lambda tool, arguments: "posted")
+    kit = Kit(NATIVES, define, scout=scout)
+    session = kit.open("s")
+    hidden = kit.judge_sync(session, "get_weather", {"city": "Bonn"})
+    found = kit.judge_sync(session, "tool_search", {"queries": ["weather forecast"]})
+    own = kit.judge_sync(session, "get_weather", {"city": "Bonn"})
+    request = {"name": "get_weather", "arguments": {"city": "Bonn"}}
+    bridged = kit.judge_sync(session, "tool_call", request)
+    session.search("select:mail__post")
+    other = kit.judge_sync(session, "mail__post", {})
+
+    assert isinstance(hidden, Reply)
+    assert hidden.code == "not_loaded"
+    assert isinstance(found, Reply)
+    assert isinstance(own, Admission)
+    assert isinstance(bridged, Admission)
+    assert (own.tool, own.arguments) == (bridged.tool, bridged.arguments)
+    assert isinstance(other, Reply)
+    assert other.text == "posted"
+    assert kit.judge_sync(session, "bash", {"command": "ls"}) is None
+    assert isinstance(kit.judge_sync(session, "tool_call", {}), Reply)
+    assert asyncio.run(kit.judge(session, "bash", {})) is None
+    assert isinstance(asyncio.run(kit.judge(session, "get_weather", {"city": "Bonn"})), Admission)
+
+
+def test_a_call_made_inside_is_settled_also_when_it_raises():
+    heard: list[Event] = []
+    kit = kit_of(scout=Scout(Catalog(), on_event=heard.append))
+    session = kit.open("s")
+    session.search("weather forecast")
+    admitted = session.admit_sync("get_weather", {"city": "Bonn"})
+    assert isinstance(admitted, Admission)
+    with settling(session, admitted):
+        pass
+    with pytest.raises(ZeroDivisionError), settling(session, admitted):
+        raise ZeroDivisionError
+
+    assert [event.code for event in heard if event.kind == "call"] == ["ok", "tool_error"]
+
+
+def test_where_requests_grow_found_tools_join_them_unless_told_otherwise():
+    assert Kit.growing(NATIVES, define).scout.settings.mode is Mode.NATIVE
+    assert Kit.growing(NATIVES, define, settings=Settings()).scout.settings.mode is Mode.BRIDGE
+    with pytest.raises(UsageError, match="Use 'native' or 'bridge'"):
+        Kit.growing(NATIVES, define, settings=Settings(mode=Mode.DEFINITIONS))
+
+
+def test_a_tool_that_tool_call_must_not_run_is_loaded_and_asked_for_by_its_name():
+    session = native_kit().open("s")
+    session.record.offer([define(NATIVES[0])])
+    admitted = session.admit_sync("get_weather", {"city": "Bonn"})
+    assert isinstance(admitted, Admission)
+    reply = by_own_name(session, admitted)
+
+    assert reply.is_error
+    assert "Call it by its own name" in reply.text
+    assert reply.references == session.loaded == ("get_weather",)
+
+
+def test_states_of_calls_side_by_side_are_joined():
+    kit = native_kit()
+    before = kit.open("s").to_json()
+    one, other = kit.open("s", before), kit.open("s", before)
+    one.search("weather forecast", limit=1)
+    other.search("send an email", limit=1)
+    after = joined(one, before, before)
+    both = kit.open("s", joined(other, before, after))
+
+    assert kit.open("s", after).loaded == ("get_weather",)
+    assert both.loaded == ("get_weather", "send_email")
+
+
+def test_repairs_stand_before_a_text_and_leave_other_results_alone():
+    tool = define(NATIVES[0])
+    admission = Admission(tool=tool, arguments={}, repairs=("Read '5' as 5.",))
+
+    assert noted(admission, "Sunny.") == "(Read '5' as 5.)\nSunny."
+    assert noted(admission, 7) == 7
+    assert noted(Admission(tool=tool, arguments={}), "Sunny.") == "Sunny."
+
+
+def test_what_a_person_agreed_to_is_run_on_another_server_too():
+    scout = Scout(Catalog(), policy=Policy(permit=lambda tool, arguments: Permission.ASK))
+    scout.catalog.add("mail", [Tool.define("post", server="mail", description="Post a letter.")])
+    scout.connect("mail", lambda tool, arguments: "posted")
+    kit = Kit(NATIVES, define, scout=scout)
+    session = kit.open("s")
+    session.search("select:mail__post")
+    request: Json = {"name": "mail__post", "arguments": {}}
+    verdicts = [
+        kit.judge_sync(session, "tool_call", request),
+        kit.judge_sync(session, "tool_call", request, approved=True),
+        asyncio.run(kit.judge(session, "mail__post", {}, approved=True)),
+    ]
+
+    assert [reply.code for reply in verdicts if isinstance(reply, Reply)] == [
+        *("approval_needed", "ok", "ok")
     ]

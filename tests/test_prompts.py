@@ -1,7 +1,7 @@
 """What a request carries: the tools array, the prompt section, announcements, their hash."""
 
 import json
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 
@@ -11,6 +11,7 @@ from toolscout.schemas import Json
 from toolscout.tokens import definition_tokens
 
 META = ["tool_search", "tool_describe", "tool_call"]
+ANYWHERE = [mode for mode in Mode if mode is not Mode.DEFINITIONS]
 
 
 def tools_of(server: str, *leaves: str) -> list[Tool]:
@@ -43,7 +44,8 @@ def session_of(catalog: Catalog, **settings: object) -> Session:
 
 
 def names(definitions: list[Json]) -> list[str]:
-    return [definition.get("function", definition)["name"] for definition in definitions]
+    told = (definition.get("function", definition) for definition in definitions)
+    return [one.get("name") or one["type"] for one in told]
 
 
 def shown(session: Session) -> list[str]:
@@ -111,8 +113,42 @@ def test_in_reference_mode_the_provider_is_told_all_tools_and_shows_none():
     assert session.tools("anthropic") == before
 
 
-@pytest.mark.parametrize("mode", [*Mode])
+def test_in_definitions_mode_the_provider_has_the_search_run_by_its_client():
+    session = session_of(small_catalog(), mode="definitions", pins=["github__list_issues"])
+    before = session.tools("openai-responses")
+    session.search(["select:slack__send_message", "open an issue"])
+    session.describe("slack__list_channels")
+    usual = session_of(small_catalog(), pins=["github__list_issues"]).tools("openai-responses")
+
+    function = usual[0]
+    assert before[0] == {
+        "type": "tool_search",
+        "execution": "client",
+        "description": function["description"],
+        "parameters": function["parameters"],
+    }
+    assert before[1:] == usual[1:]
+    assert json.dumps(session.tools("openai-responses")) == json.dumps(before)
+
+
 @pytest.mark.parametrize("dialect", ["openai-chat", "anthropic", "mcp"])
+def test_definitions_mode_is_refused_where_the_provider_cannot_take_it(dialect: str):
+    session = session_of(small_catalog(), mode="definitions")
+    reply = session.search("select:slack__send_message")
+
+    with pytest.raises(UsageError, match=r"'openai-responses' alone.*Use mode 'native'"):
+        session.tools(dialect)
+    with pytest.raises(UsageError, match="openai-responses"):
+        reply.to_message(dialect, "c1")
+
+
+@pytest.mark.parametrize(
+    ("mode", "dialect"),
+    [
+        *product(ANYWHERE, ["openai-chat", "openai-responses", "anthropic", "mcp"]),
+        (Mode.DEFINITIONS, "openai-responses"),
+    ],
+)
 @pytest.mark.requirement("R80")
 def test_a_forced_tool_is_shown_for_one_request_and_may_be_called(mode: Mode, dialect: str):
     """R80: once, in full, and whatever the mode."""
@@ -288,12 +324,13 @@ def test_meta_tools_refused_in_a_later_run_are_not_shown_either():
 def test_prompt_section_and_meta_tools_do_not_depend_on_what_is_loaded(mode: Mode):
     """R98"""
     session, other = (session_of(small_catalog(), mode=mode) for _ in range(2))
-    before = session.section(), session.tools("mcp", listing=True)[:3]
+    dialect = "openai-responses"
+    before = session.section(), session.tools(dialect, listing=True)[:3]
     session.search(["open an issue", "server:slack"])
     other.search("select:github__merge_branch")
 
-    assert (session.section(), session.tools("mcp", listing=True)[:3]) == before
-    assert (other.section(), other.tools("mcp", listing=True)[:3]) == before
+    assert (session.section(), session.tools(dialect, listing=True)[:3]) == before
+    assert (other.section(), other.tools(dialect, listing=True)[:3]) == before
 
 
 @pytest.mark.requirement("R98")

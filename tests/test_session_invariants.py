@@ -72,7 +72,7 @@ def state_of(session: Session) -> str:
 
 
 def names_of(definitions: list[Json]) -> list[str]:
-    return [definition["name"] for definition in definitions]
+    return [definition.get("name") or definition["type"] for definition in definitions]
 
 
 class SessionMachine(RuleBasedStateMachine):
@@ -124,12 +124,13 @@ class SessionMachine(RuleBasedStateMachine):
         before = state_of(self.session)
         reply = self.session.search(queries, limit=limit)
         self.keeps_promises(reply)
+        self.watch_the_answer(reply)
         assert all(is_open(hit.tool) for hit in reply.hits)
         near = [
             n for q in reply.details.get("queries", []) for m in q["missing"] for n in m["near"]
         ]
         assert not any(name.startswith("secret") for name in near)
-        if not (reply.hits or reply.described or self.catalog_changes):
+        if not (reply.hits or reply.described or reply.definitions or self.catalog_changes):
             assert state_of(self.session) == before
         self.accepts_what_it_showed(reply)
 
@@ -286,7 +287,8 @@ class SessionMachine(RuleBasedStateMachine):
         declared = names_of(self.session.tools(DIALECT))
         for name in reply.references:
             assert name in (*self.session.loaded, *self.session.pinned)
-            assert self.mode is Mode.BRIDGE or name in declared
+            constant = self.mode in (Mode.BRIDGE, Mode.DEFINITIONS)
+            assert constant or name in declared
         for name in reply.references[:1]:
             tool = self.catalog.get(name)
             assert tool is not None and is_open(tool)
@@ -295,6 +297,9 @@ class SessionMachine(RuleBasedStateMachine):
     @invariant()
     def watch_the_array(self) -> None:
         """Hold the next request against `array`, which was the one before or the first."""
+
+    def watch_the_answer(self, reply: Reply) -> None:
+        """Hold the answer to a search against what the provider takes."""
 
     @invariant()
     def nothing_forbidden_ran_or_is_shown(self) -> None:
@@ -355,6 +360,27 @@ class ReferenceMachine(SessionMachine):
         assert json.dumps(self.session.tools(DIALECT)) == json.dumps(self.array)
 
 
+class DefinitionsMachine(SessionMachine):
+    """The array never changes, and every search is answered in one shape."""
+
+    mode = Mode.DEFINITIONS
+
+    def watch_the_answer(self, reply: Reply) -> None:
+        answer = reply.to_message(DIALECT, "c1")
+        told = names_of(answer["tools"])
+        declared = names_of(self.session.tools(DIALECT))
+        assert answer["type"] == "tool_search_output"
+        assert told and len(told) == len({*told, *declared}) - len(declared)
+        assert {definition["type"] for definition in answer["tools"]} == {"function"}
+        assert all(definition["description"] for definition in answer["tools"])
+        assert set(reply.references) <= set(told)
+        assert all(name in self.session.loaded or "search_note_" in name for name in told)
+
+    @invariant()
+    def watch_the_array(self) -> None:
+        assert json.dumps(self.session.tools(DIALECT)) == json.dumps(self.array)
+
+
 class ChangingBridgeMachine(SessionMachine):
     """Servers come, go and change their tools; the meta-tools do not change."""
 
@@ -382,11 +408,22 @@ class ChangingReferenceMachine(ChangingNativeMachine):
     mode = Mode.REFERENCE
 
 
+class ChangingDefinitionsMachine(ChangingBridgeMachine, DefinitionsMachine):
+    """As before, with definitions in the answers to searches."""
+
+    mode = Mode.DEFINITIONS
+
+    @invariant()
+    def watch_the_array(self) -> None:
+        assert self.session.tools(DIALECT)[:3] == self.array[:3]
+
+
 @pytest.mark.parametrize(
     "machine",
     [
-        *(BridgeMachine, NativeMachine, ReferenceMachine),
+        *(BridgeMachine, NativeMachine, ReferenceMachine, DefinitionsMachine),
         *(ChangingBridgeMachine, ChangingNativeMachine, ChangingReferenceMachine),
+        ChangingDefinitionsMachine,
     ],
 )
 @pytest.mark.requirement("R57")

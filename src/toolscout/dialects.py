@@ -4,9 +4,11 @@ Takes our values; gives JSON for one dialect. No SDK is imported and nothing is 
 which tools to tell a model, and with what text, is told by the caller.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
+from toolscout.errors import UsageError
 from toolscout.schemas import Json
 from toolscout.tools import Effect, Tool
 
@@ -65,6 +67,78 @@ def to_result(
         case Dialect.MCP:
             content = {"content": [{"type": "text", "text": text}, *blocks]}
             return content | ({"isError": True} if is_error else {})
+
+
+def to_search(tool: Tool, dialect: Dialect | str) -> Json:
+    """Return `tool_search` as a search that the provider has its client run."""
+    check_definitions(dialect)
+    shaped = _function(tool)
+    return {
+        "type": "tool_search",
+        "execution": "client",
+        "description": shaped["description"],
+        "parameters": shaped["parameters"],
+    }
+
+
+def to_search_output(
+    dialect: Dialect | str,
+    call_id: str,
+    tools: Iterable[Tool],
+    *,
+    grouped: bool = False,
+    define: Callable[[Tool], Json] | None = None,
+) -> Json:
+    """Return the answer to a search that the client ran: whole definitions.
+
+    `grouped` puts them into namespaces by server. A conversation is to keep to one of the two.
+    `define` is for a host that has definitions of its own.
+    """
+    check_definitions(dialect)
+    shape = define or _responses
+    told = [*_namespaces(tools, shape)] if grouped else [shape(tool) for tool in tools]
+    return {
+        "type": "tool_search_output",
+        "call_id": call_id,
+        "execution": "client",
+        "status": "completed",
+        "tools": told,
+    }
+
+
+def check_definitions(dialect: Dialect | str) -> None:
+    """Raise `UsageError` for a dialect in which a search cannot be answered with definitions."""
+    if Dialect(dialect) is not Dialect.OPENAI_RESPONSES:
+        raise UsageError(
+            f"Mode 'definitions' speaks 'openai-responses' alone, not {str(dialect)!r}. "
+            "Use mode 'native' or 'bridge' there."
+        )
+
+
+NAMESPACE_FUNCTIONS = 9
+"""OpenAI asks for fewer than ten functions in a namespace."""
+_NAMESPACE_CHARS = 56
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def _namespaces(tools: Iterable[Tool], shape: Callable[[Tool], Json]) -> Iterator[Json]:
+    groups: dict[str, list[Tool]] = {}
+    for tool in tools:
+        groups.setdefault(tool.server, []).append(tool)
+    for server, group in groups.items():
+        for number, start in enumerate(range(0, len(group), NAMESPACE_FUNCTIONS)):
+            part = [shape(tool) for tool in group[start : start + NAMESPACE_FUNCTIONS]]
+            yield _namespace(server, number, part)
+
+
+def _namespace(server: str, number: int, definitions: Sequence[Json]) -> Json:
+    name = _NOT_IN_NAMES.sub("_", server)[:_NAMESPACE_CHARS] or "tools"
+    return {
+        "type": "namespace",
+        "name": f"{name}_{number + 1}" if number else name,
+        "description": f"Tools of {server or 'this program'}.",
+        "tools": list(definitions),
+    }
 
 
 def _anthropic_image(block: Json) -> Json:

@@ -4,19 +4,28 @@ An adapter says how one of its tools becomes a `Tool` and how it is run; the kit
 step. Which tools a model is told, and which calls pass, stays with the session.
 """
 
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Generic, TypeVar
 
+from toolscout.admissions import Admission
 from toolscout.catalog import Catalog
-from toolscout.errors import UsageError
+from toolscout.errors import ModelError, UsageError
+from toolscout.metatools import CALL, meta_name
+from toolscout.query import Query
 from toolscout.records import Record
+from toolscout.replies import Reply
+from toolscout.requests import call_request, to_object
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.sessions import Session
-from toolscout.settings import Settings
+from toolscout.settings import Mode, Settings
 from toolscout.tools import Tool
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Kit(Generic[T]):
@@ -42,15 +51,74 @@ class Kit(Generic[T]):
         self.scout = scout or Scout(Catalog(), settings=settings)
         self._define, self._run, self._server = define, run, server
         self._natives: dict[str, T] = {}
+        self._exposed: dict[str, str] = {}
+        self._learning = threading.Lock()
         self.replace(tools)
         if run is not None:
             self.scout.connect(server, self._execute)
+
+    @classmethod
+    def growing(
+        cls,
+        tools: Iterable[T],
+        define: Callable[[T], Tool],
+        *,
+        scout: Scout | None = None,
+        settings: Settings | None = None,
+    ) -> "Kit[T]":
+        """Return a kit for an SDK that asks for its tools before every request.
+
+        Found tools join the request unless the settings say that they are called through
+        `tool_call`; no other mode makes sense there.
+        """
+        if scout is None and settings is None:
+            settings = Settings(mode=Mode.NATIVE)
+        kit = cls(tools, define, scout=scout, settings=settings)
+        mode = kit.scout.settings.mode
+        if mode not in (Mode.NATIVE, Mode.BRIDGE):
+            raise UsageError(
+                f"Mode {str(mode)!r} needs a provider's own API. Use 'native' or 'bridge'."
+            )
+        return kit
 
     def replace(self, tools: Iterable[T]) -> None:
         """Take other tools in place of those that the kit had."""
         defined = [(self._define(tool), tool) for tool in tools]
         self.scout.catalog.replace(self._server, [tool for tool, _ in defined])
         self._natives = {tool.name: native for tool, native in defined}
+        self._exposed = {}
+
+    def learn(self, tools: Mapping[str, T]) -> frozenset[str]:
+        """Take in tools, by the SDK's own names, beside those of before; return exposed names.
+
+        For an SDK that lists its tools anew for every caller: what is known costs a comparison,
+        and only what is new or changed is indexed. `open` and `rank` take the names.
+        """
+        with self._learning:
+            fresh = {own: tool for own, tool in tools.items() if not self._knows(own, tool)}
+            if fresh:
+                defined = {own: self._define(tool) for own, tool in fresh.items()}
+                self.scout.catalog.add(self._server, defined.values())
+                self._exposed |= {own: tool.name for own, tool in defined.items()}
+                self._natives |= {tool.name: fresh[own] for own, tool in defined.items()}
+            return frozenset(map(self._exposed.__getitem__, tools))
+
+    def rank(
+        self, queries: Iterable[str], limit: int, *, only: Collection[str] | None = None
+    ) -> list[T]:
+        """Return the SDK's tools that fit, best first, for a search of the SDK's own.
+
+        Queries are plain words, not query language, and take turns where there are several.
+        """
+        names = self._natives.keys() if only is None else only
+        everything = len(names) == len(self.scout.catalog)
+        policy = self.scout.policy.narrowed(None if everything else lambda t: t.name in names)
+        allowed = None if policy.is_open else policy.sees
+        asked = [Query(text=text, words=text) for text in queries if text.strip()]
+        found = self.scout.index.search_many(asked, limit, allowed=allowed)
+        turns = (hit for turn in zip_longest(*(result.best for result in found)) for hit in turn)
+        found_names = dict.fromkeys(hit.tool.name for hit in turns if hit is not None)
+        return [self._natives[name] for name in found_names][:limit]
 
     def get(self, name: str) -> T | None:
         """Return the SDK's tool of an exposed name; nothing for meta-tools and other servers."""
@@ -61,16 +129,125 @@ class Kit(Generic[T]):
         natives = (self._natives.get(shown.tool.name) for shown in session.shown())
         return [native for native in natives if native is not None]
 
-    def open(self, id_: str, state: object = None) -> Session:
+    def open(
+        self, id_: str, state: object = None, *, only: Collection[str] | None = None
+    ) -> Session:
         """Return the session that an SDK's own state holds, or a new one.
 
-        The scout keeps no hold of it: the state is where it lives.
+        The scout keeps no hold of it: the state is where it lives. `only` names those of the
+        kit's tools that exist for this caller; without it, all do.
         """
         start = Record(id=id_).to_json() if state is None else state
-        return self.scout.restore(start, keep=False)
+        return self.scout.restore(start, allowed=self._within(only), keep=False)
+
+    def _knows(self, own: str, tool: T) -> bool:
+        known = self._natives.get(self._exposed.get(own, ""))
+        return known is not None and (known is tool or known == tool)
+
+    def _within(self, only: Collection[str] | None) -> Callable[[Tool], bool] | None:
+        if only is None:
+            return None
+        # Asked of every tool, even where these are all: another caller may bring more meanwhile.
+        return lambda tool: tool.server != self._server or tool.name in only
+
+    async def judge(
+        self, session: Session, name: str, arguments: object, *, approved: bool = False
+    ) -> Admission | Reply | None:
+        """Tell what to do with a call of the model, for a host that runs the SDK's tools itself.
+
+        Gives what the host is to run, also where the model asked by `tool_call`; or the reply to
+        a meta-tool, to a refused call and to another server's tool; or nothing for a name that
+        is not of this kit's scout.
+        """
+        target, given = _meant(name, arguments)
+        if self._is_native(target):
+            return await session.admit(target, given, approved=approved)
+        if approved and self._is_known(name) and not meta_name(target):
+            return await session.call(target, to_object(given) or given, approved=True)
+        if approved and meta_name(name) in ("", CALL):
+            return await session.call(target, given, approved=True)
+        return await session.handle(name, arguments) if self._is_known(name) else None
+
+    def judge_sync(
+        self, session: Session, name: str, arguments: object, *, approved: bool = False
+    ) -> Admission | Reply | None:
+        """Tell what to do with a call, from code that is not asynchronous."""
+        target, given = _meant(name, arguments)
+        if self._is_native(target):
+            return session.admit_sync(target, given, approved=approved)
+        if approved and self._is_known(name) and not meta_name(target):
+            return session.call_sync(target, to_object(given) or given, approved=True)
+        if approved and meta_name(name) in ("", CALL):
+            return session.call_sync(target, given, approved=True)
+        return session.handle_sync(name, arguments) if self._is_known(name) else None
+
+    def _is_native(self, target: str) -> bool:
+        return any(tool.name in self._natives for tool in self.scout.catalog.resolve(target))
+
+    def _is_known(self, name: str) -> bool:
+        return bool(meta_name(name) or self.scout.catalog.resolve(name))
 
     def _execute(self, tool: Tool, arguments: Json) -> object:
         native = self._natives.get(tool.name)
         if native is None or self._run is None:
             raise UsageError(f"No tool {tool.name!r} is in the kit. Search for another.")
         return self._run(native, arguments)
+
+
+@contextmanager
+def settling(session: Session, admission: Admission) -> Generator[None]:
+    """Have a session take notice of the call that is made inside, and whether it raised."""
+    try:
+        yield
+    except BaseException:
+        session.settle(admission, failed=True)
+        raise
+    session.settle(admission)
+
+
+def by_own_name(session: Session, admission: Admission) -> Reply:
+    """Load a tool that `tool_call` must not run, and return the reply that says how it is called.
+
+    For tools of which the SDK goes by the name: to ask a person, to end a run, to wait.
+    """
+    name = admission.tool.name
+    with session.lock:
+        loaded = session.load([admission.tool], session.record.query_of(name))
+        session.save()
+    text = f"{name} was not called: it does not run through tool_call. Call it by its own name."
+    details: Json = {"tool": name, "code": "invalid_request", "message": text}
+    return Reply(
+        text=text,
+        code="invalid_request",
+        is_error=True,
+        details=details,
+        references=tuple(loaded),
+    )
+
+
+def noted(admission: Admission, result: R) -> R | str:
+    """Return a tool's result, with what was repaired before it if it is a text."""
+    if not admission.repairs or not isinstance(result, str):
+        return result
+    return "\n".join((*(f"({repair})" for repair in admission.repairs), result))
+
+
+def joined(session: Session, before: object, current: object) -> Json:
+    """Return the state after a call that started from `before`, where it is `current` by now.
+
+    Calls that run side by side write one after the other, and each keeps what others added.
+    """
+    if current is None or current == before:
+        return session.to_json()
+    return Record.from_json(current).merged(session.record).to_json()
+
+
+def _meant(name: str, arguments: object) -> tuple[str, object]:
+    """Return whom a call is for, and what it is given; `tool_call` is for its target."""
+    if name != CALL:
+        return name, arguments
+    try:
+        target, given = call_request(arguments)
+    except ModelError:
+        return name, arguments
+    return str(target), given

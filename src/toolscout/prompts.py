@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from toolscout import listings
-from toolscout.dialects import Dialect, to_definition
+from toolscout.dialects import Dialect, check_definitions, to_definition, to_search
 from toolscout.errors import UsageError
-from toolscout.metatools import INSTRUCTIONS, meta_tools
+from toolscout.metatools import INSTRUCTIONS, SEARCH, meta_tools
 from toolscout.names import near_names, one_line
 from toolscout.records import Record
 from toolscout.schemas import Json
@@ -69,11 +69,15 @@ class Prompt:
         `listing` puts what exists into `tool_search`. A `forced` tool is added at the end for
         this request alone (R80).
         """
-        definitions = [
-            to_definition(shown.tool, dialect, deferred=shown.deferred)
-            for shown in self.shown(listing=listing)
-        ]
+        if self.settings.mode is Mode.DEFINITIONS:
+            check_definitions(dialect)
+        definitions = [self._definition(s, dialect) for s in self.shown(listing=listing)]
         return self._with_forced(definitions, forced, dialect) if forced else definitions
+
+    def _definition(self, shown: Shown, dialect: Dialect | str) -> Json:
+        if self.settings.mode is Mode.DEFINITIONS and shown.tool.name == SEARCH:
+            return to_search(shown.tool, dialect)
+        return to_definition(shown.tool, dialect, deferred=shown.deferred)
 
     def section(self, *, listing: bool = True) -> str:
         """Return the text for the system prompt; empty where nothing is hidden (R100)."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from toolscout.calls.cuts import cut
-from toolscout.dialects import Dialect, to_result
+from toolscout.dialects import Dialect, to_result, to_search_output
 from toolscout.names import one_line
 from toolscout.schemas import SHOWN_OPTIONAL, Json
 from toolscout.search.hits import Confidence, Hit, Missing
@@ -46,12 +46,16 @@ class Reply:
     """Plain JSON; what the text says, for programs."""
     hits: tuple[Hit, ...] = ()
     """What a search shows, query by query."""
+    known: tuple[Hit, ...] = ()
+    """What a search found that is callable already."""
     references: tuple[str, ...] = ()
     """Tools that this reply made callable."""
     described: tuple[str, ...] = ()
     """Tools whose whole definition is in the text."""
     by_reference: bool = False
     """Whether the provider shows the definitions of what was loaded."""
+    definitions: tuple[Tool, ...] = ()
+    """Tools whose definitions answer a search in place of the text, in mode `definitions`."""
     blocks: tuple[Json, ...] = ()
     """Content of a call's result that is not text: images, links to resources."""
 
@@ -60,8 +64,15 @@ class Reply:
         """What the text costs."""
         return count_tokens(self.text)
 
+    @property
+    def images(self) -> list[Json]:
+        """Those of the blocks that are images, with `data` and `mimeType` as MCP has them."""
+        return [block for block in self.blocks if block.get("type") == "image"]
+
     def to_message(self, dialect: Dialect | str, call_id: str = "") -> Json:
         """Return the reply as a provider's answer to the call of this id."""
+        if self.definitions:
+            return to_search_output(dialect, call_id, self.definitions)
         return to_result(
             dialect,
             call_id,

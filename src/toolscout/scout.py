@@ -37,6 +37,7 @@ from toolscout.requests import (
 )
 from toolscout.schemas import Json
 from toolscout.search.encoders import Encoder
+from toolscout.search.feedback import Feedback
 from toolscout.search.index import Index
 from toolscout.sessions import SESSION_KIND, Session, Store
 from toolscout.settings import Settings
@@ -94,6 +95,11 @@ class Scout:
         self._suggest = Suggest(self.index)
         self._aims = Aims(catalog)
 
+    @property
+    def feedback(self) -> Feedback:
+        """What past calls teach searches."""
+        return self._experience.feedback
+
     def connect(self, server: str, executor: Executor) -> None:
         """Have an executor run the tools of a server from now on."""
         self._executors[server] = executor
@@ -124,6 +130,10 @@ class Scout:
             policy = self.policy.narrowed(allowed)
             return self._open(record, policy, pins=pins or (), meta_allowed=meta_allowed)
 
+    def live(self, id_: str) -> Session | None:
+        """Return a session that is in use, and neither opens nor restores one."""
+        return self._sessions.get(id_)
+
     def restore(
         self,
         state: object,
@@ -146,13 +156,15 @@ class Scout:
         messages: Iterable[object],
         *,
         allowed: Callable[[Tool], bool] | None = None,
+        keep: bool = True,
     ) -> Session:
         """Return a session with what a conversation's history had loaded.
 
         Reads calls and structured results only, never text (R51), and passes them through the
-        same gate as a live call.
+        same gate as a live call. With `keep=False` the scout does not hold or store it: the
+        history is its home.
         """
-        session = self._open(Record(id=id_), self.policy.narrowed(allowed))
+        session = self._open(Record(id=id_), self.policy.narrowed(allowed), keep=keep)
         with session.lock:
             for step in steps_from_messages(messages):
                 self._replay(session, step)

@@ -203,11 +203,11 @@ class Session:
 
     def call_sync(self, name: str, arguments: object = None, *, approved: bool = False) -> Reply:
         """Run a tool from code that is not asynchronous."""
-        return _run(lambda: self.call(name, arguments, approved=approved))
+        return run_sync(lambda: self.call(name, arguments, approved=approved))
 
     def handle_sync(self, name: str, arguments: object = None) -> Reply:
         """Answer what the model called, from code that is not asynchronous."""
-        return _run(lambda: self.handle(name, arguments))
+        return run_sync(lambda: self.handle(name, arguments))
 
     async def admit(
         self, name: str, arguments: object = None, *, approved: bool = False
@@ -223,7 +223,7 @@ class Session:
         self, name: str, arguments: object = None, *, approved: bool = False
     ) -> Admission | Reply:
         """Pass a call through the gate, from code that is not asynchronous."""
-        return _run(lambda: self.admit(name, arguments, approved=approved))
+        return run_sync(lambda: self.admit(name, arguments, approved=approved))
 
     def settle(self, admission: Admission, *, failed: bool = False) -> None:
         """Take notice of an admitted call that was made, and whether the tool failed."""
@@ -349,6 +349,11 @@ class Session:
             self._seen = (version, tuple(filter(self.policy.sees, self._catalog.tools)))
         return self._seen[1]
 
+    def tool(self, name: str) -> Tool | None:
+        """Return a tool that this session may see, by its exact name."""
+        found = self._catalog.get(name)
+        return found if found is not None and self.policy.sees(found) else None
+
     def unready(self) -> dict[str, ServerState]:
         """Return the pending and failed servers of which this session may know."""
         unready = self._catalog.unready
@@ -394,6 +399,13 @@ class Session:
         self._awake.update(added)
         self._tell_evicted(evicted)
         return added
+
+    def tell(self, tools: Iterable[Tool]) -> None:
+        """Note tools whose whole definitions are in the text of a reply."""
+        # Where definitions answer a search, text makes no tool callable by its own name.
+        if self.settings.mode is not Mode.DEFINITIONS:
+            for tool in tools:
+                self.record.show(tool)
 
     def take_news(self) -> tuple[str, ...]:
         """Return what happened to loaded tools since the last reply."""
@@ -458,7 +470,7 @@ class Session:
 
     def _note_change(self, entry: Entry, tool: Tool) -> None:
         # Where the request itself carries the definition, the model has the new one already.
-        if entry.pinned or self.settings.mode is not Mode.BRIDGE:
+        if entry.pinned or self.settings.mode in (Mode.NATIVE, Mode.REFERENCE):
             entry.fingerprint, entry.tokens = tool.fingerprint, definition_tokens(tool)
         elif self._changed.get(tool.name) != tool.fingerprint:
             self._changed[tool.name] = tool.fingerprint
@@ -469,7 +481,8 @@ class Session:
         return self.record.begin_turn(keep=self.settings.scope is Scope.SESSION)
 
 
-def _run(start: Callable[[], Coroutine[object, object, _T]]) -> _T:
+def run_sync(start: Callable[[], Coroutine[object, object, _T]]) -> _T:
+    """Run asynchronous work to its end, whether or not a loop runs already."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -36,6 +36,8 @@ class Mode(StrEnum):
     """By its own name; found tools join the request's tools at the end."""
     REFERENCE = "reference"
     """By its own name; the provider is told all tools and shows those that are referred to."""
+    DEFINITIONS = "definitions"
+    """By its own name; a search is answered with whole definitions (OpenAI's Responses API)."""
 
 
 class Hiding(StrEnum):

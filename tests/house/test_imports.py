@@ -23,14 +23,14 @@ LAYERS = """
     replies targets requests records admissions
     prompts histories
     sessions
-    experience verbs
+    experience verbs deliveries
     scout
     kits
-    stores demo testing
+    bridges providers stores demo testing
     adapters
     upstream
     gateway
-    bench
+    bench console
     cli
     __main__
 """
@@ -41,8 +41,12 @@ CALLS_LAYERS = """
     arguments results
 """
 VERBS_LAYERS = """
-    naming search suggest
-    describe call
+    naming search suggest failures
+    aims describe call
+"""
+PROVIDERS_LAYERS = """
+    capabilities usages
+    anthropic openai
 """
 SEARCH_LAYERS = """
     text hits spelling
@@ -101,6 +105,10 @@ def test_the_parts_of_calls_and_verbs_import_only_from_their_left():
     assert wrong_way(VERBS_LAYERS, "toolscout.verbs") == []
 
 
+def test_what_one_provider_needs_another_does_not_import():
+    assert wrong_way(PROVIDERS_LAYERS, "toolscout.providers") == []
+
+
 def test_every_module_has_its_place_in_the_order():
     # A new module belongs into one of the orders above.
     orders = (
@@ -108,6 +116,7 @@ def test_every_module_has_its_place_in_the_order():
         (SEARCH_LAYERS, PACKAGE / "search"),
         (CALLS_LAYERS, PACKAGE / "calls"),
         (VERBS_LAYERS, PACKAGE / "verbs"),
+        (PROVIDERS_LAYERS, PACKAGE / "providers"),
     )
     for layers, folder in orders:
         parts = {

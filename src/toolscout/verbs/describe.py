@@ -81,8 +81,7 @@ class Describe:
         # Those loaded before become the most recent first, so that the new ones evict others.
         for tool in told:
             session.record.touch(tool.name)
-        for tool in whole:
-            session.record.show(tool)
+        session.tell(whole)
         return session.load(told)
 
     def _find(self, session: Session, names: Sequence[str]) -> _Found:
@@ -154,4 +153,5 @@ _NEXT: dict[Mode, str] = {
     Mode.BRIDGE: "Next: tool_call with one of these names and its arguments.",
     Mode.NATIVE: "Next: call one by its name; from your next step on it is among your tools.",
     Mode.REFERENCE: "Next: call one by its name.",
+    Mode.DEFINITIONS: "Next: tool_call with one of these names and its arguments.",
 }

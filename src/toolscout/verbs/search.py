@@ -139,9 +139,7 @@ class Search:
         """Note what the conversation now has; what `discover:` shows changes nothing."""
         shown = {hit.tool.name for hit in reply.hits}
         for answer in (answer for answer, _ in asked if not answer.discovers):
-            for tool in answer.winners:
-                if tool.name in reply.described:
-                    session.record.show(tool)
+            session.tell(tool for tool in answer.winners if tool.name in reply.described)
             weak = [
                 hit.tool
                 for hit in answer.hits
@@ -198,7 +196,12 @@ class Search:
         details = self._details(session, reply, answers, situation, request)
         details |= {"loaded": added, "form": form}
         return replace(
-            reply, code=code, is_error=failed_all, details=details, references=tuple(added)
+            reply,
+            code=code,
+            is_error=failed_all,
+            details=details,
+            known=tuple(hit for answer in answers for hit in answer.known),
+            references=tuple(added),
         )
 
     def _details(
@@ -323,6 +326,7 @@ _NEXT: dict[Mode, str] = {
     Mode.NATIVE: "Next: call one by its name; from your next step on those not marked weak "
     "are among your tools.",
     Mode.REFERENCE: "Next: call one that is not marked weak by its name.",
+    Mode.DEFINITIONS: "Next: call one that is not marked weak by its name.",
 }
 
 

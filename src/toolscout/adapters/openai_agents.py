@@ -1,0 +1,299 @@
+"""OpenAI's Agents SDK: a `Model` that hides an agent's tools and answers searches for them.
+
+`Agent(model=ToolScoutModel("gpt-5.4"), tools=[…], mcp_servers=[…])`. The runner has all tools and
+runs them with its own guardrails, approvals and hooks; the model behind is told few. What was found
+is kept in the items of the run, as finished `tool_search` items, and thereby in the SDK's
+sessions, results and `RunState`.
+"""
+
+import dataclasses
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from toolscout.dialects import Dialect, to_search
+from toolscout.errors import MissingExtra, UsageError
+from toolscout.kits import Kit
+from toolscout.metatools import SEARCH
+from toolscout.prompts import Shown
+from toolscout.providers.capabilities import GROWING, choose_mode, openai_capabilities
+from toolscout.providers.openai.confluences import Confluence
+from toolscout.providers.openai.rounds import Memory, Rounds
+from toolscout.schemas import Json
+from toolscout.scout import Scout
+from toolscout.sessions import Session
+from toolscout.settings import Mode, Settings
+from toolscout.tools import Tool
+
+try:
+    from agents import (
+        CodeInterpreterTool,
+        FunctionTool,
+        Handoff,
+        Model,
+        ModelResponse,
+        ModelSettings,
+        ModelTracing,
+        MultiProvider,
+        OpenAIResponsesModel,
+        TResponseInputItem,
+        Usage,
+    )
+    from agents import Tool as AgentTool
+    from agents.agent_output import AgentOutputSchemaBase
+    from agents.items import TResponseOutputItem, TResponseStreamEvent
+    from agents.tool import ToolSearchTool
+    from openai.types.responses import (
+        Response,
+        ResponseFunctionToolCall,
+        ResponsePromptParam,
+        ResponseToolSearchCall,
+        ResponseToolSearchOutputItem,
+    )
+except ModuleNotFoundError as error:
+    raise MissingExtra("openai-agents", extra="openai-agents") from error
+
+_RESPONSES = Dialect.OPENAI_RESPONSES
+_TYPES: dict[str, Any] = {
+    "function_call": ResponseFunctionToolCall,
+    "tool_search_call": ResponseToolSearchCall,
+    "tool_search_output": ResponseToolSearchOutputItem,
+}
+
+
+class ToolScoutModel(Model):
+    """A model that is told the meta-tools and what they found, in place of all tools.
+
+    Without settings, GPT-5.4 and later at OpenAI's own address get definitions in the answers to
+    searches; to any other model, found tools join the request. Tools that a `scout` brings from
+    elsewhere are run by it.
+    """
+
+    def __init__(
+        self,
+        model: Model | str,
+        *,
+        scout: Scout | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self._model = MultiProvider().get_model(model) if isinstance(model, str) else model
+        if scout is None and settings is None:
+            settings = Settings(mode=_mode_of(self._model))
+        self._kit = Kit[FunctionTool]((), _define, scout=scout, settings=settings)
+        if self._kit.scout.settings.mode is Mode.REFERENCE:
+            raise UsageError("Mode 'reference' is Anthropic's. Use 'definitions' or 'native'.")
+        self._memory = Memory()
+
+    async def get_response(
+        self,
+        system_instructions: str | None,
+        input: str | list[TResponseInputItem],  # noqa: A002  # the SDK's name
+        model_settings: ModelSettings,
+        tools: list[AgentTool],
+        output_schema: AgentOutputSchemaBase | None,
+        handoffs: list[Handoff],
+        tracing: ModelTracing,
+        *,
+        previous_response_id: str | None,
+        conversation_id: str | None,
+        prompt: ResponsePromptParam | None,
+    ) -> ModelResponse:
+        """Return the first response that calls a tool of the agent's or none at all."""
+        turn = self._turn(input, tools, handoffs, previous_response_id, conversation_id)
+        usage = Usage()
+        while True:
+            response = await self._model.get_response(
+                system_instructions,
+                turn.input,
+                model_settings,
+                turn.tools(_forced(model_settings)),
+                output_schema,
+                handoffs,
+                tracing,
+                previous_response_id=turn.previous,
+                conversation_id=conversation_id,
+                prompt=prompt,
+            )
+            usage.add(response.usage)
+            if not await turn.take(response.output, response.response_id):
+                self._memory.keep(turn.rounds, response.response_id, conversation_id)
+                return dataclasses.replace(response, output=turn.output, usage=usage)
+
+    async def stream_response(
+        self,
+        system_instructions: str | None,
+        input: str | list[TResponseInputItem],  # noqa: A002  # the SDK's name
+        model_settings: ModelSettings,
+        tools: list[AgentTool],
+        output_schema: AgentOutputSchemaBase | None,
+        handoffs: list[Handoff],
+        tracing: ModelTracing,
+        *,
+        previous_response_id: str | None,
+        conversation_id: str | None,
+        prompt: ResponsePromptParam | None,
+    ) -> AsyncIterator[TResponseStreamEvent]:
+        """Stream what the model says at once, and its calls when it is known whose they are."""
+        turn = self._turn(input, tools, handoffs, previous_response_id, conversation_id)
+        stream = Confluence()
+        while True:
+            events = self._model.stream_response(
+                system_instructions,
+                turn.input,
+                model_settings,
+                turn.tools(_forced(model_settings)),
+                output_schema,
+                handoffs,
+                tracing,
+                previous_response_id=turn.previous,
+                conversation_id=conversation_id,
+                prompt=prompt,
+            )
+            async for event in events:
+                for passed in stream.feed(event):
+                    yield passed
+            done = cast("Response | None", stream.response)
+            if done is None:
+                return
+            if not await turn.take(done.output, done.id):
+                self._memory.keep(turn.rounds, done.id, conversation_id, alias=stream.id)
+                for event in stream.end(turn.output):
+                    yield event
+                return
+            stream.next_round()
+
+    async def close(self) -> None:
+        """Close the model behind."""
+        await self._model.close()
+
+    def _turn(
+        self,
+        given: str | list[TResponseInputItem],
+        tools: list[AgentTool],
+        handoffs: list[Handoff],
+        previous_response_id: str | None,
+        conversation_id: str | None,
+    ) -> "_Turn":
+        hidden = {tool.name: tool for tool in tools if _is_hidden(tool)}
+        names = self._kit.learn(cast("dict[str, FunctionTool]", hidden))
+        items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        key = conversation_id or previous_response_id or ""
+        passed = [t for t in tools if not _is_hidden(t) and not isinstance(t, ToolSearchTool)]
+        return _Turn(
+            kit=self._kit,
+            rounds=Rounds(
+                self._kit,
+                cast("list[Json]", items),
+                _written,
+                only=names,
+                others={*(t.name for t in passed), *(h.tool_name for h in handoffs)},
+                before=self._memory,
+                key=key,
+            ),
+            passed=passed,
+            previous=self._memory.real(previous_response_id) if previous_response_id else None,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Turn:
+    """One request of the runner, and what became of it."""
+
+    kit: Kit[FunctionTool]
+    rounds: Rounds[FunctionTool]
+    passed: Sequence[AgentTool]
+    """Tools that are not hidden: the provider's own, and those of namespaces."""
+    previous: str | None
+    """The response to go on from, where the provider keeps the conversation."""
+    originals: list[tuple[Json, TResponseOutputItem]] = field(
+        default_factory=list[tuple[Json, TResponseOutputItem]]
+    )
+
+    @property
+    def input(self) -> list[TResponseInputItem]:
+        """The items of the next request."""
+        return cast("list[TResponseInputItem]", self.rounds.input)
+
+    @property
+    def output(self) -> list[TResponseOutputItem]:
+        """What the runner gets; items that nothing was done to are the model's own objects."""
+        same = {id(item): original for item, original in self.originals}
+        return [same.get(id(item)) or _typed(item) for item in self.rounds.output]
+
+    def tools(self, forced: str) -> list[AgentTool]:
+        """Return what the model behind is told."""
+        session = self.rounds.session
+        shown = session.shown()
+        tool = session.tool(forced) if forced else None
+        if tool is not None and all(one.tool.name != forced for one in shown):
+            session.record.offer([tool])
+            shown.append(Shown(tool))
+        return [*self.passed, *(self._told(session, one.tool) for one in shown)]
+
+    async def take(self, output: list[TResponseOutputItem], response_id: str | None) -> bool:
+        """Take in what the model put out; return whether it is to be asked again."""
+        said = [(_dumped(item), item) for item in output]
+        self.originals += said
+        self.previous = response_id if self.previous else None
+        return await self.rounds.take(item for item, _ in said)
+
+    def _told(self, session: Session, tool: Tool) -> AgentTool:
+        if tool.name == SEARCH and session.settings.mode is Mode.DEFINITIONS:
+            # The SDK's own ToolSearchTool is refused where no function is deferred.
+            return _Verbatim(cast("Any", to_search(tool, _RESPONSES)))
+        return self.kit.get(tool.name) or FunctionTool(
+            name=tool.name,
+            description=tool.description,
+            params_json_schema=tool.input_schema,
+            on_invoke_tool=_never,
+            strict_json_schema=False,
+        )
+
+
+class _Verbatim(CodeInterpreterTool):
+    """A definition that the SDK passes on as it is."""
+
+
+def _is_hidden(tool: AgentTool) -> bool:
+    # Tools of a namespace are told apart by it, and the SDK itself sends them together.
+    return isinstance(tool, FunctionTool) and tool.qualified_name == tool.name
+
+
+def _define(tool: FunctionTool) -> Tool:
+    return Tool.define(
+        tool.name, description=tool.description, input_schema=tool.params_json_schema
+    )
+
+
+def _written(tool: FunctionTool) -> Json:
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.params_json_schema,
+        "strict": tool.strict_json_schema,
+    }
+
+
+def _mode_of(model: Model) -> Mode:
+    if not isinstance(model, OpenAIResponsesModel):
+        return choose_mode(GROWING)
+    client = model._client  # pyright: ignore[reportPrivateUsage]  # the address is nowhere else
+    return choose_mode(openai_capabilities(str(model.model), str(client.base_url)))
+
+
+def _forced(settings: ModelSettings) -> str:
+    choice = settings.tool_choice
+    return choice if isinstance(choice, str) and choice not in ("auto", "required", "none") else ""
+
+
+def _dumped(item: TResponseOutputItem) -> Json:
+    return item.model_dump(mode="json", exclude_unset=True)
+
+
+def _typed(item: Json) -> TResponseOutputItem:
+    return _TYPES[str(item["type"])].construct(**item)
+
+
+async def _never(context: object, arguments: str) -> str:
+    raise UsageError("A meta-tool is answered before the runner sees it.")

@@ -1,0 +1,1 @@
+"""The Messages API: deferred definitions, references, and rounds hidden inside one reply."""

@@ -1,0 +1,192 @@
+"""`Chat`: searches made inside one request of a host that speaks Chat Completions.
+
+Takes messages, and what the model answers, as JSON; gives what the provider is to be sent, and the
+message that the host is to see: with calls of its own tools only. The rounds before it are not
+kept. What they loaded is, as one member of that message (`toolscout`, a list of names), and in the
+next request those tools stand where they stood. Where a host drops the member, the tools that it
+called are loaded all the same, because a call that reached it had passed the gate.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator
+from typing import Generic, TypeVar
+
+from toolscout.admissions import Admission
+from toolscout.dialects import Dialect
+from toolscout.errors import UsageError
+from toolscout.kits import Kit
+from toolscout.providers.openai.rounds import ROUNDS_LIMIT
+from toolscout.providers.usages import add_usage
+from toolscout.replies import Reply
+from toolscout.requests import to_object
+from toolscout.schemas import Json, is_list, is_object
+
+T = TypeVar("T")
+
+MEMBER = "toolscout"
+
+
+class Chat(Generic[T]):
+    """One request of a host, and the rounds that it takes."""
+
+    def __init__(
+        self, kit: Kit[T], messages: Iterable[Json], *, only: Collection[str] | None = None
+    ) -> None:
+        given = list(messages)
+        self.session = kit.open("chat", only=only)
+        self.messages = [{k: v for k, v in m.items() if k != MEMBER} for m in given]
+        """What the next request holds."""
+        self.usage: Json = {}
+        self._kit, self._count = kit, 0
+        for message in given:
+            self._restore(message)
+
+    async def take(self, message: Json, usage: Json | None = None) -> Json | None:
+        """Return the message for the host, or nothing where the model is to be asked again."""
+        self.usage = add_usage(self.usage, usage or {})
+        theirs: list[Json] = []
+        answers: list[Json] = []
+        for call in _calls(message):
+            judged = await self._judged(call)
+            if isinstance(judged, Reply):
+                answers.append(judged.to_message(Dialect.OPENAI_CHAT, str(call.get("id"))))
+            else:
+                theirs.append(_direct(call, judged) if judged is not None else call)
+        if answers and not theirs:
+            self._go_on(message, answers)
+            return None
+        return self._shown(message, theirs)
+
+    async def _judged(self, call: Json) -> Admission | Reply | None:
+        function = call.get("function")
+        if not is_object(function):
+            return None
+        name, arguments = str(function.get("name")), function.get("arguments")
+        given = to_object(arguments) or arguments
+        judged = await self._kit.judge(self.session, name, given)
+        if isinstance(judged, Admission):
+            self.session.settle(judged)
+        return judged or await self.session.handle(name, given)
+
+    def _go_on(self, message: Json, answers: list[Json]) -> None:
+        self._count += 1
+        if self._count >= ROUNDS_LIMIT:
+            raise UsageError(
+                f"The model did nothing but search in {self._count} rounds of one turn. "
+                "Look at its instructions, or at what the tools say they do."
+            )
+        self.messages += [message, *answers]
+
+    def _shown(self, message: Json, theirs: list[Json]) -> Json:
+        shown = {k: v for k, v in message.items() if k != "tool_calls"}
+        if theirs:
+            shown["tool_calls"] = theirs
+        loaded = list(self.session.loaded)
+        return shown | ({MEMBER: loaded} if loaded else {})
+
+    def _restore(self, message: Json) -> None:
+        if message.get("role") != "assistant":
+            return
+        named = message.get(MEMBER)
+        names = [str(name) for name in named] if is_list(named) else []
+        for call in _calls(message):
+            function = call.get("function")
+            if is_object(function):
+                names.append(str(function.get("name")))
+        tools = [self.session.tool(name) for name in names]
+        self.session.load([tool for tool in tools if tool is not None])
+
+
+class Chunks:
+    """The streams of several rounds as one; text goes on at once, calls at the end."""
+
+    def __init__(self) -> None:
+        self.message: Json = {"role": "assistant", "content": None}
+        """What the model said in this round."""
+        self.usage: Json | None = None
+        self._calls: dict[int, Json] = {}
+        self._first: Json = {}
+        self._last: Json = {}
+        self._metered: Json = {}
+
+    def feed(self, chunk: Json) -> Iterator[Json]:
+        """Yield what goes on at once."""
+        if not self._first:
+            self._first = chunk
+        choice = next(iter(chunk.get("choices") or ()), None)
+        if is_object(chunk.get("usage")):
+            self.usage, self._metered = chunk["usage"], chunk
+        if not is_object(choice):
+            return
+        if choice.get("finish_reason"):
+            self._last = chunk
+        delta = choice.get("delta")
+        passed = self._read(delta) if is_object(delta) else {}
+        if passed:
+            yield self._chunk(chunk, passed)
+
+    def end_round(self) -> Json:
+        """Return the message of the round, and begin another."""
+        message = self.message
+        if self._calls:
+            message["tool_calls"] = [self._calls[at] for at in sorted(self._calls)]
+        self.message = {"role": "assistant", "content": None}
+        self._calls = {}
+        return message
+
+    def end(self, message: Json, usage: Json) -> Iterator[Json]:
+        """Yield the calls of the message that the host sees, and the end of the whole."""
+        calls = [call | {"index": at} for at, call in enumerate(_calls(message))]
+        delta: Json = {"tool_calls": calls} if calls else {}
+        if message.get(MEMBER):
+            delta[MEMBER] = message[MEMBER]
+        if delta:
+            yield self._chunk(self._last or self._first, delta)
+        if self._last:
+            yield self._chunk(self._last, {}, ending=True)
+        if self._metered:
+            yield self._metered | {"id": self._first.get("id"), "choices": [], "usage": usage}
+
+    def _read(self, delta: Json) -> Json:
+        """Gather a delta; return what of it goes on."""
+        passed = {k: v for k, v in delta.items() if k not in ("tool_calls", "role") and v}
+        if delta.get("content"):
+            self.message["content"] = (self.message["content"] or "") + str(delta["content"])
+        for call in _calls(delta):
+            self._gather(call)
+        if delta.get("role") and "role" not in self._first:
+            self._first = self._first | {"role": delta["role"]}
+            passed = {"role": delta["role"]} | passed
+        return passed
+
+    def _gather(self, piece: Json) -> None:
+        at = int(piece.get("index") or 0)
+        call = self._calls.setdefault(at, {"type": "function", "function": {"arguments": ""}})
+        call |= {k: v for k, v in piece.items() if k in ("id", "type") and v}
+        function = piece.get("function")
+        if is_object(function):
+            mine = call["function"]
+            mine["name"] = mine.get("name") or function.get("name")
+            mine["arguments"] += function.get("arguments") or ""
+
+    def _chunk(self, chunk: Json, delta: Json, *, ending: bool = False) -> Json:
+        choice = (chunk.get("choices") or [{"index": 0}])[0]
+        reason = choice.get("finish_reason") if ending else None
+        told = {k: v for k, v in chunk.items() if k not in ("usage", "role")}
+        return told | {
+            "id": self._first.get("id"),
+            "choices": [choice | {"delta": delta, "finish_reason": reason}],
+        }
+
+
+def _calls(message: Json) -> list[Json]:
+    calls = message.get("tool_calls")
+    return [call for call in calls if is_object(call)] if is_list(calls) else []
+
+
+def _direct(call: Json, admission: Admission) -> Json:
+    """Return a call under the tool's own name, with the arguments that passed the gate."""
+    written = call["function"].get("arguments")
+    if to_object(written) != admission.arguments:
+        written = json.dumps(admission.arguments, ensure_ascii=False)
+    return call | {"function": {"name": admission.tool.name, "arguments": written}}

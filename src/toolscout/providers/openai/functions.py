@@ -1,0 +1,127 @@
+"""Function tools in OpenAI's two shapes, and calls of them, as plain JSON.
+
+Takes Python functions and definitions; gives what a request declares, always as it was given, and
+reads what the model calls. Which tools are told, and which calls pass, is the session's.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import cast
+
+from toolscout.dialects import Dialect, to_definition, to_search, to_search_output
+from toolscout.errors import UsageError
+from toolscout.kits import Kit
+from toolscout.metatools import SEARCH
+from toolscout.prompts import Shown
+from toolscout.replies import Reply
+from toolscout.schemas import Json, is_object
+from toolscout.sessions import Session
+from toolscout.settings import Mode
+from toolscout.tools import Tool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A function tool, and the very definition that a request without toolscout carries."""
+
+    tool: Tool
+    definition: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call in a response."""
+
+    id: str
+    name: str
+    arguments: object
+    searches: bool = False
+    """Whether it is a search that the provider has its client run."""
+
+
+def is_hosted(tool: object) -> bool:
+    """Tell a tool that the provider runs itself, or that is no function."""
+    return isinstance(tool, Mapping) and cast("Json", tool).get("type", "function") != "function"
+
+
+def function_of(tool: object, dialect: Dialect) -> Function:
+    """Return a function or a definition in either of OpenAI's shapes as a tool of a dialect."""
+    read = Tool.from_any(tool)
+    if not isinstance(tool, Mapping):
+        return Function(tool=read, definition=to_definition(read, dialect))
+    given = cast("Json", tool)
+    inner = given.get("function")
+    function = inner if is_object(inner) else {k: v for k, v in given.items() if k != "type"}
+    told = {"function": function} if dialect is Dialect.OPENAI_CHAT else function
+    return Function(tool=read, definition={"type": "function", **told})
+
+
+def definitions_of(kit: Kit[Function], session: Session, dialect: Dialect) -> list[Json]:
+    """Return the definitions of a request; those that were given stay as they are."""
+
+    def define(shown: Shown) -> Json:
+        if shown.tool.name == SEARCH and session.settings.mode is Mode.DEFINITIONS:
+            return to_search(shown.tool, dialect)
+        native = kit.get(shown.tool.name)
+        return native.definition if native is not None else to_definition(shown.tool, dialect)
+
+    return [define(shown) for shown in session.shown()]
+
+
+def answer_of(
+    kit: Kit[Function], call: Call, reply: Reply, dialect: Dialect, *, grouped: bool = False
+) -> Json:
+    """Return a reply as the message or item that answers a call."""
+    if not (call.searches and reply.definitions):
+        return replace(reply, definitions=()).to_message(dialect, call.id)
+
+    def define(tool: Tool) -> Json:
+        native = kit.get(tool.name)
+        return native.definition if native is not None else to_definition(tool, dialect)
+
+    return to_search_output(dialect, call.id, reply.definitions, grouped=grouped, define=define)
+
+
+def calls_in_items(items: Iterable[Mapping[str, object]]) -> Iterator[Call]:
+    """Yield the calls in items of the Responses API that wait for an answer.
+
+    The namespace of a call is left off: the name alone says which tool is meant.
+    """
+    for item in items:
+        id_, arguments = str(item.get("call_id")), item.get("arguments")
+        if item.get("type") == "function_call":
+            yield Call(id=id_, name=str(item.get("name")), arguments=arguments)
+        elif item.get("type") == "tool_search_call" and item.get("execution") == "client":
+            yield Call(id=id_, name=SEARCH, arguments=arguments, searches=True)
+
+
+def calls_in_message(message: Mapping[str, object]) -> Iterator[Call]:
+    """Yield the calls in an assistant's message of Chat Completions."""
+    for call in cast("list[Json]", message.get("tool_calls") or []):
+        function = call.get("function")
+        if is_object(function):
+            name, arguments = str(function.get("name")), function.get("arguments")
+            yield Call(id=str(call.get("id")), name=name, arguments=arguments)
+
+
+def check_mode(mode: Mode) -> None:
+    """Raise for a mode that OpenAI's APIs do not have."""
+    if mode is Mode.REFERENCE:
+        raise UsageError(
+            "Mode 'reference' is Anthropic's. Use 'definitions', 'native' or 'bridge' with OpenAI."
+        )
+
+
+def check_runnable(natives: Iterable[Function]) -> None:
+    """Raise for a definition that nobody can run."""
+    for native in natives:
+        if native.tool.function is None:
+            raise UsageError(
+                f"Tool {native.tool.name!r} is a definition without a function. "
+                "Give `run`, which is called with its name and arguments."
+            )
+
+
+def tool_of(native: Function) -> Tool:
+    """Return what a kit catalogues."""
+    return native.tool

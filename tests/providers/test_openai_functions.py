@@ -1,0 +1,81 @@
+"""Function tools in OpenAI's two shapes."""
+
+from typing import Any
+
+import pytest
+
+from toolscout import Dialect, Mode, Settings
+from toolscout.errors import UsageError
+from toolscout.kits import Kit
+from toolscout.providers.openai.functions import (
+    Call,
+    answer_of,
+    calls_in_items,
+    calls_in_message,
+    check_mode,
+    check_runnable,
+    definitions_of,
+    function_of,
+    is_hosted,
+    tool_of,
+)
+
+WEATHER: dict[str, Any] = {
+    "name": "get_weather",
+    "description": "Tell the weather.",
+    "parameters": {"type": "object", "properties": {}},
+    "strict": True,
+}
+FLAT = {"type": "function", **WEATHER}
+NESTED = {"type": "function", "function": WEATHER}
+
+
+def test_a_definition_is_told_as_it_was_given_in_either_shape():
+    for given in (FLAT, NESTED):
+        assert function_of(given, Dialect.OPENAI_RESPONSES).definition == FLAT
+        assert function_of(given, Dialect.OPENAI_CHAT).definition == NESTED
+
+
+def test_what_the_provider_runs_is_told_from_functions():
+    assert is_hosted({"type": "web_search"})
+    assert not is_hosted(FLAT)
+    assert not is_hosted(print)
+
+
+def test_a_search_is_answered_by_an_output_and_a_function_of_that_name_by_text():
+    functions = [function_of(FLAT, Dialect.OPENAI_RESPONSES)]
+    kit = Kit(functions, tool_of, settings=Settings(mode=Mode.DEFINITIONS))
+    session = kit.open("a")
+    told = definitions_of(kit, session, Dialect.OPENAI_RESPONSES)
+    reply = session.handle_sync("tool_search", {"queries": ["weather"]})
+    item = Call(id="c1", name="tool_search", arguments={}, searches=True)
+    function = Call(id="c1", name="tool_search", arguments="{}")
+
+    assert told[0]["type"] == "tool_search"
+    assert answer_of(kit, item, reply, Dialect.OPENAI_RESPONSES)["tools"] == [FLAT]
+    answer = answer_of(kit, function, reply, Dialect.OPENAI_RESPONSES)
+    assert (answer["type"], answer["output"]) == ("function_call_output", reply.text)
+
+
+def test_calls_are_read_without_their_namespace_and_without_those_of_the_provider():
+    items: list[dict[str, Any]] = [
+        {"type": "reasoning"},
+        {"type": "tool_search_call", "call_id": None, "execution": "server"},
+        {"type": "tool_search_call", "call_id": "a", "execution": "client", "arguments": {}},
+        {"type": "function_call", "call_id": "b", "name": "x", "namespace": "n", "arguments": "1"},
+    ]
+    message = {"tool_calls": [{"id": "c", "function": {"name": "y", "arguments": "{}"}}]}
+
+    assert [*calls_in_items(items)] == [
+        Call(id="a", name="tool_search", arguments={}, searches=True),
+        Call(id="b", name="x", arguments="1"),
+    ]
+    assert [*calls_in_message(message)] == [Call(id="c", name="y", arguments="{}")]
+    assert [*calls_in_message({})] == []
+
+
+def test_what_cannot_work_is_refused_early():
+    with pytest.raises(UsageError, match="Give `run`"):
+        check_runnable([function_of(FLAT, Dialect.OPENAI_CHAT)])
+    with pytest.raises(UsageError, match="Anthropic"):
+        check_mode(Mode.REFERENCE)
