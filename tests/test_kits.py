@@ -103,6 +103,14 @@ def test_a_kit_that_is_refused_tools_keeps_those_that_it_had():
     assert len(kit.scout.catalog.tools) == 3
 
 
+def test_what_a_scout_had_before_stays_in_it():
+    own = Tool.define("read_clock", description="Tell the time of day.", function=lambda: "noon")
+    kit = kit_of(scout=Scout(Catalog({"": [own]})))
+    kit.replace(NATIVES[:1])
+
+    assert [tool.name for tool in kit.scout.catalog.tools] == ["get_weather", "read_clock"]
+
+
 def test_settings_beside_a_scout_are_refused():
     with pytest.raises(UsageError, match="Give them to the scout"):
         kit_of(scout=Scout(Catalog()), settings=Settings())
@@ -251,10 +259,12 @@ def test_a_call_made_inside_is_settled_also_when_it_raises():
 
 
 def test_where_requests_grow_found_tools_join_them_unless_told_otherwise():
-    assert Kit.growing(NATIVES, define).scout.settings.mode is Mode.NATIVE
-    assert Kit.growing(NATIVES, define, settings=Settings()).scout.settings.mode is Mode.BRIDGE
+    assert Kit[Native].growing(NATIVES, define).scout.settings.mode is Mode.NATIVE
+    assert (
+        Kit[Native].growing(NATIVES, define, settings=Settings()).scout.settings.mode is Mode.BRIDGE
+    )
     with pytest.raises(UsageError, match="Use 'native' or 'bridge'"):
-        Kit.growing(NATIVES, define, settings=Settings(mode=Mode.DEFINITIONS))
+        Kit[Native].growing(NATIVES, define, settings=Settings(mode=Mode.DEFINITIONS))
 
 
 def test_a_tool_that_tool_call_must_not_run_is_loaded_and_asked_for_by_its_name():

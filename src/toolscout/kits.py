@@ -17,7 +17,7 @@ from toolscout.metatools import CALL, meta_name
 from toolscout.query import Query
 from toolscout.records import Record
 from toolscout.replies import Reply
-from toolscout.requests import call_request, to_object
+from toolscout.requests import call_request
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.sessions import Session
@@ -84,7 +84,10 @@ class Kit(Generic[T]):
     def replace(self, tools: Iterable[T]) -> None:
         """Take other tools in place of those that the kit had."""
         defined = [(self._define(tool), tool) for tool in tools]
-        self.scout.catalog.replace(self._server, [tool for tool, _ in defined])
+        names = {tool.name for tool, _ in defined} | self._natives.keys()
+        catalog = self.scout.catalog
+        others = [t for t in catalog.tools if t.server == self._server and t.name not in names]
+        catalog.replace(self._server, [*others, *(tool for tool, _ in defined)])
         self._natives = {tool.name: native for tool, native in defined}
         self._exposed = {}
 
@@ -124,6 +127,10 @@ class Kit(Generic[T]):
         """Return the SDK's tool of an exposed name; nothing for meta-tools and other servers."""
         return self._natives.get(name)
 
+    def native(self, admission: Admission) -> T:
+        """Return the SDK's tool that may be run; `judge` admits no other."""
+        return self._natives[admission.tool.name]
+
     def shown(self, session: Session) -> list[T]:
         """Return the SDK's tools that the next request carries beside the meta-tools, in order."""
         natives = (self._natives.get(shown.tool.name) for shown in session.shown())
@@ -162,8 +169,6 @@ class Kit(Generic[T]):
         target, given = _meant(name, arguments)
         if self._is_native(target):
             return await session.admit(target, given, approved=approved)
-        if approved and self._is_known(name) and not meta_name(target):
-            return await session.call(target, to_object(given) or given, approved=True)
         if approved and meta_name(name) in ("", CALL):
             return await session.call(target, given, approved=True)
         return await session.handle(name, arguments) if self._is_known(name) else None
@@ -175,8 +180,6 @@ class Kit(Generic[T]):
         target, given = _meant(name, arguments)
         if self._is_native(target):
             return session.admit_sync(target, given, approved=approved)
-        if approved and self._is_known(name) and not meta_name(target):
-            return session.call_sync(target, to_object(given) or given, approved=True)
         if approved and meta_name(name) in ("", CALL):
             return session.call_sync(target, given, approved=True)
         return session.handle_sync(name, arguments) if self._is_known(name) else None
@@ -192,6 +195,16 @@ class Kit(Generic[T]):
         if native is None or self._run is None:
             raise UsageError(f"No tool {tool.name!r} is in the kit. Search for another.")
         return self._run(native, arguments)
+
+
+def carried(session: Session, forced: str = "") -> list[Tool]:
+    """Return the tools of the next request, with one that it insists on at the end (R80)."""
+    tools = [shown.tool for shown in session.shown()]
+    wanted = session.tool(forced) if forced else None
+    if wanted is None or wanted in tools:
+        return tools
+    session.record.offer([wanted])
+    return [*tools, wanted]
 
 
 @contextmanager
@@ -229,7 +242,7 @@ def noted(admission: Admission, result: R) -> R | str:
     """Return a tool's result, with what was repaired before it if it is a text."""
     if not admission.repairs or not isinstance(result, str):
         return result
-    return "\n".join((*(f"({repair})" for repair in admission.repairs), result))
+    return "\n".join((*admission.notes, result))
 
 
 def joined(session: Session, before: object, current: object) -> Json:

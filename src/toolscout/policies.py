@@ -50,7 +50,7 @@ class Policy:
 
     def sees(self, tool: Tool) -> bool:
         """Tell whether a search may show a tool."""
-        return self.knows(tool) and not self.why_disabled(tool)
+        return self.knows(tool) and not (self.disabled and self.why_disabled(tool))
 
     def knows(self, tool: Tool) -> bool:
         """Tell whether a tool exists for the caller, switched off or not."""
@@ -96,6 +96,8 @@ class Policy:
 
 def _accepts(predicate: Callable[[Tool], object], tool: Tool) -> bool:
     answer = predicate(tool)
+    if isinstance(answer, bool):
+        return answer
     if inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()

@@ -4,21 +4,26 @@ Reads options, calls `toolscout.bench`, prints tables or JSON. Only results go t
 and remarks go to stderr. Everything heavy is imported when a command runs.
 """
 
-import json
-import shlex
-import sys
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from toolscout.cli import Group
+from toolscout.cli.figures import (
+    command_line,
+    give,
+    json_option,
+    query_bars,
+    report_option,
+    save_option,
+    status,
+)
+from toolscout.cli.sdks import sdks
+
 if TYPE_CHECKING:
-    from toolscout.bench.quality import Progress
-    from toolscout.bench.report import Table
     from toolscout.tools import Tool
 
 ALL_SYSTEMS = "all"
@@ -26,10 +31,9 @@ QUALITY_SYSTEMS = (
     *("toolscout", "toolscout-lexical"),
     *("oh-my-pi", "claude-code-best", "dirge", "cortex", "deer-flow"),
 )
-REFRESH_SECONDS = 0.1
 
 
-@click.group()
+@click.group(cls=Group)
 def bench() -> None:
     """Compare tool searches: how well they find, and how fast."""
 
@@ -47,21 +51,6 @@ system_option = click.option(
     multiple=True,
     metavar="NAME",
     help="Compare only this one; may be given again. `all` means every installed one.",
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-report_option = click.option(
-    "--report",
-    "report_folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Write report.md and its plots into this folder.",
-)
-save_option = click.option(
-    "--save",
-    "save_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write the JSON into this file as well.",
 )
 
 
@@ -104,11 +93,11 @@ def quality(
     names = _chosen(systems or QUALITY_SYSTEMS, datasets[0].tools)
     if limit is not None:
         datasets = [dataset.sample(limit) for dataset in datasets]
-    with _query_bars() as progress:
+    with query_bars() as progress:
         found = measure_quality(datasets, names, progress=progress)
-    command = _command("quality", *folders, system=systems, limit=[limit] if limit else [])
+    command = command_line("quality", *folders, system=systems, limit=[limit] if limit else [])
     summary = report.summary_table(found)
-    _give(
+    give(
         {**found.to_json(), "command": command},
         [summary, report.metric_table(found, report.HEADLINE, intervals=True)],
         as_json=as_json,
@@ -160,7 +149,7 @@ def fit(
     datasets = [read_dataset(inner) for folder in folders for inner in labelled_folders(folder)]
     foreign = fitting.sampled(read_dataset(strangers).tools) if strangers else ()
     chosen = fitting.encoder_named(encoder)
-    with _query_bars() as progress:
+    with query_bars() as progress:
         sets = [
             fitting.examples_of(
                 dataset,
@@ -174,7 +163,7 @@ def fit(
     found = fitting.fit(sets, chosen.family if chosen else "")
     left_out = fitting.left_out(sets, chosen.family if chosen else "") if len(sets) > 1 else {}
     payload = fitting.to_json(found, left_out)
-    _give(payload, [report.fit_table(left_out)], as_json=as_json, save_file=None)
+    give(payload, [report.fit_table(left_out)], as_json=as_json, save_file=None)
     if not as_json:
         click.echo(f"\nweights      {found.weights}\ncalibration  {found.calibration}")
 
@@ -242,7 +231,7 @@ def speed(
         report.need_matplotlib()
     asked = SYSTEM_NAMES if ALL_SYSTEMS in systems else systems or DEFAULT_SYSTEMS
     workload = read_workload(paths)
-    with _status() as tell:
+    with status() as tell:
         found = measure_speed(
             workload,
             list(dict.fromkeys(asked)),
@@ -252,14 +241,14 @@ def speed(
             importing=measure_import(),
             tell=tell,
         )
-    command = _command(
+    command = command_line(
         "speed",
         sizes=[",".join(map(str, sizes))],
         tools=paths,
         system=systems,
         queries=[queries],
     )
-    _give(
+    give(
         {**found.to_json(), "command": command},
         report.speed_tables(found),
         as_json=as_json,
@@ -317,7 +306,7 @@ def tokens(
         by_server.setdefault(tool.server, []).append(tool)
     catalog = Catalog(by_server)
     queries = sampled_queries(datasets, sample)
-    with _query_bars() as bars:
+    with query_bars() as bars:
         done = 0
 
         def progress(steps: int) -> None:
@@ -327,8 +316,8 @@ def tokens(
                 bars("tokens", "toolscout", done, len(catalog) + len(queries))
 
         costs = measure_costs(Scout(catalog), queries, progress)
-    command = _command("tokens", catalogue, queries=folders, sample=[sample])
-    _give(
+    command = command_line("tokens", catalogue, queries=folders, sample=[sample])
+    give(
         {**costs.to_json(), "command": command},
         [report.costs_table(costs)],
         as_json=as_json,
@@ -358,7 +347,8 @@ def tokens(
 def gateway(rounds: int, tools: int, as_json: bool, save_file: Path | None) -> None:
     """Measure what a call costs through the gateway, against the same call made directly.
 
-    Where FastMCP is installed, its proxy with BM25 search is measured beside it.
+    Over stdio, then over HTTP on all hops. Where FastMCP is installed, its proxy with BM25 search
+    is measured beside it, with fewer requests because each takes long.
 
     \b
     Example:
@@ -367,13 +357,13 @@ def gateway(rounds: int, tools: int, as_json: bool, save_file: Path | None) -> N
     from toolscout.bench import report
     from toolscout.bench.hops import measure_hops
 
-    with _status() as tell:
+    with status() as tell:
         tell("Starting servers and gateways …")
         hops = measure_hops(rounds=rounds, tools=tools)
-    command = _command("gateway", rounds=[rounds], tools=[tools])
-    _give(
+    command = command_line("gateway", rounds=[rounds], tools=[tools])
+    give(
         {**hops.to_json(), "command": command},
-        [report.hops_table(hops.to_json())],
+        report.hops_tables(hops.to_json()),
         as_json=as_json,
         save_file=save_file,
     )
@@ -392,83 +382,4 @@ def _chosen(systems: Sequence[str], tools: "Sequence[Tool]") -> list[str]:
     return installed
 
 
-def _command(name: str, *arguments: Path, **options: Iterable[object]) -> str:
-    """Return the command line that repeats this run; an option has one word for each value."""
-    words = ["toolscout", "bench", name, *map(str, arguments)]
-    for option, values in options.items():
-        for value in values:
-            words += [f"--{option}", str(value)]
-    return shlex.join(words)
-
-
-def _give(
-    figures: Mapping[str, Any],
-    tables: "Sequence[Table]",
-    *,
-    as_json: bool,
-    save_file: Path | None,
-) -> None:
-    text = json.dumps(figures, indent=2, ensure_ascii=False)
-    if save_file:
-        save_file.write_text(text + "\n", encoding="utf-8")
-    if as_json:
-        click.echo(text)
-    elif sys.stdout.isatty():
-        _print_tables(tables)
-    else:
-        click.echo("\n\n".join(table.to_text() for table in tables))
-
-
-def _print_tables(tables: "Sequence[Table]") -> None:
-    from rich.console import Console
-    from rich.table import Table as Grid
-    from rich.text import Text
-
-    console = Console()
-    for table in tables:
-        grid = Grid(title=Text(table.title), title_justify="left")
-        for place, head in enumerate(table.head):
-            grid.add_column(Text(head), justify="right" if place else "left")
-        for row in table.rows:
-            grid.add_row(*map(Text, row))
-        console.print(grid)
-
-
-@contextmanager
-def _query_bars() -> "Generator[Progress | None]":
-    """Give a callback that draws a bar for each dataset and system, if a person is watching."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bars
-    from rich.progress import TaskID
-
-    # A refreshing thread would take time from the searches that are timed.
-    with Bars(console=Console(stderr=True), auto_refresh=False, transient=True) as bars:
-        tasks: dict[tuple[str, str], TaskID] = {}
-        drawn = 0.0
-
-        def progress(dataset: str, system: str, done: int, total: int) -> None:
-            nonlocal drawn
-            if (dataset, system) not in tasks:
-                tasks[dataset, system] = bars.add_task(f"{dataset} {system}", total=total)
-            bars.update(tasks[dataset, system], completed=done, visible=done < total)
-            if monotonic() - drawn > REFRESH_SECONDS:
-                bars.refresh()
-                drawn = monotonic()
-
-        yield progress
-
-
-@contextmanager
-def _status() -> Generator[Callable[[str], None]]:
-    """Give a callback that shows what is going on, if a person is watching."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    # Lines rather than a spinner: a spinner's thread would run beside what is timed.
-    yield lambda text: console.print(text, style="dim", highlight=False)
+bench.add_command(sdks)

@@ -1,0 +1,228 @@
+"""FastMCP: a transform with the three meta-tools, and one that only ranks better.
+
+Both take the place of `BM25SearchTransform`. What a caller may not see is neither found nor
+called: the server's own list, with its authorization, is asked each time. Tools are indexed only
+when they are new or have changed.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Annotated, Any, cast
+
+from toolscout.admissions import Admission
+from toolscout.errors import MissingExtra, ModelError, UsageError
+from toolscout.kits import Kit
+from toolscout.metatools import CALL, DESCRIBE, SEARCH, meta_tools
+from toolscout.records import Record
+from toolscout.replies import Reply
+from toolscout.requests import call_request
+from toolscout.schemas import Json
+from toolscout.scout import Scout
+from toolscout.sessions import Session
+from toolscout.settings import Mode, Settings
+from toolscout.tools import Tool
+
+try:
+    from fastmcp.server.context import Context
+    from fastmcp.server.dependencies import CurrentContext, get_access_token, get_context
+    from fastmcp.server.transforms import GetToolNext
+    from fastmcp.server.transforms.catalog import CatalogTransform
+    from fastmcp.server.transforms.search.base import BaseSearchTransform, SearchResultSerializer
+    from fastmcp.tools.base import Tool as ServerTool
+    from fastmcp.tools.base import ToolResult
+    from fastmcp.utilities.versions import VersionSpec, dedupe_with_versions
+    from mcp_types import CallToolResult, ToolAnnotations
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+    from pydantic import PrivateAttr
+except ModuleNotFoundError as error:
+    raise MissingExtra("fastmcp", extra="fastmcp") from error
+
+STATE = "toolscout"
+"""The key of the session in FastMCP's session state."""
+
+
+class ToolScoutTransform(CatalogTransform):
+    """Lists `tool_search`, `tool_describe` and `tool_call` in place of a server's tools.
+
+    `listing_seconds` lets a caller's list of tools be used again for so long. Leave it at 0 where
+    the list depends on more than the session and the access token.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_results: int = 5,
+        always_visible: Sequence[str] = (),
+        listing_seconds: float = 0.0,
+        scout: Scout | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        super().__init__()
+        if scout is None and settings is None:
+            # One MCP session may serve many conversations, and what is named like a shell here
+            # is not the host's own shell.
+            pins = tuple(always_visible)
+            settings = Settings(limit=max_results, pins=pins, shared=True, essential=())
+        elif max_results != 5 or always_visible:
+            raise UsageError("Give max_results and always_visible to the settings: limit, pins.")
+        self._kit: Kit[ServerTool] = Kit((), _tool, scout=scout, settings=settings)
+        if self._kit.scout.settings.mode is not Mode.BRIDGE:
+            raise UsageError("A server's list of tools may not grow. Use mode='bridge'.")
+        self._listings = _Listings(listing_seconds)
+        self._meta = {tool.name: _MetaTool.of(tool, self._answer) for tool in meta_tools()}
+
+    async def transform_tools(self, tools: Sequence[ServerTool]) -> Sequence[ServerTool]:
+        """Return the meta-tools, then the pinned tools."""
+        newest = dedupe_with_versions(tools, lambda tool: tool.name)
+        only = self._kit.learn({tool.name: tool for tool in newest})
+        session = self._kit.open("list", only=only)
+        shown = [entry.tool.name for entry in session.shown()]
+        natives = {native.name for native in map(self._kit.get, shown) if native is not None}
+        meta = [self._meta[name] for name in shown if name in self._meta]
+        return [*meta, *(tool for tool in tools if tool.name in natives)]
+
+    async def get_tool(
+        self, name: str, call_next: GetToolNext, *, version: VersionSpec | None = None
+    ) -> ServerTool | None:
+        """Return a meta-tool, or whatever the server has under a name."""
+        return self._meta.get(name) or await call_next(name, version=version)
+
+    async def _answer(self, name: str, arguments: Json) -> ToolResult:
+        ctx = get_context()
+        tools = await self._listings.get(ctx, self.get_tool_catalog)
+        only = self._kit.learn(tools)
+        lasting = _lasts(ctx)
+        state = await ctx.get_state(STATE) if lasting else None
+        session = self._kit.open(ctx.session_id if lasting else "request", state, only=only)
+        if name == CALL and not lasting:
+            _let_through(session, arguments)
+        try:
+            verdict = await self._kit.judge(session, name, arguments)
+            if isinstance(verdict, Admission):
+                return await self._run(ctx, session, verdict)
+            return _result(cast("Reply", verdict))
+        finally:
+            if lasting:
+                await _keep(ctx, session)
+
+    async def _run(self, ctx: Context, session: Session, admitted: Admission) -> ToolResult:
+        native = self._kit.get(admitted.tool.name)
+        own_name = native.name if native is not None else admitted.tool.leaf
+        failed = True
+        try:
+            result = await ctx.fastmcp.call_tool(own_name, admitted.arguments)
+            failed = result.is_error
+        finally:
+            session.settle(admitted, failed=failed)
+        return result
+
+
+class ToolScoutSearchTransform(BaseSearchTransform):
+    """`BM25SearchTransform` with toolscout's ranking: the same two tools, options and replies."""
+
+    def __init__(
+        self,
+        *,
+        max_results: int = 5,
+        always_visible: list[str] | None = None,
+        search_tool_name: str = "search_tools",
+        call_tool_name: str = "call_tool",
+        search_result_serializer: SearchResultSerializer | None = None,
+        scout: Scout | None = None,
+    ) -> None:
+        super().__init__(
+            max_results=max_results,
+            always_visible=always_visible,
+            search_tool_name=search_tool_name,
+            call_tool_name=call_tool_name,
+            search_result_serializer=search_result_serializer,
+        )
+        self._kit: Kit[ServerTool] = Kit((), _tool, scout=scout)
+
+    def _make_search_tool(self) -> ServerTool:
+        async def search_tools(
+            query: Annotated[str, "What the tool should do, in plain words"],
+            ctx: Context = CurrentContext(),  # noqa: B008  # how FastMCP hands it over
+        ) -> str | list[dict[str, Any]]:
+            """Find tools by what they do. Gives their definitions, best first."""
+            found = await self._search(await self._get_visible_tools(ctx), query)
+            return await self._render_results(found)
+
+        return ServerTool.from_function(search_tools, name=self._search_tool_name)
+
+    async def _search(self, tools: Sequence[ServerTool], query: str) -> Sequence[ServerTool]:
+        only = self._kit.learn({tool.name: tool for tool in tools})
+        return self._kit.rank([query], self._max_results, only=only)
+
+
+class _MetaTool(ServerTool):
+    """A meta-tool as the server lists it."""
+
+    _answer: Callable[[str, Json], Awaitable[ToolResult]] = PrivateAttr()
+
+    @classmethod
+    def of(cls, tool: Tool, answer: Callable[[str, Json], Awaitable[ToolResult]]) -> "_MetaTool":
+        reads = ToolAnnotations(read_only_hint=True) if tool.name in (SEARCH, DESCRIBE) else None
+        made = cls(
+            name=tool.name,
+            description=tool.description,
+            parameters=tool.input_schema,
+            annotations=reads,
+        )
+        made._answer = answer
+        return made
+
+    async def run(self, arguments: Json) -> ToolResult:
+        return await self._answer(self.name, arguments)
+
+
+@dataclass(slots=True)
+class _Listings:
+    """The tools of callers, by name, and for how long each list holds."""
+
+    seconds: float
+    _kept: dict[tuple[str, str], tuple[float, dict[str, ServerTool]]] = field(default_factory=dict)
+
+    async def get(
+        self, ctx: Context, listed: Callable[[Context], Awaitable[Sequence[ServerTool]]]
+    ) -> dict[str, ServerTool]:
+        token, now = get_access_token(), monotonic()
+        key = (ctx.session_id if _lasts(ctx) else "", token.token if token else "")
+        until, tools = self._kept.get(key, (0.0, {}))
+        if until <= now:
+            tools = {tool.name: tool for tool in await listed(ctx)}
+            self._kept = {k: v for k, v in self._kept.items() if v[0] > now}
+            if self.seconds > 0:
+                self._kept[key] = (now + self.seconds, tools)
+        return tools
+
+
+def _tool(tool: ServerTool) -> Tool:
+    shaped = tool.to_mcp_tool().model_dump(mode="json", by_alias=True, exclude_none=True)
+    return Tool.from_mcp(shaped)
+
+
+def _lasts(ctx: Context) -> bool:
+    """Tell whether the request belongs to a session: from 2026-07-28 on, none does."""
+    request = ctx.request_context
+    return request is not None and request.protocol_version not in MODERN_PROTOCOL_VERSIONS
+
+
+def _let_through(session: Session, arguments: Json) -> None:
+    # Without a session nothing can have been found before, so a name is enough.
+    with suppress(ModelError):
+        session.describe(str(call_request(arguments)[0]))
+
+
+async def _keep(ctx: Context, session: Session) -> None:
+    # Calls side by side each start from the same state, and each adds to it.
+    state = await ctx.get_state(STATE)
+    record = session.record if state is None else Record.from_json(state).merged(session.record)
+    await ctx.set_state(STATE, record.to_json())
+
+
+def _result(reply: Reply) -> ToolResult:
+    told = reply.to_message("mcp")
+    return ToolResult.from_mcp_result(CallToolResult.model_validate(told))
