@@ -9,7 +9,7 @@ import pytest
 from toolscout import Catalog, Event, Mode, Permission, Policy, Reply, Scout, Settings, Tool
 from toolscout.admissions import Admission
 from toolscout.errors import InvalidTool, UsageError
-from toolscout.kits import Kit, by_own_name, joined, noted, settling
+from toolscout.kits import Kit, by_own_name, carried, joined, noted, settling
 from toolscout.schemas import Json
 from toolscout.stores import MemoryStore
 
@@ -318,3 +318,16 @@ def test_what_a_person_agreed_to_is_run_on_another_server_too():
     assert [reply.code for reply in verdicts if isinstance(reply, Reply)] == [
         *("approval_needed", "ok", "ok")
     ]
+
+
+def test_a_tool_that_a_request_insists_on_stands_at_its_end_and_may_be_called():
+    kit = native_kit()
+    session = kit.open("s")
+    usual = [tool.name for tool in carried(session)]
+    forced = [tool.name for tool in carried(session, "get_weather")]
+    admitted = kit.judge_sync(session, "get_weather", {"city": "Bonn"})
+
+    assert forced == [*usual, "get_weather"]
+    assert isinstance(admitted, Admission)
+    assert kit.native(admitted) is NATIVES[0]
+    assert [tool.name for tool in carried(session, "nothing")] == usual

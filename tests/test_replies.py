@@ -401,3 +401,10 @@ def test_a_reply_goes_into_a_message_and_keeps_its_details():
         "tool_use_id": "c1",
         "content": "hello world",
     }
+
+
+def test_images_are_those_of_the_blocks_that_are_no_links():
+    image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+    reply = Reply(text="Look.", blocks=({"type": "resource_link", "uri": "a:b"}, image))
+
+    assert reply.images == [image]

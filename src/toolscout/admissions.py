@@ -23,3 +23,8 @@ class Admission:
     """What could not be checked; empty if all was."""
     started: float = 0.0
     """When it was asked for, by the scout's timer."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What a host says of the repairs before the result, one line each."""
+        return [f"({repair})" for repair in self.repairs]

@@ -186,7 +186,7 @@ def _two_agents(case: Case, ledger: Ledger, base_url: str) -> tuple[Agent, Agent
 
 
 def _expect_foreign_refused(case: Case, request: Request, errand: Errand, whose: str) -> None:
-    results = list(request.tool_results.values())
+    results = list(case.surface.results(request).values())
     refusal = results[-1]
     assert case.search_name in refusal and "done" not in refusal, (
         f"{whose} called {errand.name!r}, which only the other conversation found. Expected a "

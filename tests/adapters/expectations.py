@@ -137,9 +137,9 @@ def _expect_same(place: str, what: str, expected: object, sent: object) -> None:
 
 
 def _told(request: Request) -> Iterator[object]:
-    """Yield a request's history without ids, which an SDK may give itself."""
+    """Yield a request's history without ids and outer blanks, which an SDK may give itself."""
     history = request.history
-    yield from history.said
+    yield from ((role, text.strip()) for role, text in history.said)
     yield from ((made.name, made.arguments) for made in history.calls.values())
     yield from history.results.values()
     yield from history.references

@@ -75,8 +75,9 @@ class Played:
 
     def new_results(self, at: int) -> list[str]:
         """Return the results that a request has and the one before it has not."""
-        known = self.requests[at - 1].tool_results if at else {}
-        return [text for id_, text in self.requests[at].tool_results.items() if id_ not in known]
+        told = self.case.surface.results
+        known = set(told(self.requests[at - 1])) if at else set[str]()
+        return [text for id_, text in told(self.requests[at]).items() if id_ not in known]
 
 
 def search(case: Case, errand: Errand) -> Step:

@@ -4,12 +4,13 @@
 toolscout's own names and arguments.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast
 
 from adapters.moves import Action, Call, call, unoffered
 from adapters.specs import Ledger, Spec
+from adapters.wires.requests import Request
 
 Json = dict[str, Any]
 Mode = Literal["append", "bridge", "reference", "definitions"]
@@ -55,6 +56,10 @@ def _named_arguments(name: str, arguments: Json) -> Json:
     return {"name": name, "arguments": arguments}
 
 
+def _results(request: Request) -> Mapping[str, str]:
+    return request.tool_results
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surface:
     """Where an adapter differs on the wire; most need no field."""
@@ -73,6 +78,8 @@ class Surface:
     """The move that ends a turn with a text."""
     declared: int | None = None
     """Definitions of the first request, where it is not what the mode says."""
+    results: Callable[[Request], Mapping[str, str]] = _results
+    """The results that a request holds, where the SDK tells them in plain messages."""
     tool_errors: Literal["told", "raised"] = "told"
     """Whether the SDK tells the model of a tool that raises, or lets it raise out of `ask`."""
 

@@ -1,0 +1,248 @@
+"""smolagents: its two agents, with their tools hidden.
+
+`ToolScoutAgent` is a `ToolCallingAgent`: found tools join its requests. `ToolScoutCodeAgent` is a
+`CodeAgent`: found tools are functions that its code may call, and its prompt never changes. Like
+its memory, an agent's session is one conversation and ends with `run(reset=True)`.
+"""
+
+# The SDK ships no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+from uuid import uuid4
+
+from toolscout.admissions import Admission
+from toolscout.errors import MissingExtra, UsageError
+from toolscout.kits import Kit, noted, settling
+from toolscout.metatools import CALL, meta_tools
+from toolscout.replies import Reply
+from toolscout.schemas import Json, is_list
+from toolscout.scout import Scout
+from toolscout.sessions import Session
+from toolscout.settings import Settings
+from toolscout.tools import Tool
+
+try:
+    from smolagents import CodeAgent, Model, MultiStepAgent, ToolCallingAgent
+    from smolagents import Tool as AgentTool
+    from smolagents.models import get_tool_json_schema
+except ModuleNotFoundError as error:
+    raise MissingExtra("smolagents", extra="smolagents") from error
+
+ELSEWHERE = "Code that runs elsewhere cannot reach the session. Use executor_type='local'."
+_ANYTHING = ("any", "image", "audio")
+"""Types of inputs that are not JSON's; in code they may be any object."""
+
+
+class _Hidden:
+    """The tools that an agent has to find, and the session of its conversation."""
+
+    def __init__(
+        self,
+        tools: Iterable[AgentTool],
+        scout: Scout | None,
+        settings: Settings | None,
+        session: Json | None,
+    ) -> None:
+        self.kit = Kit[AgentTool].growing(tools, _define, scout=scout, settings=settings)
+        self.session = self.kit.open(uuid4().hex, session)
+        self.meta = {tool.name: _Own(tool, self) for tool in meta_tools()}
+
+    def begin(self, task: str, *, reset: bool) -> None:
+        """Take notice of a run."""
+        if reset:
+            self.session = self.kit.open(uuid4().hex)
+        self.session.begin_turn(task)
+
+    def judge(self, name: str, given: object) -> Admission | Reply | None:
+        return self.kit.judge_sync(self.session, name, given)
+
+    def shown(self) -> list[AgentTool]:
+        """Return the meta-tools and what was found, for a request."""
+        return [self._shown(one.tool) for one in self.session.shown()]
+
+    def _shown(self, tool: Tool) -> AgentTool:
+        return self.kit.get(tool.name) or self.meta.get(tool.name) or _Own(tool, self)
+
+    def functions(self) -> dict[str, Callable[..., object]]:
+        """Return a function for each tool, which asks the session when code calls it."""
+        return {tool.name: _function(tool, self) for tool in self.session.visible()}
+
+    def call(self, name: str, given: Json) -> object:
+        """Make a call in code: give back what the tool does, and raise what it refuses."""
+        # Code has objects that no schema knows; they are for inputs that take anything.
+        odd = {key: value for key, value in given.items() if name != CALL and not _is_json(value)}
+        verdict = self.judge(name, {**given, **dict.fromkeys(odd, "")})
+        if isinstance(verdict, Admission):
+            with settling(self.session, verdict):
+                return self.kit.native(verdict)(**{**verdict.arguments, **odd})
+        if verdict is None or (verdict.is_error and not verdict.references):
+            raise ToolRefused(verdict.text if verdict is not None else f"No tool {name!r}.")
+        return verdict.text
+
+
+class ToolRefused(Exception):
+    """A call in code was not made; the message tells the model why."""
+
+
+class _Conversation(MultiStepAgent):
+    """What both agents do: one session, which ends when the memory does."""
+
+    _hidden: _Hidden
+
+    @property
+    def session(self) -> Session:
+        """What toolscout knows of the conversation."""
+        return self._hidden.session
+
+    def run(
+        self, task: str, stream: bool = False, reset: bool = True, *more: Any, **options: Any
+    ) -> Any:
+        """Run a task; with `reset=False` what was found before may still be called."""
+        self._hidden.begin(task, reset=reset)
+        return super().run(task, stream, reset, *more, **options)
+
+
+class ToolScoutAgent(_Conversation, ToolCallingAgent):
+    """A `ToolCallingAgent` whose tools are found by `tool_search`.
+
+    Found tools join the request at the end, unless the settings say otherwise. `final_answer`,
+    base tools and managed agents stay in sight. `session` is what `agent.session.to_json()` gave.
+    """
+
+    tools: dict[str, AgentTool]
+    managed_agents: dict[str, Any]
+
+    def __init__(
+        self,
+        tools: Sequence[AgentTool],
+        model: Model,
+        *,
+        scout: Scout | None = None,
+        settings: Settings | None = None,
+        session: Json | None = None,
+        **options: Any,
+    ) -> None:
+        self._hidden = _Hidden(tools, scout, settings, session)
+        super().__init__(tools=[*self._hidden.meta.values()], model=model, **options)
+
+    @property
+    def tools_and_managed_agents(self) -> list[Any]:
+        """What the next request tells: what is never hidden, the meta-tools, what was found."""
+        hidden = self._hidden
+        known = {*hidden.meta, *(tool.name for tool in hidden.session.visible())}
+        passed = [tool for name, tool in self.tools.items() if name not in known]
+        return [*passed, *self.managed_agents.values(), *hidden.shown()]
+
+    def initialize_system_prompt(self) -> str:
+        """Return a prompt that tells of the meta-tools only, whatever was found."""
+        tools, kit = self.tools, self._hidden.kit
+        self.tools = {name: tool for name, tool in tools.items() if kit.get(name) is None}
+        try:
+            return super().initialize_system_prompt()
+        finally:
+            self.tools = tools
+
+    def execute_tool_call(self, tool_name: str, arguments: dict[str, str] | str) -> Any:
+        """Answer a meta-tool, or have a found tool run as any other."""
+        is_agent = tool_name in self.managed_agents
+        verdict = None if is_agent else self._hidden.judge(tool_name, arguments)
+        if isinstance(verdict, Reply):
+            return verdict.text
+        if verdict is None:
+            return super().execute_tool_call(tool_name, arguments)
+        native = self._hidden.kit.native(verdict)
+        self.tools.setdefault(native.name, native)
+        with settling(self.session, verdict):
+            result = super().execute_tool_call(native.name, verdict.arguments)
+        return noted(verdict, result)
+
+
+class ToolScoutCodeAgent(_Conversation, CodeAgent):
+    """A `CodeAgent` whose tools are found by `tool_search`.
+
+    Code may call a found tool as a function, or by `tool_call`; other calls raise with the reason.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[AgentTool],
+        model: Model,
+        *,
+        scout: Scout | None = None,
+        settings: Settings | None = None,
+        session: Json | None = None,
+        executor_kwargs: Json | None = None,
+        **options: Any,
+    ) -> None:
+        if "executor" in options or options.get("executor_type", "local") != "local":
+            raise UsageError(ELSEWHERE)
+        self._hidden = _Hidden(tools, scout, settings, session)
+        given, asks = executor_kwargs or {}, self._hidden.functions()
+        functions = {**asks, **given.get("additional_functions", {})}
+        super().__init__(
+            tools=[*self._hidden.meta.values()],
+            model=model,
+            executor_kwargs={**given, "additional_functions": functions},
+            **options,
+        )
+
+
+class _Own(AgentTool):
+    """A meta-tool, or a tool of another server of the scout: the session answers its calls."""
+
+    skip_forward_signature_validation = True
+    output_type = "any"
+
+    def __init__(self, tool: Tool, hidden: _Hidden) -> None:
+        self.name, self.description, self.inputs = tool.name, tool.description, _inputs(tool)
+        self._call = _function(tool, hidden)
+        super().__init__()
+
+    def forward(self, *given: object, **named: object) -> object:
+        """Answer a call that is made in code."""
+        return self._call(*given, **named)
+
+
+def _function(tool: Tool, hidden: _Hidden) -> Callable[..., object]:
+    names = [*tool.input_schema.get("properties", {})]
+
+    def call(*given: object, **named: object) -> object:
+        return hidden.call(tool.name, {**dict(zip(names, given, strict=False)), **named})
+
+    return call
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _inputs(tool: Tool) -> dict[str, Json]:
+    """Return a schema as the SDK has inputs: each with a type and a description."""
+    required = tool.input_schema.get("required", [])
+    properties = cast("dict[str, Json]", tool.input_schema.get("properties", {}))
+    least = {"type": "any", "description": ""}
+    optional = {name: {} if name in required else {"nullable": True} for name in properties}
+    return {name: least | schema | optional[name] for name, schema in properties.items()}
+
+
+def _define(tool: AgentTool) -> Tool:
+    schema = cast("Json", get_tool_json_schema(tool)["function"]["parameters"])
+    for name, told in tool.inputs.items():
+        _loosen(schema["properties"][name], cast("Json", told))
+    return Tool.define(tool.name, description=tool.description, input_schema=schema)
+
+
+def _loosen(schema: Json, told: Json) -> None:
+    """Put the SDK's own types in words of JSON Schema, so that calls can be checked."""
+    if told.get("type") in _ANYTHING:
+        del schema["type"]
+    elif schema.pop("nullable", False):
+        kinds = schema["type"]
+        schema["type"] = [*(kinds if is_list(kinds) else [kinds]), "null"]
