@@ -1,16 +1,19 @@
-"""The `--tools` option, and the catalogue that it names."""
+"""The options that name a catalogue, and the catalogue that they name."""
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 if TYPE_CHECKING:
     from toolscout.catalog import Catalog
+    from toolscout.search.index import Index
     from toolscout.tools import Tool
 
 TOOL_FILE_ENDINGS = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
+CONFIG_ENDING = ".toml"
+UNKNOWN_SHOWN = 5
 
 tools_option = click.option(
     "--tools",
@@ -21,23 +24,131 @@ tools_option = click.option(
     help="A .json or .jsonl file of tools, or a folder of them; may be given again. "
     "Without it, the demo catalogue is used.",
 )
+catalog_option = click.option(
+    "--catalog",
+    "--tools",
+    "paths",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    metavar="PATH",
+    help="A .json or .jsonl file of tools, or a folder of them; may be given again.",
+)
+configured_option = click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The tools that the servers of this configuration offered last. Without this and "
+    "--catalog, your own configuration, or the demo catalogue where there is none.",
+)
 
 
 def read_catalog(paths: Iterable[Path]) -> "Catalog":
     """Return the tools of files and folders, or the demo catalogue where none is named."""
     from toolscout.catalog import Catalog
     from toolscout.demo import demo_catalog
+
+    by_server: dict[str, list[Tool]] = {}
+    listed = list(paths)
+    for tool in read_all(listed):
+        by_server.setdefault(tool.server, []).append(tool)
+    if not listed:
+        return demo_catalog()
+    # Listings put together by hand often hold a tool twice; only unlike ones are a mistake.
+    return Catalog({server: dict.fromkeys(tools) for server, tools in by_server.items()})
+
+
+def read_all(paths: Iterable[Path]) -> "list[Tool]":
+    """Return the tools of files and folders, in their order, however their names collide."""
     from toolscout.files import read_tools
 
     files = dict.fromkeys(file for path in paths for file in _tool_files(path))
-    if not files:
-        return demo_catalog()
-    by_server: dict[str, list[Tool]] = {}
-    for file in files:
-        for tool in read_tools(file):
-            by_server.setdefault(tool.server, []).append(tool)
-    # Listings put together by hand often hold a tool twice; only unlike ones are a mistake.
-    return Catalog({server: dict.fromkeys(tools) for server, tools in by_server.items()})
+    return [tool for file in files for tool in read_tools(file)]
+
+
+def chosen_catalog(paths: Iterable[Path], config_file: Path | None) -> "Catalog":
+    """Return the catalogue that `--catalog` or `--config` name, or else the nearest at hand."""
+    from toolscout.cli.configs import config_place
+
+    listed = list(paths)
+    if listed and config_file:
+        raise click.UsageError("Say either --catalog or --config.")
+    if listed:
+        return catalog_at(listed)
+    if config_file or config_place(None).exists():
+        return known_catalog(config_file)
+    click.echo("The demo catalogue; name your own with --catalog or --config.", err=True)
+    return read_catalog(())
+
+
+def catalog_at(paths: Iterable[Path]) -> "Catalog":
+    """Return the tools of files and folders, or those known of a configuration file."""
+    listed = list(paths)
+    if len(listed) == 1 and listed[0].suffix == CONFIG_ENDING:
+        return known_catalog(listed[0])
+    return read_catalog(listed)
+
+
+def known_catalog(config_file: Path | None) -> "Catalog":
+    """Return what the servers of a configuration offered last, and tell which are unknown."""
+    from toolscout.cli.configs import known_store, read_servers
+
+    need_sdk()
+    from toolscout.upstream.imports import recalled
+
+    config = read_servers(config_file)
+    with known_store(config) as store:
+        catalog = recalled(config, store)
+    unknown = list(catalog.unready)
+    if unknown:
+        shown = " ".join(unknown[:UNKNOWN_SHOWN])
+        more = f" and {len(unknown) - UNKNOWN_SHOWN} more" * (len(unknown) > UNKNOWN_SHOWN)
+        click.echo(
+            f"Not known yet: {shown}{more}. Run `toolscout servers test` to ask them.", err=True
+        )
+    return catalog
+
+
+def find_tool(catalog: "Catalog", name: str) -> "Tool":
+    """Return the one tool that a name means; ends the command where there is none, or several."""
+    found = catalog.resolve(name)
+    if len(found) > 1:
+        names = ", ".join(tool.name for tool in found)
+        raise click.UsageError(f"{name!r} may mean {names}. Use one of these names.")
+    return found[0] if found else unknown_tool(catalog, name)
+
+
+def unknown_tool(catalog: "Catalog", name: str) -> NoReturn:
+    """End the command because a tool does not exist, with what was perhaps meant."""
+    from toolscout.cli import ExitCode
+    from toolscout.names import near_names, one_line
+
+    near = ", ".join(near_names(name, (tool.name for tool in catalog.tools)))
+    remedy = f"Near: {near}." if near else 'Find it with `toolscout search "what it does"`.'
+    click.echo(f"Error: There is no tool {one_line(name, 80)!r}. {remedy}", err=True)
+    raise click.exceptions.Exit(ExitCode.NOT_FOUND)
+
+
+def index_of(catalog: "Catalog", encoder: str = "static") -> "Index":
+    """Return the index of a catalogue; shows that it is being made where that takes a while."""
+    from toolscout.cli.pages import bars
+    from toolscout.search.encoders import StaticEncoder, onnx_tier
+    from toolscout.search.index import Index
+
+    chosen = {"static": StaticEncoder, "onnx": onnx_tier}.get(encoder)
+    with bars() as progress:
+        progress(f"Indexing {len(catalog):,} tools", 0, 0)
+        return Index(catalog, encoder=chosen() if chosen else None)
+
+
+def need_sdk() -> None:
+    """Raise `MissingExtra` unless what talks to servers is installed."""
+    from importlib.util import find_spec
+
+    from toolscout.errors import MissingExtra
+
+    if find_spec("mcp") is None:
+        raise MissingExtra("mcp", extra="gateway")
 
 
 def _tool_files(path: Path) -> list[Path]:

@@ -1,0 +1,232 @@
+"""`toolscout catalog`: import, export, compare and lint catalogues."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from toolscout.cli import Group
+from toolscout.cli.catalogs import (
+    catalog_at,
+    catalog_option,
+    chosen_catalog,
+    configured_option,
+    need_sdk,
+)
+from toolscout.cli.completion import complete_servers
+from toolscout.cli.configs import (
+    config_option,
+    find_server,
+    opened_store,
+    read_servers,
+    tokens_folder,
+)
+from toolscout.cli.lint import lint
+from toolscout.cli.pages import bars
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from toolscout.differences import Difference
+    from toolscout.tools import Tool
+
+DIFFERENT = 1
+SHAPES = ("json", "jsonl", "mcp", "openai", "openai-responses", "anthropic")
+STYLES = {"+": "green", "-": "red", "~": "yellow"}
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(cls=Group)
+def catalog() -> None:
+    """Import, export, compare and lint catalogues of tools."""
+
+
+catalog.add_command(lint)
+
+
+@catalog.command("import")
+@click.argument(
+    "sources", nargs=-1, required=True, metavar="SOURCE…", shell_complete=complete_servers
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    metavar="FILE",
+    help="The .json or .jsonl file to write, with .gz behind to compress it.",
+)
+@click.option(
+    "--server",
+    "owner",
+    default="",
+    metavar="NAME",
+    help="The server of tools whose source names none.",
+)
+@config_option
+def import_(sources: tuple[str, ...], output: Path, owner: str, path: Path | None) -> None:
+    """Make one catalogue file of files and servers.
+
+    A SOURCE is a file (an MCP tools/list, OpenAI or Anthropic definitions, an OpenAPI 3 document)
+    or the name of a configured server, which is started, asked and stopped.
+
+    \b
+    Example:
+      toolscout catalog import listing.json petstore.yaml -o tools.jsonl --server github
+      toolscout catalog import github linear -o tools.json.gz
+    """
+    from toolscout.catalog import Catalog
+    from toolscout.files import write_tools
+
+    need_sdk()
+    found = dict.fromkeys(tool for source in sources for tool in _read(source, owner, path))
+    by_server: dict[str, list[Tool]] = {}
+    for tool in found:
+        by_server.setdefault(tool.server, []).append(tool)
+    tools = Catalog(by_server).tools  # names that collide are a mistake here, not in a gateway
+    write_tools(output, tools)
+    click.echo(f"Wrote {len(tools):,} tools of {len(by_server):,} servers to {output}.")
+
+
+@catalog.command()
+@catalog_option
+@configured_option
+@click.option(
+    "--format",
+    "shape",
+    type=click.Choice(SHAPES),
+    default="json",
+    show_default=True,
+    help="Whose shape to write: toolscout's own, or what a client or provider takes.",
+)
+@click.option("--server", "servers", multiple=True, metavar="NAME", help="Only tools of these.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    default="-",
+    metavar="FILE",
+    help="Where to write; stdout unless told.",
+)
+def export(
+    paths: tuple[Path, ...],
+    config_file: Path | None,
+    shape: str,
+    servers: tuple[str, ...],
+    output: Path,
+) -> None:
+    """Write a catalogue in the shape that another program reads.
+
+    \b
+    Example:
+      toolscout catalog export --format anthropic --server github -o github.json
+      toolscout catalog export --catalog tools.jsonl --format mcp
+    """
+    from toolscout.exports import Shape, exported
+
+    tools = chosen_catalog(paths, config_file).tools
+    chosen = [tool for tool in tools if not servers or tool.server in servers]
+    _check_servers(servers, {tool.server for tool in tools})
+    text = exported(chosen, Shape(shape))
+    if str(output) == "-":
+        click.echo(text, nl=False)
+        return
+    output.write_text(text, encoding="utf-8", errors="backslashreplace")
+    click.echo(f"Wrote {len(chosen):,} tools to {output}.", err=True)
+
+
+@catalog.command()
+@click.argument("old", type=click.Path(path_type=Path, exists=True))
+@click.argument("new", type=click.Path(path_type=Path, exists=True))
+@json_option
+@click.option("--exit-code", "ends", is_flag=True, help="End with exit code 1 if they differ.")
+def diff(old: Path, new: Path, as_json: bool, ends: bool) -> None:
+    """Show which tools came, went or changed between two catalogues, and what changed.
+
+    OLD and NEW are files or folders of tools, or configuration files (.toml).
+
+    \b
+    Example:
+      toolscout catalog diff old.json new.json
+      toolscout catalog diff old.json toolscout.toml --json --exit-code
+    """
+    from toolscout.differences import difference
+
+    found = difference(catalog_at([old]).tools, catalog_at([new]).tools)
+    if as_json:
+        click.echo(json.dumps(found.to_json(), ensure_ascii=False))
+    else:
+        from toolscout.cli.pages import show
+
+        show(_changes(found))
+    if ends and found:
+        raise click.exceptions.Exit(DIFFERENT)
+
+
+def _read(source: str, owner: str, config_file: Path | None) -> "list[Tool]":
+    from toolscout.cli.catalogs import read_all
+    from toolscout.errors import InvalidFile
+    from toolscout.upstream.imports import imported
+
+    place = Path(source)
+    if place.is_dir():
+        return read_all([place])
+    if place.exists():
+        return imported(place, owner)
+    if place.suffix or "/" in source:
+        raise InvalidFile(source, "does not exist", remedy="Name a file or a configured server.")
+    return asyncio.run(_offered(source, config_file))
+
+
+async def _offered(name: str, config_file: Path | None) -> "list[Tool]":
+    from toolscout.errors import ServerUnavailable
+    from toolscout.upstream.delays import Delays
+    from toolscout.upstream.dials import Dialer
+    from toolscout.upstream.imports import recalled
+    from toolscout.upstream.trials import tried
+
+    config = read_servers(config_file)
+    server = find_server(config, name)
+    with (
+        bars() as progress,
+        opened_store(config) as store,
+        closing(Dialer(Delays(), tokens_folder(config))) as dial,
+    ):
+        progress(f"Asking {name} for its tools", 0, 0)
+        trial = await tried(server, dial, store)
+        if not trial.is_ok:
+            raise ServerUnavailable(name, "failed", trial.problem, remedy=trial.remedy)
+        tools = recalled(config, store).tools
+    return [tool for tool in tools if tool.server == name]
+
+
+def _check_servers(wanted: Iterable[str], known: set[str]) -> None:
+    from toolscout.errors import UnknownServer
+    from toolscout.names import near_names
+
+    for name in wanted:
+        if name not in known:
+            raise UnknownServer(name, near_names(name, known), otherwise="See what it holds first.")
+
+
+def _changes(found: "Difference") -> "Iterator[RenderableType]":
+    from toolscout.cli.pages import styled
+
+    for sign, names in (("+", found.added), ("-", found.removed)):
+        yield from (styled((f"{sign} {name}", STYLES[sign])) for name in names)
+    for changed in found.changed:
+        yield styled((f"~ {changed.name}", STYLES["~"]))
+        for detail in changed.details:
+            yield styled((f"    {detail.what}: ", "dim"), (detail.text, ""))
+    counts = (len(found.added), len(found.removed), len(found.changed), found.unchanged)
+    added, removed, changed_, same = (f"{count:,}" for count in counts)
+    told = f"{added} added, {removed} removed, {changed_} changed, {same} unchanged."
+    if found and sys.stdout.isatty():
+        yield ""
+    yield styled((told, "bold"))

@@ -1,0 +1,145 @@
+"""What changed between two catalogues: tools that came, went or are defined otherwise.
+
+Takes tools; gives values that say in words what changed. Tools are matched by exposed name: one
+that was renamed went and came.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from toolscout.names import one_line
+from toolscout.schemas import Json, Parameter, canonical_json, parameters
+from toolscout.tools import Tool
+
+SHOWN_TEXT = 60
+SHOWN_CHANGE = 300
+PLAIN = ("title", "summary", "hint", "kind", "effect", "always_load")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """One thing about a tool that changed."""
+
+    what: str
+    """`description`, `parameters`, `effect`, `output` or another member's name."""
+    text: str
+    """What changed, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """A tool that is defined otherwise."""
+
+    name: str
+    details: tuple[Detail, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What changed between two catalogues, by name."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[Changed, ...]
+    unchanged: int
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+    def to_json(self) -> Json:
+        """Return the difference as plain JSON."""
+        rows = [
+            {
+                "name": changed.name,
+                "changes": [{"what": d.what, "text": d.text} for d in changed.details],
+            }
+            for changed in self.changed
+        ]
+        return {
+            "added": list(self.added),
+            "removed": list(self.removed),
+            "changed": rows,
+            "unchanged": self.unchanged,
+        }
+
+
+def difference(old: Iterable[Tool], new: Iterable[Tool]) -> Difference:
+    """Return what changed from old to new."""
+    before, after = ({tool.name: tool for tool in tools} for tools in (old, new))
+    changed: list[Changed] = []
+    both = sorted(before.keys() & after.keys())
+    for name in both:
+        if before[name].fingerprint != after[name].fingerprint:
+            details = tuple(_details(before[name], after[name]))
+            changed.append(Changed(name=name, details=details))
+    return Difference(
+        added=tuple(sorted(after.keys() - before.keys())),
+        removed=tuple(sorted(before.keys() - after.keys())),
+        changed=tuple(changed),
+        unchanged=len(both) - len(changed),
+    )
+
+
+def _details(old: Tool, new: Tool) -> Iterator[Detail]:
+    if old.description != new.description:
+        text = f"{_quoted(old.description)} became {_quoted(new.description)}"
+        yield Detail(what="description", text=_apart(old.description, new.description) or text)
+    if canonical_json(old.input_schema) != canonical_json(new.input_schema):
+        told = list(_parameter_changes(old.input_schema, new.input_schema))
+        for text in told or ["a rule of the schema changed"]:
+            yield Detail(what="parameters", text=one_line(text, SHOWN_CHANGE))
+    if canonical_json(old.output_schema) != canonical_json(new.output_schema):
+        yield Detail(what="output", text="the schema of its results changed")
+    for member in PLAIN:
+        one, other = getattr(old, member), getattr(new, member)
+        if one != other:
+            yield Detail(what=member, text=f"{_quoted(str(one))} became {_quoted(str(other))}")
+    for member in ("aliases", "tags"):
+        one, other = getattr(old, member), getattr(new, member)
+        if one != other:
+            yield Detail(what=member, text=f"{list(one)} became {list(other)}")
+
+
+def _apart(old: str, new: str) -> str:
+    """Return where long texts that begin alike part, or nothing for short ones."""
+    if max(len(old), len(new)) <= SHOWN_TEXT:
+        return ""
+    same = next((at for at, pair in enumerate(zip(old, new, strict=False)) if len({*pair}) > 1), -1)
+    same = min(len(old), len(new)) if same < 0 else same
+    start = max(0, old.rfind(" ", 0, same) + 1)
+    return f"{_quoted(old[start:])} became {_quoted(new[start:])}"
+
+
+def _parameter_changes(old: Json, new: Json) -> Iterator[str]:
+    before, after = _by_path(old), _by_path(new)
+    for path, parameter in after.items():
+        if path not in before:
+            need = "required" if parameter.required else "optional"
+            yield f"{path} ({parameter.type}, {need}) is new"
+    for path in before:
+        if path not in after:
+            yield f"{path} is gone"
+    for path in (path for path in before if path in after):
+        yield from _changes_of(before[path], after[path])
+
+
+def _changes_of(old: Parameter, new: Parameter) -> Iterator[str]:
+    if old.type != new.type:
+        yield f"{old.path} was {old.type} and is {new.type}"
+    if old.required != new.required:
+        yield f"{old.path} is {'required' if new.required else 'optional'}"
+    if old.enum != new.enum:
+        gone = ", ".join(value for value in old.enum if value not in new.enum)
+        come = ", ".join(value for value in new.enum if value not in old.enum)
+        told = [f"without {gone}" if gone else "", f"with {come}" if come else ""]
+        yield f"{old.path} has other values: {' and '.join(filter(None, told)) or 'reordered'}"
+    if old.description != new.description:
+        yield f"{old.path}: its description changed"
+
+
+def _by_path(schema: Json) -> Mapping[str, Parameter]:
+    return {parameter.path: parameter for parameter in parameters(schema)}
+
+
+def _quoted(text: str) -> str:
+    return repr(one_line(text, SHOWN_TEXT)) if text else "nothing"

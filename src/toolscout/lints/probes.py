@@ -1,0 +1,151 @@
+"""Probes: queries that should find a tool, tried out.
+
+Some are made of the tool's own first sentence, without its name; others are given by its author.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolscout.catalog import Catalog
+from toolscout.errors import InvalidFile, ModelError
+from toolscout.lints.verdicts import Finding, Severity
+from toolscout.names import near_names, one_line
+from toolscout.query import Query
+from toolscout.schemas import is_list, is_object
+from toolscout.search.index import Index
+from toolscout.search.text import content, words
+from toolscout.tools import Tool
+
+FOUND_WITHIN = 5
+"""Hits that a reply shows a model by default."""
+LOOKED_AT = 50
+LEAST_WORDS = 3
+SHOWN_QUERY = 80
+SHOWN_BETTER = 3
+REMEDY = 'Write {"query": "…", "tool": "name"} on a line.'
+
+Report = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """A query, and the tools of which one should be found by it."""
+
+    query: str
+    tools: tuple[str, ...]
+    times: int = 1
+    """How often it was asked."""
+
+
+def read_probes(path: Path) -> list[Probe]:
+    """Return the probes of a `.jsonl` file: `query` with `tool`, `tools` or `relevant`."""
+    probes: list[Probe] = []
+    for number, line in enumerate(_lines(path), 1):
+        if line.strip():
+            try:
+                probes.append(_probe(json.loads(line)))
+            except (ValueError, KeyError, TypeError):
+                raise InvalidFile(
+                    str(path), "holds no query with its tool", line=number, remedy=REMEDY
+                ) from None
+    return probes
+
+
+def missed_queries(
+    probes: Iterable[Probe], catalog: Catalog, index: Index, progress: Report = lambda done: None
+) -> Iterator[Finding]:
+    """Find tools that a given query should find and does not."""
+    for probe in probes:
+        wanted = [tool for name in probe.tools for tool in catalog.resolve(name)]
+        if wanted:
+            rank, better = _rank(index, probe.query, {tool.name for tool in wanted})
+            if rank > FOUND_WITHIN:
+                yield _missed(wanted[0], probe.query, rank, better, given=True)
+        else:
+            yield _unknown(probe, catalog)
+        progress(1)
+
+
+def missed_sentences(
+    tools: Sequence[Tool], index: Index, progress: Report = lambda done: None
+) -> Iterator[Finding]:
+    """Find tools that not even their own first sentence finds."""
+    for tool in tools:
+        query = own_query(tool)
+        if query:
+            # As words alone: what looks like a filter in a sentence is none.
+            asked = Query(text=query, words=query)
+            rank, better = _rank(index, asked, {tool.name})
+            if rank > FOUND_WITHIN:
+                yield _missed(tool, query, rank, better, given=False)
+        progress(1)
+
+
+def own_query(tool: Tool) -> str:
+    """Return what a tool's first sentence asks for, or nothing where it says too little."""
+    sentence = tool.first_sentence().replace(tool.name, " ").replace(tool.leaf, " ")
+    asked = words(sentence)
+    return " ".join(asked) if len(content(asked)) >= LEAST_WORDS else ""
+
+
+def _rank(index: Index, query: str | Query, wanted: set[str]) -> tuple[int, list[str]]:
+    """Return where the first wanted tool stands, past the last hit if nowhere, and who is first."""
+    try:
+        hits = index.search(query, LOOKED_AT).hits
+    except ModelError:
+        hits = ()
+    names = [hit.tool.name for hit in hits]
+    rank = next((at for at, name in enumerate(names, 1) if name in wanted), LOOKED_AT + 1)
+    return rank, names[:SHOWN_BETTER]
+
+
+def _missed(tool: Tool, query: str, rank: int, better: Sequence[str], *, given: bool) -> Finding:
+    place = f"at rank {rank}" if rank <= LOOKED_AT else f"not among the first {LOOKED_AT}"
+    first = f", behind {', '.join(better)}" if better else ""
+    source = "" if given else " of its own description"
+    return Finding(
+        tool=tool.name,
+        code="missed-query" if given else "missed-sentence",
+        severity=Severity.ERROR if given else Severity.WARNING,
+        message=f"The query {one_line(query, SHOWN_QUERY)!r}{source} finds it {place}{first}.",
+        remedy="Use the words of the query in its description, or add them as a search hint."
+        if given
+        else "Begin the description with what only this tool does, and name its subject.",
+        others=tuple(better),
+    )
+
+
+def _unknown(probe: Probe, catalog: Catalog) -> Finding:
+    name = probe.tools[0]
+    close = near_names(name, (tool.name for tool in catalog.tools))
+    return Finding(
+        tool=name,
+        code="missed-query",
+        severity=Severity.ERROR,
+        message=f"The query {one_line(probe.query, SHOWN_QUERY)!r} is to find "
+        f"{one_line(name, SHOWN_QUERY)!r}, which is not in the catalogue.",
+        remedy=f"Near: {', '.join(close)}." if close else "Check the name.",
+        others=tuple(close),
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError:
+        raise InvalidFile(str(path), "is not UTF-8", remedy=REMEDY) from None
+
+
+def _probe(row: object) -> Probe:
+    if not is_object(row):
+        raise ValueError
+    named: Any = row.get("tool") or row.get("tools") or row.get("relevant")
+    names = tuple(named) if is_list(named) else (named,)
+    query: Any = row["query"]
+    if not isinstance(query, str) or not all(isinstance(n, str) and n for n in names) or not names:
+        raise ValueError
+    times: Any = row.get("times", 1)
+    return Probe(query=query, tools=names, times=times if isinstance(times, int) else 1)

@@ -1,0 +1,162 @@
+"""Rules about one tool by itself. Each takes a tool and gives a finding or nothing."""
+
+import json
+import re
+from collections.abc import Callable
+
+from toolscout.lints.verdicts import Finding, Severity
+from toolscout.names import one_line
+from toolscout.schemas import parameters
+from toolscout.search.text import content, split_token, term, tokens, words
+from toolscout.tokens import definition_tokens
+from toolscout.tools import Effect, Tool
+
+Rule = Callable[[Tool], Finding | None]
+
+LONG_DEFINITION_TOKENS = 1_000
+LEAST_TOKEN_BYTES = 2
+"""A token of a definition hardly ever stands for fewer; counting only longer ones saves time."""
+SHOWN_PARAMETERS = 5
+TEXT_SHOWN = 60
+
+_EMPTY_WORDS = (
+    "tool tools function functions method methods api apis endpoint call calls calling invoke "
+    "execute executes run runs running perform performs operation operations action actions "
+    "handle handles process processes request requests description todo tbd none nothing "
+    "null na placeholder test example helper utility various useful simple basic thing things "
+    "something allows allow lets enables provides given specified data value values"
+)
+EMPTY_WORDS = frozenset(map(term, _EMPTY_WORDS.split()))
+"""Stems that tell a reader, and a search, nothing about what a tool is for."""
+
+_VAGUE_NAME_WORDS = (
+    "do run exec execute call invoke perform handle process get set make api tool function "
+    "func method action operation op request thing item data value info stuff main "
+    "default foo bar baz tmp temp misc helper util generic custom my new"
+)
+VAGUE_NAME_WORDS = frozenset(map(term, _VAGUE_NAME_WORDS.split()))
+"""Stems that name no subject: a name of these alone could be any tool's."""
+
+_PLACEHOLDER = re.compile(
+    r"\W*(todo|tbd|fixme|n/?a|none|null|no description( (available|provided|given))?|"
+    r"description|lorem ipsum.*|\.*)\W*",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def empty_description(tool: Tool) -> Finding | None:
+    """Find a description that is missing or stands for a missing one."""
+    if not _PLACEHOLDER.fullmatch(tool.description.strip()):
+        return None
+    said = one_line(tool.description, TEXT_SHOWN)
+    return Finding(
+        tool=tool.name,
+        code="empty-description",
+        severity=Severity.ERROR,
+        message=f"Its description is {said!r}." if said else "It has no description.",
+        remedy="Say in one sentence what it does to what, in the words of who would ask for it.",
+    )
+
+
+def vague_description(tool: Tool) -> Finding | None:
+    """Find a description that says no more than the name does."""
+    if _PLACEHOLDER.fullmatch(tool.description.strip()):
+        return None
+    named = {*_terms(tool.leaf), *_terms(tool.server)}
+    if _terms(tool.description) - named - EMPTY_WORDS:
+        return None
+    return Finding(
+        tool=tool.name,
+        code="vague-description",
+        severity=Severity.WARNING,
+        message=f"Its description, {one_line(tool.description, TEXT_SHOWN)!r}, says no more than "
+        "its name.",
+        remedy="Say what it works on, what it gives back and when to use it.",
+    )
+
+
+def vague_name(tool: Tool) -> Finding | None:
+    """Find a name that could be any tool's."""
+    # Whole tokens: the pieces of 'k8s' say nothing, and the token does.
+    parts = [part for token in tokens(tool.leaf) for part in _parts(token)]
+    if any(term(part) not in VAGUE_NAME_WORDS for part in parts):
+        return None
+    return Finding(
+        tool=tool.name,
+        code="vague-name",
+        severity=Severity.WARNING,
+        message=f"The name {one_line(tool.leaf, TEXT_SHOWN)!r} does not say what it is about.",
+        remedy="Name it with a verb and its object, such as 'create_invoice'.",
+    )
+
+
+def undescribed_parameters(tool: Tool) -> Finding | None:
+    """Find parameters that nothing explains; required ones weigh more."""
+    outer = parameters(tool.input_schema, max_depth=1)
+    bare = [p for p in outer if not p.description.strip() and len(p.enum) < 2]
+    if not bare:
+        return None
+    names = [one_line(p.name, TEXT_SHOWN) for p in bare]
+    shown = ", ".join(names[:SHOWN_PARAMETERS])
+    more = len(names) - SHOWN_PARAMETERS
+    return Finding(
+        tool=tool.name,
+        code="undescribed-parameters",
+        severity=Severity.WARNING if any(p.required for p in bare) else Severity.INFO,
+        message=f"{len(bare)} of {len(outer)} parameters have no description: {shown}"
+        + (f" and {more} more." if more > 0 else "."),
+        remedy="Give each a 'description' with its meaning, form and an example.",
+    )
+
+
+def unknown_effect(tool: Tool) -> Finding | None:
+    """Find a tool of which nobody says whether it changes anything."""
+    if tool.effect is not Effect.UNKNOWN:
+        return None
+    return Finding(
+        tool=tool.name,
+        code="unknown-effect",
+        severity=Severity.INFO,
+        message="It does not say whether it reads, writes or destroys.",
+        remedy="Set MCP's 'readOnlyHint' and 'destructiveHint' annotations, or 'effects' in "
+        "toolscout's configuration.",
+    )
+
+
+def overlong_definition(tool: Tool) -> Finding | None:
+    """Find a definition that takes much of a model's context."""
+    schema = json.dumps(tool.input_schema, ensure_ascii=False)
+    size = len(tool.description.encode("utf-8", "replace")) + len(schema.encode("utf-8", "replace"))
+    if size < LONG_DEFINITION_TOKENS * LEAST_TOKEN_BYTES:
+        return None
+    cost = definition_tokens(tool)
+    if cost <= LONG_DEFINITION_TOKENS:
+        return None
+    return Finding(
+        tool=tool.name,
+        code="overlong-definition",
+        severity=Severity.WARNING,
+        message=f"Its definition takes {cost:,} tokens; {LONG_DEFINITION_TOKENS:,} are much.",
+        remedy="Move examples and reference text out of it, or split it into several tools.",
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    empty_description,
+    vague_description,
+    vague_name,
+    undescribed_parameters,
+    unknown_effect,
+    overlong_definition,
+)
+
+
+def _parts(token: str) -> tuple[str, ...]:
+    """Return the words of one part of a name; version numbers and single letters are none."""
+    if re.fullmatch(r"v?\d+|\w", token, re.IGNORECASE):
+        return ()
+    return (token,) if any(map(str.isdigit, token)) else split_token(token)
+
+
+def _terms(text: str) -> set[str]:
+    return {term(word) for word in content(words(text)) if len(word) > 1 and not word.isdigit()}

@@ -1,0 +1,147 @@
+"""Near-duplicates: tools that mean the same in nearly the same words.
+
+Vectors find the pairs, words confirm them: vectors alone take 'start' for 'stop'. Tools of equal
+leaf or equal description are compared in any case; without vectors, no others are.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolscout.errors import UsageError
+from toolscout.lints.verdicts import Finding, Severity
+from toolscout.names import fold_name, near_names
+from toolscout.search.index import Index
+from toolscout.search.semantic import GRID
+from toolscout.search.text import content, term, words
+from toolscout.tools import Tool
+
+ALIKE = 0.93
+"""Cosine from which two tools may be one."""
+SHARED_WORDS = 0.8
+"""Share of the words of both that both have, from which they are."""
+MOST_COMPARED = 50_000
+"""Tools up to which all pairs are compared; the time grows with the square."""
+ROWS_AT_ONCE = 512
+MOST_TWINS = 20
+"""Twins of one tool that are looked at: a catalogue of copies must not take forever."""
+SHOWN_TWINS = 3
+NEAREST = 5
+
+Pair = tuple[int, int]
+Report = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Near:
+    """A tool that another is easily taken for."""
+
+    name: str
+    similarity: float
+    """0 to 1: the cosine of vectors or, without an encoder, the share of words in common."""
+
+
+def near(index: Index, name: str, limit: int = NEAREST) -> tuple[Near, ...]:
+    """Return the tools nearest in meaning to one, nearest first, ties by name."""
+    tools, vectors = index.vectors()
+    place = next((at for at, tool in enumerate(tools) if tool.name == name), None)
+    if place is None:
+        known = ", ".join(near_names(name, (tool.name for tool in tools))) or "none"
+        raise UsageError(f"There is no tool {name!r}. Near: {known}.")
+    if vectors is None:
+        likeness = [_shared(tools[place], tool) for tool in tools]
+    else:
+        likeness = _cosines(vectors, vectors[place : place + 1])[0].tolist()
+    ranked = sorted((-round(max(0.0, likeness[at]), 4), tool.name) for at, tool in enumerate(tools))
+    found = [Near(name=other, similarity=-score) for score, other in ranked if other != name]
+    return tuple(found[:limit])
+
+
+def twins(index: Index, progress: Report = lambda done: None) -> Iterator[Finding]:
+    """Find near-duplicates; `progress` hears of tools that have been compared."""
+    tools, vectors = index.vectors()
+    pairs = dict.fromkeys(_equal_pairs(tools))
+    if vectors is None or len(tools) > MOST_COMPARED:
+        progress(len(tools))
+    else:
+        pairs.update(dict.fromkeys(_near_pairs(vectors, progress)))
+    partners: dict[int, list[int]] = {}
+    for one, other in pairs:
+        if _says_the_same(tools[one], tools[other]):
+            partners.setdefault(one, []).append(other)
+            partners.setdefault(other, []).append(one)
+    for place in sorted(partners):
+        yield _finding(tools[place], [tools[other] for other in partners[place]])
+
+
+def _finding(tool: Tool, others: Sequence[Tool]) -> Finding:
+    names = sorted({other.name for other in others})
+    more = len(names) - SHOWN_TWINS
+    shown = ", ".join(names[:SHOWN_TWINS]) + (f" and {more} more" if more > 0 else "")
+    elsewhere = all(other.server != tool.server for other in others)
+    return Finding(
+        tool=tool.name,
+        code="near-duplicate",
+        # Two services may well offer one thing; one server that does so confuses for nothing.
+        severity=Severity.INFO if elsewhere else Severity.WARNING,
+        message=f"It says nearly the same as {shown}.",
+        remedy="Merge them, or begin each description with what sets it apart"
+        + (", such as the service it is of." if elsewhere else "."),
+        others=tuple(names),
+    )
+
+
+def _near_pairs(vectors: NDArray[np.int16], progress: Report) -> Iterator[Pair]:
+    for begin in range(0, len(vectors), ROWS_AT_ONCE):
+        block = vectors[begin : begin + ROWS_AT_ONCE]
+        likeness = _cosines(vectors[begin:], block)
+        for row in range(len(block)):
+            # Each pair once: a row looks only at those behind it.
+            ahead = np.flatnonzero(likeness[row, row + 1 :] >= ALIKE)[:MOST_TWINS]
+            yield from ((begin + row, begin + row + 1 + int(step)) for step in ahead)
+        progress(len(block))
+
+
+def _cosines(vectors: NDArray[np.int16], wanted: NDArray[np.int16]) -> NDArray[np.float32]:
+    scaled = wanted.astype(np.float32) * np.float32(1 / GRID**2)
+    return np.asarray(scaled @ vectors.astype(np.float32).T, np.float32)
+
+
+def _equal_pairs(tools: Sequence[Tool]) -> Iterator[Pair]:
+    groups: dict[str, list[int]] = {}
+    for place, tool in enumerate(tools):
+        groups.setdefault(f"name {fold_name(tool.leaf)}", []).append(place)
+        if tool.description:
+            groups.setdefault(f"text {tool.description}", []).append(place)
+    for group in groups.values():
+        yield from combinations(group[:MOST_TWINS], 2)
+
+
+def _says_the_same(one: Tool, other: Tool) -> bool:
+    """Tell whether two tools share their words, at least those of their descriptions."""
+    first, second = _terms(one.description), _terms(other.description)
+    is_told_alike = bool(first) and _overlap(first, second) >= SHARED_WORDS
+    return is_told_alike or _shared(one, other) >= SHARED_WORDS
+
+
+def _shared(one: Tool, other: Tool) -> float:
+    """Return the share of words that two tools have in common, by leaf and description."""
+    return _overlap(_terms(one.leaf, one.description), _terms(other.leaf, other.description))
+
+
+def _overlap(first: frozenset[str], second: frozenset[str]) -> float:
+    return len(first & second) / max(1, len(first | second))
+
+
+@lru_cache(maxsize=4_096)
+def _terms(*texts: str) -> frozenset[str]:
+    return frozenset(_stems(texts))
+
+
+def _stems(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        yield from map(term, content(words(text)))

@@ -1,0 +1,160 @@
+"""`toolscout replay`."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from toolscout.cli import main
+from toolscout.experience import Experience
+from toolscout.stores import SqliteStore
+from toolscout.usage import hashed
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def tool(name: str, description: str) -> dict[str, str]:
+    return {"server": "s", "name": name, "description": description}
+
+
+BREAD = tool("bake_bread", "Bake a loaf of bread.")
+OLD = [
+    BREAD,
+    tool("paint_wall", "Colour the wall of a room."),
+    tool("feed_fish", "Put food into a tank."),
+    tool("count_sheep", "Xyzzy."),
+    tool("fall_asleep", "Fall asleep at once."),
+]
+NEW = [
+    BREAD,
+    tool("paint_wall", "Xyzzy."),
+    tool("colour_wall", "Colour the wall of a room."),
+    tool("count_sheep", "Fall asleep at once."),
+]
+RECORDING = [
+    {"query": "bake bread", "tool": "s__bake_bread"},
+    {"query": "colour the wall", "tool": "s__paint_wall", "times": 2},
+    {"query": "food for the tank", "tool": "feed_fish"},
+    {"query": "fall asleep at once", "tool": "s__count_sheep"},
+]
+SHOWN = """\
+gone     1  -  feed_fish       food for the tank
+missing  1  2  s__paint_wall   colour the wall
+found    2  1  s__count_sheep  fall asleep at once
+
+4 queries: 1 gone, 1 missing, 1 found, 1 same.
+Found among the first 1: 40.0% (80.0% before).
+"""
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["replay", *map(str, arguments)])
+
+
+def write(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def recording(home: Path) -> Path:
+    return write(home / "calls.jsonl", RECORDING)
+
+
+@pytest.fixture
+def old(home: Path) -> Path:
+    return write(home / "old.jsonl", OLD)
+
+
+@pytest.fixture
+def new(home: Path) -> Path:
+    return write(home / "new.jsonl", NEW)
+
+
+def test_what_moved_is_told_worst_first(recording: Path, old: Path, new: Path):
+    result = run(recording, "--catalog", new, "--against", old, "--within", 1)
+
+    assert (result.exit_code, result.stdout) == (0, SHOWN)
+
+
+def test_what_did_not_move_is_listed_if_asked_for(recording: Path, old: Path, new: Path):
+    shown = run(recording, "--catalog", new, "--against", old, "--all").stdout
+
+    assert "s__bake_bread" in shown
+
+
+def test_json_tells_ranks_shares_and_fates(recording: Path, old: Path, new: Path):
+    options = ("--against", old, "--within", 1, "--json")
+
+    told = json.loads(run(recording, "--catalog", new, *options).stdout)
+
+    assert (told["queries"], told["found"], told["found_before"]) == (4, 0.4, 0.8)
+    assert told["counts"] == {"gone": 1, "missing": 1, "found": 1, "same": 1}
+    assert told["moves"][1] == {
+        "query": "colour the wall",
+        "tool": "s__paint_wall",
+        "times": 2,
+        "before": 1,
+        "after": 2,
+        "fate": "missing",
+    }
+
+
+def test_one_catalogue_alone_is_measured_and_not_compared(recording: Path, old: Path):
+    result = run(recording, "--catalog", old, "--within", 1)
+
+    assert result.stdout == (
+        "unfound  -  2  s__count_sheep  fall asleep at once\n\n"
+        "4 queries: 1 unfound, 3 found.\nFound among the first 1: 80.0%.\n"
+    )
+
+
+@pytest.mark.parametrize(("share", "code"), [(0.4, 0), (0.5, 1)])
+def test_too_small_a_share_is_exit_code_1(recording: Path, new: Path, share: float, code: int):
+    result = run(recording, "--catalog", new, "--within", 1, "--fail-below", share)
+
+    assert result.exit_code == code
+    assert ("Found 40.0%, which is below 50.0%." in result.stderr) == bool(code)
+
+
+def test_a_recording_is_made_of_what_a_gateway_keeps(home: Path, new: Path):
+    config = home / "toolscout.toml"
+    config.write_text("[gateway]\ncache = 'gateway.db'\n")
+    with SqliteStore(home / "gateway.db") as store:
+        past = Experience(store, lambda: 1.0)
+        for _ in range(2):
+            past.learn("c", "bake bread", "s__bake_bread", "ok")
+        past.learn("c", "bake bread", "s__bake_bread", "tool_error")
+        past.learn("c", hashed("secret"), "s__paint_wall", "ok")
+        past.learn("c", "", "s__paint_wall", "ok")
+
+    made = run("--record", "calls.jsonl")
+    replayed = run("calls.jsonl", "--catalog", new)
+
+    assert made.exit_code == 0, made.stderr
+    assert made.stderr.startswith("Wrote 1 queries to calls.jsonl.\nLeft out 1 calls whose query")
+    assert json.loads((home / "calls.jsonl").read_text()) == {
+        "query": "bake bread",
+        "tool": "s__bake_bread",
+        "times": 2,
+    }
+    assert "Found among the first 5: 100.0%." in replayed.stdout
+
+
+def test_a_gateway_that_kept_nothing_is_told(home: Path):
+    (home / "toolscout.toml").write_text("[gateway]\ncache = 'gateway.db'\n")
+
+    result = run("--record", "calls.jsonl")
+
+    assert result.exit_code == 2
+    assert "Run the gateway with `toolscout serve` first." in result.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("calls.jsonl", "--record", "x.jsonl")])
+def test_either_a_recording_is_replayed_or_one_is_made(recording: Path, words: tuple[str, ...]):
+    result = run(*words)
+
+    assert result.exit_code == 2
+    assert "Say either RECORDING to replay one or --record FILE to make one." in result.stderr
