@@ -3,16 +3,19 @@
 import asyncio
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from toolscout.console.console import Console
 from toolscout.events import Event
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.http import serve_http
 from toolscout.gateway.metrics import Metrics
 from toolscout.policies import Policy
+from toolscout.sessions import Store
 from toolscout.stores.memory import MemoryStore
 from toolscout.upstream.config import Config, GatewayConfig, ServerConfig, Transport
 
@@ -57,13 +60,23 @@ class Served:
 
 @contextmanager
 def served(
-    *servers: ServerConfig, policy: Policy | None = None, **options: object
+    *servers: ServerConfig,
+    policy: Policy | None = None,
+    store: Store | None = None,
+    logins: Path | None = None,
+    console: bool = False,
+    **options: object,
 ) -> Generator[Served]:
     """Serve servers behind a gateway; ends with the gateway stopped and its thread gone."""
     gateway = GatewayConfig(**{"port": 0, **options})  # pyright: ignore[reportArgumentType]  # checked by the class
     config = Config(servers=servers, gateway=gateway)
     begun: Future[Served] = Future()
-    thread = threading.Thread(target=lambda: _run(config, policy, begun))
+
+    def make(on_event: Callable[[Event], None]) -> Gateway:
+        kept = MemoryStore() if store is None else store
+        return Gateway(config, kept, on_event=on_event, policy=policy, tokens=logins)
+
+    thread = threading.Thread(target=lambda: _run(make, begun, console=console))
     thread.start()
     running = begun.result(DEADLINE_SECONDS)
     try:
@@ -75,16 +88,19 @@ def served(
         assert not thread.is_alive()
 
 
-def _run(config: Config, policy: Policy | None, begun: "Future[Served]") -> None:
+_Make = Callable[[Callable[[Event], None]], Gateway]
+
+
+def _run(make: _Make, begun: "Future[Served]", *, console: bool) -> None:
     try:
-        asyncio.run(_serve(config, policy, begun))
+        asyncio.run(_serve(make, begun, console=console))
     except BaseException as error:
         if begun.done():
             raise
         begun.set_exception(error)
 
 
-async def _serve(config: Config, policy: Policy | None, begun: "Future[Served]") -> None:
+async def _serve(make: _Make, begun: "Future[Served]", *, console: bool) -> None:
     metrics, events, known, stop = Metrics(), list[Event](), threading.Event(), asyncio.Event()
 
     def hear(event: Event) -> None:
@@ -97,6 +113,13 @@ async def _serve(config: Config, policy: Policy | None, begun: "Future[Served]")
             Served(url=url, loop=loop, stopping=stop, thread=thread, known=known, events=events)
         )
 
-    async with Gateway(config, MemoryStore(), on_event=hear, policy=policy) as gateway:
+    async with make(hear) as gateway:
         gateway.catalog.subscribe(lambda change: known.set())
-        await serve_http(gateway, config.gateway, metrics=metrics, ready=ready, stop=stop)
+        await serve_http(
+            gateway,
+            gateway.config.gateway,
+            metrics=metrics,
+            pages=Console.of(gateway) if console else None,
+            ready=ready,
+            stop=stop,
+        )

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,10 @@ EXTRA = "gateway"
 CACHE_FILE = "gateway.db"
 LOOK_SECONDS = 2.0
 """How often the configuration file is looked at."""
+BY_HAND = (
+    "Waiting for an MCP client on stdin; clients start this themselves (see `toolscout init`). "
+    "To serve HTTP, add --http. Ctrl-C ends it."
+)
 
 
 @click.command()
@@ -85,6 +90,8 @@ def serve(
     _log_to_stderr(config)
     for note in config.notes:
         logging.getLogger("toolscout").warning("%s", note)
+    if not http and sys.stdin.isatty():
+        click.echo(BY_HAND, err=True)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(config, http=http))
 
@@ -181,7 +188,14 @@ async def _answer(gateway: "Gateway", metrics: "Metrics", *, http: bool) -> None
         from toolscout.gateway.http import serve_http
 
         pages = Console.of(gateway)
-        await serve_http(gateway, gateway.config.gateway, metrics=metrics, pages=pages)
+        log = logging.getLogger("toolscout")
+        await serve_http(
+            gateway,
+            gateway.config.gateway,
+            metrics=metrics,
+            pages=pages,
+            ready=lambda address: log.info("The console is at %s/.", address),
+        )
     else:
         from toolscout.gateway.server import serve_stdio
 

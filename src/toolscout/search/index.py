@@ -14,6 +14,7 @@ from types import EllipsisType
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from toolscout.catalog import Catalog, Change
 from toolscout.errors import UsageError
@@ -162,6 +163,19 @@ class Index:
         places: list[int] = ranking.places.tolist()
         tools = tuple(state.tools[place] for place in places)
         return tools, ranking.evidence, ranking.question.length
+
+    def vectors(self) -> tuple[tuple[Tool, ...], NDArray[np.int16] | None]:
+        """Return all tools and the vector of each on the grid; no vectors without an encoder."""
+        state = self._state
+        places: list[int] = state.places.tolist()
+        tools = tuple(state.tools[place] for place in places)
+        shards = zip(state.shards, state.alive, strict=True)
+        rows = [
+            shard.vectors[mask]
+            for shard, mask in shards
+            if mask.any() and shard.vectors is not None
+        ]
+        return tools, np.concatenate(rows) if rows else None
 
     def _catch_up(self, stored: storage.Stored | None) -> None:
         with self._writing:

@@ -1,0 +1,178 @@
+"""`Board`: the servers behind a gateway as rows, what may be done with each, and their logs.
+
+A bearer with a profile looks; only one without may start, stop or log in, because that changes
+the server for everybody.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from pathlib import Path
+
+from toolscout.console.chronicles import Chronicle, Ledger
+from toolscout.console.clocks import told_time
+from toolscout.console.costs import Costs
+from toolscout.console.refusals import FORBIDDEN, NOT_FOUND, Refused, no_such
+from toolscout.console.views import View
+from toolscout.errors import UsageError
+from toolscout.gateway.reports import without_secrets
+from toolscout.names import one_line
+from toolscout.schemas import Json
+from toolscout.upstream.connections import masked, secrets_of
+from toolscout.upstream.logins import LoginState, check_login, login_state
+from toolscout.upstream.masks import masked_args, shown_url
+from toolscout.upstream.members import Member, Phase
+from toolscout.upstream.pool import Pool
+from toolscout.upstream.servers import ServerConfig, Transport
+
+START, STOP, RESTART, LOGIN = "start", "stop", "restart", "login"
+RUNNING = (Phase.READY, Phase.STARTING)
+LINE_CHARS = 1_000
+
+
+class Board:
+    """The servers of a pool. Used on the pool's loop.
+
+    `tokens` is the folder with logins; without it, or where the browser of a person could not
+    come back to this machine, nobody can log in.
+    """
+
+    def __init__(
+        self, pool: Pool, chronicle: Chronicle, costs: Costs, *, tokens: Path | None, logs_in: bool
+    ) -> None:
+        self._pool, self._chronicle, self._costs = pool, chronicle, costs
+        self._tokens = tokens
+        self.logs_in = logs_in and tokens is not None
+
+    def phases(self, view: View) -> Json:
+        """Return how many visible servers are in each state."""
+        members = self._visible(view)
+        states = [state_of(member) for member in members]
+        return {name: states.count(name) for name in STATES}
+
+    def rows(self, view: View, tokens: dict[str, int]) -> list[Json]:
+        """Return all visible servers by name; `tokens` tells what the tools of each cost."""
+        counts = Counter(tool.server for tool in view.callables)
+        return [
+            self._row(member, view, counts[member.name], tokens.get(member.name, 0))
+            for member in sorted(self._visible(view), key=lambda member: member.name)
+        ]
+
+    def row(self, view: View, name: str) -> Json:
+        """Return one server."""
+        member = self.member(view, name)
+        mine = [tool for tool in view.callables if tool.server == name]
+        return self._row(member, view, len(mine), sum(self._costs.of(mine)))
+
+    def log(self, view: View, name: str) -> Json:
+        """Return the last lines of a server's log, without secrets."""
+        member = self.member(view, name)
+        if view.is_limited:
+            raise Refused(FORBIDDEN, "limited", "Logs are for tokens without a profile.", NEEDED)
+        lines = self._chronicle.ledger(name).lines
+        secrets = _secrets(member.config)
+        return {
+            "lines": [
+                {"time": told_time(at), "text": _safe(line, member.config, secrets)}
+                for at, line in lines
+            ]
+        }
+
+    def member(self, view: View, name: str) -> Member:
+        """Return a visible server, or refuse as if there were none."""
+        member = self._pool.members.get(name)
+        if member is None or not view.sees_server(name):
+            raise no_such("server", name)
+        return member
+
+    async def act(self, view: View, name: str, action: str) -> Json:
+        """Start, stop or restart a server; return its row."""
+        member = self.member(view, name)
+        if view.is_limited:
+            raise Refused(FORBIDDEN, "limited", f"This token may not {action} servers.", NEEDED)
+        if action not in (START, STOP, RESTART):
+            hint = "Use start, stop, restart or login."
+            raise Refused(NOT_FOUND, "unknown_action", f"There is no action {action!r}.", hint)
+        works = {START: self._pool.start, STOP: self._pool.stop, RESTART: self._pool.restart}
+        await works[action](member.name)
+        return self.row(view, name)
+
+    def actions(self, member: Member, view: View, login: str) -> list[str]:
+        """Return what may be done with a server as it is."""
+        if view.is_limited:
+            return []
+        is_running = member.phase in RUNNING
+        found = [STOP, RESTART] if is_running else [START]
+        is_wanted = login in (LoginState.NEEDED, LoginState.EXPIRED)
+        wants = is_wanted or member.phase is Phase.NEEDS_LOGIN
+        return [*found, *([LOGIN] if wants and self.can_log_in(member) else [])]
+
+    def can_log_in(self, member: Member) -> bool:
+        """Tell whether a person can log in to a server from here."""
+        try:
+            check_login(member.config)
+        except UsageError:
+            return False
+        return self.logs_in
+
+    def _visible(self, view: View) -> list[Member]:
+        return [m for m in self._pool.members.values() if view.sees_server(m.name)]
+
+    def _row(self, member: Member, view: View, tools: int, tokens: int) -> Json:
+        ledger = self._chronicle.ledger(member.name)
+        login = self._login(member.config)
+        return {
+            "name": member.name,
+            "transport": member.config.transport.value,
+            "state": state_of(member),
+            "since": _since(member),
+            "tools": tools,
+            "tokens": tokens,
+            "calls": ledger.calls,
+            "errors": ledger.errors,
+            "restarts": max(0, member.starts - 1),
+            "latency_ms": _latency(ledger),
+            "reason": without_secrets(member.reason, member.config),
+            "login": login,
+            "actions": self.actions(member, view, login),
+        }
+
+    def _login(self, config: ServerConfig) -> str:
+        if self._tokens is None or config.transport not in (Transport.HTTP, Transport.SSE):
+            return LoginState.NONE.value
+        return login_state(config, self._tokens, time.time()).value
+
+
+NEEDED = "Use a token without a profile."
+STATES = tuple(phase.value.replace(" ", "_") for phase in Phase)
+
+
+def state_of(member: Member) -> str:
+    """Return where a server stands, as the API writes it."""
+    return member.phase.value.replace(" ", "_")
+
+
+def _since(member: Member) -> str | None:
+    if not member.since:
+        return None
+    ago = asyncio.get_running_loop().time() - member.since
+    return told_time(time.time() - ago)
+
+
+def _latency(ledger: Ledger) -> Json:
+    return {"p50": ledger.quantile(0.5), "p95": ledger.quantile(0.95)}
+
+
+def _secrets(config: ServerConfig) -> tuple[str, ...]:
+    try:
+        return secrets_of(config.resolved())
+    except UsageError:  # where a reference leads nowhere, the server never got a value
+        return secrets_of(config)
+
+
+def _safe(line: str, config: ServerConfig, secrets: tuple[str, ...]) -> str:
+    """Return a line without what the server was given, and without what looks like a secret."""
+    if config.url:
+        line = line.replace(config.url, shown_url(config.url))
+    words = " ".join(masked_args(masked(line, secrets).split(" ")))
+    return one_line(words, LINE_CHARS)

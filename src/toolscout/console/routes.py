@@ -1,0 +1,250 @@
+"""`Routes`: the console over HTTP: the API under `/api`, and the page that shows it.
+
+Who asks was settled by the gateway's guard; here a request becomes plain arguments, an answer
+JSON, and an error a status. Work that takes time is done in threads, what belongs to the pool on
+its loop.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from toolscout.console import directories, searches
+from toolscout.console.assets import INDEX
+from toolscout.console.documents import document
+from toolscout.console.refusals import BAD, FORBIDDEN, NOT_FOUND, Refused, refused
+from toolscout.console.views import View
+from toolscout.errors import ToolscoutError
+from toolscout.gateway.access import Principal
+from toolscout.gateway.guards import PRINCIPAL
+from toolscout.prices import AS_OF, PRICES
+
+if TYPE_CHECKING:
+    from toolscout.console.boards import Board
+    from toolscout.console.console import Console
+
+API, STATIC = "/api", "/static/"
+HOURS = 24
+Answer = Any
+"""Whatever JSON can hold."""
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'self'; object-src 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+NO_STORE = {"Cache-Control": "no-store"}
+
+
+class Routes:
+    """The routes of one console."""
+
+    def __init__(self, console: "Console") -> None:
+        self._console = console
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """The routes in the order in which they are tried."""
+        answered: dict[str, Callable[[View, Request], Awaitable[Answer]]] = {
+            "/openapi.json": self._openapi,
+            "/overview": self._overview,
+            "/search": self._search,
+            "/why": self._why,
+            "/facets": self._facets,
+            "/tools": self._tools,
+            "/tools/{name:path}": self._tool,
+            "/servers": self._servers,
+            "/servers/{name}/log": self._log,
+            "/sessions": self._sessions,
+            "/sessions/{id}": self._session,
+            "/savings": self._savings,
+            "/map": self._map,
+            "/map/point": self._point,
+        }
+        return [
+            *(Route(API + path, self._json(work)) for path, work in answered.items()),
+            Route(f"{API}/servers/{{name}}/{{action}}", self._json(self._act), methods=["POST"]),
+            Route(f"{API}/events", self._events),
+            Route(f"{API}/{{rest:path}}", self._json(self._nothing)),
+            Route("/", self._page),
+            Route(f"{STATIC}{{name:path}}", self._page),
+        ]
+
+    def is_public(self, path: str) -> bool:
+        """Tell whether a path is the page's, which holds nothing that needs a token."""
+        return path == "/" or path.startswith(STATIC)
+
+    # The API.
+
+    async def _openapi(self, view: View, request: Request) -> Answer:
+        return document()
+
+    async def _overview(self, view: View, request: Request) -> Answer:
+        states = self._console.overviews.states(view)
+        return await asyncio.to_thread(self._console.overviews.told, view, states)
+
+    async def _search(self, view: View, request: Request) -> Answer:
+        return await asyncio.to_thread(
+            self._console.searches.found,
+            view,
+            _needed(request, "q"),
+            limit=_number(request, "limit", searches.LIMIT, 1, searches.LIMIT_MOST),
+            encoder=_text(request, "encoder"),
+        )
+
+    async def _why(self, view: View, request: Request) -> Answer:
+        text, name = _needed(request, "q"), _needed(request, "tool")
+        encoder = _text(request, "encoder")
+        return await asyncio.to_thread(
+            self._console.searches.why, view, text, name, encoder=encoder
+        )
+
+    async def _facets(self, view: View, request: Request) -> Answer:
+        return await asyncio.to_thread(self._console.directory.facets, view)
+
+    async def _tools(self, view: View, request: Request) -> Answer:
+        return await asyncio.to_thread(
+            self._console.directory.page,
+            view,
+            server=_text(request, "server"),
+            kind=_text(request, "kind"),
+            effect=_text(request, "effect"),
+            text=_text(request, "q"),
+            sort=_text(request, "sort") or directories.SORTS[0],
+            offset=_number(request, "offset", 0, 0, 10_000_000),
+            limit=_number(request, "limit", directories.PAGE, 1, directories.PAGE_MOST),
+        )
+
+    async def _tool(self, view: View, request: Request) -> Answer:
+        return await asyncio.to_thread(
+            self._console.directory.whole, view, request.path_params["name"]
+        )
+
+    async def _servers(self, view: View, request: Request) -> Answer:
+        board = self._console.board
+        if board is None:
+            return []
+        tokens = await asyncio.to_thread(self._console.costs.by_server, view.callables)
+        return board.rows(view, tokens)
+
+    async def _log(self, view: View, request: Request) -> Answer:
+        return self._board().log(view, request.path_params["name"])
+
+    async def _act(self, view: View, request: Request) -> Answer:
+        name, action = request.path_params["name"], request.path_params["action"]
+        if action == "login":
+            return await self._login(view, name)
+        return await self._board().act(view, name, action)
+
+    async def _login(self, view: View, name: str) -> Answer:
+        board, visits = self._board(), self._console.visits
+        member = board.member(view, name)
+        if view.is_limited or visits is None or not board.can_log_in(member):
+            hint = f"Run `toolscout servers login {name}` on the gateway's machine."
+            raise Refused(FORBIDDEN, "no_login", f"Nobody can log in to {name!r} here.", hint)
+        return {"url": await visits.begin(member.config)}
+
+    async def _sessions(self, view: View, request: Request) -> Answer:
+        await asyncio.to_thread(self._console.savings.settle)
+        return self._console.conversations.rows(view)
+
+    async def _session(self, view: View, request: Request) -> Answer:
+        await asyncio.to_thread(self._console.savings.settle)
+        return self._console.conversations.whole(view, request.path_params["id"])
+
+    async def _savings(self, view: View, request: Request) -> Answer:
+        hours = _number(request, "hours", HOURS, 1, 24 * 31)
+        told = await asyncio.to_thread(
+            self._console.savings.told,
+            hours,
+            lambda name: self._console.is_peer_named(view.principal, name),
+        )
+        models = [{"id": id_, "input_per_million": price} for id_, price in PRICES.items()]
+        return {**told, "models": models, "priced": AS_OF}
+
+    async def _map(self, view: View, request: Request) -> Answer:
+        return await asyncio.to_thread(self._console.maps.told, view, _text(request, "encoder"))
+
+    async def _point(self, view: View, request: Request) -> Answer:
+        text, encoder = _needed(request, "q"), _text(request, "encoder")
+        return await asyncio.to_thread(self._console.maps.point, view, text, encoder)
+
+    async def _nothing(self, view: View, request: Request) -> Answer:
+        hint = f"See {API}/openapi.json for what there is."
+        raise Refused(NOT_FOUND, "not_found", "There is nothing here.", hint)
+
+    async def _events(self, request: Request) -> Response:
+        last = request.headers.get("last-event-id", "")
+        stream = self._console.feed.stream(_principal(request), last)
+        headers = {**HEADERS, **NO_STORE, "X-Accel-Buffering": "no"}
+        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+    def _board(self) -> "Board":
+        if self._console.board is None:
+            hint = "Ask a gateway: `toolscout serve --http`."
+            raise Refused(NOT_FOUND, "no_servers", "There are no servers behind this.", hint)
+        return self._console.board
+
+    def _json(
+        self, work: Callable[[View, Request], Awaitable[Answer]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            view = self._console.views.of(_principal(request))
+            try:
+                response = JSONResponse(await work(view, request))
+            except Refused as error:
+                response = error.response()
+            except ToolscoutError as error:
+                response = refused(error).response()
+            return _with(response, {**HEADERS, **NO_STORE})
+
+        return answer
+
+    # The page.
+
+    async def _page(self, request: Request) -> Response:
+        name = request.path_params.get("name", INDEX)
+        response = await asyncio.to_thread(self._console.assets.response, request, name)
+        if response is None:
+            hint = "Open / for the page."
+            missing = Refused(NOT_FOUND, "not_found", "There is no such file.", hint)
+            response = missing.response()
+        return _with(response, HEADERS)
+
+
+def _with(response: Response, headers: Mapping[str, str]) -> Response:
+    for name, value in headers.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+def _principal(request: Request) -> Principal:
+    return request.scope[PRINCIPAL]
+
+
+def _text(request: Request, name: str) -> str:
+    return request.query_params.get(name, "").strip()
+
+
+def _needed(request: Request, name: str) -> str:
+    value = _text(request, name)
+    if not value:
+        raise Refused(BAD, "missing", f"The parameter {name!r} is missing.", f"Add ?{name}=….")
+    return value
+
+
+def _number(request: Request, name: str, default: int, least: int, most: int) -> int:
+    given = _text(request, name)
+    if not given:
+        return default
+    if not (given.isascii() and given.isdecimal() and len(given) < 12):
+        hint = f"Write a whole number from {least:,} to {most:,}."
+        raise Refused(BAD, "no_number", f"The parameter {name!r} is {given[:40]!r}.", hint)
+    return max(least, min(most, int(given)))

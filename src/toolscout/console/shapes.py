@@ -1,0 +1,202 @@
+"""The shapes of the API's answers, as JSON Schema kept by hand.
+
+Strict on purpose: an answer with a member that is not written here is a mistake, which a test
+finds by comparing real answers.
+"""
+
+from toolscout.console.boards import STATES
+from toolscout.lints import Severity
+from toolscout.schemas import Json
+from toolscout.search.hits import Confidence
+from toolscout.tools import Effect
+from toolscout.upstream.logins import LoginState
+from toolscout.upstream.servers import Transport
+
+TEXT: Json = {"type": "string"}
+FLAG: Json = {"type": "boolean"}
+COUNT: Json = {"type": "integer", "minimum": 0}
+WHOLE: Json = {"type": "integer"}
+SHARE: Json = {"type": "number", "minimum": 0, "maximum": 1}
+SPAN: Json = {"type": "number", "minimum": 0}
+PLACE: Json = {"type": "number", "minimum": -1, "maximum": 1}
+TIME: Json = {"type": "string", "format": "date-time"}
+OBJECT: Json = {"type": "object"}
+EVENT_KINDS = ("search", "describe", "call", "load", "refusal", "suggest")
+
+
+def listed(item: Json) -> Json:
+    """Return an array of one shape."""
+    return {"type": "array", "items": item}
+
+
+def either(shape: Json) -> Json:
+    """Return a shape that may be null instead."""
+    return {"anyOf": [shape, {"type": "null"}]}
+
+
+def choice(*words: str) -> Json:
+    """Return one of some words."""
+    return {"type": "string", "enum": list(words)}
+
+
+def by_name(shape: Json) -> Json:
+    """Return an object with values of one shape under any names."""
+    return {"type": "object", "additionalProperties": shape}
+
+
+def obj(optional: tuple[str, ...] = (), /, **members: Json) -> Json:
+    """Return an object with exactly these members."""
+    needed = [name for name in members if name not in optional]
+    return {
+        "type": "object",
+        "properties": members,
+        "required": needed,
+        "additionalProperties": False,
+    }
+
+
+def ref(name: str) -> Json:
+    """Return a reference to a shape of this module."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+_TOKENS = dict.fromkeys(("not_sent", "menu", "replies", "descriptions", "net"), WHOLE)
+_SIGNALS = by_name(SHARE)
+_MATCHED = by_name(listed(TEXT))
+_CONFIDENCE = choice(*(word.value for word in Confidence))
+_GROUP = obj(name=TEXT, tools=COUNT, tokens=COUNT)
+_ABOUT: dict[str, Json] = {
+    "name": TEXT,
+    "server": TEXT,
+    "leaf": TEXT,
+    "kind": TEXT,
+    "effect": choice(*(effect.value for effect in Effect)),
+    "title": TEXT,
+    "signature": TEXT,
+    "sentence": TEXT,
+    "tokens": COUNT,
+}
+_SESSION: dict[str, Json] = {
+    "id": TEXT,
+    "client": TEXT,
+    "principal": TEXT,
+    "started": TIME,
+    "active": TIME,
+    "searches": COUNT,
+    "calls": COUNT,
+    "tokens_used": COUNT,
+    "tokens_saved": WHOLE,
+}
+_CAN = ("start", "stop", "restart", "log", "login", "call", "sessions", "savings")
+
+SHAPES: dict[str, Json] = {
+    "Error": obj(error=obj(("hint",), code=TEXT, message=TEXT, hint=TEXT)),
+    "Overview": obj(
+        version=TEXT,
+        host=choice("gateway", "console"),
+        principal=TEXT,
+        tools=COUNT,
+        resources=COUNT,
+        prompts=COUNT,
+        servers=obj(**dict.fromkeys(STATES, COUNT)),
+        encoders=listed(TEXT),
+        tokens=obj(all_definitions=COUNT, menu=COUNT),
+        capabilities=obj(**dict.fromkeys(_CAN, FLAG)),
+    ),
+    "Hit": obj(**_ABOUT, score=SHARE, confidence=_CONFIDENCE, signals=_SIGNALS, matched=_MATCHED),
+    "Search": obj(
+        query=TEXT,
+        milliseconds=SPAN,
+        total=COUNT,
+        worth=COUNT,
+        corrected=by_name(TEXT),
+        hits=listed(ref("Hit")),
+        missing=listed(obj(name=TEXT, near=listed(TEXT))),
+        message=TEXT,
+        reply=obj(text=TEXT, tokens=COUNT),
+    ),
+    "Why": obj(
+        tool=TEXT,
+        rank=either({"type": "integer", "minimum": 1}),
+        score=either(SHARE),
+        confidence=either(_CONFIDENCE),
+        signals=_SIGNALS,
+        matched=_MATCHED,
+        best=either(obj(name=TEXT, score=SHARE, signals=_SIGNALS)),
+        reasons=listed(TEXT),
+    ),
+    "Facets": obj(
+        servers=listed(_GROUP), kinds=listed(_GROUP), effects=listed(_GROUP), estimated=FLAG
+    ),
+    "ToolRow": obj(**_ABOUT, findings=either(COUNT)),
+    "Tools": obj(total=COUNT, offset=COUNT, tools=listed(ref("ToolRow"))),
+    "Finding": obj(
+        code=TEXT,
+        severity=choice(*(severity.value for severity in Severity)),
+        message=TEXT,
+        remedy=TEXT,
+        others=listed(TEXT),
+    ),
+    "Tool": obj(
+        **_ABOUT,
+        description=TEXT,
+        input_schema=OBJECT,
+        output_schema=either(OBJECT),
+        hint=TEXT,
+        tags=listed(TEXT),
+        aliases=listed(TEXT),
+        near=listed(obj(name=TEXT, similarity=SHARE)),
+        findings=listed(ref("Finding")),
+    ),
+    "Server": obj(
+        name=TEXT,
+        transport=choice(*(transport.value for transport in Transport)),
+        state=choice(*STATES),
+        since=either(TIME),
+        tools=COUNT,
+        tokens=COUNT,
+        calls=COUNT,
+        errors=COUNT,
+        restarts=COUNT,
+        latency_ms=obj(p50=either(SPAN), p95=either(SPAN)),
+        reason=TEXT,
+        login=choice(*(state.value for state in LoginState)),
+        actions=listed(choice("start", "stop", "restart", "login")),
+    ),
+    "Servers": listed(ref("Server")),
+    "Log": obj(lines=listed(obj(time=TIME, text=TEXT))),
+    "Login": obj(url=TEXT),
+    "SessionRow": obj(**_SESSION, loaded=COUNT),
+    "Sessions": listed(ref("SessionRow")),
+    "Event": obj(
+        time=TIME,
+        kind=choice(*EVENT_KINDS),
+        text=TEXT,
+        tool=TEXT,
+        hits=COUNT,
+        found=listed(TEXT),
+        code=TEXT,
+        milliseconds=SPAN,
+        tokens=COUNT,
+    ),
+    "Session": obj(
+        **_SESSION,
+        loaded=listed(obj(name=TEXT, tokens=COUNT, query=TEXT)),
+        events=listed(ref("Event")),
+    ),
+    "Savings": obj(
+        points=listed(obj(time=TIME, **_TOKENS)),
+        by_server=listed(obj(server=TEXT, not_sent=COUNT)),
+        total=obj(**_TOKENS),
+        models=listed(obj(id=TEXT, input_per_million=SPAN)),
+        priced={"type": "string", "format": "date"},
+    ),
+    "Map": obj(
+        tools=listed(TEXT),
+        servers=listed(TEXT),
+        x=listed(PLACE),
+        y=listed(PLACE),
+        server_of=listed(COUNT),
+    ),
+    "Point": obj(x=PLACE, y=PLACE, hits=listed(COUNT)),
+}

@@ -1,0 +1,125 @@
+// The API: questions with the bearer token if there is one, and the stream of events.
+
+const KEY = "toolscout.token";
+const PAUSES = [500, 1_000, 2_000, 5_000, 10_000];
+const UNAUTHORISED = 401;
+
+/** An answer that is an error: what happened, and what to do next. */
+export class Problem extends Error {
+  constructor(message, hint = "", status = 0) {
+    super(message);
+    this.hint = hint;
+    this.status = status;
+  }
+}
+
+let asking = null;
+let askForToken = async () => null;
+
+/** Tell how a person is asked for a token; gives the token, or nothing if there will be none. */
+export function onUnauthorised(work) {
+  askForToken = work;
+}
+
+export const hasToken = () => Boolean(read());
+
+/** Forget the token of this tab. */
+export function forget() {
+  sessionStorage.removeItem(KEY);
+}
+
+function read() {
+  return sessionStorage.getItem(KEY) ?? "";
+}
+
+function headers(more = {}) {
+  return read() ? { ...more, Authorization: `Bearer ${read()}` } : more;
+}
+
+/** Return the answer to a question; raises a `Problem`. */
+export async function ask(path, params = {}, { method = "GET", signal } = {}) {
+  const response = await fetched(`/api/${path}${query(params)}`, { method, signal, headers: headers() });
+  if (response.status === UNAUTHORISED) {
+    await newToken();
+    return ask(path, params, { method, signal });
+  }
+  const answer = await response.json().catch(() => null);
+  if (!response.ok) throw problem(response, answer);
+  return answer;
+}
+
+async function fetched(url, options) {
+  try {
+    return await fetch(url, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem("toolscout does not answer.", "Look whether it still runs; this page goes on by itself as soon as it does.");
+  }
+}
+
+function query(params) {
+  const given = Object.entries(params).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  return given.length ? `?${new URLSearchParams(given)}` : "";
+}
+
+function problem(response, answer) {
+  const told = answer?.error ?? {};
+  const message = typeof told === "string" ? told : told.message;
+  return new Problem(message || `The answer was ${response.status}.`, told.hint ?? answer?.hint ?? "", response.status);
+}
+
+/** Wait for a token; all that wait share one question. */
+async function newToken() {
+  const wasWrong = hasToken();
+  asking ??= askForToken(wasWrong).finally(() => { asking = null; });
+  const token = await asking;
+  if (!token) throw new Problem("This gateway wants a token.", "Reload the page to enter one.", UNAUTHORISED);
+  sessionStorage.setItem(KEY, token);
+}
+
+/** Read events for ever; `tell(kind, data)` hears them, `state` whether there is a connection. */
+export async function follow(tell, state) {
+  let last = "";
+  for (let failures = 0; ; failures += 1) {
+    try {
+      const response = await fetch("/api/events", { headers: headers(last ? { "Last-Event-ID": last } : {}) });
+      if (response.status === UNAUTHORISED) await newToken();
+      if (response.ok) {
+        state(true, failures > 0);
+        failures = 0;
+        last = await readAll(response.body, tell, last);
+      }
+    } catch {
+      // Told below; the next attempt follows.
+    }
+    state(false);
+    await new Promise((done) => setTimeout(done, PAUSES[Math.min(failures, PAUSES.length - 1)]));
+  }
+}
+
+async function readAll(body, tell, last) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  const seen = { id: last };
+  let rest = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return seen.id;
+      const blocks = (rest + value).split("\n\n");
+      rest = blocks.pop();
+      for (const block of blocks) hear(block, tell, seen);
+    }
+  } catch {
+    return seen.id;
+  }
+}
+
+function hear(block, tell, seen) {
+  const fields = {};
+  for (const line of block.split("\n")) {
+    const at = line.indexOf(":");
+    if (at > 0) fields[line.slice(0, at)] = line.slice(at + 1).trimStart();
+  }
+  if (fields.id) seen.id = fields.id;
+  if (fields.event) tell(fields.event, JSON.parse(fields.data || "{}"));
+}

@@ -1,0 +1,151 @@
+// One question and its hits. The search page has one, or two side by side.
+
+import { ask } from "./api.js";
+import { fill, h } from "./dom.js";
+import { percent, plural, took, tokens } from "./format.js";
+import { badge, effectBadge, empty, mark, problemCard, signalBars, toolLink } from "./parts.js";
+import { address } from "./routes.js";
+
+const LIMIT = 10;
+const SURE = { exact: "The query names this tool", strong: "Very likely wanted", likely: "Perhaps wanted", weak: "A guess" };
+
+export class Lane {
+  /** `change(query, encoder)` is told what a person asks, `found()` that an answer came. */
+  constructor({ label, change, found }) {
+    this.query = this.encoder = "";
+    this.answer = this.asking = this.other = null;
+    this.tried = [];
+    this.foundAnswer = () => {};
+    this.input = h("input", { type: "search", class: "ask", placeholder: label, "aria-label": label, autocomplete: "off", spellcheck: "false", enterkeyhint: "search", oninput: () => change(this.input.value, this.chosen()) });
+    this.encoders = h("select", { "aria-label": "Encoder", onchange: () => change(this.input.value, this.chosen()) });
+    this.status = h("p", { class: "status soft small", role: "status" });
+    this.body = h("div", { class: "fades" });
+    this.element = h("section", { class: "lane stack", "aria-label": label, onkeydown: (event) => this.move(event) },
+      h("div", { class: "ask-row" }, h("div", { class: "ask-box" }, this.input, h("kbd", { "aria-hidden": "true" }, "/")), this.encoders), this.status, h("div", { class: "results" }, this.body));
+    this.showNothing();
+    this.foundAnswer = found;
+  }
+
+  /** Return the encoder that was chosen; the first one needs no word in the address. */
+  chosen() {
+    return this.encoders.selectedIndex > 0 ? this.encoders.value : "";
+  }
+
+  offer(names) {
+    if (this.encoders.options.length === names.length && names.length) return;
+    fill(this.encoders, names.map((name) => h("option", { value: name }, name)));
+    this.encoders.hidden = names.length < 2;
+    this.encoders.value = this.encoder || names[0];
+  }
+
+  examples(texts) {
+    this.tried = texts;
+    if (!this.query) this.showNothing();
+  }
+
+  set(query, encoder) {
+    if (document.activeElement !== this.input || !this.input.value.trim() !== !query.trim()) this.input.value = query;
+    if (encoder) this.encoders.value = encoder;
+    else if (this.encoders.options.length) this.encoders.selectedIndex = 0;
+    if (query === this.query && encoder === this.encoder) return;
+    [this.query, this.encoder] = [query, encoder];
+    this.search();
+  }
+
+  focus() {
+    this.input.focus();
+    this.input.select();
+  }
+
+  names() {
+    return this.answer ? this.answer.hits.map((hit) => hit.name) : [];
+  }
+
+  async search() {
+    this.asking?.abort();
+    if (!this.query.trim()) return this.showNothing();
+    this.asking = new AbortController();
+    const { signal } = this.asking;
+    this.element.setAttribute("aria-busy", "true");
+    try {
+      this.answer = await ask("search", { q: this.query, limit: LIMIT, encoder: this.encoder }, { signal });
+      this.show();
+    } catch (error) {
+      if (error.name !== "AbortError") this.fail(error);
+    }
+    if (!signal.aborted) this.element.removeAttribute("aria-busy");
+  }
+
+  fail(error) {
+    this.answer = null;
+    fill(this.status);
+    fill(this.body, problemCard(error, () => this.search()));
+    this.foundAnswer();
+  }
+
+  showNothing() {
+    this.answer = null;
+    this.element.removeAttribute("aria-busy");
+    fill(this.status, "Type what you want done; hits appear as you type.");
+    const chips = this.tried.length ? h("div", { class: "row centred" }, this.tried.map((text) => h("a", { class: "chip", href: address("search", { q: text }) }, text))) : null;
+    fill(this.body, h("div", { class: "card" }, empty("search", "Ask as an agent would", "Plain words work best. Names, server:name and effect:read work too.", ...(chips ? [chips] : []))));
+    this.foundAnswer();
+  }
+
+  show() {
+    const { hits, message, missing } = this.answer;
+    fill(this.status, this.told());
+    const notes = [...missing.map((one) => `There is no tool ${one.name}.${one.near.length ? ` Near: ${one.near.join(", ")}.` : ""}`), message].filter(Boolean);
+    this.foundAnswer();
+    fill(this.body, notes.map((note) => h("p", { class: "note" }, note)),
+      hits.length ? h("ol", { class: "hits card" }, hits.map((hit, i) => this.hit(hit, i))) : h("div", { class: "card" }, empty("search", "No tool fits", "Say it in other words, or ask why a tool that you expected is not here.")));
+  }
+
+  told() {
+    const { hits, total, milliseconds, corrected } = this.answer;
+    const read = Object.entries(corrected ?? {}).map(([from, to]) => `, “${from}” read as “${to}”`);
+    return `${hits.length} of ${plural(total, "hit")} in ${took(milliseconds)}${read.join("")}`;
+  }
+
+  hit(hit, i) {
+    const matched = Object.keys(hit.matched ?? {});
+    return h("li", { class: "hit" },
+      h("span", { class: "rank num", "aria-label": `Number ${i + 1}` }, String(i + 1)),
+      h("div", { class: "hit-body" },
+        h("div", { class: "hit-head" }, toolLink(hit, matched), h("span", { class: "hit-facts" }, this.place(hit.name, i), effectBadge(hit.effect),
+          h("span", { class: `badge ${hit.confidence}`, title: SURE[hit.confidence] ?? null }, hit.confidence, h("span", { class: "num" }, percent(hit.score))))),
+        h("p", { class: "sentence" }, mark(hit.sentence, matched)),
+        h("code", { class: "signature" }, mark(hit.signature, matched)),
+        signalBars(hit.signals),
+        h("p", { class: "small soft cost" }, `Its definition costs ${tokens(hit.tokens)}`)));
+  }
+
+  /** Say where a hit stands in the other lane. */
+  place(name, i) {
+    if (!this.other) return null;
+    const there = this.other.names.indexOf(name);
+    if (there < 0) return badge(this.other.isFirst ? "only here" : "new here", "warning");
+    if (there === i || this.other.isFirst) return null;
+    return badge(there > i ? `up ${there - i}` : `down ${i - there}`, there > i ? "ready" : "");
+  }
+
+  /** Take note of the other lane's hits, and show what differs. */
+  compared(names, { isFirst = false } = {}) {
+    const isSame = JSON.stringify(this.other?.names) === JSON.stringify(names ?? undefined);
+    this.other = names ? { names, isFirst } : null;
+    const list = this.body.querySelector(".hits");
+    if (list && this.answer && !isSame) fill(list, this.answer.hits.map((hit, i) => this.hit(hit, i)));
+  }
+
+  move(event) {
+    if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+    if (event.target === this.encoders) return;
+    const links = [this.input, ...this.body.querySelectorAll("a[data-tool], a.chip")];
+    const at = links.indexOf(event.target);
+    const next = links[at + (event.key === "ArrowDown" ? 1 : -1)];
+    if (at < 0 || !next) return;
+    event.preventDefault();
+    next.focus();
+    next.closest(".hit")?.scrollIntoView({ block: "nearest" });
+  }
+}

@@ -1,0 +1,77 @@
+"""What the browser looks at: a gateway before real servers, and a console over a catalogue."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from console.asking import Asker, Json, converse
+from console.windows import in_thread
+from serving import DEADLINE_SECONDS, TIME, served
+from toolscout.upstream.config import ServerConfig
+
+UNSETTLED = ("configured", "known", "starting")
+GREETING = "ready to tell the time"
+GREETED = (
+    f"import sys, runpy; print({GREETING!r}, file=sys.stderr); sys.argv = ['time'];"
+    "runpy.run_module('mcp_server_time', run_name='__main__')"
+)
+CLOCK = replace(TIME, args=("-c", GREETED))
+GIT = ServerConfig(
+    name="git",
+    transport=TIME.transport,
+    command=sys.executable,
+    args=("-m", "mcp_server_git"),
+)
+NOW = {"name": "time__get_current_time", "arguments": {"timezone": "Europe/Berlin"}}
+TALK: list[tuple[str, Json]] = [
+    ("tool_search", {"queries": ["what time is it in Berlin"]}),
+    ("tool_call", NOW),
+    ("tool_search", {"queries": ["show the commit log", "stage files"]}),
+    ("tool_describe", {"names": ["git__git_log"]}),
+]
+TOKENS = {
+    "ann": {"token": "open sesame"},
+    "bob": {"token": "swordfish", "profile": "some"},
+}
+PROFILES = {"some": {"tools": ["*convert*"], "servers": ["time"]}}
+
+
+@contextmanager
+def gateway(*servers: ServerConfig, token: str = "", **options: Any) -> Generator[str]:
+    """Serve servers; gives the address once every one of them is ready or has failed."""
+    with served(*servers, console=True, **options) as running:
+        assert running.known.wait(DEADLINE_SECONDS)
+        asker = Asker(running.url, token)
+        while any(row["state"] in UNSETTLED for row in asker.send("GET", "/api/servers").json()):
+            pass  # the test's own time limit is the deadline
+        yield running.url
+
+
+@contextmanager
+def guarded() -> Generator[str]:
+    """Serve the time to Ann, who sees everything, and to Bob, who sees one tool."""
+    with gateway(CLOCK, token="open sesame", tokens=TOKENS, profiles=PROFILES) as url:
+        yield url
+
+
+def talk(url: str, calls: list[tuple[str, Json]] = TALK, token: str = "") -> None:
+    """Have a conversation with a gateway."""
+    in_thread(lambda: asyncio.run(converse(url, calls, token)))
+
+
+@contextmanager
+def console(*options: str) -> Generator[str]:
+    """Run `toolscout console`; gives its address."""
+    command = [sys.executable, "-m", "toolscout", "console", "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = process.stdout.readline()
+        try:
+            yield told.split(" at ")[1].split("/ ")[0]
+        finally:
+            process.terminate()
+            process.wait(DEADLINE_SECONDS)

@@ -1,0 +1,101 @@
+"""How the console's page bears 22,665 tools: the first paint, and a keystroke until its hits stand.
+
+`TOOLSCOUT_CATALOG` names a folder with a dataset of tools; without it the demo catalogue stands
+there often enough. `make bench-console` runs it and shows its figures.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from console.fixtures import console
+from console.windows import browsing, window
+from toolscout.bench.datasets import read_dataset
+from toolscout.demo import demo_catalog
+from toolscout.tools import Tool
+
+TOOLS = 22_665
+PAINT_MILLISECONDS = 1_000
+KEY_MILLISECONDS = 100
+QUERY = "open a pull request for the branch"
+PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+KEY = """async (text) => {
+  const input = document.querySelector("input.ask");
+  const lane = document.querySelector(".lane");
+  const began = performance.now();
+  const answered = new Promise((done) => {
+    const watcher = new MutationObserver(() => {
+      if (lane.querySelector(".hits") && !lane.hasAttribute("aria-busy")) {
+        watcher.disconnect();
+        done();
+      }
+    });
+    watcher.observe(lane, { subtree: true, childList: true, attributes: true });
+  });
+  input.value = text;
+  input.dispatchEvent(new Event("input", { bubbles: true }));
+  await answered;
+  return performance.now() - began;
+}"""
+
+
+@pytest.mark.timeout(300)
+def test_a_large_catalogue_is_painted_and_searched_at_once(tmp_path: Path):
+    path = tmp_path / "tools.jsonl"
+    path.write_text("\n".join(map(json.dumps, definitions())), encoding="utf-8")
+    with console("--catalog", str(path)) as url, browsing() as browser:
+        with window(browser, url) as tab:
+            page = tab.open("#/catalogue")
+            expect(page.locator(".facet-list a").first).to_be_visible()
+            paint = page.evaluate(PAINT)
+            rows = page.locator(".entry").count()
+        with window(browser, url) as tab:
+            page = tab.open("#/search")
+            expect(page.locator(".chip").first).to_be_visible()
+            page.locator("input.ask").focus()
+            keys = sorted(typed(page))
+    p95 = keys[int(0.95 * len(keys))]
+    told = f"first paint {paint:.0f} ms, a key p50 {median(keys):.0f} ms, p95 {p95:.0f} ms"
+    sys.stderr.write(f"\n{TOOLS:,} tools: {told}\n")
+
+    assert rows < 60
+    assert paint < PAINT_MILLISECONDS
+    assert median(keys) < KEY_MILLISECONDS
+
+
+def typed(page: Page) -> Iterator[float]:
+    """Type a query; yield what each key but a space took until its hits stood."""
+    for end in range(3, len(QUERY) + 1):
+        if QUERY[end - 1] != " ":
+            yield page.evaluate(KEY, QUERY[:end])
+
+
+def definitions() -> Iterator[dict[str, Any]]:
+    folder = os.environ.get("TOOLSCOUT_CATALOG")
+    tools = read_dataset(folder).tools if folder else tuple(repeated())
+    taken: set[tuple[str, str]] = set()
+    for tool in tools[:TOOLS]:
+        server, leaf = re.sub(r"\W", "_", tool.server), tool.leaf
+        while (server, leaf) in taken:
+            leaf += "_"
+        taken.add((server, leaf))
+        yield {
+            "name": leaf,
+            "server": server,
+            "description": tool.description,
+            "input_schema": tool.input_schema,
+        }
+
+
+def repeated() -> Iterator[Tool]:
+    tools = demo_catalog().tools
+    for number in range(TOOLS):
+        yield tools[number % len(tools)]

@@ -1,0 +1,67 @@
+"""Servers as rows, and what they say without what they were given."""
+
+import pytest
+
+from toolscout.console.console import Console
+from toolscout.gateway.access import ANONYMOUS
+from toolscout.gateway.gateway import Gateway
+from toolscout.stores.memory import MemoryStore
+from toolscout.tokens import definition_tokens
+from toolscout.upstream.config import Config, ServerConfig, Transport
+
+FAR = ServerConfig(
+    name="far",
+    transport=Transport.HTTP,
+    url="https://ann:pw@far.example/mcp?key=hunter2",
+    headers={"X-Key": "${FAR_KEY}"},
+    token="literal-token",
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("refused literal-token twice", "refused … twice"),
+        ("sent from-the-environment", "sent …"),
+        (f"GET {FAR.url} 401", "GET https://far.example/… 401"),
+        ("started with password=letmein now", "started with password=… now"),
+        ("  indented  and\x1b[31m plain", "indented and[31m plain"),
+    ],
+)
+@pytest.mark.requirement("R108")
+def test_a_line_is_shown_without_secrets(monkeypatch: pytest.MonkeyPatch, said: str, shown: str):
+    """R108"""
+    monkeypatch.setenv("FAR_KEY", "from-the-environment")
+    console = Console.of(Gateway(Config(servers=(FAR,)), MemoryStore()))
+    assert console.board is not None
+
+    console.chronicle.say("far", said)
+
+    [line] = console.board.log(console.views.of(ANONYMOUS), "far")["lines"]
+    assert line["text"] == shown
+
+
+def test_only_the_last_lines_are_kept():
+    console = Console.of(Gateway(Config(servers=(FAR,)), MemoryStore()))
+    assert console.board is not None
+    for number in range(250):
+        console.chronicle.say("far", f"line {number}")
+
+    lines = console.board.log(console.views.of(ANONYMOUS), "far")["lines"]
+
+    assert [line["text"] for line in lines] == [f"line {number}" for number in range(50, 250)]
+
+
+def test_prompts_and_resources_are_no_tools_of_a_server():
+    gateway = Gateway(Config(servers=(FAR,)), MemoryStore())
+    kinds = ("tool", "prompt", "resource")
+    rows = [{"name": kind, "kind": kind, "description": "One of them."} for kind in kinds]
+    gateway.catalog.replace("far", rows)
+    console = Console.of(gateway)
+    assert console.board is not None
+
+    row = console.board.row(console.views.of(ANONYMOUS), "far")
+
+    assert row["tools"] == 1
+    [tool] = [tool for tool in gateway.catalog.tools if tool.kind == "tool"]
+    assert row["tokens"] == definition_tokens(tool)

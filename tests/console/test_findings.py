@@ -1,0 +1,37 @@
+"""Findings of a catalogue, and who may read which."""
+
+import threading
+
+from toolscout.catalog import Catalog
+from toolscout.console.findings import Findings
+from toolscout.console.views import View
+from toolscout.gateway.access import ANONYMOUS, Principal
+from toolscout.scout import Scout
+from toolscout.upstream.gateways import Profile
+
+DEADLINE_SECONDS = 30
+TEXT = "Send a message to a channel of the team chat."
+CATALOG = Catalog(
+    {
+        "chat": [{"name": "send_message", "description": TEXT}],
+        "talk": [{"name": "send_message", "description": TEXT}],
+    }
+)
+
+
+def test_a_finding_that_names_a_hidden_tool_is_hidden_too():
+    scout, ready = Scout(CATALOG), threading.Event()
+    findings = Findings(CATALOG, scout.index, ready.set)
+    everything = View(scout, ANONYMOUS)
+    part = View(scout, Principal(name="bob", profile=Profile(servers=("chat",))))
+    [tool] = part.tools
+
+    assert findings.counts(part, [tool]) == [None]
+    assert ready.wait(DEADLINE_SECONDS)
+
+    codes = {row["code"] for row in findings.of(everything, tool)}
+    assert "near-duplicate" in codes
+    assert all("talk" not in str(row) for row in findings.of(part, tool))
+    assert findings.counts(part, [tool]) == [len(findings.of(part, tool))]
+    assert [one.name for one in findings.near(everything, tool, 5)] == ["talk__send_message"]
+    assert findings.near(part, tool, 5) == []

@@ -1,0 +1,88 @@
+"""The page over a catalogue alone, over hostile text, and while its gateway is away."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from console.asking import Json
+from console.fixtures import console
+from console.windows import browsing, window
+from gateway.fleet import TIME, configuration
+from gateway.processes import Running
+
+EVIL = "<img src=x onerror=\"document.title = 'taken'\"><script>document.title = 'taken'</script>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as running:
+        yield running
+
+
+def test_a_catalogue_alone_is_searched_and_says_what_it_cannot_show(browser: Browser):
+    with console() as url, window(browser, url) as tab:
+        page = tab.open("#/search?q=open+a+pull+request")
+        first = page.locator(".hit a[data-tool]").first
+        expect(first).to_have_attribute("data-tool", "github__create_pull_request")
+
+        for name in ("servers", "sessions", "savings"):
+            tab.open(f"#/{name}")
+            expect(page.locator(".empty code")).to_have_text("toolscout serve --http")
+
+
+def test_only_the_rows_in_sight_exist_and_keys_reach_the_last_one(browser: Browser):
+    with console() as url, window(browser, url) as tab:
+        page = tab.open("#/catalogue")
+        page.locator(".entry a").first.focus()
+        page.keyboard.press("ArrowDown")
+        expect(page.locator(".entry a").nth(1)).to_be_focused()
+
+        page.keyboard.press("End")
+
+        expect(page.locator("[aria-posinset='246'] a")).to_be_focused()
+        assert page.locator(".entry").count() < 60
+
+
+def test_text_of_servers_is_shown_as_text(browser: Browser, tmp_path: Path):
+    tool: Json = {"name": "look", "server": "evil", "description": EVIL, "input_schema": {}}
+    path = tmp_path / "tools.json"
+    path.write_text(json.dumps([tool]), encoding="utf-8")
+
+    with console("--catalog", str(path)) as url, window(browser, url) as tab:
+        page = tab.open("#/search?q=look&tool=evil__look")
+        expect(page.get_by_role("dialog").locator(".prose")).to_contain_text("<img src=x")
+        expect(page.locator(".hit")).to_be_attached()
+
+        assert page.locator("main img, dialog img, main script, dialog script").count() == 0
+        assert "taken" not in page.title()
+
+
+def test_an_unknown_tool_is_told_with_what_to_do(browser: Browser):
+    with console() as url, window(browser, url) as tab:
+        page = tab.open("#/catalogue?tool=github__create_pull_requests")
+
+        expect(page.get_by_role("alert")).to_contain_text("Near: github__create_pull_request")
+        tab.errors[:] = [told for told in tab.errors if "404" not in told]
+
+
+def test_the_page_waits_for_a_gateway_that_is_away_and_goes_on_when_it_is_back(
+    browser: Browser, tmp_path: Path
+):
+    running = Running(configuration(tmp_path, {"time": TIME}))
+    with running as gateway, window(browser, gateway.url) as tab:
+        page = tab.open("#/servers")
+        expect(page.locator(".live-text")).to_have_text("Live")
+        gateway.kill()
+        expect(page.locator(".live-text")).to_have_text("Reconnecting")
+        page.keyboard.press("g")
+        page.keyboard.press("c")
+        expect(page.get_by_role("alert").first).to_contain_text("toolscout does not answer")
+
+        gateway.start()
+
+        expect(page.locator(".live-text")).to_have_text("Live")
+        expect(page.locator(".entry")).to_have_count(2)
+        tab.errors[:] = [told for told in tab.errors if "net::ERR" not in told]

@@ -1,0 +1,297 @@
+"""The page of a running gateway with real servers, as a person with a keyboard meets it."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from console.fixtures import CLOCK, GIT, GREETING, NOW, gateway, guarded, talk
+from console.windows import Window, browsing, window
+from serving import MISSING
+
+CURRENT = "get_current_time"
+PIXELS = """(() => {
+  const canvas = document.querySelector("canvas");
+  const { width, height } = canvas;
+  const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+  copy.drawImage(canvas, 0, 0);
+  return Array.from(new Uint32Array(copy.getImageData(0, 0, width, height).data.buffer));
+})()"""
+DRAWN = f"{PIXELS}.some(Boolean)"
+INKED = f"{PIXELS}.filter((pixel) => pixel === 0xff221f1c).length"
+"""How much of the map has the colour of text."""
+VIEW = "document.querySelector('canvas').toDataURL()"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with gateway(CLOCK, GIT, MISSING) as address:
+        talk(address)
+        yield address
+
+
+@pytest.fixture
+def tab(browser: Browser, url: str) -> Iterator[Window]:
+    with window(browser, url) as opened:
+        yield opened
+
+
+def type_query(page: Page, text: str) -> None:
+    page.get_by_role("searchbox", name="What should the tool do?").press_sequentially(text)
+
+
+def tool(page: Page, name: str):
+    return page.locator(f"[data-tool='{name}']")
+
+
+def test_hits_appear_while_a_query_is_typed_each_with_its_reasons(tab: Window):
+    page = tab.open("")
+
+    type_query(page, "current time in a city")
+    first = page.locator(".hit").first
+
+    expect(first.locator("a[data-tool]")).to_have_attribute("data-tool", f"time__{CURRENT}")
+    expect(first.locator(".signals dt")).to_have_text(["words", "name", "clause", "meaning"])
+    expect(first.locator("a mark")).to_have_text(["time", "current", "time"])
+    expect(first.locator("code.signature")).to_contain_text("timezone*")
+    expect(first.locator(".badge").last).to_have_text(re.compile(r"^(strong|likely|weak)\d+ %$"))
+    expect(page.locator(".status")).to_have_text(re.compile(r"hits? in .+ ms"))
+    expect(page.locator(".side pre")).to_contain_text(f"time__{CURRENT}(timezone*)")
+    assert page.url.endswith("#/search?q=current+time+in+a+city")
+
+
+def test_an_address_with_a_query_shows_the_same_hits(tab: Window):
+    page = tab.open("#/search?q=stage%20files&e=lexical")
+
+    expect(page.get_by_role("searchbox")).to_have_value("stage files")
+    expect(page.get_by_label("Encoder")).to_have_value("lexical")
+    expect(tool(page, "git__git_add")).to_be_visible()
+
+
+def test_a_query_that_fits_nothing_is_told_as_such(tab: Window):
+    page = tab.open("#/search?q=select:time__get_currant_time")
+
+    expect(page.locator(".note").first).to_contain_text(f"Near: time__{CURRENT}")
+
+
+def test_arrows_choose_a_hit_enter_opens_it_and_escape_comes_back(tab: Window):
+    page = tab.open("")
+    type_query(page, "commit log")
+    expect(tool(page, "git__git_log")).to_be_visible()
+
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(".hit a[data-tool]").first).to_be_focused()
+    page.keyboard.press("Enter")
+    drawer = page.get_by_role("dialog")
+
+    expect(drawer.get_by_role("heading", level=2)).to_have_text("gitgit_log")
+    expect(drawer).to_contain_text("Number 1 for “commit log”")
+    expect(drawer.locator(".schema code").first).to_have_text("repo_path")
+    page.keyboard.press("Escape")
+    expect(drawer).to_be_hidden()
+    assert page.url.endswith("#/search?q=commit+log")
+
+
+def test_two_encoders_stand_side_by_side(tab: Window):
+    page = tab.open("#/search?q=show+history")
+
+    page.get_by_role("button", name="Compare").click()
+    lanes = page.locator(".lane")
+
+    expect(lanes).to_have_count(2)
+    expect(lanes.nth(0).get_by_label("Encoder")).to_have_value("static")
+    expect(lanes.nth(1).get_by_label("Encoder")).to_have_value("lexical")
+    expect(lanes.nth(0).get_by_text("only here").first).to_be_visible()
+
+
+def test_two_queries_stand_side_by_side(tab: Window):
+    page = tab.open("#/search?compare=1&q=stage+files&q2=convert+a+time")
+    first, second = page.locator(".lane").nth(0), page.locator(".lane").nth(1)
+
+    expect(first.locator("[data-tool]").first).to_have_attribute("data-tool", "git__git_add")
+    expect(second.locator("[data-tool]").first).to_have_attribute("data-tool", "time__convert_time")
+
+
+def test_why_not_this_tool_tells_what_holds_it_back(tab: Window):
+    page = tab.open("#/search?q=show+the+commit+log")
+
+    page.get_by_label("Why not this tool?").last.fill("time__convert_time")
+    page.keyboard.press("Enter")
+    told = page.locator(".why")
+
+    expect(told.locator(".reasons li").first).to_contain_text("It does not mention: show")
+    expect(told.get_by_text("best hit")).to_be_visible()
+    expect(told.locator(".signals")).to_have_count(2)
+
+
+def test_the_catalogue_is_narrowed_by_server_and_ordered_by_cost(tab: Window):
+    page = tab.open("#/catalogue")
+    page.locator(".facet-list").first.get_by_role("link", name=re.compile("^time")).click()
+    expect(page.locator(".entry")).to_have_count(2)
+
+    page.get_by_label("Order").select_option("tokens")
+
+    expect(page.locator(".entry a").first).to_have_attribute("data-tool", "time__convert_time")
+    assert page.url.endswith("#/catalogue?server=time&sort=tokens")
+    page.get_by_label("Filter the tools by words").fill("nothing has this")
+    expect(page.get_by_text("No tool passes these filters")).to_be_visible()
+
+
+def test_a_tool_shows_its_schema_effect_and_neighbours(tab: Window):
+    page = tab.open("#/catalogue?tool=time__convert_time")
+    drawer = page.get_by_role("dialog")
+
+    fields = drawer.locator(".schema > li")
+    expect(fields.filter(has_text="source_timezone").get_by_text("required")).to_be_visible()
+    expect(drawer.locator(".near a").first).to_have_attribute("data-tool", f"time__{CURRENT}")
+    drawer.get_by_text("Input schema as JSON").click()
+    expect(drawer.locator("pre").first).to_contain_text('"source_timezone": {')
+
+
+def test_a_server_is_stopped_and_started_and_its_log_is_read(tab: Window):
+    page = tab.open("#/servers")
+    card = page.locator(".server").filter(has=page.get_by_role("heading", name="time"))
+    expect(card.locator(".badge")).to_have_text("ready")
+
+    card.get_by_role("button", name="Log of time").click()
+    expect(card.get_by_role("log")).to_contain_text(GREETING)
+    card.get_by_role("button", name="Stop time").click()
+    expect(card.locator(".badge")).to_have_text("stopped")
+    card.get_by_role("button", name="Start time").click()
+
+    expect(card.locator(".badge")).to_have_text("ready")
+
+
+def test_a_server_that_failed_says_why_and_stands_first(tab: Window):
+    page = tab.open("#/servers")
+    first = page.locator(".server").first
+
+    expect(first.get_by_role("heading")).to_have_text("missing")
+    expect(first.locator(".server-told")).to_contain_text("not found")
+
+
+def test_a_session_is_followed_as_it_happens(tab: Window, url: str):
+    page = tab.open("#/sessions")
+    page.locator(".session").first.click()
+    timeline = page.locator(".timeline")
+    expect(timeline.get_by_text("show the commit log · stage files").first).to_be_visible()
+    expect(page.locator(".loaded").get_by_text("git_log")).to_be_visible()
+
+    asked = "which zone is Lisbon in"
+    talk(url, [("tool_search", {"queries": [asked]}), ("tool_call", NOW)])
+
+    expect(timeline.locator("li").filter(has_text=asked)).to_be_visible()
+    expect(timeline.locator("li").last).to_contain_text(CURRENT)
+
+
+def test_savings_are_drawn_read_with_arrows_and_told_in_a_table(tab: Window):
+    page = tab.open("#/savings")
+    spared = page.locator(".figure .big").first
+    expect(spared).to_have_text(re.compile(r"^[1-9][\d.,]*K? tokens$"))
+
+    page.locator(".chart-box").focus()
+    page.keyboard.press("End")
+    expect(page.locator(".readout")).to_contain_text("not sent")
+    told = page.locator(".readout").inner_text()
+    page.get_by_text("The same as a table").click()
+    row = page.locator("tbody tr").last
+
+    assert f"{row.locator('td').nth(0).inner_text()} not sent" in told
+    expect(page.locator(".by-server li")).to_have_count(2)
+
+
+def test_the_map_draws_a_query_and_its_hits_in(tab: Window):
+    page = tab.open("#/map")
+    expect(page.locator(".map-legend li")).to_have_count(2)
+    expect(page.locator(".map-note")).to_be_hidden()
+    page.wait_for_function(DRAWN)
+    assert page.evaluate(INKED) == 0
+
+    page.keyboard.press("/")
+    page.keyboard.type("show the commit log")
+
+    expect(page.locator(".map-hits li").first).to_have_text("gitgit_log")
+    page.wait_for_function(f"({INKED}) > 100")  # a star and names
+    page.locator(".map-hits a").first.hover()
+    expect(page.locator(".tip")).to_have_text("git / git_log")
+
+
+def test_the_map_is_zoomed_and_moved_with_keys(tab: Window):
+    page = tab.open("#/map")
+    page.wait_for_function(DRAWN)
+    page.locator("canvas").focus()
+
+    for key in ("+", "ArrowLeft", "0"):
+        before = page.evaluate(VIEW)
+        page.keyboard.press(key)
+        page.wait_for_function(f"(before) => {VIEW} !== before", arg=before)
+
+
+def test_keys_lead_from_page_to_page_and_can_be_switched_off(tab: Window):
+    page = tab.open("#/savings")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Savings")
+
+    for key, title in {"c": "Catalogue", "v": "Servers", "e": "Sessions", "m": "Map"}.items():
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        expect(page.get_by_role("heading", level=1)).to_have_text(title)
+    page.keyboard.press("?")
+    page.get_by_label("Keys of one letter are on").uncheck()
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("c")
+    page.keyboard.press("?")
+
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Map")
+
+
+def test_chosen_colours_stay(tab: Window):
+    page = tab.open("")
+    page.keyboard.press("Escape")
+    for _ in range(2):
+        page.keyboard.press("t")
+
+    page.reload()
+
+    expect(page.get_by_role("button", name="Colours: dark")).to_be_visible()
+    dark = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(dark) == "rgb(19, 21, 23)"
+
+
+def test_a_token_is_asked_for_and_kept_for_this_tab_alone(browser: Browser):
+    with guarded() as address, window(browser, address) as tab:
+        page = tab.open("")
+        page.get_by_label("Token", exact=True).fill("wrong")
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("That token is not accepted here")).to_be_visible()
+        page.get_by_label("Token", exact=True).fill("open sesame")
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("2 tools, ranked")).to_be_visible()
+        page.reload()
+        expect(page.get_by_text("2 tools, ranked")).to_be_visible()
+
+        kept = page.evaluate("[Object.values(localStorage), Object.values(sessionStorage)]")
+        assert kept == [[], ["open sesame"]]
+        # The browser itself tells of every answer 401.
+        tab.errors[:] = [told for told in tab.errors if "401" not in told]
+
+
+def test_a_token_with_a_profile_is_offered_nothing_that_it_may_not_do(browser: Browser):
+    with guarded() as address, window(browser, address) as tab:
+        tab.page.add_init_script("sessionStorage.setItem('toolscout.token', 'swordfish')")
+        page = tab.open("#/servers")
+        expect(page.locator(".server")).to_have_count(1)
+
+        expect(page.locator(".server button")).to_have_count(0)
+        tab.open("#/catalogue")
+        expect(page.locator(".entry")).to_have_count(1)

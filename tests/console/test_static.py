@@ -1,0 +1,40 @@
+"""The files of the page: small, complete, and with nothing from elsewhere."""
+
+import re
+from pathlib import Path
+
+from toolscout.console.assets import FOLDER
+
+MOST_BYTES = 300_000
+NAMESPACE = "http://www.w3.org/2000/svg"
+_ADDRESS = re.compile(r"(?:https?:)?//[a-z0-9][\w.-]*\.[a-z]{2,}[^\s\"'`)]*", re.IGNORECASE)
+_IMPORT = re.compile(r'from "\./([\w.]+)"')
+_LINKED = re.compile(r'(?:src|href)="/static/([\w.]+)"')
+
+
+def files() -> dict[str, Path]:
+    return {path.name: path for path in FOLDER.iterdir()}
+
+
+def test_the_page_is_small():
+    assert sum(path.stat().st_size for path in files().values()) < MOST_BYTES
+
+
+def test_nothing_comes_from_elsewhere():
+    for name, path in files().items():
+        named = set(_ADDRESS.findall(path.read_text(encoding="utf-8"))) - {NAMESPACE}
+
+        assert not named, name
+
+
+def test_every_file_is_used_and_every_used_file_exists():
+    text = "".join(path.read_text(encoding="utf-8") for path in files().values())
+    used = {*_IMPORT.findall(text), *_LINKED.findall(text), "index.html"}
+
+    assert used == set(files())
+
+
+def test_no_script_or_style_stands_in_the_page_itself():
+    page = (FOLDER / "index.html").read_text(encoding="utf-8")
+
+    assert not re.search(r"<style|\sstyle=|\son\w+=|<script>", page)

@@ -1,0 +1,141 @@
+"""A real browser that looks at the console, and notes every error that its page has."""
+
+import os
+import shutil
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+
+ROOT = Path(__file__).parents[2]
+AXE = ROOT / ".npm-servers" / "node_modules" / "axe-core" / "axe.min.js"
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+DEADLINE_MILLISECONDS = 20_000
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PICTURES = os.environ.get("TOOLSCOUT_SCREENSHOTS", "")
+"""The folder for screenshots; none are kept without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """What a person looks at the page on."""
+
+    name: str
+    width: int
+    height: int
+    scheme: Literal["light", "dark"]
+
+    @property
+    def is_phone(self) -> bool:
+        return self.width < 500
+
+
+DESK = Screen("desk", 1280, 860, "light")
+SCREENS = (
+    DESK,
+    Screen("desk-dark", 1280, 860, "dark"),
+    Screen("phone", 360, 740, "light"),
+    Screen("phone-dark", 360, 740, "dark"),
+)
+
+
+@dataclass(slots=True)
+class Window:
+    """A tab at one address."""
+
+    page: Page
+    url: str
+    errors: list[str] = field(default_factory=list[str])
+
+    def open(self, path: str) -> Page:
+        """Go to a place of the page, as a link would."""
+        self.page.goto(f"{self.url}/{path}")
+        return self.page
+
+    def violations(self) -> list[str]:
+        """Return what axe finds wrong with what is shown."""
+        self.page.evaluate(axe_source())
+        found: Any = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [
+            f"{one['id']}: {node['html'][:160]} {node['failureSummary']}"
+            for one in found["violations"]
+            for node in one["nodes"]
+        ]
+
+    def keep_picture(self, name: str) -> None:
+        """Keep what is shown for the documents, if somebody wants pictures."""
+        if PICTURES:
+            Path(PICTURES).mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=Path(PICTURES) / f"console-{name}.png", animations="disabled")
+
+
+@cache
+def axe_source() -> str:
+    assert AXE.is_file(), "axe-core is missing. Run `make .npm-servers/.installed`."
+    return AXE.read_text(encoding="utf-8")
+
+
+def chromium() -> str:
+    """Return where the browser is; a machine without one is told what to do."""
+    found = os.environ.get("TOOLSCOUT_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), "")
+    if not found:
+        pytest.fail("Chromium is missing. Run `make browser`, or `apt-get install chromium`.")
+    return found
+
+
+@contextmanager
+def browsing() -> Generator[Browser]:
+    """Run a browser for some tests."""
+    with sync_playwright() as playwright:
+        expect.set_options(DEADLINE_MILLISECONDS)
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def window(browser: Browser, url: str, screen: Screen = DESK) -> Generator[Window]:
+    """Open a tab of its own, without anything kept from others; ends with no error told."""
+    context = browser.new_context(
+        viewport={"width": screen.width, "height": screen.height},
+        color_scheme=screen.scheme,
+        is_mobile=screen.is_phone,
+        has_touch=screen.is_phone,
+        reduced_motion="reduce",
+        locale="en-GB",
+        timezone_id="UTC",
+    )
+    context.set_default_timeout(DEADLINE_MILLISECONDS)
+    opened = Window(context.new_page(), url)
+
+    def hear(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            opened.errors.append(message.text)
+
+    opened.page.on("console", hear)
+    opened.page.on("pageerror", lambda error: opened.errors.append(str(error)))
+    try:
+        yield opened
+    finally:
+        context.close()
+    assert opened.errors == []
+
+
+def in_thread(work: Callable[[], None]) -> None:
+    """Run something that needs an event loop; the browser's has this thread."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result(DEADLINE_MILLISECONDS / 1000)
