@@ -1,0 +1,246 @@
+"""Semantic Kernel: a plugin with the three meta-tools in place of plugins that stay hidden.
+
+`kernel.add_plugin(ToolScoutPlugin([…]))`, or `plugins=[…]` of an agent. Hidden functions run with
+the kernel's filters, also those for calls that a model makes. The session lives in the metadata of
+the meta-tools' results, so it goes where the chat history goes and ends where that is cut.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import reduce
+from typing import Any, cast
+
+from toolscout.admissions import Admission
+from toolscout.bridges import Bridge, noted
+from toolscout.catalog import RESERVED_NAMES
+from toolscout.errors import MissingExtra, UsageError
+from toolscout.experience import MADE
+from toolscout.records import Record
+from toolscout.replies import Reply
+from toolscout.schemas import Json
+from toolscout.scout import Scout
+from toolscout.sessions import Session
+from toolscout.settings import Settings
+from toolscout.tools import Tool
+
+try:
+    from semantic_kernel import Kernel
+    from semantic_kernel.connectors.ai.function_calling_utils import (
+        kernel_function_metadata_to_function_call_format,
+    )
+    from semantic_kernel.contents import (
+        AuthorRole,
+        ChatHistory,
+        FunctionCallContent,
+        FunctionResultContent,
+    )
+    from semantic_kernel.filters import AutoFunctionInvocationContext, FilterTypes
+    from semantic_kernel.functions import (
+        FunctionResult,
+        KernelArguments,
+        KernelFunction,
+        KernelFunctionFromMethod,
+        KernelPlugin,
+        kernel_function,
+    )
+except ModuleNotFoundError as error:
+    raise MissingExtra("semantic_kernel", extra="semantic-kernel") from error
+
+STATE = "toolscout"
+"""The key of the session in the metadata of a result."""
+_OWN = ("name", "arguments")
+_META = re.compile(rf"\b(?:{'|'.join(sorted(RESERVED_NAMES))})\b")
+_Next = Callable[[AutoFunctionInvocationContext], Awaitable[None]]
+
+
+class ToolScoutPlugin:
+    """Hides functions behind `tool_search`, `tool_describe` and `tool_call`.
+
+    Takes plugins, functions, objects with kernel functions, and all that another kernel has.
+    """
+
+    name = "toolscout"
+    description = "Finds tools and runs them."
+
+    def __init__(
+        self,
+        plugins: Iterable[object],
+        *,
+        scout: Scout | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        functions = [function for plugin in plugins for function in _functions(plugin)]
+        self._bridge = Bridge(functions, _tool, scout=scout, settings=settings)
+        declared = self._bridge.declared()
+        self._pinned = [native for _, native in declared if native is not None]
+        # The kernel looks for its functions among the attributes of a plugin.
+        self._methods = [self._method(tool) for tool, native in declared if native is None]
+        for method in self._methods:
+            setattr(self, method.__name__, method)
+
+    def added_to_kernel(self, kernel: Kernel) -> None:
+        """Take part in the calls of a kernel, which calls this when it is given the plugin."""
+        for native in self._pinned:
+            kernel.add_function(native.plugin_name or self.name, native)
+
+        async def hand_over(context: AutoFunctionInvocationContext, next: _Next) -> None:  # noqa: A002  # the SDK's name
+            if getattr(context.function, "method", None) in self._methods:
+                context.arguments = _Given(context)
+            await next(context)
+
+        cast("Any", kernel).add_filter(FilterTypes.AUTO_FUNCTION_INVOCATION, hand_over)
+
+    def _method(self, tool: Tool) -> Callable[..., Awaitable[FunctionResult]]:
+        async def answer(arguments: KernelArguments, **_: object) -> FunctionResult:
+            if not isinstance(arguments, _Given):
+                raise UsageError(
+                    f"{tool.name} was called without a conversation. Let the kernel call it for "
+                    "a model, with FunctionChoiceBehavior.Auto()."
+                )
+            given = cast("Json", arguments)
+            asked = {key: given[key] for key in _properties(tool) if key in given}
+            return await self._answer(arguments.context, tool.name, asked)
+
+        answer.__name__ = tool.name
+        method = kernel_function(name=tool.name, description=tool.description)(answer)
+        method.__kernel_function_parameters__ = _parameters(tool)
+        return method
+
+    async def _answer(
+        self, context: AutoFunctionInvocationContext, name: str, asked: Json
+    ) -> FunctionResult:
+        session = self._bridge.open("chat", _state(context.chat_history))
+        verdict = await self._bridge.kit.judge(session, name, asked)
+        if isinstance(verdict, Admission):
+            value = await self._run(context, session, verdict)
+        else:
+            value = _told(cast("Reply", verdict), context.function.plugin_name)
+        kept = {STATE: session.to_json()}
+        return FunctionResult(function=context.function.metadata, value=value, metadata=kept)
+
+    async def _run(
+        self, outer: AutoFunctionInvocationContext, session: Session, admitted: Admission
+    ) -> object:
+        """Make a call as the kernel makes those of a model, with all filters that it has."""
+        native = cast("KernelFunction", self._bridge.kit.get(admitted.tool.name))
+        inner = _inner(outer, native, admitted.arguments)
+        errors: list[Exception] = []
+
+        async def invoke(context: AutoFunctionInvocationContext) -> None:
+            # As in the kernel, filters see what is told of a function that fails.
+            try:
+                done = await context.function.invoke(context.kernel, context.arguments)
+            except Exception as error:
+                errors.append(error)
+                said = f"{native.fully_qualified_name} failed: {error}"
+                done = FunctionResult(function=native.metadata, value=said)
+            context.function_result = done
+
+        call = outer.kernel.construct_call_stack(FilterTypes.AUTO_FUNCTION_INVOCATION, invoke)
+        await call(inner)
+        session.settle(admitted, failed=bool(errors))
+        outer.terminate = outer.terminate or inner.terminate
+        result = inner.function_result
+        value = result.value if result is not None else None
+        return noted(admitted, "(no content)" if value in (None, "") else value)
+
+
+class _Given(KernelArguments):
+    """Arguments of a meta-tool, with the call that they belong to."""
+
+    def __init__(self, context: AutoFunctionInvocationContext) -> None:
+        given = context.arguments
+        super().__init__(settings=given.execution_settings, **given)
+        self.context = context
+
+
+def _inner(
+    outer: AutoFunctionInvocationContext, native: KernelFunction, arguments: Json
+) -> AutoFunctionInvocationContext:
+    """Return the call that `tool_call` stands for, with what the host adds to all arguments."""
+    told = cast("Json", outer.arguments)
+    given = {key: value for key, value in told.items() if key not in _OWN} | arguments
+    call, name = outer.function_call_content, native.fully_qualified_name
+    asked = FunctionCallContent(id=call and call.id, name=name, arguments=cast("Any", arguments))
+    return AutoFunctionInvocationContext(
+        function=native,
+        kernel=outer.kernel,
+        arguments=KernelArguments(settings=outer.arguments.execution_settings, **given),
+        is_streaming=outer.is_streaming,
+        chat_history=outer.chat_history,
+        function_call_content=asked,
+        execution_settings=outer.execution_settings,
+        function_result=FunctionResult(function=native.metadata, value=None),
+        request_sequence_index=outer.request_sequence_index,
+        function_sequence_index=outer.function_sequence_index,
+        function_count=outer.function_count,
+    )
+
+
+def _functions(plugin: object) -> Iterator[KernelFunction]:
+    if isinstance(plugin, Kernel):
+        for one in plugin.plugins.values():
+            yield from one.functions.values()
+    elif isinstance(plugin, KernelFunction):
+        yield plugin
+    elif hasattr(plugin, "__kernel_function__"):
+        yield KernelFunctionFromMethod(method=cast("Any", plugin))
+    else:
+        name = str(getattr(plugin, "name", type(plugin).__name__))
+        made = (
+            plugin if isinstance(plugin, KernelPlugin) else KernelPlugin.from_object(name, plugin)
+        )
+        if not made.functions:
+            raise UsageError(f"{name!r} has no kernel functions. Mark them with @kernel_function.")
+        yield from made.functions.values()
+
+
+def _tool(function: KernelFunction) -> Tool:
+    shaped = kernel_function_metadata_to_function_call_format(function.metadata)
+    return Tool.from_openai(shaped)
+
+
+def _told(reply: Reply, plugin: str) -> str:
+    """Return a reply that calls the meta-tools as the kernel does; a tool's result stays as is."""
+    if reply.details.get("tool") and reply.code in MADE:
+        return reply.text
+    return _META.sub(rf"{plugin}-\g<0>", reply.text)
+
+
+def _parameters(tool: Tool) -> list[Json]:
+    """Return the parameters of a meta-tool, with the schemas as they are.
+
+    Under the name `arguments` the kernel hands over all arguments of a call, the model's own
+    `arguments` among them, so every meta-tool has it; the model is told where it is its own.
+    """
+    schema, properties = tool.input_schema, _properties(tool)
+    own = [
+        {
+            "name": name,
+            "description": one.get("description"),
+            "is_required": name in schema.get("required", ()),
+            "schema_data": one,
+        }
+        for name, one in properties.items()
+    ]
+    everything: Json = {"name": "arguments", "include_in_function_choices": False}
+    return own if "arguments" in properties else [*own, everything]
+
+
+def _properties(tool: Tool) -> dict[str, Json]:
+    return cast("dict[str, Json]", tool.input_schema.get("properties", {}))
+
+
+def _state(history: ChatHistory | None) -> Json | None:
+    """Return the session as the newest results have it."""
+    records: list[Record] = []
+    for message in reversed(history.messages if history is not None else []):
+        if message.role != AuthorRole.TOOL:
+            if records:
+                break
+            continue
+        results = [item for item in message.items if isinstance(item, FunctionResultContent)]
+        kept = [one.metadata.get(STATE) for one in results if one.function_name in RESERVED_NAMES]
+        records[:0] = map(Record.from_json, filter(None, kept))
+    # Calls of one answer start from the same state, and each adds to it.
+    return reduce(Record.merged, records).to_json() if records else None

@@ -1,0 +1,89 @@
+"""An SDK's tools behind three that never change."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from toolscout import Catalog, Mode, Scout, Settings, Tool
+from toolscout.admissions import Admission
+from toolscout.bridges import Bridge, noted
+from toolscout.errors import UsageError
+from toolscout.metatools import CALL, DESCRIBE, SEARCH
+from toolscout.settings import Hiding
+
+META = [SEARCH, DESCRIBE, CALL]
+
+
+@dataclass(frozen=True)
+class Native:
+    """A tool as some SDK has it."""
+
+    name: str
+    text: str
+    waits: bool = False
+
+
+NATIVES = [
+    Native("get_weather", "Tell the weather forecast for a city."),
+    Native("pay_supplier", "Transfer money to a supplier.", waits=True),
+]
+
+
+def define(native: Native) -> Tool:
+    return Tool.define(native.name, description=native.text)
+
+
+def bridge_of(**options: Any) -> Bridge[Native]:
+    return Bridge(NATIVES, define, **options)
+
+
+def names_of(bridge: Bridge[Native]) -> list[str]:
+    return [tool.name for tool, _ in bridge.declared()]
+
+
+def test_the_meta_tools_are_declared_and_nothing_else():
+    assert names_of(bridge_of()) == META
+    assert [native for _, native in bridge_of().declared()] == [None, None, None]
+
+
+def test_tools_that_the_sdk_goes_by_the_name_of_are_declared_as_its_own():
+    bridge = Bridge(NATIVES, define, by_name=lambda native: native.waits)
+
+    assert names_of(bridge) == [*META, "pay_supplier"]
+    assert bridge.declared()[-1][1] is NATIVES[1]
+    assert isinstance(bridge.open("s").admit_sync("pay_supplier", {}), Admission)
+
+
+def test_what_is_declared_stays_the_same_whatever_a_session_has_found():
+    bridge = bridge_of()
+    session = bridge.open("s")
+    session.search("weather forecast")
+
+    assert names_of(bridge) == META
+    assert session.loaded == ("get_weather",)
+    assert bridge.open("s", session.to_json()).loaded == ("get_weather",)
+    assert bridge.open("s").loaded == ()
+
+
+def test_where_nothing_is_hidden_the_sdks_tools_are_declared_themselves():
+    bridge = bridge_of(settings=Settings(hiding=Hiding.OFF))
+
+    assert [native for _, native in bridge.declared()] == NATIVES
+
+
+@pytest.mark.parametrize("mode", [Mode.NATIVE, Mode.REFERENCE, Mode.DEFINITIONS])
+def test_a_mode_that_changes_the_tools_of_a_run_is_refused(mode: Mode):
+    with pytest.raises(UsageError, match="Use 'bridge'"):
+        bridge_of(settings=Settings(mode=mode))
+    with pytest.raises(UsageError, match="Use 'bridge'"):
+        bridge_of(scout=Scout(Catalog(), settings=Settings(mode=mode)))
+
+
+def test_repairs_are_told_before_a_text_and_nothing_else_is_touched():
+    tool = define(NATIVES[0])
+    repaired = Admission(tool=tool, arguments={}, repairs=("Read 3 for '3'.",))
+
+    assert noted(repaired, "Rain.") == "(Read 3 for '3'.)\nRain."
+    assert noted(repaired, 7) == 7
+    assert noted(Admission(tool=tool, arguments={}), "Rain.") == "Rain."
