@@ -204,3 +204,13 @@ def test_no_other_dialect_answers_a_search_with_definitions(dialect: str):
 def test_an_unknown_dialect_is_the_hosts_mistake():
     with pytest.raises(ValueError, match="klingon"):
         to_definition(READ, "klingon")
+
+
+def test_an_mcp_definition_tells_clients_that_hide_tools_which_to_keep():
+    kept = Tool.define("read", description="Read.", hint="open a file", always_load=True)
+    other = Tool.define("write", description="Write.")
+
+    hints = {"anthropic/alwaysLoad": True, "anthropic/searchHint": "open a file"}
+    assert to_definition(kept, Dialect.MCP)["_meta"] == hints
+    assert Tool.from_mcp(to_definition(kept, Dialect.MCP)).always_load
+    assert "_meta" not in to_definition(other, Dialect.MCP)

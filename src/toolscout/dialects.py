@@ -187,7 +187,15 @@ def _mcp(tool: Tool) -> Json:
             "readOnlyHint": tool.effect is Effect.READ,
             "destructiveHint": tool.effect is Effect.DESTRUCTIVE,
         }
-    return shaped
+    return shaped | _hints(tool)
+
+
+def _hints(tool: Tool) -> Json:
+    """Return what clients that hide tools themselves want to know of one."""
+    hints: Json = {"anthropic/alwaysLoad": True} if tool.always_load else {}
+    if tool.hint:
+        hints["anthropic/searchHint"] = tool.hint
+    return {"_meta": hints} if hints else {}
 
 
 def _object_schema(schema: Json) -> Json:

@@ -61,7 +61,10 @@ def meta_name(name: str) -> str:
 
 
 def _tool(name: str, description: str, schema: Json, effect: Effect) -> Tool:
-    return Tool(name=name, description=description, input_schema=schema, effect=effect)
+    # A client that hides tools itself must not hide the way to all others.
+    return Tool(
+        name=name, description=description, input_schema=schema, effect=effect, always_load=True
+    )
 
 
 def _search_schema() -> Json:
