@@ -1,8 +1,9 @@
 # `make try` runs the main job, `make test` all checks; both set up what they need.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
+export TOOLSCOUT_CHROMIUM
 
-.PHONY: try serve test check test-load test-peers test-adapters lock-adapters clean
+.PHONY: try serve test check bench-console browser screenshots test-load test-peers test-adapters lock-adapters clean
 
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -18,7 +19,7 @@ try: .venv/.installed ## search a demo catalogue, then real servers through the 
 serve: .venv/.installed ## keep the gateway running in front of the demo servers
 	@$(BIN)/toolscout serve --demo --http
 
-# Servers and a client that nobody here wrote, in Node; where there is no npm, a wheel brings it.
+# Servers and a client that nobody here wrote, and what judges the console's page, in Node; where there is no npm, a wheel brings it.
 .npm-servers/.installed: Makefile .venv/.installed
 	mkdir -p .npm-servers
 	command -v npm >/dev/null || $(BIN)/python -m pip install --quiet --group node
@@ -26,7 +27,8 @@ serve: .venv/.installed ## keep the gateway running in front of the demo servers
 		--ignore-scripts @modelcontextprotocol/inspector@2.12.0 \
 		@modelcontextprotocol/server-everything@2026.8.31 \
 		@modelcontextprotocol/server-filesystem@2026.8.31 \
-		@modelcontextprotocol/server-memory@2026.8.31
+		@modelcontextprotocol/server-memory@2026.8.31 \
+		axe-core@4.14.0
 	touch $@
 
 # A client and a server of the first SDK, which cannot live beside the second.
@@ -36,13 +38,32 @@ serve: .venv/.installed ## keep the gateway running in front of the demo servers
 	.venv-mcp1/bin/python -m pip install --quiet --group mcp1
 	touch $@
 
+# Chromium for the tests of the console's page; the distribution's own, because Playwright's would
+# have to be fetched from elsewhere. The fonts are those of the pictures in docs/images.
+CHROMIUM = $(or $(TOOLSCOUT_CHROMIUM),$(shell command -v chromium || command -v chromium-browser || command -v google-chrome))
+browser:
+	@test -n '$(CHROMIUM)' || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update --quiet=2 && apt-get install --yes --quiet=2 chromium fonts-inter fonts-jetbrains-mono; \
+	else \
+		echo 'Chromium is missing; the tests of the console need it. Install it, on Debian with:' >&2; \
+		echo '  sudo apt-get install chromium' >&2; \
+		echo 'or name one that you have: make test TOOLSCOUT_CHROMIUM=/path/to/chromium' >&2; \
+		exit 1; \
+	fi
+
 check: .venv/.installed ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --warnings
 
-test: check .npm-servers/.installed .venv-mcp1/.installed ## style, types and tests
+test: check browser .npm-servers/.installed .venv-mcp1/.installed ## style, types and tests
 	$(BIN)/python -m pytest -q
+
+bench-console: browser .venv/.installed ## the console's page over 22,665 tools; prints its figures
+	$(BIN)/python -m pytest -q -s tests/console/speed.py
+
+screenshots: browser .venv/.installed .npm-servers/.installed ## the pictures of the console in docs/images
+	TOOLSCOUT_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q -p no:randomly tests/console/test_screens.py
 
 .venv-peers/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv-peers

@@ -27,18 +27,22 @@ PAINT_MILLISECONDS = 1_000
 KEY_MILLISECONDS = 100
 QUERY = "open a pull request for the branch"
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+WAITED = """performance.getEntriesByType("resource")
+  .filter((one) => one.name.includes("/api/search"))
+  .map((one) => one.duration)"""
+"""What the page waited for the API, for each key."""
 KEY = """async (text) => {
   const input = document.querySelector("input.ask");
-  const lane = document.querySelector(".lane");
+  const panel = document.querySelector(".panel");
   const began = performance.now();
   const answered = new Promise((done) => {
     const watcher = new MutationObserver(() => {
-      if (lane.querySelector(".hits") && !lane.hasAttribute("aria-busy")) {
+      if (panel.querySelector(".hits") && !panel.hasAttribute("aria-busy")) {
         watcher.disconnect();
         done();
       }
     });
-    watcher.observe(lane, { subtree: true, childList: true, attributes: true });
+    watcher.observe(panel, { subtree: true, childList: true, attributes: true });
   });
   input.value = text;
   input.dispatchEvent(new Event("input", { bubbles: true }));
@@ -62,9 +66,10 @@ def test_a_large_catalogue_is_painted_and_searched_at_once(tmp_path: Path):
             expect(page.locator(".chip").first).to_be_visible()
             page.locator("input.ask").focus()
             keys = sorted(typed(page))
+            waited = median(page.evaluate(WAITED))
     p95 = keys[int(0.95 * len(keys))]
-    told = f"first paint {paint:.0f} ms, a key p50 {median(keys):.0f} ms, p95 {p95:.0f} ms"
-    sys.stderr.write(f"\n{TOOLS:,} tools: {told}\n")
+    told = f"a key p50 {median(keys):.0f} ms ({waited:.0f} ms of it the API), p95 {p95:.0f} ms"
+    sys.stderr.write(f"\n{TOOLS:,} tools: first paint {paint:.0f} ms, {told}\n")
 
     assert rows < 60
     assert paint < PAINT_MILLISECONDS

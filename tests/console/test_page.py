@@ -51,6 +51,12 @@ def tool(page: Page, name: str):
     return page.locator(f"[data-tool='{name}']")
 
 
+def wait_until(page: Page, condition: str, before: str = "") -> None:
+    """Wait frame by frame; Playwright's own way compiles text, which the page's policy forbids."""
+    frame = "await new Promise(requestAnimationFrame)"
+    page.evaluate(f"async (before) => {{ while (!({condition})) {frame}; }}", before)
+
+
 def test_hits_appear_while_a_query_is_typed_each_with_its_reasons(tab: Window):
     page = tab.open("")
 
@@ -105,17 +111,17 @@ def test_two_encoders_stand_side_by_side(tab: Window):
     page = tab.open("#/search?q=show+history")
 
     page.get_by_role("button", name="Compare").click()
-    lanes = page.locator(".lane")
+    panels = page.locator(".panel")
 
-    expect(lanes).to_have_count(2)
-    expect(lanes.nth(0).get_by_label("Encoder")).to_have_value("static")
-    expect(lanes.nth(1).get_by_label("Encoder")).to_have_value("lexical")
-    expect(lanes.nth(0).get_by_text("only here").first).to_be_visible()
+    expect(panels).to_have_count(2)
+    expect(panels.nth(0).get_by_label("Encoder")).to_have_value("static")
+    expect(panels.nth(1).get_by_label("Encoder")).to_have_value("lexical")
+    expect(panels.nth(0).get_by_text("only here").first).to_be_visible()
 
 
 def test_two_queries_stand_side_by_side(tab: Window):
     page = tab.open("#/search?compare=1&q=stage+files&q2=convert+a+time")
-    first, second = page.locator(".lane").nth(0), page.locator(".lane").nth(1)
+    first, second = page.locator(".panel").nth(0), page.locator(".panel").nth(1)
 
     expect(first.locator("[data-tool]").first).to_have_attribute("data-tool", "git__git_add")
     expect(second.locator("[data-tool]").first).to_have_attribute("data-tool", "time__convert_time")
@@ -213,27 +219,27 @@ def test_the_map_draws_a_query_and_its_hits_in(tab: Window):
     page = tab.open("#/map")
     expect(page.locator(".map-legend li")).to_have_count(2)
     expect(page.locator(".map-note")).to_be_hidden()
-    page.wait_for_function(DRAWN)
+    wait_until(page, DRAWN)
     assert page.evaluate(INKED) == 0
 
     page.keyboard.press("/")
     page.keyboard.type("show the commit log")
 
     expect(page.locator(".map-hits li").first).to_have_text("gitgit_log")
-    page.wait_for_function(f"({INKED}) > 100")  # a star and names
+    wait_until(page, f"{INKED} > 100")  # a star and names
     page.locator(".map-hits a").first.hover()
     expect(page.locator(".tip")).to_have_text("git / git_log")
 
 
 def test_the_map_is_zoomed_and_moved_with_keys(tab: Window):
     page = tab.open("#/map")
-    page.wait_for_function(DRAWN)
+    wait_until(page, DRAWN)
     page.locator("canvas").focus()
 
     for key in ("+", "ArrowLeft", "0"):
         before = page.evaluate(VIEW)
         page.keyboard.press(key)
-        page.wait_for_function(f"(before) => {VIEW} !== before", arg=before)
+        wait_until(page, f"{VIEW} !== before", before)
 
 
 def test_keys_lead_from_page_to_page_and_can_be_switched_off(tab: Window):

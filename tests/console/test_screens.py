@@ -45,7 +45,7 @@ class Sight:
 QUERY = "q=open+a+pull+request"
 OF_CATALOGUE = (
     Sight("search", f"#/search?{QUERY}", ".hit:nth-child(5)"),
-    Sight("compare", f"#/search?{QUERY}&compare=1&e2=lexical", ".lane:nth-child(2) .hit"),
+    Sight("compare", f"#/search?{QUERY}&compare=1&e2=lexical", ".panel:nth-child(2) .hit"),
     Sight("why", f"#/search?{QUERY}&why=github__create_issue", ".why .reasons"),
     Sight("begin", "#/search", ".chip"),
     Sight("keys", "#/search", "dialog .keys", show_keys),

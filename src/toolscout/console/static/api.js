@@ -38,7 +38,11 @@ function headers(more = {}) {
 
 /** Return the answer to a question; raises a `Problem`. */
 export async function ask(path, params = {}, { method = "GET", signal } = {}) {
-  const response = await fetched(`/api/${path}${query(params)}`, { method, signal, headers: headers() });
+  const response = await fetched(`/api/${path}${query(params)}`, {
+    method,
+    signal,
+    headers: headers(),
+  });
   if (response.status === UNAUTHORISED) {
     await newToken();
     return ask(path, params, { method, signal });
@@ -53,27 +57,39 @@ async function fetched(url, options) {
     return await fetch(url, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem("toolscout does not answer.", "Look whether it still runs; this page goes on by itself as soon as it does.");
+    throw new Problem(
+      "toolscout does not answer.",
+      "Look whether it still runs; this page goes on by itself as soon as it does.",
+    );
   }
 }
 
 function query(params) {
-  const given = Object.entries(params).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  const given = Object.entries(params).filter(
+    ([, value]) => value !== "" && value !== null && value !== undefined,
+  );
   return given.length ? `?${new URLSearchParams(given)}` : "";
 }
 
 function problem(response, answer) {
   const told = answer?.error ?? {};
   const message = typeof told === "string" ? told : told.message;
-  return new Problem(message || `The answer was ${response.status}.`, told.hint ?? answer?.hint ?? "", response.status);
+  return new Problem(
+    message || `The answer was ${response.status}.`,
+    told.hint ?? answer?.hint ?? "",
+    response.status,
+  );
 }
 
 /** Wait for a token; all that wait share one question. */
 async function newToken() {
   const wasWrong = hasToken();
-  asking ??= askForToken(wasWrong).finally(() => { asking = null; });
+  asking ??= askForToken(wasWrong).finally(() => {
+    asking = null;
+  });
   const token = await asking;
-  if (!token) throw new Problem("This gateway wants a token.", "Reload the page to enter one.", UNAUTHORISED);
+  if (!token)
+    throw new Problem("This gateway wants a token.", "Reload the page to enter one.", UNAUTHORISED);
   sessionStorage.setItem(KEY, token);
 }
 
@@ -82,7 +98,9 @@ export async function follow(tell, state) {
   let last = "";
   for (let failures = 0; ; failures += 1) {
     try {
-      const response = await fetch("/api/events", { headers: headers(last ? { "Last-Event-ID": last } : {}) });
+      const response = await fetch("/api/events", {
+        headers: headers(last ? { "Last-Event-ID": last } : {}),
+      });
       if (response.status === UNAUTHORISED) await newToken();
       if (response.ok) {
         state(true, failures > 0);

@@ -19,21 +19,43 @@ const PAGES = { search, catalogue, servers, sessions, savings, map };
 const main = document.querySelector("#main");
 const drawer = new Drawer(() => go(withParams({ tool: "" }), { replace: true }));
 // Nothing is known at first, and the page is there all the same.
-const UNKNOWN = { tools: null, servers: {}, encoders: [], tokens: null, capabilities: {}, host: "" };
+const UNKNOWN = {
+  tools: null,
+  servers: {},
+  encoders: [],
+  tokens: null,
+  capabilities: {},
+  host: "",
+};
 const state = { overview: UNKNOWN, name: "", page: null };
 
 const context = { overview: () => state.overview, reload: loadOverview };
 
 function showTabs() {
-  const counts = { catalogue: state.overview.tools, servers: Object.values(state.overview.servers).reduce((a, b) => a + b, 0) };
-  fill(document.querySelector("#tabs"), Object.entries(PAGES).map(([name, page]) =>
-    h("a", { href: address(name), "aria-current": name === state.name ? "page" : null },
-      icon(name), h("span", {}, page.title), counts[name] ? h("span", { class: "count", "aria-hidden": "true" }, whole(counts[name])) : null)));
+  const counts = {
+    catalogue: state.overview.tools,
+    servers: Object.values(state.overview.servers).reduce((a, b) => a + b, 0),
+  };
+  fill(
+    document.querySelector("#tabs"),
+    Object.entries(PAGES).map(([name, page]) =>
+      h(
+        "a",
+        { href: address(name), "aria-current": name === state.name ? "page" : null },
+        icon(name),
+        h("span", {}, page.title),
+        counts[name]
+          ? h("span", { class: "count", "aria-hidden": "true" }, whole(counts[name]))
+          : null,
+      ),
+    ),
+  );
 }
 
 async function loadOverview() {
   state.overview = await ask("overview");
-  document.querySelector("#version").textContent = `${state.overview.version} · ${state.overview.host}`;
+  document.querySelector("#version").textContent =
+    `${state.overview.version} · ${state.overview.host}`;
   document.querySelector("#leave").hidden = !hasToken();
   showTabs();
   state.page?.overview?.(state.overview);
@@ -71,7 +93,10 @@ function tellLive(isOn, wasAway = false) {
   if (isOn && wasAway) refresh();
 }
 
-const refresh = paced(() => { loadOverview().catch(() => {}); state.page?.event?.("resync", {}); }, 200);
+const refresh = paced(() => {
+  loadOverview().catch(() => {});
+  state.page?.event?.("resync", {});
+}, 200);
 const overviewSoon = paced(() => loadOverview().catch(() => {}), 400);
 
 function hear(kind, data) {
@@ -97,11 +122,19 @@ function changeTheme() {
 function start() {
   onUnauthorised(askToken);
   fill(document.querySelector("#leave"), icon("leave"));
-  document.querySelector("#leave").addEventListener("click", () => { forget(); location.reload(); });
+  document.querySelector("#leave").addEventListener("click", () => {
+    forget();
+    location.reload();
+  });
   document.querySelector("#theme").addEventListener("click", changeTheme);
   document.querySelector("#help").addEventListener("click", showKeys);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => state.page?.recolour?.());
-  document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
+    state.page?.recolour?.(),
+  );
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    main.focus();
+  });
   listenToKeys({ page: () => state.page, theme: changeTheme });
   showTabs();
   showTheme();

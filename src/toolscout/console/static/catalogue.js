@@ -22,17 +22,61 @@ class Catalogue {
     this.facets = null;
     this.serverFilter = "";
     this.told = h("p", {});
-    this.input = h("input", { type: "search", placeholder: "Filter by words", "aria-label": "Filter the tools by words", autocomplete: "off", spellcheck: "false", oninput: () => this.change({ q: this.input.value }) });
-    this.sort = h("select", { "aria-label": "Order", onchange: () => this.change({ sort: this.sort.value }) }, h("option", { value: "" }, "By name"), h("option", { value: "tokens" }, "Dearest first"));
+    this.input = h("input", {
+      type: "search",
+      placeholder: "Filter by words",
+      "aria-label": "Filter the tools by words",
+      autocomplete: "off",
+      spellcheck: "false",
+      oninput: () => this.change({ q: this.input.value }),
+    });
+    this.sort = h(
+      "select",
+      { "aria-label": "Order", onchange: () => this.change({ sort: this.sort.value }) },
+      h("option", { value: "" }, "By name"),
+      h("option", { value: "tokens" }, "Dearest first"),
+    );
     this.filters = h("div", { class: "facets stack" }, skeleton(6, 26));
     this.chosen = h("div", { class: "row chosen" });
     this.status = h("p", { class: "soft small", role: "status" });
-    this.list = new VirtualList({ height: 74, load: (offset, limit) => this.load(offset, limit), row: toolRow, none: () => empty("catalogue", "No tool passes these filters", "Take one of them away, or filter by other words.") });
-    this.box = h("details", { class: "facet-box" }, h("summary", {}, "Servers, kinds and effects"), this.filters);
+    this.list = new VirtualList({
+      height: 74,
+      load: (offset, limit) => this.load(offset, limit),
+      row: toolRow,
+      none: () =>
+        empty(
+          "catalogue",
+          "No tool passes these filters",
+          "Take one of them away, or filter by other words.",
+        ),
+    });
+    this.box = h(
+      "details",
+      { class: "facet-box" },
+      h("summary", {}, "Servers, kinds and effects"),
+      this.filters,
+    );
     this.box.open = matchMedia("(min-width: 900px)").matches;
-    fill(root, head("Catalogue", this.told), h("div", { class: "with-facets" }, h("aside", { "aria-label": "Filters" }, this.box),
-      h("div", { class: "stack" }, h("div", { class: "row filter-row" }, this.input, this.sort), h("div", { class: "row list-told" }, this.status, this.chosen), this.list.element)));
-    this.reload = paced(() => { this.loadFacets(); this.list.refresh(); }, 600);
+    fill(
+      root,
+      head("Catalogue", this.told),
+      h(
+        "div",
+        { class: "with-facets" },
+        h("aside", { "aria-label": "Filters" }, this.box),
+        h(
+          "div",
+          { class: "stack" },
+          h("div", { class: "row filter-row" }, this.input, this.sort),
+          h("div", { class: "row list-told" }, this.status, this.chosen),
+          this.list.element,
+        ),
+      ),
+    );
+    this.reload = paced(() => {
+      this.loadFacets();
+      this.list.refresh();
+    }, 600);
     this.loadFacets();
   }
 
@@ -77,7 +121,10 @@ class Catalogue {
       this.facets = await ask("facets");
       this.showFacets();
     } catch (error) {
-      fill(this.filters, problemCard(error, () => this.loadFacets()));
+      fill(
+        this.filters,
+        problemCard(error, () => this.loadFacets()),
+      );
     }
   }
 
@@ -86,30 +133,80 @@ class Catalogue {
     const { servers, kinds, estimated } = this.facets;
     const sum = servers.reduce((all, one) => all + one.tokens, 0);
     const count = servers.reduce((all, one) => all + one.tools, 0);
-    fill(this.told, `${whole(count)} ${kinds.length > 1 ? "entries" : "tools"} on ${plural(servers.length, "server")}. All definitions together cost ${estimated ? "about " : ""}${tokens(sum)}.`);
-    fill(this.filters, Object.keys(FACETS).map((key) => this.group(key)));
-    fill(this.chosen, Object.keys(FACETS).filter((key) => this.asked[key]).map((key) =>
-      h("a", { class: "chip", href: this.link(key, ""), "aria-label": `Take the filter ${this.asked[key]} away` }, `${key}: ${words(this.asked[key])} ×`)));
+    fill(
+      this.told,
+      `${whole(count)} ${kinds.length > 1 ? "entries" : "tools"} on ${plural(servers.length, "server")}. All definitions together cost ${estimated ? "about " : ""}${tokens(sum)}.`,
+    );
+    fill(
+      this.filters,
+      Object.keys(FACETS).map((key) => this.group(key)),
+    );
+    fill(
+      this.chosen,
+      Object.keys(FACETS)
+        .filter((key) => this.asked[key])
+        .map((key) =>
+          h(
+            "a",
+            {
+              class: "chip",
+              href: this.link(key, ""),
+              "aria-label": `Take the filter ${this.asked[key]} away`,
+            },
+            `${key}: ${words(this.asked[key])} ×`,
+          ),
+        ),
+    );
   }
 
   group(key) {
     const all = [...this.facets[LISTS[key]]].sort((a, b) => b.tokens - a.tokens);
     const list = h("ul", { class: "facet-list" });
     const show = () => fill(list, this.names(key, all));
-    const filter = all.length > 12 && key === "server" ? h("input", { type: "search", placeholder: `Find among ${all.length}`, "aria-label": "Find a server", value: this.serverFilter, oninput: (event) => { this.serverFilter = event.target.value; show(); } }) : null;
+    const filter =
+      all.length > 12 && key === "server"
+        ? h("input", {
+            type: "search",
+            placeholder: `Find among ${all.length}`,
+            "aria-label": "Find a server",
+            value: this.serverFilter,
+            oninput: (event) => {
+              this.serverFilter = event.target.value;
+              show();
+            },
+          })
+        : null;
     show();
     return h("section", { class: "stack facet" }, h("h2", {}, FACETS[key]), filter, list);
   }
 
   names(key, all) {
-    const wanted = key === "server" && this.serverFilter ? all.filter((one) => one.name.toLowerCase().includes(this.serverFilter.toLowerCase())) : all;
+    const wanted =
+      key === "server" && this.serverFilter
+        ? all.filter((one) => one.name.toLowerCase().includes(this.serverFilter.toLowerCase()))
+        : all;
     const most = Math.max(...all.map((one) => one.tokens), 1);
     const rows = wanted.slice(0, NAMES_SHOWN).map((one) => {
       const isChosen = this.asked[key] === one.name;
-      return h("li", {}, h("a", { href: this.link(key, isChosen ? "" : one.name), "aria-current": isChosen ? "true" : null, title: `${plural(one.tools, "tool")}, ${tokens(one.tokens)}` },
-        h("span", { class: "facet-name" }, words(one.name)), h("span", { class: "num soft" }, `${whole(one.tools)} · ${short(one.tokens)}`), bar(one.tokens / most)));
+      return h(
+        "li",
+        {},
+        h(
+          "a",
+          {
+            href: this.link(key, isChosen ? "" : one.name),
+            "aria-current": isChosen ? "true" : null,
+            title: `${plural(one.tools, "tool")}, ${tokens(one.tokens)}`,
+          },
+          h("span", { class: "facet-name" }, words(one.name)),
+          h("span", { class: "num soft" }, `${whole(one.tools)} · ${short(one.tokens)}`),
+          bar(one.tokens / most),
+        ),
+      );
     });
-    return wanted.length > NAMES_SHOWN ? [...rows, h("li", { class: "soft small" }, `and ${wanted.length - NAMES_SHOWN} more`)] : rows;
+    return wanted.length > NAMES_SHOWN
+      ? [...rows, h("li", { class: "soft small" }, `and ${wanted.length - NAMES_SHOWN} more`)]
+      : rows;
   }
 
   link(key, value) {
@@ -119,7 +216,24 @@ class Catalogue {
 
 function toolRow(tool) {
   return [
-    h("div", { class: "entry-head" }, toolLink(tool), h("span", { class: "hit-facts" }, tool.findings ? badge(plural(tool.findings, "finding"), "warning") : null, tool.kind !== "tool" ? badge(tool.kind, "") : null, effectBadge(tool.effect), h("span", { class: "small soft num" }, short(tool.tokens), h("span", { class: "wide-only" }, " tokens")))),
+    h(
+      "div",
+      { class: "entry-head" },
+      toolLink(tool),
+      h(
+        "span",
+        { class: "hit-facts" },
+        tool.findings ? badge(plural(tool.findings, "finding"), "warning") : null,
+        tool.kind !== "tool" ? badge(tool.kind, "") : null,
+        effectBadge(tool.effect),
+        h(
+          "span",
+          { class: "small soft num" },
+          short(tool.tokens),
+          h("span", { class: "wide-only" }, " tokens"),
+        ),
+      ),
+    ),
     h("p", { class: "entry-told soft" }, tool.sentence || tool.signature),
   ];
 }

@@ -14,7 +14,16 @@ export class Chart {
     this.at = null;
     this.svg = s("svg", { class: "chart", height: HEIGHT, "aria-hidden": "true" });
     this.readout = h("p", { class: "readout small num", role: "status" });
-    this.element = h("div", { class: "chart-box", tabindex: "0", role: "group", "aria-label": "Chart of tokens over time. Left and right read one time after the other." }, this.svg);
+    this.element = h(
+      "div",
+      {
+        class: "chart-box",
+        tabindex: "0",
+        role: "group",
+        "aria-label": "Chart of tokens over time. Left and right read one time after the other.",
+      },
+      this.svg,
+    );
     this.element.addEventListener("keydown", (event) => this.key(event));
     this.svg.addEventListener("pointermove", (event) => this.point(event));
     this.svg.addEventListener("pointerleave", () => this.choose(null));
@@ -34,19 +43,43 @@ export class Chart {
     const width = this.element.clientWidth;
     if (!width || !this.points.length) return fill(this.svg);
     const { high, low, step } = scale(this.points);
-    const y = (value) => EDGE.top + ((high - value) / (high - low)) * (HEIGHT - EDGE.top - EDGE.bottom);
+    const y = (value) =>
+      EDGE.top + ((high - value) / (high - low)) * (HEIGHT - EDGE.top - EDGE.bottom);
     this.slot = (width - EDGE.left - EDGE.right) / this.points.length;
     const x = (i) => EDGE.left + i * this.slot;
     this.svg.setAttribute("width", width);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
-    this.cursor = s("rect", { class: "cursor", y: EDGE.top, width: this.slot, height: HEIGHT - EDGE.top - EDGE.bottom, visibility: "hidden" });
-    fill(this.svg, grid(low, high, step, y, width), this.cursor, this.points.map((point, i) => this.bars(point, x(i), y)), this.curve(x, y), this.labels(x));
+    this.cursor = s("rect", {
+      class: "cursor",
+      y: EDGE.top,
+      width: this.slot,
+      height: HEIGHT - EDGE.top - EDGE.bottom,
+      visibility: "hidden",
+    });
+    fill(
+      this.svg,
+      grid(low, high, step, y, width),
+      this.cursor,
+      this.points.map((point, i) => this.bars(point, x(i), y)),
+      this.curve(x, y),
+      this.labels(x),
+    );
     this.choose(this.at);
   }
 
   bars(point, x, y) {
     const gap = Math.min(4, this.slot * 0.2);
-    const rect = (value, kind) => (value ? s("rect", { class: kind, x: x + gap / 2, width: Math.max(1, this.slot - gap), y: Math.min(y(0), y(value)), height: Math.max(1, Math.abs(y(value) - y(0))), rx: Math.min(3, this.slot / 4) }) : null);
+    const rect = (value, kind) =>
+      value
+        ? s("rect", {
+            class: kind,
+            x: x + gap / 2,
+            width: Math.max(1, this.slot - gap),
+            y: Math.min(y(0), y(value)),
+            height: Math.max(1, Math.abs(y(value) - y(0))),
+            rx: Math.min(3, this.slot / 4),
+          })
+        : null;
     return [rect(point.not_sent, "spared"), rect(-point.sent, "sent")];
   }
 
@@ -54,14 +87,27 @@ export class Chart {
     return runs(this.points).map(({ from, to }) => {
       // A single time gets a line as wide as its bar; a curve needs two.
       const middle = (i) => x(i) + this.slot / 2;
-      const ends = from === to ? [[x(from), from], [x(from) + this.slot, from]] : Array.from({ length: to - from + 1 }, (_, n) => [middle(from + n), from + n]);
-      return s("polyline", { class: "net", points: ends.map(([at, i]) => `${at.toFixed(1)},${y(this.points[i].net).toFixed(1)}`).join(" ") });
+      const ends =
+        from === to
+          ? [
+              [x(from), from],
+              [x(from) + this.slot, from],
+            ]
+          : Array.from({ length: to - from + 1 }, (_, n) => [middle(from + n), from + n]);
+      return s("polyline", {
+        class: "net",
+        points: ends
+          .map(([at, i]) => `${at.toFixed(1)},${y(this.points[i].net).toFixed(1)}`)
+          .join(" "),
+      });
     });
   }
 
   labels(x) {
     const every = Math.max(1, Math.ceil(LABEL_WIDTH / this.slot));
-    return this.points.map((point, i) => (i % every === 0 ? s("text", { x: x(i) + 1, y: HEIGHT - 8 }, point.label) : null));
+    return this.points.map((point, i) =>
+      i % every === 0 ? s("text", { x: x(i) + 1, y: HEIGHT - 8 }, point.label) : null,
+    );
   }
 
   point(event) {
@@ -71,7 +117,12 @@ export class Chart {
 
   key(event) {
     const last = this.points.length - 1;
-    const moves = { ArrowRight: (this.at ?? -1) + 1, ArrowLeft: (this.at ?? last + 1) - 1, Home: 0, End: last };
+    const moves = {
+      ArrowRight: (this.at ?? -1) + 1,
+      ArrowLeft: (this.at ?? last + 1) - 1,
+      Home: 0,
+      End: last,
+    };
     if (!(event.key in moves)) return;
     event.preventDefault();
     this.choose(Math.max(0, Math.min(last, moves[event.key])));
@@ -86,7 +137,12 @@ export class Chart {
 
   tell() {
     const point = this.points[this.at];
-    fill(this.readout, point ? `${point.title}: ${whole(point.not_sent)} not sent, ${whole(point.sent)} sent, ${whole(point.net)} net` : "Point at the chart, or choose it and use ← and →.");
+    fill(
+      this.readout,
+      point
+        ? `${point.title}: ${whole(point.not_sent)} not sent, ${whole(point.sent)} sent, ${whole(point.net)} net`
+        : "Point at the chart, or choose it and use ← and →.",
+    );
   }
 }
 
@@ -115,9 +171,18 @@ function roundUp(value) {
 }
 
 function grid(low, high, step, y, width) {
-  const values = Array.from({ length: Math.round((high - low) / step) + 1 }, (_, i) => low + i * step);
+  const values = Array.from(
+    { length: Math.round((high - low) / step) + 1 },
+    (_, i) => low + i * step,
+  );
   return values.map((value) => [
-    s("line", { class: Math.abs(value) < step / 2 ? "zero" : "rule", x1: EDGE.left, x2: width - EDGE.right, y1: y(value), y2: y(value) }),
+    s("line", {
+      class: Math.abs(value) < step / 2 ? "zero" : "rule",
+      x1: EDGE.left,
+      x2: width - EDGE.right,
+      y1: y(value),
+      y2: y(value),
+    }),
     s("text", { class: "end", x: EDGE.left - 8, y: y(value) + 4 }, short(Math.round(value))),
   ]);
 }

@@ -20,13 +20,21 @@ function dressed(element, props, children) {
     else if (name === "value") element.value = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(
+    ...children
+      .flat(Infinity)
+      .filter((child) => child !== null && child !== undefined && child !== false),
+  );
   return element;
 }
 
 /** Put children in place of what an element holds. */
 export function fill(element, ...children) {
-  element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.replaceChildren(
+    ...children
+      .flat(Infinity)
+      .filter((child) => child !== null && child !== undefined && child !== false),
+  );
   return element;
 }
 
@@ -49,7 +57,14 @@ const PATHS = {
 /** Return one of the page's own icons. */
 export function icon(name, size = 18) {
   const width = name === "map" ? 3 : 1.8;
-  const path = s("path", { d: PATHS[name], fill: "none", stroke: "currentColor", "stroke-width": width, "stroke-linecap": "round", "stroke-linejoin": "round" });
+  const path = s("path", {
+    d: PATHS[name],
+    fill: "none",
+    stroke: "currentColor",
+    "stroke-width": width,
+    "stroke-linecap": "round",
+    "stroke-linejoin": "round",
+  });
   return s("svg", { viewBox: "0 0 24 24", width: size, height: size, "aria-hidden": "true" }, path);
 }
 
@@ -57,6 +72,9 @@ export function icon(name, size = 18) {
 export function paced(work, milliseconds) {
   let timer = 0;
   return () => {
-    timer ||= setTimeout(() => { timer = 0; work(); }, milliseconds);
+    timer ||= setTimeout(() => {
+      timer = 0;
+      work();
+    }, milliseconds);
   };
 }

@@ -19,19 +19,74 @@ class MapPage {
   constructor(root) {
     this.query = this.count = null;
     this.told = h("p", {}, "Tools that mean nearly the same stand together.");
-    this.input = h("input", { type: "search", placeholder: "Draw a question in", "aria-label": "Draw a question in", autocomplete: "off", spellcheck: "false", oninput: () => go(address("map", { ...route().params, q: this.input.value }), { replace: true }) });
-    this.canvas = h("canvas", { class: "map-canvas", tabindex: "0", role: "application", "aria-label": "Map of the catalogue. Arrows move it, plus and minus zoom, 0 shows all of it. The hits are in the list beside it." });
+    this.input = h("input", {
+      type: "search",
+      placeholder: "Draw a question in",
+      "aria-label": "Draw a question in",
+      autocomplete: "off",
+      spellcheck: "false",
+      oninput: () =>
+        go(address("map", { ...route().params, q: this.input.value }), { replace: true }),
+    });
+    this.canvas = h("canvas", {
+      class: "map-canvas",
+      tabindex: "0",
+      role: "application",
+      "aria-label":
+        "Map of the catalogue. Arrows move it, plus and minus zoom, 0 shows all of it. The hits are in the list beside it.",
+    });
     this.tip = h("div", { class: "tip", hidden: true, "aria-hidden": "true" });
-    this.note = h("div", { class: "map-note" }, h("p", { class: "soft" }, "Placing the tools by meaning. A large catalogue takes a while the first time."));
+    this.note = h(
+      "div",
+      { class: "map-note" },
+      h(
+        "p",
+        { class: "soft" },
+        "Placing the tools by meaning. A large catalogue takes a while the first time.",
+      ),
+    );
     this.hits = h("div", { role: "status" });
     this.legend = h("ul", { class: "map-legend" });
-    const tool = (label, work, name) => h("button", { type: "button", class: "icon", "aria-label": name, onclick: work }, label);
-    this.plot = new Plot(this.canvas, { hover: (i, x, y) => this.hover(i, x, y), open: (i) => go(withParams({ tool: this.data.tools[i] })) });
+    const tool = (label, work, name) =>
+      h("button", { type: "button", class: "icon", "aria-label": name, onclick: work }, label);
+    this.plot = new Plot(this.canvas, {
+      hover: (i, x, y) => this.hover(i, x, y),
+      open: (i) => go(withParams({ tool: this.data.tools[i] })),
+    });
     this.canvas.addEventListener("keydown", (event) => this.key(event));
-    fill(root, head("Map", this.told), h("div", { class: "map-grid" },
-      h("div", { class: "stack" }, this.input, h("div", { class: "card map-box" }, this.canvas, this.note, this.tip,
-        h("div", { class: "map-tools" }, tool("+", () => this.plot.zoom(1.5), "Zoom in"), tool("−", () => this.plot.zoom(1 / 1.5), "Zoom out"), tool(icon("fit", 16), () => this.plot.home(), "See all of it")))),
-      h("aside", { class: "stack", "aria-label": "Hits and servers" }, this.hits, h("section", { class: "card pad stack" }, h("h2", {}, "Servers"), this.legend))));
+    fill(
+      root,
+      head("Map", this.told),
+      h(
+        "div",
+        { class: "map-grid" },
+        h(
+          "div",
+          { class: "stack" },
+          this.input,
+          h(
+            "div",
+            { class: "card map-box" },
+            this.canvas,
+            this.note,
+            this.tip,
+            h(
+              "div",
+              { class: "map-tools" },
+              tool("+", () => this.plot.zoom(1.5), "Zoom in"),
+              tool("−", () => this.plot.zoom(1 / 1.5), "Zoom out"),
+              tool(icon("fit", 16), () => this.plot.home(), "See all of it"),
+            ),
+          ),
+        ),
+        h(
+          "aside",
+          { class: "stack", "aria-label": "Hits and servers" },
+          this.hits,
+          h("section", { class: "card pad stack" }, h("h2", {}, "Servers"), this.legend),
+        ),
+      ),
+    );
     this.loading = this.load();
   }
 
@@ -46,7 +101,8 @@ class MapPage {
   /** Draw anew when the catalogue has become another. */
   overview({ tools, resources, prompts }) {
     const count = tools + resources + prompts;
-    if (this.count !== null && this.count !== count) this.loading = this.load().then(() => this.ask());
+    if (this.count !== null && this.count !== count)
+      this.loading = this.load().then(() => this.ask());
     this.count = count;
   }
 
@@ -68,10 +124,18 @@ class MapPage {
       fill(this.note, h("p", { class: "soft" }, "No tools to place yet."));
       this.showLegend();
       this.plot.show(this.data, this.places);
-      fill(this.told, `${plural(this.data.tools.length, "tool")} on ${plural(this.data.servers.length, "server")}. Those that mean nearly the same stand together.`);
+      fill(
+        this.told,
+        `${plural(this.data.tools.length, "tool")} on ${plural(this.data.servers.length, "server")}. Those that mean nearly the same stand together.`,
+      );
     } catch (error) {
       this.note.hidden = false;
-      fill(this.note, problemCard(error, () => { this.loading = this.load(); }));
+      fill(
+        this.note,
+        problemCard(error, () => {
+          this.loading = this.load();
+        }),
+      );
     }
   }
 
@@ -79,22 +143,42 @@ class MapPage {
     const { servers, server_of: owners } = this.data;
     const counts = servers.map(() => 0);
     for (const owner of owners) counts[owner] += 1;
-    const order = servers.map((_, i) => i).sort((a, b) => counts[b] - counts[a] || servers[a].localeCompare(servers[b]));
+    const order = servers
+      .map((_, i) => i)
+      .sort((a, b) => counts[b] - counts[a] || servers[a].localeCompare(servers[b]));
     this.places = [];
-    order.forEach((server, place) => { this.places[server] = place; });
+    order.forEach((server, place) => {
+      this.places[server] = place;
+    });
     const rest = order.length - LEGEND_SHOWN;
-    fill(this.legend, order.slice(0, LEGEND_SHOWN).map((server) => this.legendRow(server, counts[server])), rest > 0 ? h("li", { class: "soft small" }, `and ${rest} more, in grey`) : null);
+    fill(
+      this.legend,
+      order.slice(0, LEGEND_SHOWN).map((server) => this.legendRow(server, counts[server])),
+      rest > 0 ? h("li", { class: "soft small" }, `and ${rest} more, in grey`) : null,
+    );
   }
 
   legendRow(server, count) {
     const { hue, shape } = look(this.places[server]);
-    const button = h("button", { type: "button", class: "quiet small", "aria-pressed": "false", onclick: () => this.brighten(server, button) }, swatch(shape, hue), h("span", { class: "facet-name" }, this.data.servers[server]), h("span", { class: "num" }, String(count)));
+    const button = h(
+      "button",
+      {
+        type: "button",
+        class: "quiet small",
+        "aria-pressed": "false",
+        onclick: () => this.brighten(server, button),
+      },
+      swatch(shape, hue),
+      h("span", { class: "facet-name" }, this.data.servers[server]),
+      h("span", { class: "num" }, String(count)),
+    );
     return h("li", {}, button);
   }
 
   brighten(server, button) {
     const isOn = this.plot.bright === server;
-    for (const other of this.legend.querySelectorAll("button")) other.setAttribute("aria-pressed", "false");
+    for (const other of this.legend.querySelectorAll("button"))
+      other.setAttribute("aria-pressed", "false");
     button.setAttribute("aria-pressed", String(!isOn));
     this.plot.bright = isOn ? null : server;
     this.plot.draw();
@@ -115,8 +199,31 @@ class MapPage {
     this.plot.query = found;
     this.plot.draw();
     if (!found) return fill(this.hits);
-    const rows = found.hits.map((i) => h("li", {}, h("span", { onpointerenter: () => this.plot.mark(i), onpointerleave: () => this.plot.mark(-1), onfocusin: () => this.plot.mark(i), onfocusout: () => this.plot.mark(-1) }, toolLink({ name: this.data.tools[i] }))));
-    fill(this.hits, h("section", { class: "card pad stack" }, h("h2", {}, rows.length ? plural(rows.length, "hit") : "No hits"), h("ol", { class: "map-hits" }, rows)));
+    const rows = found.hits.map((i) =>
+      h(
+        "li",
+        {},
+        h(
+          "span",
+          {
+            onpointerenter: () => this.plot.mark(i),
+            onpointerleave: () => this.plot.mark(-1),
+            onfocusin: () => this.plot.mark(i),
+            onfocusout: () => this.plot.mark(-1),
+          },
+          toolLink({ name: this.data.tools[i] }),
+        ),
+      ),
+    );
+    fill(
+      this.hits,
+      h(
+        "section",
+        { class: "card pad stack" },
+        h("h2", {}, rows.length ? plural(rows.length, "hit") : "No hits"),
+        h("ol", { class: "map-hits" }, rows),
+      ),
+    );
   }
 
   hover(i, x, y) {
@@ -124,12 +231,24 @@ class MapPage {
     this.canvas.classList.toggle("points", i >= 0);
     if (i < 0) return;
     this.tip.textContent = this.data.tools[i].replace("__", " / ");
-    const left = Math.max(4, Math.min(x - this.tip.offsetWidth / 2, this.plot.width - this.tip.offsetWidth - 4));
+    const left = Math.max(
+      4,
+      Math.min(x - this.tip.offsetWidth / 2, this.plot.width - this.tip.offsetWidth - 4),
+    );
     this.tip.style.transform = `translate(${left}px, ${y > 44 ? y - 40 : y + 16}px)`;
   }
 
   key(event) {
-    const moves = { ArrowLeft: () => this.plot.pan(STEP, 0), ArrowRight: () => this.plot.pan(-STEP, 0), ArrowUp: () => this.plot.pan(0, STEP), ArrowDown: () => this.plot.pan(0, -STEP), "+": () => this.plot.zoom(1.5), "=": () => this.plot.zoom(1.5), "-": () => this.plot.zoom(1 / 1.5), 0: () => this.plot.home() };
+    const moves = {
+      ArrowLeft: () => this.plot.pan(STEP, 0),
+      ArrowRight: () => this.plot.pan(-STEP, 0),
+      ArrowUp: () => this.plot.pan(0, STEP),
+      ArrowDown: () => this.plot.pan(0, -STEP),
+      "+": () => this.plot.zoom(1.5),
+      "=": () => this.plot.zoom(1.5),
+      "-": () => this.plot.zoom(1 / 1.5),
+      0: () => this.plot.home(),
+    };
     if (!(event.key in moves) || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     moves[event.key]();
@@ -138,6 +257,22 @@ class MapPage {
 
 function swatch(shape, hue) {
   const points = [];
-  outline({ rect: (x, y, w, t) => points.push(`M${x} ${y}h${w}v${t}h${-w}Z`), moveTo: (x, y) => points.push(`M${x} ${y}`), lineTo: (x, y) => points.push(`L${x} ${y}`), arc: () => points.push("A5 5 0 1 1 3 8A5 5 0 0 1 13 8"), closePath: () => points.push("Z") }, shape, 8, 8, 5);
-  return s("svg", { viewBox: "0 0 16 16", width: 16, height: 16, "aria-hidden": "true" }, s("path", { d: points.join(""), fill: hue }));
+  outline(
+    {
+      rect: (x, y, w, t) => points.push(`M${x} ${y}h${w}v${t}h${-w}Z`),
+      moveTo: (x, y) => points.push(`M${x} ${y}`),
+      lineTo: (x, y) => points.push(`L${x} ${y}`),
+      arc: () => points.push("A5 5 0 1 1 3 8A5 5 0 0 1 13 8"),
+      closePath: () => points.push("Z"),
+    },
+    shape,
+    8,
+    8,
+    5,
+  );
+  return s(
+    "svg",
+    { viewBox: "0 0 16 16", width: 16, height: 16, "aria-hidden": "true" },
+    s("path", { d: points.join(""), fill: hue }),
+  );
 }

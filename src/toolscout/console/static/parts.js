@@ -25,17 +25,24 @@ const ENDING = /(ings?|ed|es|s|e|ies|y)$/;
 /** Return a link to a tool that opens over the page. */
 export function toolLink(tool, marked = []) {
   const { server, leaf } = tool.server ? tool : taken(tool.name);
-  return h("a", { class: "tool-name", href: withParams({ tool: tool.name }), "data-tool": tool.name },
-    server && h("span", { class: "of" }, mark(server, marked)), h("b", {}, mark(leaf, marked)));
+  return h(
+    "a",
+    { class: "tool-name", href: withParams({ tool: tool.name }), "data-tool": tool.name },
+    server && h("span", { class: "of" }, mark(server, marked)),
+    h("b", {}, mark(leaf, marked)),
+  );
 }
 
 /** Return server and leaf as an exposed name tells them. */
 function taken(name) {
   const at = name.indexOf("__");
-  return at > 0 ? { server: name.slice(0, at), leaf: name.slice(at + 2) } : { server: "", leaf: name };
+  return at > 0
+    ? { server: name.slice(0, at), leaf: name.slice(at + 2) }
+    : { server: "", leaf: name };
 }
 
-export const badge = (text, kind = text, title = "") => h("span", { class: `badge ${kind}`, title: title || null }, words(text));
+export const badge = (text, kind = text, title = "") =>
+  h("span", { class: `badge ${kind}`, title: title || null }, words(text));
 
 /** Return what a call of a tool does; reading needs no warning, and gets a calm colour. */
 export const effectBadge = (effect) => badge(effect, effect, EFFECTS[effect] ?? "");
@@ -43,14 +50,32 @@ export const effectBadge = (effect) => badge(effect, effect, EFFECTS[effect] ?? 
 /** Return a bar; `share` goes from 0 to 1. */
 export function bar(share, kind = "accent") {
   const width = `${(100 * Math.max(0, Math.min(1, share || 0))).toFixed(1)}%`;
-  return h("span", { class: "bar", "aria-hidden": "true" }, h("span", { class: kind, style: { width } }));
+  return h(
+    "span",
+    { class: "bar", "aria-hidden": "true" },
+    h("span", { class: kind, style: { width } }),
+  );
 }
 
 /** Return a bar for every signal. */
 export function signalBars(signals) {
-  const names = [...GROUPS.filter((name) => name in signals), ...Object.keys(signals).filter((name) => !GROUPS.includes(name))];
-  return h("dl", { class: "signals" }, names.map((name) =>
-    h("div", { title: EXPLAINED[name] ?? null }, h("dt", {}, name), h("dd", {}, percent(signals[name])), bar(signals[name], name))));
+  const names = [
+    ...GROUPS.filter((name) => name in signals),
+    ...Object.keys(signals).filter((name) => !GROUPS.includes(name)),
+  ];
+  return h(
+    "dl",
+    { class: "signals" },
+    names.map((name) =>
+      h(
+        "div",
+        { title: EXPLAINED[name] ?? null },
+        h("dt", {}, name),
+        h("dd", {}, percent(signals[name])),
+        bar(signals[name], name),
+      ),
+    ),
+  );
 }
 
 /** Return a text in pieces, with the words of a query marked. */
@@ -73,27 +98,53 @@ function stem(word) {
 }
 
 function fits(word, stems) {
-  return stems.some((known) => word === known || (known.length >= 3 && word.startsWith(known) && word.length - known.length <= 5)
-    || (/\p{Lo}/u.test(known) && word.includes(known)));
+  return stems.some(
+    (known) =>
+      word === known ||
+      (known.length >= 3 && word.startsWith(known) && word.length - known.length <= 5) ||
+      (/\p{Lo}/u.test(known) && word.includes(known)),
+  );
 }
 
 /** Return what is shown where there is nothing yet. */
 export function empty(name, title, ...lines) {
-  return h("div", { class: "empty" }, icon(name, 34), h("h2", {}, title), lines.map((line) => (typeof line === "string" ? h("p", {}, line) : line)));
+  return h(
+    "div",
+    { class: "empty" },
+    icon(name, 34),
+    h("h2", {}, title),
+    lines.map((line) => (typeof line === "string" ? h("p", {}, line) : line)),
+  );
 }
 
 /** Return what went wrong and what to do next. */
 export function problemCard(error, again = null) {
-  return h("div", { class: "problem", role: "alert" }, h("strong", {}, error.message), error.hint && h("p", {}, error.hint),
-    again && h("button", { type: "button", class: "small", onclick: again }, "Try again"));
+  return h(
+    "div",
+    { class: "problem", role: "alert" },
+    h("strong", {}, error.message),
+    error.hint && h("p", {}, error.hint),
+    again && h("button", { type: "button", class: "small", onclick: again }, "Try again"),
+  );
 }
 
 /** Return grey lines in the shape of what will come. */
 export function skeleton(count, height) {
-  return h("div", { class: "stack", "aria-hidden": "true" }, Array.from({ length: count }, () => h("div", { class: "skeleton", style: { height: `${height}px` } })));
+  return h(
+    "div",
+    { class: "stack", "aria-hidden": "true" },
+    Array.from({ length: count }, () =>
+      h("div", { class: "skeleton", style: { height: `${height}px` } }),
+    ),
+  );
 }
 
 /** Return the head of a page. */
 export function head(title, told, ...tools) {
-  return h("div", { class: "page-head" }, h("div", {}, h("h1", {}, title), told), tools.length ? h("div", { class: "row" }, tools) : null);
+  return h(
+    "div",
+    { class: "page-head" },
+    h("div", {}, h("h1", {}, title), told),
+    tools.length ? h("div", { class: "row" }, tools) : null,
+  );
 }

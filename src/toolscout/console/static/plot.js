@@ -3,7 +3,16 @@
 
 import { colours } from "./themes.js";
 
-const HUES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b", "#7f5fc9"];
+const HUES = [
+  "#0072b2",
+  "#d55e00",
+  "#009e73",
+  "#cc79a7",
+  "#e69f00",
+  "#56b4e9",
+  "#8a6d3b",
+  "#7f5fc9",
+];
 const SHAPES = ["circle", "square", "triangle", "diamond"];
 const ZOOM_MOST = 60;
 const REACH = 14;
@@ -11,14 +20,20 @@ const EDGE = 28;
 
 /** Return the look of a server by its place among the largest. */
 export function look(place) {
-  return { hue: HUES[place % HUES.length], shape: SHAPES[Math.floor(place / HUES.length) % SHAPES.length], isRare: place >= HUES.length * SHAPES.length };
+  return {
+    hue: HUES[place % HUES.length],
+    shape: SHAPES[Math.floor(place / HUES.length) % SHAPES.length],
+    isRare: place >= HUES.length * SHAPES.length,
+  };
 }
 
 /** Add the outline of a shape to a path. */
 export function outline(path, shape, x, y, r) {
   if (shape === "square") path.rect(x - r * 0.9, y - r * 0.9, r * 1.8, r * 1.8);
-  else if (shape === "circle") { path.moveTo(x + r, y); path.arc(x, y, r, 0, 7); }
-  else {
+  else if (shape === "circle") {
+    path.moveTo(x + r, y);
+    path.arc(x, y, r, 0, 7);
+  } else {
     const isTriangle = shape === "triangle";
     path.moveTo(x, y - r * 1.2);
     path.lineTo(x + r * 1.15, y + (isTriangle ? r * 0.9 : 0));
@@ -46,7 +61,8 @@ export class Plot {
 
   show(data, places) {
     [this.data, this.places] = [data, places];
-    const bounds = (values) => values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
+    const bounds = (values) =>
+      values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
     [this.xs, this.ys] = [bounds(data.x), bounds(data.y)];
     this.resize();
   }
@@ -72,7 +88,10 @@ export class Plot {
   }
 
   draw() {
-    this.waits ||= requestAnimationFrame(() => { this.waits = 0; this.paint(); });
+    this.waits ||= requestAnimationFrame(() => {
+      this.waits = 0;
+      this.paint();
+    });
   }
 
   paint() {
@@ -106,7 +125,8 @@ export class Plot {
     const isFaint = this.query?.hits.length || this.bright !== null;
     for (const [owner, path] of paths) {
       const { hue, isRare } = look(this.places[owner]);
-      pen.globalAlpha = this.bright === owner ? 1 : this.bright !== null ? 0.12 : isFaint ? 0.4 : 0.85;
+      pen.globalAlpha =
+        this.bright === owner ? 1 : this.bright !== null ? 0.12 : isFaint ? 0.4 : 0.85;
       pen.fillStyle = isRare ? soft : hue;
       pen.fill(path);
     }
@@ -144,7 +164,10 @@ export class Plot {
     const path = new Path2D();
     for (let i = 0; i < 10; i += 1) {
       const r = i % 2 ? 4.5 : 11;
-      path[i ? "lineTo" : "moveTo"](x + r * Math.sin((i * Math.PI) / 5), y - r * Math.cos((i * Math.PI) / 5));
+      path[i ? "lineTo" : "moveTo"](
+        x + r * Math.sin((i * Math.PI) / 5),
+        y - r * Math.cos((i * Math.PI) / 5),
+      );
     }
     path.closePath();
     pen.lineWidth = 4;
@@ -163,7 +186,11 @@ export class Plot {
     pen.lineJoin = "round";
     this.query.hits.forEach((i, rank) => {
       const text = `${rank + 1} ${this.data.tools[i].replace("__", "/")}`;
-      const box = this.room(this.at(this.data.x[i], this.data.y[i]), pen.measureText(text).width, taken);
+      const box = this.room(
+        this.at(this.data.x[i], this.data.y[i]),
+        pen.measureText(text).width,
+        taken,
+      );
       if (!box) return;
       taken.push(box);
       pen.strokeStyle = surface;
@@ -179,7 +206,11 @@ export class Plot {
       for (const left of [x + 14, x - 14 - width]) {
         const box = [left, y + down - 8, left + width, y + down + 8];
         const isInside = left > 2 && box[2] < this.width - 2 && box[1] > 0 && box[3] < this.height;
-        if (isInside && !taken.some((o) => box[0] < o[2] && box[2] > o[0] && box[1] < o[3] && box[3] > o[1])) return box;
+        if (
+          isInside &&
+          !taken.some((o) => box[0] < o[2] && box[2] > o[0] && box[1] < o[3] && box[3] > o[1])
+        )
+          return box;
       }
     }
     return null;
@@ -215,7 +246,11 @@ export class Plot {
   zoom(factor, x = this.width / 2, y = this.height / 2) {
     const next = Math.max(1, Math.min(ZOOM_MOST, this.view.zoom * factor));
     const real = next / this.view.zoom;
-    this.view = this.kept({ zoom: next, x: x - (x - this.view.x) * real, y: y - (y - this.view.y) * real });
+    this.view = this.kept({
+      zoom: next,
+      x: x - (x - this.view.x) * real,
+      y: y - (y - this.view.y) * real,
+    });
     this.draw();
   }
 
@@ -232,8 +267,19 @@ export class Plot {
 
   listen() {
     const { canvas } = this;
-    canvas.addEventListener("wheel", (event) => { event.preventDefault(); this.zoom(Math.exp(-event.deltaY / 300), event.offsetX, event.offsetY); }, { passive: false });
-    canvas.addEventListener("pointerdown", (event) => { this.pointers.set(event.pointerId, event); this.moved = 0; canvas.setPointerCapture(event.pointerId); });
+    canvas.addEventListener(
+      "wheel",
+      (event) => {
+        event.preventDefault();
+        this.zoom(Math.exp(-event.deltaY / 300), event.offsetX, event.offsetY);
+      },
+      { passive: false },
+    );
+    canvas.addEventListener("pointerdown", (event) => {
+      this.pointers.set(event.pointerId, event);
+      this.moved = 0;
+      canvas.setPointerCapture(event.pointerId);
+    });
     canvas.addEventListener("pointermove", (event) => this.drag(event));
     canvas.addEventListener("pointerup", (event) => this.release(event));
     canvas.addEventListener("pointercancel", (event) => this.pointers.delete(event.pointerId));
@@ -249,7 +295,11 @@ export class Plot {
     const other = [...this.pointers.values()].find((one) => one.pointerId !== event.pointerId);
     if (!other) return this.pan(dx, dy);
     const gap = (one) => Math.hypot(one.offsetX - other.offsetX, one.offsetY - other.offsetY) || 1;
-    this.zoom(gap(event) / gap(before), (event.offsetX + other.offsetX) / 2, (event.offsetY + other.offsetY) / 2);
+    this.zoom(
+      gap(event) / gap(before),
+      (event.offsetX + other.offsetX) / 2,
+      (event.offsetY + other.offsetY) / 2,
+    );
   }
 
   release(event) {

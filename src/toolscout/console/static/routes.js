@@ -8,7 +8,9 @@ export function route() {
 
 /** Return the address of a page. */
 export function address(page, params = {}) {
-  const given = Object.entries(params).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  const given = Object.entries(params).filter(
+    ([, value]) => value !== "" && value !== null && value !== undefined,
+  );
   return `#/${page}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
 }
 

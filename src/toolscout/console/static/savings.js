@@ -7,7 +7,11 @@ import { money, short, whole } from "./format.js";
 import { bar, empty, head, problemCard, skeleton } from "./parts.js";
 import { address, go, route } from "./routes.js";
 
-const PERIODS = [[24, "24 hours"], [168, "7 days"], [744, "31 days"]];
+const PERIODS = [
+  [24, "24 hours"],
+  [168, "7 days"],
+  [744, "31 days"],
+];
 const BY_DAY_HOURS = 168;
 const DAY_HOURS = 24;
 
@@ -21,10 +25,26 @@ class Savings {
     this.context = context;
     this.answer = null;
     this.chart = new Chart();
-    this.period = h("select", { "aria-label": "Period", onchange: () => this.change({ hours: this.period.value }) }, PERIODS.map(([hours, told]) => h("option", { value: hours }, told)));
-    this.model = h("select", { "aria-label": "Model for prices", onchange: () => this.change({ model: this.model.value }) });
+    this.period = h(
+      "select",
+      { "aria-label": "Period", onchange: () => this.change({ hours: this.period.value }) },
+      PERIODS.map(([hours, told]) => h("option", { value: hours }, told)),
+    );
+    this.model = h("select", {
+      "aria-label": "Model for prices",
+      onchange: () => this.change({ model: this.model.value }),
+    });
     this.body = h("div", { class: "stack gap" }, skeleton(3, 110));
-    fill(root, head("Savings", h("p", {}, "Definitions that stayed out, and what was sent instead."), this.period, this.model), this.body);
+    fill(
+      root,
+      head(
+        "Savings",
+        h("p", {}, "Definitions that stayed out, and what was sent instead."),
+        this.period,
+        this.model,
+      ),
+      this.body,
+    );
     this.soon = paced(() => this.load(), 1_000);
   }
 
@@ -55,14 +75,26 @@ class Savings {
       this.offer();
       this.show();
     } catch (error) {
-      fill(this.body, problemCard(error, () => this.load()));
+      fill(
+        this.body,
+        problemCard(error, () => this.load()),
+      );
     }
   }
 
   offer() {
     const models = this.answer.models ?? [];
     this.model.hidden = !models.length;
-    fill(this.model, models.map((one) => h("option", { value: one.id }, `${one.name ?? one.id} (${money(one.input_per_million)} per million)`)));
+    fill(
+      this.model,
+      models.map((one) =>
+        h(
+          "option",
+          { value: one.id },
+          `${one.name ?? one.id} (${money(one.input_per_million)} per million)`,
+        ),
+      ),
+    );
   }
 
   show() {
@@ -70,17 +102,45 @@ class Savings {
     const models = this.answer.models ?? [];
     const model = models.find((one) => one.id === this.chosen) ?? models[0];
     if (model) this.model.value = model.id;
-    if (!total.not_sent && !sent(total)) return fill(this.body, h("div", { class: "card" }, this.nothing()));
+    if (!total.not_sent && !sent(total))
+      return fill(this.body, h("div", { class: "card" }, this.nothing()));
     const points = periods(this.answer.points);
     const isOpen = this.body.querySelector("details")?.open ?? false;
-    fill(this.body, figures(total, model), h("section", { class: "card pad stack", "aria-labelledby": "chart-title" },
-      h("div", { class: "row" }, h("h2", { id: "chart-title" }, points.length > 30 && this.hours > BY_DAY_HOURS ? "By day" : "Over time"), legend()), this.chart.element, this.chart.readout, table(points, isOpen)), byServer(servers, model));
+    fill(
+      this.body,
+      figures(total, model),
+      h(
+        "section",
+        { class: "card pad stack", "aria-labelledby": "chart-title" },
+        h(
+          "div",
+          { class: "row" },
+          h(
+            "h2",
+            { id: "chart-title" },
+            points.length > 30 && this.hours > BY_DAY_HOURS ? "By day" : "Over time",
+          ),
+          legend(),
+        ),
+        this.chart.element,
+        this.chart.readout,
+        table(points, isOpen),
+      ),
+      byServer(servers, model),
+    );
     this.chart.show(points);
   }
 
   nothing() {
     const isConsole = this.context.overview().host === "console";
-    return empty("savings", "Nothing to count yet", isConsole ? "This console looks at a catalogue alone. A gateway counts what its clients are sent:" : "As soon as a client lists or searches tools, the first bar appears here.", ...(isConsole ? [h("code", {}, "toolscout serve --http")] : []));
+    return empty(
+      "savings",
+      "Nothing to count yet",
+      isConsole
+        ? "This console looks at a catalogue alone. A gateway counts what its clients are sent:"
+        : "As soon as a client lists or searches tools, the first bar appears here.",
+      ...(isConsole ? [h("code", {}, "toolscout serve --http")] : []),
+    );
   }
 }
 
@@ -94,34 +154,116 @@ function periods(points) {
     const time = new Date(group[0].time);
     const sum = (count) => group.reduce((all, point) => all + count(point), 0);
     const day = time.toLocaleDateString([], { day: "numeric", month: "short" });
-    const hour = time.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+    const hour = time.toLocaleTimeString([], {
+      hour: "2-digit",
+      minute: "2-digit",
+      hourCycle: "h23",
+    });
     const label = isLong ? day : points.length > DAY_HOURS ? `${day} ${hour}` : hour;
-    return { label, title: isLong ? day : `${day}, ${hour}`, not_sent: sum((p) => p.not_sent), sent: sum(sent), net: sum((p) => p.net) };
+    return {
+      label,
+      title: isLong ? day : `${day}, ${hour}`,
+      not_sent: sum((p) => p.not_sent),
+      sent: sum(sent),
+      net: sum((p) => p.net),
+    };
   });
 }
 
 function chunks(points, size) {
   const first = points.length % size;
-  const rest = Array.from({ length: Math.floor(points.length / size) }, (_, i) => points.slice(first + i * size, first + (i + 1) * size));
+  const rest = Array.from({ length: Math.floor(points.length / size) }, (_, i) =>
+    points.slice(first + i * size, first + (i + 1) * size),
+  );
   return first ? [points.slice(0, first), ...rest] : rest;
 }
 
 function figures(total, model) {
   const price = (count) => (model ? money((count * model.input_per_million) / 1e6) : "");
-  const rows = [["Not sent", total.not_sent, "definitions that stayed out"], ["Sent instead", sent(total), `menu ${short(total.menu)}, replies ${short(total.replies)}, descriptions ${short(total.descriptions)}`], ["Net", total.net, total.net >= 0 ? "spared in the end" : "cost in the end"]];
-  return h("div", { class: "figures" }, rows.map(([name, count, told]) =>
-    h("div", { class: name === "Net" ? "card pad figure net" : "card pad figure" }, h("h2", {}, name), h("p", { class: "big num" }, short(count), h("span", { class: "unit" }, " tokens")), h("p", { class: "small soft" }, model ? h("strong", { class: "num" }, price(count), " · ") : null, told))));
+  const rows = [
+    ["Not sent", total.not_sent, "definitions that stayed out"],
+    [
+      "Sent instead",
+      sent(total),
+      `menu ${short(total.menu)}, replies ${short(total.replies)}, descriptions ${short(total.descriptions)}`,
+    ],
+    ["Net", total.net, total.net >= 0 ? "spared in the end" : "cost in the end"],
+  ];
+  return h(
+    "div",
+    { class: "figures" },
+    rows.map(([name, count, told]) =>
+      h(
+        "div",
+        { class: name === "Net" ? "card pad figure net" : "card pad figure" },
+        h("h2", {}, name),
+        h("p", { class: "big num" }, short(count), h("span", { class: "unit" }, " tokens")),
+        h(
+          "p",
+          { class: "small soft" },
+          model ? h("strong", { class: "num" }, price(count), " · ") : null,
+          told,
+        ),
+      ),
+    ),
+  );
 }
 
 function legend() {
-  return h("ul", { class: "row push legend small soft" }, [["spared", "not sent"], ["sent", "sent"], ["net", "net"]].map(([kind, told]) => h("li", {}, h("span", { class: `key ${kind}`, "aria-hidden": "true" }), told)));
+  return h(
+    "ul",
+    { class: "row push legend small soft" },
+    [
+      ["spared", "not sent"],
+      ["sent", "sent"],
+      ["net", "net"],
+    ].map(([kind, told]) =>
+      h("li", {}, h("span", { class: `key ${kind}`, "aria-hidden": "true" }), told),
+    ),
+  );
 }
 
 function table(points, isOpen) {
   const told = points.filter((point) => point.not_sent || point.sent);
-  const details = h("details", {}, h("summary", {}, "The same as a table"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Tokens over time" }, h("table", {},
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Time"), ["Not sent", "Sent", "Net"].map((name) => h("th", { scope: "col", class: "num" }, name)))),
-    h("tbody", {}, told.map((point) => h("tr", {}, h("th", { scope: "row" }, point.title), [point.not_sent, point.sent, point.net].map((count) => h("td", { class: "num" }, whole(count)))))))));
+  const details = h(
+    "details",
+    {},
+    h("summary", {}, "The same as a table"),
+    h(
+      "div",
+      { class: "scroll", tabindex: "0", role: "region", "aria-label": "Tokens over time" },
+      h(
+        "table",
+        {},
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            h("th", { scope: "col" }, "Time"),
+            ["Not sent", "Sent", "Net"].map((name) =>
+              h("th", { scope: "col", class: "num" }, name),
+            ),
+          ),
+        ),
+        h(
+          "tbody",
+          {},
+          told.map((point) =>
+            h(
+              "tr",
+              {},
+              h("th", { scope: "row" }, point.title),
+              [point.not_sent, point.sent, point.net].map((count) =>
+                h("td", { class: "num" }, whole(count)),
+              ),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
   details.open = isOpen;
   return details;
 }
@@ -129,6 +271,27 @@ function table(points, isOpen) {
 function byServer(servers, model) {
   if (!servers.length) return null;
   const most = servers[0].not_sent || 1;
-  return h("section", { class: "card pad stack", "aria-labelledby": "by-server" }, h("h2", { id: "by-server" }, "Not sent, by server"),
-    h("ul", { class: "by-server" }, servers.map((one) => h("li", {}, h("span", {}, one.server), h("span", { class: "num soft small" }, short(one.not_sent), model ? ` · ${money((one.not_sent * model.input_per_million) / 1e6)}` : ""), bar(one.not_sent / most)))));
+  return h(
+    "section",
+    { class: "card pad stack", "aria-labelledby": "by-server" },
+    h("h2", { id: "by-server" }, "Not sent, by server"),
+    h(
+      "ul",
+      { class: "by-server" },
+      servers.map((one) =>
+        h(
+          "li",
+          {},
+          h("span", {}, one.server),
+          h(
+            "span",
+            { class: "num soft small" },
+            short(one.not_sent),
+            model ? ` · ${money((one.not_sent * model.input_per_million) / 1e6)}` : "",
+          ),
+          bar(one.not_sent / most),
+        ),
+      ),
+    ),
+  );
 }

@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { fill, h } from "./dom.js";
 import { percent, plural, short, tokens, whole } from "./format.js";
-import { Lane } from "./lane.js";
+import { Panel } from "./panel.js";
 import { bar, head, skeleton } from "./parts.js";
 import { address, go, route, withParams } from "./routes.js";
 import { WhyNot } from "./whynot.js";
@@ -19,19 +19,35 @@ class Search {
   constructor(root, context) {
     this.context = context;
     this.told = h("p", {});
-    this.compare = h("button", { type: "button", "aria-pressed": "false", onclick: () => this.toggle() }, "Compare");
-    this.first = new Lane({ label: "What should the tool do?", change: (q, e) => this.changed({ q, e }), found: () => this.found() });
+    this.compare = h(
+      "button",
+      { type: "button", "aria-pressed": "false", onclick: () => this.toggle() },
+      "Compare",
+    );
+    this.first = new Panel({
+      label: "What should the tool do?",
+      change: (q, e) => this.changed({ q, e }),
+      found: () => this.found(),
+    });
     this.second = null;
-    this.lanes = h("div", { class: "lanes" }, this.first.element);
+    this.panels = h("div", { class: "panels" }, this.first.element);
     this.side = h("aside", { class: "side stack", "aria-label": "What the model reads" });
     this.why = new WhyNot();
-    this.columns = h("div", { class: "columns" }, h("div", { class: "stack wide" }, this.lanes, this.why.element), this.side);
+    this.columns = h(
+      "div",
+      { class: "columns" },
+      h("div", { class: "stack wide" }, this.panels, this.why.element),
+      this.side,
+    );
     fill(root, head("Search", this.told, this.compare), this.columns);
     this.overview(context.overview());
   }
 
   overview(overview) {
-    fill(this.told, `${overview.tools === null ? "Tools" : plural(overview.tools, "tool")}, ranked as for an agent.`);
+    fill(
+      this.told,
+      `${overview.tools === null ? "Tools" : plural(overview.tools, "tool")}, ranked as for an agent.`,
+    );
     this.first.offer(overview.encoders);
     this.second?.offer(overview.encoders);
     this.showSide();
@@ -52,9 +68,13 @@ class Search {
 
   open() {
     const offered = this.context.overview().encoders;
-    this.second = new Lane({ label: "Compare with", change: (q2, e2) => this.changed({ q2, e2 }), found: () => this.found() });
+    this.second = new Panel({
+      label: "Compare with",
+      change: (q2, e2) => this.changed({ q2, e2 }),
+      found: () => this.found(),
+    });
     this.second.offer(offered);
-    this.lanes.append(this.second.element);
+    this.panels.append(this.second.element);
   }
 
   shut() {
@@ -65,12 +85,26 @@ class Search {
 
   toggle() {
     const { params } = route();
-    const other = this.context.overview().encoders.find((name) => name !== (params.e || this.context.overview().encoders[0]));
-    go(params.compare ? withParams({ compare: "", q2: "", e2: "" }) : withParams({ compare: "1", q2: params.q, e2: params.q ? other : "" }), { replace: true });
+    const other = this.context
+      .overview()
+      .encoders.find((name) => name !== (params.e || this.context.overview().encoders[0]));
+    go(
+      params.compare
+        ? withParams({ compare: "", q2: "", e2: "" })
+        : withParams({ compare: "1", q2: params.q, e2: params.q ? other : "" }),
+      { replace: true },
+    );
   }
 
   changed(params) {
-    go(address("search", { ...route().params, ...params, why: params.q === undefined || params.q === route().params.q ? route().params.why : "" }), { replace: true });
+    go(
+      address("search", {
+        ...route().params,
+        ...params,
+        why: params.q === undefined || params.q === route().params.q ? route().params.why : "",
+      }),
+      { replace: true },
+    );
   }
 
   found() {
@@ -84,14 +118,30 @@ class Search {
     if (!this.context.overview().tokens) return fill(this.side, skeleton(1, 190));
     const { all_definitions: all, menu } = this.context.overview().tokens;
     const reply = this.first.answer?.reply;
-    fill(this.side, reply && this.first.query ? readCard(reply, all, menu) : costCard(all, menu, this.context.overview().tools));
+    fill(
+      this.side,
+      reply && this.first.query
+        ? readCard(reply, all, menu)
+        : costCard(all, menu, this.context.overview().tools),
+    );
   }
 
   async loadExamples(count) {
     this.hasExamples = true;
-    const places = Array.from({ length: EXAMPLES }, (_, i) => Math.floor(((i + 0.5) * count) / EXAMPLES));
-    const pages = await Promise.all(places.map((offset) => ask("tools", { offset, limit: 1, kind: "tool" }).catch(() => null)));
-    this.first.examples([...new Set(pages.map((page) => page?.tools[0]?.sentence).filter(Boolean).map(asked))]);
+    const places = Array.from({ length: EXAMPLES }, (_, i) =>
+      Math.floor(((i + 0.5) * count) / EXAMPLES),
+    );
+    const pages = await Promise.all(
+      places.map((offset) => ask("tools", { offset, limit: 1, kind: "tool" }).catch(() => null)),
+    );
+    this.first.examples([
+      ...new Set(
+        pages
+          .map((page) => page?.tools[0]?.sentence)
+          .filter(Boolean)
+          .map(asked),
+      ),
+    ]);
   }
 
   focus() {
@@ -102,27 +152,68 @@ class Search {
 
 /** Return a sentence of a tool as somebody might ask for it. */
 function asked(sentence) {
-  const text = sentence.replace(/[.,;:(].*$/, "").split(/\s+/).slice(0, 7).join(" ");
+  const text = sentence
+    .replace(/[.,;:(].*$/, "")
+    .split(/\s+/)
+    .slice(0, 7)
+    .join(" ");
   return text.charAt(0).toLowerCase() + text.slice(1);
 }
 
 function costCard(all, menu, count) {
-  return h("div", { class: "card pad stack" },
+  return h(
+    "div",
+    { class: "card pad stack" },
     h("h2", {}, "What a conversation pays"),
-    costLine("All definitions", all, 1, "s-other"), costLine("toolscout's menu", menu, menu / Math.max(all, 1), "accent"),
-    h("p", { class: "small soft" }, count ? `The model starts with three small tools instead of ${whole(count)}, and reads the definitions that a search finds.` : "The catalogue is empty so far."));
+    costLine("All definitions", all, 1, "s-other"),
+    costLine("toolscout's menu", menu, menu / Math.max(all, 1), "accent"),
+    h(
+      "p",
+      { class: "small soft" },
+      count
+        ? `The model starts with three small tools instead of ${whole(count)}, and reads the definitions that a search finds.`
+        : "The catalogue is empty so far.",
+    ),
+  );
 }
 
 function readCard(reply, all, menu) {
   const cost = menu + reply.tokens;
-  const spared = all > cost ? `${percent(1 - cost / all, 1)} less than all definitions` : "more than all definitions: this catalogue is small";
-  return h("div", { class: "card pad stack" },
-    h("div", { class: "row" }, h("h2", {}, "What the model reads"), h("span", { class: "badge push" }, tokens(reply.tokens))),
-    h("pre", { class: "read tall", tabindex: "0", role: "region", "aria-label": "The reply, as the model reads it" }, reply.text),
-    costLine("All definitions", all, 1, "s-other"), costLine("Menu and this reply", cost, cost / Math.max(all, 1), "accent"),
-    h("p", { class: "small soft" }, spared, "."));
+  const spared =
+    all > cost
+      ? `${percent(1 - cost / all, 1)} less than all definitions`
+      : "more than all definitions: this catalogue is small";
+  return h(
+    "div",
+    { class: "card pad stack" },
+    h(
+      "div",
+      { class: "row" },
+      h("h2", {}, "What the model reads"),
+      h("span", { class: "badge push" }, tokens(reply.tokens)),
+    ),
+    h(
+      "pre",
+      {
+        class: "read tall",
+        tabindex: "0",
+        role: "region",
+        "aria-label": "The reply, as the model reads it",
+      },
+      reply.text,
+    ),
+    costLine("All definitions", all, 1, "s-other"),
+    costLine("Menu and this reply", cost, cost / Math.max(all, 1), "accent"),
+    h("p", { class: "small soft" }, spared, "."),
+  );
 }
 
 function costLine(name, cost, share, kind) {
-  return h("div", { class: "cost-line" }, h("span", {}, name), h("strong", { class: "num" }, short(cost)), bar(share, kind));
+  return h(
+    "div",
+    { class: "cost-line" },
+    h("span", {}, name),
+    h("strong", { class: "num" }, short(cost)),
+    bar(share, kind),
+  );
 }

@@ -56,17 +56,39 @@ class Servers {
       this.rows = rows;
       if (!isSame) this.show();
     } catch (error) {
-      fill(this.body, problemCard(error, () => this.load()));
+      fill(
+        this.body,
+        problemCard(error, () => this.load()),
+      );
     }
   }
 
   show() {
     const focused = document.activeElement?.dataset?.key;
     const count = (state) => this.rows.filter((row) => row.state === state).length;
-    fill(this.told, this.rows.length ? `${count("ready")} of ${plural(this.rows.length, "server")} ready.${count("failed") ? ` ${count("failed")} failed.` : ""}${count("needs_login") ? ` ${count("needs_login")} wait for a login.` : ""}` : "");
-    const place = (row) => { const at = ORDER.indexOf(row.state); return at < 0 ? ORDER.length : at; };
-    const ordered = [...this.rows].sort((a, b) => place(a) - place(b) || a.name.localeCompare(b.name));
-    fill(this.body, ordered.length ? h("ul", { class: "stack" }, ordered.map((row) => this.card(row))) : h("div", { class: "card" }, this.nothing()));
+    fill(
+      this.told,
+      this.rows.length
+        ? `${count("ready")} of ${plural(this.rows.length, "server")} ready.${count("failed") ? ` ${count("failed")} failed.` : ""}${count("needs_login") ? ` ${count("needs_login")} wait for a login.` : ""}`
+        : "",
+    );
+    const place = (row) => {
+      const at = ORDER.indexOf(row.state);
+      return at < 0 ? ORDER.length : at;
+    };
+    const ordered = [...this.rows].sort(
+      (a, b) => place(a) - place(b) || a.name.localeCompare(b.name),
+    );
+    fill(
+      this.body,
+      ordered.length
+        ? h(
+            "ul",
+            { class: "stack" },
+            ordered.map((row) => this.card(row)),
+          )
+        : h("div", { class: "card" }, this.nothing()),
+    );
     if (focused) this.body.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
     const log = this.body.querySelector("[data-log]");
     if (log) log.scrollTop = log.scrollHeight;
@@ -75,29 +97,118 @@ class Servers {
 
   nothing() {
     if (this.context.overview().host === "console") {
-      return empty("servers", "No servers behind this console", "It looks at a catalogue alone. A gateway shows its servers here:", h("code", {}, "toolscout serve --http"));
+      return empty(
+        "servers",
+        "No servers behind this console",
+        "It looks at a catalogue alone. A gateway shows its servers here:",
+        h("code", {}, "toolscout serve --http"),
+      );
     }
-    return empty("servers", "No servers yet", "Add the first one, and it appears here by itself:", h("code", {}, "toolscout servers add NAME -- COMMAND"));
+    return empty(
+      "servers",
+      "No servers yet",
+      "Add the first one, and it appears here by itself:",
+      h("code", {}, "toolscout servers add NAME -- COMMAND"),
+    );
   }
 
   card(row) {
     const isOpen = row.name === this.open;
     const { log } = this.context.overview().capabilities;
-    return h("li", { class: "card server" },
-      h("div", { class: "server-head" },
-        h("div", { class: "server-name" }, h("div", { class: "row" }, h("h2", {}, row.name), badge(row.state)), h("p", { class: "small soft" }, row.transport, row.since ? [" · ", since(row.since)] : "")),
-        h("dl", { class: "stats" }, stat("tools", whole(row.tools)), stat("tokens", short(row.tokens)), stat("calls", whole(row.calls)), stat("errors", whole(row.errors), row.errors ? "bad" : ""), stat("restarts", whole(row.restarts)), stat("p50", took(row.latency_ms?.p50)), stat("p95", took(row.latency_ms?.p95))),
-        h("div", { class: "row actions" }, row.actions.filter((name) => this.context.overview().capabilities[name]).map((name) => this.action(row, name)),
-          log === false ? null : h("button", { type: "button", class: "quiet small", "aria-expanded": String(isOpen), "data-key": `log ${row.name}`, onclick: () => go(address("servers", { ...route().params, server: isOpen ? "" : row.name }), { replace: true }) }, "Log", h("span", { class: "sr" }, ` of ${row.name}`)))),
-      row.reason && h("p", { class: row.state === "failed" ? "server-told bad" : "server-told soft" }, row.reason),
-      this.problems.has(row.name) && h("div", { class: "server-told" }, problemCard(this.problems.get(row.name))),
-      isOpen && h("div", { class: "server-log" }, h("pre", { class: "read tall", tabindex: "0", role: "log", "aria-label": `Last lines of ${row.name}`, "data-log": row.name }, this.said.get(row.name) ?? "…")));
+    return h(
+      "li",
+      { class: "card server" },
+      h(
+        "div",
+        { class: "server-head" },
+        h(
+          "div",
+          { class: "server-name" },
+          h("div", { class: "row" }, h("h2", {}, row.name), badge(row.state)),
+          h(
+            "p",
+            { class: "small soft" },
+            row.transport,
+            row.since ? [" · ", since(row.since)] : "",
+          ),
+        ),
+        h(
+          "dl",
+          { class: "stats" },
+          stat("tools", whole(row.tools)),
+          stat("tokens", short(row.tokens)),
+          stat("calls", whole(row.calls)),
+          stat("errors", whole(row.errors), row.errors ? "bad" : ""),
+          stat("restarts", whole(row.restarts)),
+          stat("p50", took(row.latency_ms?.p50)),
+          stat("p95", took(row.latency_ms?.p95)),
+        ),
+        h(
+          "div",
+          { class: "row actions" },
+          row.actions
+            .filter((name) => this.context.overview().capabilities[name])
+            .map((name) => this.action(row, name)),
+          log === false
+            ? null
+            : h(
+                "button",
+                {
+                  type: "button",
+                  class: "quiet small",
+                  "aria-expanded": String(isOpen),
+                  "data-key": `log ${row.name}`,
+                  onclick: () =>
+                    go(address("servers", { ...route().params, server: isOpen ? "" : row.name }), {
+                      replace: true,
+                    }),
+                },
+                "Log",
+                h("span", { class: "sr" }, ` of ${row.name}`),
+              ),
+        ),
+      ),
+      row.reason &&
+        h(
+          "p",
+          { class: row.state === "failed" ? "server-told bad" : "server-told soft" },
+          row.reason,
+        ),
+      this.problems.has(row.name) &&
+        h("div", { class: "server-told" }, problemCard(this.problems.get(row.name))),
+      isOpen &&
+        h(
+          "div",
+          { class: "server-log" },
+          h(
+            "pre",
+            {
+              class: "read tall",
+              tabindex: "0",
+              role: "log",
+              "aria-label": `Last lines of ${row.name}`,
+              "data-log": row.name,
+            },
+            this.said.get(row.name) ?? "…",
+          ),
+        ),
+    );
   }
 
   action(row, name) {
     const isBusy = this.busy.get(row.name) === name;
-    return h("button", { type: "button", class: name === "login" ? "small primary" : "small", disabled: this.busy.has(row.name), "data-key": `${name} ${row.name}`, onclick: () => this.act(row, name) },
-      isBusy ? "…" : SHOWN[name], h("span", { class: "sr" }, ` ${row.name}`));
+    return h(
+      "button",
+      {
+        type: "button",
+        class: name === "login" ? "small primary" : "small",
+        disabled: this.busy.has(row.name),
+        "data-key": `${name} ${row.name}`,
+        onclick: () => this.act(row, name),
+      },
+      isBusy ? "…" : SHOWN[name],
+      h("span", { class: "sr" }, ` ${row.name}`),
+    );
   }
 
   async act(row, name) {
@@ -105,7 +216,11 @@ class Servers {
     this.problems.delete(row.name);
     this.show();
     try {
-      const answer = await ask(`servers/${encodeURIComponent(row.name)}/${name}`, {}, { method: "POST" });
+      const answer = await ask(
+        `servers/${encodeURIComponent(row.name)}/${name}`,
+        {},
+        { method: "POST" },
+      );
       if (name === "login") this.leadTo(answer.url);
       else this.rows = this.rows.map((one) => (one.name === row.name ? answer : one));
     } catch (error) {
@@ -126,7 +241,9 @@ class Servers {
     if (!place()) return;
     try {
       const { lines } = await ask(`servers/${encodeURIComponent(name)}/log`);
-      const text = lines.map((line) => `${clock(line.time)}  ${line.text}`).join("\n") || "It has said nothing so far.";
+      const text =
+        lines.map((line) => `${clock(line.time)}  ${line.text}`).join("\n") ||
+        "It has said nothing so far.";
       this.said.set(name, text);
       const shown = place();
       if (!shown || shown.textContent === text) return;

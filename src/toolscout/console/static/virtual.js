@@ -5,7 +5,14 @@ import { problemCard } from "./parts.js";
 
 const PAGE = 100;
 const AROUND = 6;
-const STEPS = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -Infinity, End: Infinity };
+const STEPS = {
+  ArrowDown: 1,
+  ArrowUp: -1,
+  PageDown: 10,
+  PageUp: -10,
+  Home: -Infinity,
+  End: Infinity,
+};
 
 export class VirtualList {
   /** `load(offset, limit)` gives `{total, rows}`, `row(value)` the content of one row. */
@@ -48,7 +55,8 @@ export class VirtualList {
     this.turn += 1;
     this.total = total;
     const focused = document.activeElement?.closest?.("[data-number]");
-    if (focused && this.space.contains(focused)) this.wanted = Math.min(total - 1, Number(focused.dataset.number));
+    if (focused && this.space.contains(focused))
+      this.wanted = Math.min(total - 1, Number(focused.dataset.number));
     this.clear();
     this.draw();
   }
@@ -86,14 +94,23 @@ export class VirtualList {
   fail(error) {
     this.pages.clear();
     this.element.removeAttribute("aria-busy");
-    fill(this.element, problemCard(error, () => { fill(this.element, this.space); this.reset(); }));
+    fill(
+      this.element,
+      problemCard(error, () => {
+        fill(this.element, this.space);
+        this.reset();
+      }),
+    );
   }
 
   /** Return the numbers of the first row in sight and of the one after the last. */
   range() {
     const top = this.space.getBoundingClientRect().top;
     const first = Math.max(0, Math.floor(-top / this.height) - AROUND);
-    return [first, Math.min(this.total ?? 0, first + Math.ceil(innerHeight / this.height) + 2 * AROUND)];
+    return [
+      first,
+      Math.min(this.total ?? 0, first + Math.ceil(innerHeight / this.height) + 2 * AROUND),
+    ];
   }
 
   draw() {
@@ -101,7 +118,10 @@ export class VirtualList {
     const [first, end] = this.range();
     for (const [i, element] of this.shown) {
       const isFocused = element.contains(document.activeElement);
-      if ((i < first || i >= end) && !isFocused) { element.remove(); this.shown.delete(i); }
+      if ((i < first || i >= end) && !isFocused) {
+        element.remove();
+        this.shown.delete(i);
+      }
     }
     for (let i = first; i < end; i += 1) this.place(i);
     if (this.wanted !== null) this.focus(this.wanted);
@@ -113,7 +133,16 @@ export class VirtualList {
     const known = this.shown.get(i);
     if (known && (!value || !known.classList.contains("waits"))) return;
     const style = { transform: `translateY(${i * this.height}px)`, height: `${this.height}px` };
-    const element = h("li", { class: value ? "entry" : "entry waits", "aria-setsize": this.total, "aria-posinset": i + 1, style }, value ? this.row(value) : h("div", { class: "skeleton" }));
+    const element = h(
+      "li",
+      {
+        class: value ? "entry" : "entry waits",
+        "aria-setsize": this.total,
+        "aria-posinset": i + 1,
+        style,
+      },
+      value ? this.row(value) : h("div", { class: "skeleton" }),
+    );
     element.dataset.number = i;
     if (known) known.replaceWith(element);
     else this.insert(element, i);
@@ -130,7 +159,9 @@ export class VirtualList {
     const row = event.target.closest("[data-number]");
     if (!row || !(event.key in STEPS)) return;
     event.preventDefault();
-    this.focus(Math.max(0, Math.min(this.total - 1, Number(row.dataset.number) + STEPS[event.key])));
+    this.focus(
+      Math.max(0, Math.min(this.total - 1, Number(row.dataset.number) + STEPS[event.key])),
+    );
   }
 
   focus(i) {
@@ -138,7 +169,11 @@ export class VirtualList {
     if (!link) {
       const isOutside = this.wanted !== i;
       this.wanted = i;
-      if (isOutside) scrollTo(0, scrollY + this.space.getBoundingClientRect().top + i * this.height - innerHeight / 2);
+      if (isOutside)
+        scrollTo(
+          0,
+          scrollY + this.space.getBoundingClientRect().top + i * this.height - innerHeight / 2,
+        );
       return;
     }
     this.wanted = null;

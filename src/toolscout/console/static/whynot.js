@@ -13,11 +13,41 @@ export class WhyNot {
   constructor() {
     this.shown = "";
     this.names = h("datalist", { id: "why-names" });
-    this.input = h("input", { type: "text", list: "why-names", placeholder: "Name of a tool", "aria-label": "Why not this tool?", autocomplete: "off", spellcheck: "false", oninput: () => this.suggest() });
+    this.input = h("input", {
+      type: "text",
+      list: "why-names",
+      placeholder: "Name of a tool",
+      "aria-label": "Why not this tool?",
+      autocomplete: "off",
+      spellcheck: "false",
+      oninput: () => this.suggest(),
+    });
     this.body = h("div", { role: "status" });
-    const form = h("form", { class: "row why-form", onsubmit: (event) => { event.preventDefault(); go(withParams({ why: this.input.value.trim() }), { replace: true }); } },
-      this.input, h("button", {}, "Explain"), this.names);
-    this.element = h("section", { class: "card pad stack why", "aria-labelledby": "why-title" }, h("h2", { id: "why-title" }, "Why not this tool?"), h("p", { class: "soft small" }, "Name the tool that you expected, and see what keeps it down."), form, this.body);
+    const form = h(
+      "form",
+      {
+        class: "row why-form",
+        onsubmit: (event) => {
+          event.preventDefault();
+          go(withParams({ why: this.input.value.trim() }), { replace: true });
+        },
+      },
+      this.input,
+      h("button", {}, "Explain"),
+      this.names,
+    );
+    this.element = h(
+      "section",
+      { class: "card pad stack why", "aria-labelledby": "why-title" },
+      h("h2", { id: "why-title" }, "Why not this tool?"),
+      h(
+        "p",
+        { class: "soft small" },
+        "Name the tool that you expected, and see what keeps it down.",
+      ),
+      form,
+      this.body,
+    );
   }
 
   set(query, encoder, name) {
@@ -32,7 +62,11 @@ export class WhyNot {
 
   async suggest() {
     const found = await ask("tools", { q: this.input.value, limit: OFFERED }).catch(() => null);
-    if (found) fill(this.names, found.tools.map((tool) => h("option", { value: tool.name })));
+    if (found)
+      fill(
+        this.names,
+        found.tools.map((tool) => h("option", { value: tool.name })),
+      );
   }
 
   async load(asked, params) {
@@ -46,10 +80,34 @@ export class WhyNot {
 
   told(why) {
     const isBest = why.best?.name === why.tool;
-    return h("div", { class: "stack" },
-      h("div", { class: "versus" },
-        h("div", { class: "stack" }, h("div", { class: "row" }, toolLink({ name: why.tool }), why.rank ? badge(`number ${why.rank}`, "info") : badge("not a hit", "warning"), why.score !== null && h("span", { class: "small soft num" }, percent(why.score, 1))), signalBars(why.signals)),
-        why.best && !isBest ? h("div", { class: "stack" }, h("div", { class: "row" }, toolLink(why.best), badge("best hit", "strong")), signalBars(why.best.signals)) : null),
-      isBest ? h("p", {}, "It is the best hit.") : reasons(why.reasons));
+    return h(
+      "div",
+      { class: "stack" },
+      h(
+        "div",
+        { class: "versus" },
+        h(
+          "div",
+          { class: "stack" },
+          h(
+            "div",
+            { class: "row" },
+            toolLink({ name: why.tool }),
+            why.rank ? badge(`number ${why.rank}`, "info") : badge("not a hit", "warning"),
+            why.score !== null && h("span", { class: "small soft num" }, percent(why.score, 1)),
+          ),
+          signalBars(why.signals),
+        ),
+        why.best && !isBest
+          ? h(
+              "div",
+              { class: "stack" },
+              h("div", { class: "row" }, toolLink(why.best), badge("best hit", "strong")),
+              signalBars(why.best.signals),
+            )
+          : null,
+      ),
+      isBest ? h("p", {}, "It is the best hit.") : reasons(why.reasons),
+    );
   }
 }

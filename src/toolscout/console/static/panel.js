@@ -7,21 +7,48 @@ import { badge, effectBadge, empty, mark, problemCard, signalBars, toolLink } fr
 import { address } from "./routes.js";
 
 const LIMIT = 10;
-const SURE = { exact: "The query names this tool", strong: "Very likely wanted", likely: "Perhaps wanted", weak: "A guess" };
+const SURE = {
+  exact: "The query names this tool",
+  strong: "Very likely wanted",
+  likely: "Perhaps wanted",
+  weak: "A guess",
+};
 
-export class Lane {
+export class Panel {
   /** `change(query, encoder)` is told what a person asks, `found()` that an answer came. */
   constructor({ label, change, found }) {
     this.query = this.encoder = "";
     this.answer = this.asking = this.other = null;
     this.tried = [];
     this.foundAnswer = () => {};
-    this.input = h("input", { type: "search", class: "ask", placeholder: label, "aria-label": label, autocomplete: "off", spellcheck: "false", enterkeyhint: "search", oninput: () => change(this.input.value, this.chosen()) });
-    this.encoders = h("select", { "aria-label": "Encoder", onchange: () => change(this.input.value, this.chosen()) });
+    this.input = h("input", {
+      type: "search",
+      class: "ask",
+      placeholder: label,
+      "aria-label": label,
+      autocomplete: "off",
+      spellcheck: "false",
+      enterkeyhint: "search",
+      oninput: () => change(this.input.value, this.chosen()),
+    });
+    this.encoders = h("select", {
+      "aria-label": "Encoder",
+      onchange: () => change(this.input.value, this.chosen()),
+    });
     this.status = h("p", { class: "status soft small", role: "status" });
     this.body = h("div", { class: "fades" });
-    this.element = h("section", { class: "lane stack", "aria-label": label, onkeydown: (event) => this.move(event) },
-      h("div", { class: "ask-row" }, h("div", { class: "ask-box" }, this.input, h("kbd", { "aria-hidden": "true" }, "/")), this.encoders), this.status, h("div", { class: "results" }, this.body));
+    this.element = h(
+      "section",
+      { class: "panel stack", "aria-label": label, onkeydown: (event) => this.move(event) },
+      h(
+        "div",
+        { class: "ask-row" },
+        h("div", { class: "ask-box" }, this.input, h("kbd", { "aria-hidden": "true" }, "/")),
+        this.encoders,
+      ),
+      this.status,
+      h("div", { class: "results" }, this.body),
+    );
     this.showNothing();
     this.foundAnswer = found;
   }
@@ -33,7 +60,10 @@ export class Lane {
 
   offer(names) {
     if (this.encoders.options.length === names.length && names.length) return;
-    fill(this.encoders, names.map((name) => h("option", { value: name }, name)));
+    fill(
+      this.encoders,
+      names.map((name) => h("option", { value: name }, name)),
+    );
     this.encoders.hidden = names.length < 2;
     this.encoders.value = this.encoder || names[0];
   }
@@ -44,7 +74,8 @@ export class Lane {
   }
 
   set(query, encoder) {
-    if (document.activeElement !== this.input || !this.input.value.trim() !== !query.trim()) this.input.value = query;
+    if (document.activeElement !== this.input || !this.input.value.trim() !== !query.trim())
+      this.input.value = query;
     if (encoder) this.encoders.value = encoder;
     else if (this.encoders.options.length) this.encoders.selectedIndex = 0;
     if (query === this.query && encoder === this.encoder) return;
@@ -68,7 +99,11 @@ export class Lane {
     const { signal } = this.asking;
     this.element.setAttribute("aria-busy", "true");
     try {
-      this.answer = await ask("search", { q: this.query, limit: LIMIT, encoder: this.encoder }, { signal });
+      this.answer = await ask(
+        "search",
+        { q: this.query, limit: LIMIT, encoder: this.encoder },
+        { signal },
+      );
       this.show();
     } catch (error) {
       if (error.name !== "AbortError") this.fail(error);
@@ -79,7 +114,10 @@ export class Lane {
   fail(error) {
     this.answer = null;
     fill(this.status);
-    fill(this.body, problemCard(error, () => this.search()));
+    fill(
+      this.body,
+      problemCard(error, () => this.search()),
+    );
     this.foundAnswer();
   }
 
@@ -87,18 +125,62 @@ export class Lane {
     this.answer = null;
     this.element.removeAttribute("aria-busy");
     fill(this.status, "Type what you want done; hits appear as you type.");
-    const chips = this.tried.length ? h("div", { class: "row centred" }, this.tried.map((text) => h("a", { class: "chip", href: address("search", { q: text }) }, text))) : null;
-    fill(this.body, h("div", { class: "card" }, empty("search", "Ask as an agent would", "Plain words work best. Names, server:name and effect:read work too.", ...(chips ? [chips] : []))));
+    const chips = this.tried.length
+      ? h(
+          "div",
+          { class: "row centred" },
+          this.tried.map((text) =>
+            h("a", { class: "chip", href: address("search", { q: text }) }, text),
+          ),
+        )
+      : null;
+    fill(
+      this.body,
+      h(
+        "div",
+        { class: "card" },
+        empty(
+          "search",
+          "Ask as an agent would",
+          "Plain words work best. Names, server:name and effect:read work too.",
+          ...(chips ? [chips] : []),
+        ),
+      ),
+    );
     this.foundAnswer();
   }
 
   show() {
     const { hits, message, missing } = this.answer;
     fill(this.status, this.told());
-    const notes = [...missing.map((one) => `There is no tool ${one.name}.${one.near.length ? ` Near: ${one.near.join(", ")}.` : ""}`), message].filter(Boolean);
+    const notes = [
+      ...missing.map(
+        (one) =>
+          `There is no tool ${one.name}.${one.near.length ? ` Near: ${one.near.join(", ")}.` : ""}`,
+      ),
+      message,
+    ].filter(Boolean);
     this.foundAnswer();
-    fill(this.body, notes.map((note) => h("p", { class: "note" }, note)),
-      hits.length ? h("ol", { class: "hits card" }, hits.map((hit, i) => this.hit(hit, i))) : h("div", { class: "card" }, empty("search", "No tool fits", "Say it in other words, or ask why a tool that you expected is not here.")));
+    fill(
+      this.body,
+      notes.map((note) => h("p", { class: "note" }, note)),
+      hits.length
+        ? h(
+            "ol",
+            { class: "hits card" },
+            hits.map((hit, i) => this.hit(hit, i)),
+          )
+        : h(
+            "div",
+            { class: "card" },
+            empty(
+              "search",
+              "No tool fits",
+              "Say it in other words, or ask why a tool that you expected is not here.",
+            ),
+          ),
+      readDetails(this.answer.reply),
+    );
   }
 
   told() {
@@ -109,18 +191,39 @@ export class Lane {
 
   hit(hit, i) {
     const matched = Object.keys(hit.matched ?? {});
-    return h("li", { class: "hit" },
+    return h(
+      "li",
+      { class: "hit" },
       h("span", { class: "rank num", "aria-label": `Number ${i + 1}` }, String(i + 1)),
-      h("div", { class: "hit-body" },
-        h("div", { class: "hit-head" }, toolLink(hit, matched), h("span", { class: "hit-facts" }, this.place(hit.name, i), effectBadge(hit.effect),
-          h("span", { class: `badge ${hit.confidence}`, title: SURE[hit.confidence] ?? null }, hit.confidence, h("span", { class: "num" }, percent(hit.score))))),
+      h(
+        "div",
+        { class: "hit-body" },
+        h(
+          "div",
+          { class: "hit-head" },
+          toolLink(hit, matched),
+          h(
+            "span",
+            { class: "hit-facts" },
+            this.place(hit.name, i),
+            effectBadge(hit.effect),
+            h(
+              "span",
+              { class: `badge ${hit.confidence}`, title: SURE[hit.confidence] ?? null },
+              hit.confidence,
+              h("span", { class: "num" }, percent(hit.score)),
+            ),
+          ),
+        ),
         h("p", { class: "sentence" }, mark(hit.sentence, matched)),
         h("code", { class: "signature" }, mark(hit.signature, matched)),
         signalBars(hit.signals),
-        h("p", { class: "small soft cost" }, `Its definition costs ${tokens(hit.tokens)}`)));
+        h("p", { class: "small soft cost" }, `Its definition costs ${tokens(hit.tokens)}`),
+      ),
+    );
   }
 
-  /** Say where a hit stands in the other lane. */
+  /** Say where a hit stands in the other panel. */
   place(name, i) {
     if (!this.other) return null;
     const there = this.other.names.indexOf(name);
@@ -129,12 +232,16 @@ export class Lane {
     return badge(there > i ? `up ${there - i}` : `down ${i - there}`, there > i ? "ready" : "");
   }
 
-  /** Take note of the other lane's hits, and show what differs. */
+  /** Take note of the other panel's hits, and show what differs. */
   compared(names, { isFirst = false } = {}) {
     const isSame = JSON.stringify(this.other?.names) === JSON.stringify(names ?? undefined);
     this.other = names ? { names, isFirst } : null;
     const list = this.body.querySelector(".hits");
-    if (list && this.answer && !isSame) fill(list, this.answer.hits.map((hit, i) => this.hit(hit, i)));
+    if (list && this.answer && !isSame)
+      fill(
+        list,
+        this.answer.hits.map((hit, i) => this.hit(hit, i)),
+      );
   }
 
   move(event) {
@@ -148,4 +255,23 @@ export class Lane {
     next.focus();
     next.closest(".hit")?.scrollIntoView({ block: "nearest" });
   }
+}
+
+/** Return what the model reads, for two panels side by side; a single one has it beside itself. */
+function readDetails(reply) {
+  return h(
+    "details",
+    { class: "panel-read" },
+    h("summary", {}, `What the model reads: ${tokens(reply.tokens)}`),
+    h(
+      "pre",
+      {
+        class: "read tall",
+        tabindex: "0",
+        role: "region",
+        "aria-label": "The reply, as the model reads it",
+      },
+      reply.text,
+    ),
+  );
 }
