@@ -19,7 +19,8 @@ try: .venv/.installed ## search a demo catalogue, then real servers through the 
 serve: .venv/.installed ## keep the gateway running in front of the demo servers
 	@$(BIN)/toolscout serve --demo --http
 
-# Servers and a client that nobody here wrote, and what judges the console's page, in Node; where there is no npm, a wheel brings it.
+# Servers and a client that nobody here wrote, and what judges the console's page, in Node; where
+# there is no npm, a wheel brings it.
 .npm-servers/.installed: Makefile .venv/.installed
 	mkdir -p .npm-servers
 	command -v npm >/dev/null || $(BIN)/python -m pip install --quiet --group node
@@ -57,7 +58,7 @@ check: .venv/.installed ## style and types
 	$(BIN)/basedpyright --warnings
 
 test: check browser .npm-servers/.installed .venv-mcp1/.installed ## style, types and tests
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q --numprocesses 3
 
 bench-console: browser .venv/.installed ## the console's page over 22,665 tools; prints its figures
 	$(BIN)/python -m pytest -q -s tests/console/speed.py

@@ -70,7 +70,7 @@ def own_file(home: Path) -> Path:
 
 
 def test_init_shows_what_it_found_and_writes_one_private_file(home: Path, cursor: Path):
-    result = run("--yes")
+    result = run("--yes", "--keep-clients")
 
     path = own_file(home)
     assert result.exit_code == 0, result.output
@@ -95,7 +95,7 @@ def test_nothing_that_is_printed_holds_a_secret(cursor: Path):
 
 
 def test_json_tells_the_same_for_programs(home: Path, cursor: Path):
-    result = json.loads(run("--yes", "--json").stdout)
+    result = json.loads(run("--yes", "--json", "--keep-clients").stdout)
 
     assert result == {
         "config": str(own_file(home)),
@@ -121,6 +121,7 @@ def test_json_tells_the_same_for_programs(home: Path, cursor: Path):
             },
         ],
         "notes": [line[2:] for line in NOTES.format(cursor=cursor).splitlines()],
+        "clients": [],
     }
 
 
@@ -134,7 +135,7 @@ def test_a_dry_run_writes_nothing(home: Path, cursor: Path):
 
 @pytest.mark.parametrize(("answer", "written"), [("y\n", True), ("n\n", False), ("\n", False)])
 def test_a_person_is_asked_first(home: Path, cursor: Path, answer: str, written: bool):
-    result = run(answer=answer)
+    result = run("--keep-clients", answer=answer)
 
     assert result.exit_code == 0
     assert f"Write {own_file(home)}? [y/N]" in result.stderr
@@ -238,3 +239,116 @@ def test_a_link_is_written_through(cursor: Path, tmp_path: Path):
     assert run("--config", link, "--yes", "--force").exit_code == 0
     assert link.is_symlink()
     assert len(read_config(real).servers) == 2
+
+
+def test_the_servers_of_a_client_go_behind_toolscout_and_come_back(home: Path, cursor: Path):
+    before = cursor.read_bytes()
+
+    done = run("--yes")
+    entry = json.loads(cursor.read_text(encoding="utf-8"))["mcpServers"]
+
+    assert done.exit_code == 0, done.output
+    assert list(entry) == ["toolscout"]
+    assert entry["toolscout"]["args"][-2:] == ["--config", str(own_file(home))]
+    assert "Next: restart Cursor. `toolscout init --undo` puts it back.\n" in done.stdout
+    assert SECRET not in done.output
+
+    undone = run("--undo", "--yes")
+
+    assert undone.exit_code == 0, undone.output
+    assert SECRET not in undone.output
+    assert cursor.read_bytes() == before
+    assert own_file(home).exists()
+    assert [path.name for path in cursor.parent.iterdir()] == ["mcp.json"]
+
+
+def test_a_second_run_finds_nothing_to_change(home: Path, cursor: Path):
+    run("--yes")
+    first = cursor.read_bytes(), own_file(home).read_bytes()
+
+    second = run("--yes")
+
+    assert second.exit_code == 0, second.output
+    assert second.stdout.endswith("Nothing to change.\n")
+    assert (cursor.read_bytes(), own_file(home).read_bytes()) == first
+
+
+def test_nothing_to_undo_is_said_and_is_no_failure(home: Path, cursor: Path):
+    result = run("--undo")
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith("There is nothing to undo")
+
+
+def test_only_the_client_that_is_named_is_changed(home: Path, cursor: Path):
+    desktop = home / ".config" / "Claude" / "claude_desktop_config.json"
+    desktop.parent.mkdir(parents=True)
+    desktop.write_text('{"mcpServers": {"x": {"command": "x"}}}', encoding="utf-8")
+    before = cursor.read_bytes()
+
+    told = json.loads(run("--yes", "--json", "--client", "claude-desktop").stdout)
+
+    assert [client["program"] for client in told["clients"]] == ["Claude Desktop"]
+    assert (told["clients"][0]["taken"], told["clients"][0]["changed"]) == (["x"], True)
+    assert Path(told["clients"][0]["backup"]).exists()
+    assert cursor.read_bytes() == before
+
+
+def test_a_client_that_is_not_installed_is_a_mistake_with_a_remedy(cursor: Path):
+    result = run("--yes", "--client", "codex")
+
+    assert result.exit_code == 2
+    assert "Codex: has no configuration file here. Start the program once" in result.stderr
+
+
+def test_files_that_others_share_change_only_when_asked_for(home: Path):
+    shared = Path(".mcp.json").absolute()
+    text = '{"mcpServers": {"x": {"command": "x"}}}'
+    shared.write_text(text, encoding="utf-8")
+
+    careful = run("--yes")
+    assert shared.read_text(encoding="utf-8") == text
+    assert f"{shared} may be shared with others and stays. --project" in careful.stdout
+
+    assert run("--yes", "--project").exit_code == 0
+    assert list(json.loads(shared.read_text(encoding="utf-8"))["mcpServers"]) == ["toolscout"]
+    assert run("--undo", "--yes").exit_code == 0
+    assert shared.read_text(encoding="utf-8") == text
+
+
+def test_a_dry_run_shows_the_diff_and_leaves_the_client_alone(home: Path, cursor: Path):
+    before = cursor.read_bytes()
+
+    result = run("--dry-run")
+
+    assert '-    "github": {' in result.stdout
+    assert '+      "args": ["serve", "--config", ' in result.stdout
+    assert cursor.read_bytes() == before
+    assert [path.name for path in cursor.parent.iterdir()] == ["mcp.json"]
+
+
+def test_an_undo_that_would_lose_something_is_refused_with_the_diff(cursor: Path):
+    run("--yes")
+    later = {"mcpServers": {"github": {"command": "mine"}, "toolscout": {"command": "toolscout"}}}
+    cursor.write_text(json.dumps(later), encoding="utf-8")
+
+    refused = run("--undo", "--yes")
+
+    assert refused.exit_code == 2
+    assert '-      "command": "mine"' in refused.stdout
+    assert "would undo that: github. Mend it by hand with " in refused.stderr
+    assert json.loads(cursor.read_text(encoding="utf-8")) == later
+    assert SECRET not in refused.output
+
+    assert run("--undo", "--yes", "--force").exit_code == 0
+    assert json.loads(cursor.read_text(encoding="utf-8")) == CURSOR
+
+
+def test_a_client_is_never_changed_without_the_file_that_it_would_need(home: Path, cursor: Path):
+    before = cursor.read_bytes()
+
+    result = run(answer="n\n")
+
+    assert result.exit_code == 0
+    assert not own_file(home).exists()
+    assert cursor.read_bytes() == before

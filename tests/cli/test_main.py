@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -8,7 +9,7 @@ from typing import NoReturn
 import pytest
 from click.testing import CliRunner, Result
 
-from toolscout.cli import COMMANDS, main
+from toolscout.cli import COMMANDS, ExitCode, main
 from toolscout.errors import InvalidEncoder
 
 COMMAND = [sys.executable, "-m", "toolscout"]
@@ -24,7 +25,7 @@ def test_the_help_lists_every_command_and_the_exit_codes():
     assert result.exit_code == 0
     listed = result.stdout.split("Commands:\n")[1].splitlines()
     assert [line.split()[0] for line in listed] == list(COMMANDS)
-    assert "Exit codes: 2" in result.stdout
+    assert "Exit codes: 1" in result.stdout
 
 
 def test_the_version_is_that_of_the_package():
@@ -35,7 +36,59 @@ def test_an_unknown_command_is_a_usage_error():
     result = run("serch")
 
     assert result.exit_code == 2
-    assert "No such command 'serch'" in result.stderr
+    assert "No such command 'serch'. Did you mean 'search'?" in result.stderr
+
+
+def test_commands_of_groups_are_guessed_too():
+    result = run("servers", "lst")
+
+    assert result.exit_code == 2
+    assert "No such command 'lst'. Did you mean 'list'?" in result.stderr
+
+
+def test_a_command_unlike_all_others_is_told_which_there_are():
+    result = run("zzzzzz")
+
+    assert f"There are {', '.join(COMMANDS)}." in result.stderr
+
+
+def test_without_a_command_it_names_the_three_things_that_people_do_first():
+    result = run()
+
+    assert result.exit_code == 0
+    named = re.findall(r"^  toolscout (\w+)", result.stdout, re.MULTILINE)
+    assert named == ["try", "init", "search"]
+
+
+def test_the_page_has_every_exit_code():
+    page = Path(__file__).parents[2] / "docs" / "commands.md"
+    section = page.read_text(encoding="utf-8").split("## Exit codes")[1]
+    codes = [int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)]
+
+    assert codes == [0, *ExitCode]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["search", "open a pull request"], 0),
+        (["servers", "test", "--config", "{config}"], ExitCode.FAILED),
+        (["doctor", "--config", "{config}"], ExitCode.FAILED),
+        (["search"], ExitCode.USAGE),
+        (["servers", "list", "--config", "{folder}/none.toml"], ExitCode.USAGE),
+        (["search", "/^zzz/"], ExitCode.NOT_FOUND),
+        (["servers", "test", "nobody", "--config", "{config}"], ExitCode.NOT_FOUND),
+        (["status", "--url", "http://127.0.0.1:1"], ExitCode.UPSTREAM),
+    ],
+)
+def test_commands_end_with_the_codes_of_the_page(tmp_path: Path, arguments: list[str], code: int):
+    config = tmp_path / "toolscout.toml"
+    text = "[gateway]\ncache = 'c.db'\n[servers.a]\ncommand = 'no-such-program'\n"
+    config.write_text(text, encoding="utf-8")
+
+    result = run(*(word.format(config=config, folder=tmp_path) for word in arguments))
+
+    assert result.exit_code == code, result.output
 
 
 def test_errors_of_every_command_are_told_without_a_traceback(tmp_path: Path):

@@ -203,7 +203,7 @@ def test_a_tool_listed_twice_counts_once(tools: Path, tmp_path: Path):
         (["!!"], 2, "Error: The query holds nothing to search for."),
         (["x", "--limit", "0"], 2, "Error: Invalid value for '--limit'"),
         (["x", "--tools", "nowhere.json"], 2, "Path 'nowhere.json' does not exist."),
-        ([], 2, "Missing argument 'QUERY"),
+        ([], 2, "Say what to search for, or add --interactive."),
     ],
 )
 def test_a_mistake_is_told_on_stderr(arguments: list[str], code: int, said: str, tools: Path):

@@ -1,7 +1,10 @@
 """`toolscout status`, of gateways that run and of those that do not."""
 
 import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -157,6 +160,24 @@ def test_a_token_that_cannot_be_sent_is_a_usage_error(token: str):
 
     assert result.exit_code == 2
     assert "Setting '--token'" in result.stderr
+
+
+def test_a_pipe_gets_a_watched_status_again_and_again(gateway: Served):
+    arguments = ["status", "--watch", "--every", "0.1", "--json", "--url", gateway.url]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "toolscout", *arguments, "--token", "open sesame"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stdout is not None
+
+    told = [json.loads(running.stdout.readline()) for _ in range(3)]
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=DEADLINE_SECONDS)
+
+    assert [one["totals"]["tools"] for one in told] == [2, 2, 2]
+    assert (running.returncode, said) == (130, "")
 
 
 @contextmanager

@@ -14,23 +14,23 @@ PACKAGE = Path(toolscout.__file__).parent
 # A module imports only from lines above its own; those on one line do not import each other.
 LAYERS = """
     errors names
-    schemas usage events
+    schemas usage events prices
     callables
     tools
     catalog query files tokens dialects
-    search
-    calls settings policies listings metatools
+    search differences exports
+    calls settings policies listings metatools lints
     replies targets requests records admissions
     prompts histories
     sessions
     experience verbs deliveries
-    scout
+    scout replays
     kits
     bridges providers stores demo testing
     adapters
     upstream
     gateway
-    bench console
+    bench console checkups
     cli
     __main__
 """

@@ -1,23 +1,52 @@
-"""`toolscout init`: the servers that other programs already have, in one file for the gateway.
+"""`toolscout init`: one file for the gateway, and clients that start toolscout in its place.
 
-Reads options, calls `toolscout.upstream.sources`, prints and asks. What it prints holds no value
-of a variable, header or token.
+Reads options, calls `toolscout.upstream`, prints and asks; the files of clients are the part of
+`clients`. What it prints holds no value of a variable, header or token.
 """
 
 import json
-import os
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from toolscout.cli import ExitCode
+from toolscout.cli.clients import (
+    CLIENTS,
+    Choice,
+    ask,
+    change,
+    plan_json,
+    planned,
+    shared_notes,
+    show_plan,
+    show_undo,
+    undo_json,
+    undos_of,
+)
+from toolscout.cli.configs import this_machine
 
 if TYPE_CHECKING:
+    from toolscout.upstream.config import Config
+    from toolscout.upstream.rewrites import Rewrite
     from toolscout.upstream.sources import Finding, Findings, Machine
+    from toolscout.upstream.undos import Undo
 
 NOTHING = "No MCP servers were found. Name a file that lists some with --from PATH."
+NOTHING_TO_UNDO = "There is nothing to undo: no client's file was changed by `toolscout init`."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that one run would write."""
+
+    findings: "Findings"
+    config: "Config"
+    is_new: bool
+    """Whether toolscout's own file would change."""
+    rewrites: "list[Rewrite]"
+    notes: list[str]
 
 
 @click.command()
@@ -34,55 +63,160 @@ NOTHING = "No MCP servers were found. Name a file that lists some with --from PA
     multiple=True,
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="PATH",
-    help="A file that lists servers; may be given again. Without it, all known places.",
+    help="A file that lists servers; may be given again. Without it, all known places. "
+    "No client is changed then.",
 )
+@click.option(
+    "--client",
+    "clients",
+    multiple=True,
+    type=click.Choice(list(CLIENTS)),
+    help="Change only this client; may be given again. Without it, all that have servers.",
+)
+@click.option("--keep-clients", is_flag=True, help="Change no client's file.")
+@click.option("--project", is_flag=True, help="Change files of this folder too, such as .mcp.json.")
+@click.option("--undo", is_flag=True, help="Put the files of clients back as they were.")
 @click.option("--yes", "-y", is_flag=True, help="Write without asking.")
-@click.option("--dry-run", is_flag=True, help="Show what was found and write nothing.")
-@click.option("--force", is_flag=True, help="Replace the file; the old one becomes FILE.bak.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done and write nothing.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Replace the file, or undo what would be refused; the old one becomes FILE.bak.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what was found and done as JSON.")
 def init(
     target: Path | None,
     paths: tuple[Path, ...],
+    clients: tuple[str, ...],
+    keep_clients: bool,
+    project: bool,
+    undo: bool,
     yes: bool,
     dry_run: bool,
     force: bool,
     as_json: bool,
 ) -> None:
-    """Find the MCP servers of this machine and write one configuration file.
+    """Put the MCP servers of this machine behind toolscout.
 
-    Looks into the files of Claude Desktop, Claude Code, Cursor, VS Code, Codex and Windsurf.
-    Starts nothing and changes none of them. The file can be read by its owner alone, because
-    secrets are written as they were found.
+    Looks into the files of Claude Desktop, Claude Code, Cursor, VS Code, Codex and Windsurf and
+    writes their servers into one file of toolscout, which its owner alone can read, because
+    secrets are written as they were found. Then shows, for each client, how its own file would
+    start toolscout in their place, and asks. The old file stays beside the new one; --undo puts
+    it back. Starts nothing.
 
     \b
     Example:
       toolscout init
+      toolscout init --client cursor --dry-run
+      toolscout init --undo
       toolscout init --from .mcp.json --config toolscout.toml --yes
     """
     if as_json and not (yes or dry_run):
         raise click.UsageError("--json asks no questions. Add --yes or --dry-run.")
-    machine = _this_machine()
+    if clients and (paths or keep_clients):
+        raise click.UsageError("--client does not go with --from or --keep-clients.")
+    choice = Choice(named=clients, project=project)
+    if undo:
+        _undo(choice, yes=yes, dry_run=dry_run, force=force, as_json=as_json)
+        return
+    machine = this_machine()
     place = (target or machine.config_file).absolute()
-    if not dry_run:
+    plan = _planned(machine, place, paths, None if paths or keep_clients else choice)
+    if plan.is_new and not dry_run:
         _check_free(place, force)
-    findings = _found(machine, place, paths)
     if not as_json:
-        _show(findings, place)
-    wanted = bool(findings.found) and not dry_run and (yes or _agreed(place))
-    if wanted:
-        _write(findings, place)
-    if as_json:
-        click.echo(json.dumps(_to_json(findings, place, wanted), ensure_ascii=False))
-    elif wanted:
-        click.echo(f"Wrote {place}.\nNext: toolscout serve --config {place}")
-    if not findings.found:
+        _show(plan, place)
+    _carry_out(plan, place, yes=yes, dry_run=dry_run, as_json=as_json)
+    if not plan.findings.found:
         _end_without_servers()
 
 
-def _this_machine() -> "Machine":
-    from toolscout.upstream.sources import Machine
+def _planned(
+    machine: "Machine", place: Path, paths: tuple[Path, ...], choice: Choice | None
+) -> Plan:
+    from toolscout.upstream.sources import new_config
 
-    return Machine(home=Path.home(), platform=sys.platform, env=os.environ, cwd=Path.cwd())
+    findings = _found(machine, place, paths)
+    config = new_config(findings, place)
+    notes, rewrites = list(findings.notes), list["Rewrite"]()
+    if choice is not None and findings.found:
+        rewrites = planned(choice, machine, config, notes)
+        notes += shared_notes(choice, machine)
+    return Plan(
+        findings=findings,
+        config=config,
+        is_new=bool(findings.found) and not _is_written(config, place),
+        rewrites=rewrites,
+        notes=notes,
+    )
+
+
+def _is_written(config: "Config", place: Path) -> bool:
+    """Tell whether toolscout's own file says this already, in whatever words."""
+    from toolscout.errors import UsageError
+    from toolscout.upstream.config import read_config
+
+    try:
+        return place.exists() and read_config(place) == config
+    except UsageError:
+        return False
+
+
+def _carry_out(plan: Plan, place: Path, *, yes: bool, dry_run: bool, as_json: bool) -> None:
+    wanted = plan.is_new and not dry_run and (yes or _agreed(place))
+    if wanted:
+        _write(plan.config, place)
+        if not as_json:
+            click.echo(f"Wrote {place}.")
+    # Clients must not start a toolscout that does not know their servers.
+    ready = wanted or not (plan.is_new or dry_run)
+    backups = change(plan.rewrites, yes=yes, quiet=as_json) if ready else {}
+    if as_json:
+        shown = _to_json(plan, place, wanted)
+        shown["clients"] = [plan_json(rewrite, backups) for rewrite in plan.rewrites]
+        click.echo(json.dumps(shown, ensure_ascii=False))
+    elif backups:
+        programs = ", ".join(
+            dict.fromkeys(r.source.program for r in plan.rewrites if r.source.path in backups)
+        )
+        click.echo(f"Next: restart {programs}. `toolscout init --undo` puts it back.")
+    elif wanted:
+        click.echo(f"Next: toolscout serve --config {place}")
+    elif ready and plan.findings.found and not plan.rewrites:
+        click.echo("Nothing to change.")
+
+
+def _undo(choice: Choice, *, yes: bool, dry_run: bool, force: bool, as_json: bool) -> None:
+    undos = undos_of(choice, this_machine())
+    rows: list[dict[str, object]] = []
+    for undo in undos:
+        if not as_json:
+            show_undo(undo)
+        is_back = not dry_run and _put_back(undo, yes=yes, force=force, quiet=as_json)
+        rows.append(undo_json(undo, is_back=is_back))
+    if as_json:
+        click.echo(json.dumps({"clients": rows}, ensure_ascii=False))
+    elif not undos:
+        click.echo(NOTHING_TO_UNDO)
+    refused = [undo for undo in undos if undo.conflicts and not force]
+    if refused and not dry_run:
+        from toolscout.upstream.undos import conflict
+
+        raise conflict(refused[0])
+
+
+def _put_back(undo: "Undo", *, yes: bool, force: bool, quiet: bool) -> bool:
+    from toolscout.upstream.undos import put_back
+
+    if undo.conflicts and not force:
+        return False
+    path = undo.source.path
+    if not (yes or ask(f"Put {path} ({undo.source.program}) back?")):
+        return False
+    put_back(undo, force=force)
+    if not quiet:
+        click.echo(f"Put {path} back. Restart {undo.source.program}.")
+    return True
 
 
 def _found(machine: "Machine", place: Path, paths: tuple[Path, ...]) -> "Findings":
@@ -101,19 +235,22 @@ def _check_free(place: Path, force: bool) -> None:
         raise InvalidFile(str(place), "exists already", remedy=remedy)
 
 
-def _show(findings: "Findings", place: Path) -> None:
+def _show(plan: Plan, place: Path) -> None:
+    findings = plan.findings
     for source in findings.sources:
         rows = [_row(finding) for finding in findings.found if finding.source == source]
         if rows:
             click.echo(f"{source.program or 'Named'}: {source.path}")
             click.echo("\n".join(_table(rows)))
-    notes = _notes(findings)
+    notes = _notes(plan)
     if notes:
         click.echo("\nNotes:")
         click.echo("\n".join(f"- {note}" for note in notes))
     if findings.found:
         count = len(findings.found)
         click.echo(f"\n{count} server{'s' if count > 1 else ''} for {place}")
+    for rewrite in plan.rewrites:
+        show_plan(rewrite)
 
 
 def _row(finding: "Finding") -> tuple[str, str, str]:
@@ -136,40 +273,37 @@ def _table(rows: list[tuple[str, str, str]]) -> list[str]:
     return [f"  {name:<{width}}  {transport:<7}  {what}" for name, transport, what in rows]
 
 
-def _notes(findings: "Findings") -> list[str]:
+def _notes(plan: Plan) -> list[str]:
     from toolscout.names import clean_text
     from toolscout.upstream.sources import secret_notes
 
-    notes = [*findings.notes, *secret_notes(finding.server for finding in findings.found)]
+    found = (finding.server for finding in plan.findings.found)
+    notes = [*plan.notes, *secret_notes(found)]
     return [" ".join(clean_text(note, 2_000).split()) for note in notes]
 
 
 def _agreed(place: Path) -> bool:
-    try:
-        agreed = click.confirm(f"Write {place}?", err=True)
-    except click.Abort:
-        raise click.UsageError("There is nobody to ask. Add --yes.") from None
+    agreed = ask(f"Write {place}?")
     if not agreed:
         click.echo("Nothing was written.", err=True)
     return agreed
 
 
-def _write(findings: "Findings", place: Path) -> None:
+def _write(config: "Config", place: Path) -> None:
     from toolscout.upstream.config import to_toml
     from toolscout.upstream.documents import keep_backup, write_private
-    from toolscout.upstream.sources import new_config
 
-    text = to_toml(new_config(findings, place))
+    text = to_toml(config)
     keep_backup(place)
     write_private(place, text)
 
 
-def _to_json(findings: "Findings", place: Path, written: bool) -> dict[str, object]:
+def _to_json(plan: Plan, place: Path, written: bool) -> dict[str, object]:
     return {
         "config": str(place),
         "written": written,
-        "servers": [_server_json(finding) for finding in findings.found],
-        "notes": _notes(findings),
+        "servers": [_server_json(finding) for finding in plan.findings.found],
+        "notes": _notes(plan),
     }
 
 

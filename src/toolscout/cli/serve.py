@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolscout.cli.configs import opened_store, this_machine, tokens_folder
+from toolscout.cli.keyboards import typed_stdin
 
 if TYPE_CHECKING:
     from toolscout.events import Event
@@ -90,9 +92,10 @@ def serve(
     _log_to_stderr(config)
     for note in config.notes:
         logging.getLogger("toolscout").warning("%s", note)
-    if not http and sys.stdin.isatty():
-        click.echo(BY_HAND, err=True)
-    with contextlib.suppress(KeyboardInterrupt):
+    is_typed = not http and sys.stdin.isatty()
+    with contextlib.suppress(KeyboardInterrupt), typed_stdin() if is_typed else nullcontext():
+        if is_typed:
+            click.echo(BY_HAND, err=True)
         asyncio.run(_serve(config, http=http))
 
 

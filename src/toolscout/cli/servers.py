@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from toolscout.cli import Group
 from toolscout.cli.configs import (
     config_option,
     config_place,
@@ -42,7 +43,7 @@ NOTE_SHOWN = 200
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group()
+@click.group(cls=Group)
 def servers() -> None:
     """See, try, add, remove and log in to the servers behind the gateway."""
     from importlib.util import find_spec
@@ -101,7 +102,7 @@ def test_(names: tuple[str, ...], path: Path | None, as_json: bool) -> None:
     config = read_servers(path)
     chosen = [find_server(config, name) for name in dict.fromkeys(names)]
     chosen = chosen or [server for server in config.servers if not server.disabled]
-    trials = asyncio.run(_tried(config, chosen))
+    trials = asyncio.run(tried_servers(config, chosen))
     if as_json:
         rows = [_trial_json(trial) for trial in trials]
         click.echo(json.dumps({"servers": rows}, ensure_ascii=False))
@@ -175,7 +176,8 @@ def _forget_login(place: Path, name: str) -> None:
         TokenFile(tokens_folder(config), find_server(config, name).resolved()).forget()
 
 
-async def _tried(config: "Config", chosen: "Iterable[ServerConfig]") -> "list[Trial]":
+async def tried_servers(config: "Config", chosen: "Iterable[ServerConfig]") -> "list[Trial]":
+    """Start servers, some at a time, and return how each did."""
     from toolscout.upstream.delays import Delays
     from toolscout.upstream.dials import Dialer
     from toolscout.upstream.trials import tried

@@ -7,6 +7,7 @@ tell: figures live as long as the process that counts them.
 import http.client
 import json
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urlsplit
 
@@ -22,7 +23,9 @@ ANSWER_SECONDS = 10.0
 MAX_ANSWER_BYTES = 16 << 20
 REASON_SHOWN = 100
 LINES_SHOWN = 3
+NAME_SHOWN = 40
 BAD_PHASES = ("failed", "needs login")
+PHASE_STYLES = {"ready": "green", "failed": "red", "needs login": "yellow", "starting": "cyan"}
 
 FIGURES = {
     "tools": "Tools",
@@ -47,17 +50,36 @@ FIGURES = {
     metavar="REF",
     help="The gateway's token, as ${VAR} or ${file:PATH}; one without a profile.",
 )
+@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often --watch asks.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
-def status(url: str, reference: str, as_json: bool) -> None:
+def status(url: str, reference: str, watch: bool, every: float, as_json: bool) -> None:
     """Show the servers and figures of a running gateway.
+
+    With --watch, a terminal shows them in place, and a pipe gets them one after the other; a
+    gateway that goes away is waited for.
 
     \b
     Example:
       toolscout status
+      toolscout status --watch --every 5
       toolscout status --url http://127.0.0.1:9000 --token '${TOOLSCOUT_TOKEN}' --json
     """
-    told = _told(_target(url), _token(reference))
-    if as_json:
+    target, token = _target(url), _token(reference)
+    told = _told(target, token)
+    if watch:
+        from toolscout.cli.watches import watch_status
+
+        ask = partial(_told, target, token)
+        watch_status(told, ask, _lines, every=every, as_json=as_json)
+    elif as_json:
         click.echo(json.dumps(told, ensure_ascii=False))
     else:
         click.echo("\n".join(_lines(told)))
@@ -134,8 +156,11 @@ def _refusal(place: str, code: int, told: "Json") -> str:
 
 
 def _lines(told: "Json") -> list[str]:
+    """Return lines with styles, which only a terminal shows."""
     versions = told.get("versions", {})
-    ready = "ready" if told.get("ready") else "some servers are still unknown"
+    is_ready = bool(told.get("ready"))
+    ready = "ready" if is_ready else "some servers are still unknown"
+    ready = click.style(ready, fg="green" if is_ready else "yellow")
     lines = [f"toolscout {versions.get('toolscout', '?')}, mode {told.get('mode', '?')}: {ready}"]
     lines += ["", *_servers(told["servers"])]
     totals = told.get("totals", {})
@@ -147,18 +172,26 @@ def _lines(told: "Json") -> list[str]:
 def _servers(servers: "list[Json]") -> list[str]:
     if not servers:
         return ["No servers. Add some with `toolscout init`."]
-    width = max(len("server"), *(len(server["name"]) for server in servers))
+    width = max(len("server"), *(len(_shown(server)) for server in servers))
     head = f"{'server':<{width}}  {'phase':<11}  {'tools':>6}  {'starts':>6}  since"
-    return [head, *(line for server in servers for line in _server(server, width))]
+    bold = click.style(head, bold=True)
+    return [bold, *(line for server in servers for line in _server(server, width))]
 
 
 def _server(server: "Json", width: int) -> list[str]:
     from toolscout.names import one_line
 
-    line = f"{server['name']:<{width}}  {server['phase']:<11}  {server['tools']:>6,}"
+    phase = click.style(f"{server['phase']:<11}", fg=PHASE_STYLES.get(server["phase"]))
+    line = f"{_shown(server):<{width}}  {phase}  {server['tools']:>6,}"
     lines = [f"{line}  {server['starts']:>6,}  {server['since'] or ''}".rstrip()]
     # What a server writes while all is well is of no interest.
     is_bad = server["phase"] in BAD_PHASES
     last: list[str] = server["lines"][-LINES_SHOWN:] if is_bad else []
     said = [server["reason"], *server["problems"], *last]
     return lines + [f"  {one_line(text, REASON_SHOWN)}" for text in said if text]
+
+
+def _shown(server: "Json") -> str:
+    from toolscout.names import one_line
+
+    return one_line(str(server["name"]), NAME_SHOWN)

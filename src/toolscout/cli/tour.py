@@ -19,7 +19,7 @@ NAME = "time__get_current_time"
 ARGUMENTS = {"timezone": "Asia/Tokyo"}
 READY_TRIES, READY_SECONDS = 150, 0.1
 CLIENT_LINES = (
-    "toolscout init      # finds the MCP servers that you have, and writes one file",
+    "toolscout init      # puts the MCP servers that you have behind toolscout",
     '"toolscout": {"command": "toolscout", "args": ["serve"]}  # into your client\'s mcpServers',
 )
 

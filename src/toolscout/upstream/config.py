@@ -48,6 +48,7 @@ __all__ = [
     "TokenConfig",
     "Transport",
     "import_servers",
+    "imported",
     "is_own_document",
     "kept_name",
     "merge_servers",
@@ -98,7 +99,7 @@ def read_config(path: str | Path, text: str | None = None) -> Config:
     document = read_document(place) if text is None else document_from_text(place, text)
     if is_own_document(document):
         return _Reading().own_config(document)
-    found = _imported(document, None)
+    found = imported(document, None)
     if found is None:
         raise InvalidFile(
             str(document.path),
@@ -114,7 +115,7 @@ def import_servers(path: str | Path, project: Path | None = None) -> Config:
     With a project, Claude Code's servers of other projects are left out.
     """
     document = read_document(_full(path))
-    return _imported(document, project) or Config(source=document.path)
+    return imported(document, project) or Config(source=document.path)
 
 
 def to_toml(config: Config) -> str:
@@ -202,7 +203,7 @@ class _Reading:
         if is_own_document(document):
             return self.own_config(document)
         self.seen.add(path)
-        return _imported(document, None) or Config(source=path)
+        return imported(document, None) or Config(source=path)
 
 
 @contextmanager
@@ -308,8 +309,11 @@ def _put_together(
     return servers, (*notes, *renamed), merged_origins(own, others)
 
 
-def _imported(document: Document, project: Path | None) -> Config | None:
-    """Return the servers of another program's file; those that cannot be used become notes."""
+def imported(document: Document, project: Path | None) -> Config | None:
+    """Return the servers of another program's parsed file, or nothing where it lists none.
+
+    Those that cannot be used become notes.
+    """
     entries = listed_servers(document, project)
     if entries is None:
         return None

@@ -80,6 +80,11 @@ def keep_backup(path: Path) -> None:
 
 def write_private(path: Path, content: str | bytes) -> None:
     """Write a file of mode 600 in place of what was there, all or nothing."""
+    write_with_mode(path, content, OWNER_ONLY)
+
+
+def write_with_mode(path: Path, content: str | bytes, mode: int) -> None:
+    """Write a file of this mode in place of what was there, all or nothing."""
     data = content.encode() if isinstance(content, str) else content
     # Through a link, as an editor would: who keeps settings elsewhere keeps the link.
     path = path.resolve() if path.is_symlink() else path
@@ -89,6 +94,8 @@ def write_private(path: Path, content: str | bytes) -> None:
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+        if mode != OWNER_ONLY:
+            beside.chmod(mode)
         beside.replace(path)
     except OSError as error:
         with suppress(OSError):

@@ -49,7 +49,7 @@ def with_server(path: Path, text: str, server: ServerConfig) -> str:
     gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
     wanted = _tables(text)
     wanted["servers"] |= _tables(table)["servers"]
-    return _checked(path, _like(text, text + gap + table), wanted)
+    return _checked(path, with_breaks_of(text, text + gap + table), wanted)
 
 
 def without_server(path: Path, text: str, name: str) -> str:
@@ -59,7 +59,7 @@ def without_server(path: Path, text: str, name: str) -> str:
         raise _not_there(path, text, name)
     del wanted["servers"][name]
     lines = text.splitlines(keepends=True)
-    cut = {number for part in _parts(lines, name) for number in part}
+    cut = {number for part in table_parts(lines, "servers", name) for number in part}
     kept = "".join(line for number, line in enumerate(lines) if number not in cut)
     return _checked(path, kept, wanted)
 
@@ -102,11 +102,11 @@ def _checked(path: Path, text: str, wanted: Json) -> str:
     return text
 
 
-def _parts(lines: list[str], name: str) -> Iterator[range]:
-    """Yield the lines of each table of a server, from its head to what belongs to the next."""
+def table_parts(lines: list[str], *keys: str) -> Iterator[range]:
+    """Yield the lines of each table under some keys, from its head to what belongs to the next."""
     heads = [number for number, line in enumerate(lines) if _head(line) is not None]
     for head, following in pairwise((*heads, len(lines))):
-        if (_head(lines[head]) or [])[:2] != ["servers", name]:
+        if (_head(lines[head]) or [])[: len(keys)] != list(keys):
             continue
         end = following
         while following < len(lines) and end > head + 1 and _is_comment(lines[end - 1]):
@@ -139,6 +139,6 @@ def _head(line: str) -> list[str] | None:
     return keys
 
 
-def _like(old: str, new: str) -> str:
+def with_breaks_of(old: str, new: str) -> str:
     """Return a text with the line breaks of another."""
     return new.replace("\r\n", "\n").replace("\n", "\r\n") if "\r\n" in old else new

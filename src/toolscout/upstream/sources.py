@@ -6,7 +6,7 @@ same arguments give the same answer. Nothing is started.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -168,14 +168,19 @@ def new_config(findings: Findings, target: Path) -> Config:
 
 def is_own(server: ServerConfig) -> bool:
     """Tell whether a server is toolscout itself, however it is started."""
-    if _PROGRAM.fullmatch(_last_part(server.command)):
+    return starts_own(server.command, server.url, server.args)
+
+
+def starts_own(command: str, url: str, args: Sequence[str]) -> bool:
+    """Tell whether a command with arguments, or a URL, leads to toolscout itself."""
+    if _PROGRAM.fullmatch(_last_part(command)):
         return True
-    for word, following in pairwise(server.args):
+    for word, following in pairwise(args):
         if (word, following) == ("-m", OWN):
             return True
         if following == "serve" and _PROGRAM.fullmatch(_last_part(word)):
             return True
-    return _is_own_address(server.url)
+    return _is_own_address(url)
 
 
 def secret_notes(servers: Iterable[ServerConfig]) -> list[str]:

@@ -1,0 +1,1 @@
+"""What `toolscout doctor` looks at: one `Checkup` for each thing that may be wrong."""

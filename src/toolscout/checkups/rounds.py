@@ -1,0 +1,46 @@
+"""One round of all checkups, in the order in which a person would look."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from toolscout.checkups.clients import clients
+from toolscout.checkups.findings import Checkup
+from toolscout.checkups.places import cache, configuration, leftovers, token_files
+from toolscout.checkups.ports import port
+from toolscout.checkups.programs import extras, node, own_program, python, vectors
+from toolscout.checkups.servers import commands, servers
+from toolscout.errors import UsageError
+from toolscout.upstream.config import Config
+from toolscout.upstream.sources import Machine, known_files
+
+TOKENS_FOLDER = "tokens"
+
+
+def every_checkup(machine: Machine, place: Path, names: Mapping[str, str]) -> Iterator[Checkup]:
+    """Yield what is found, as it is found; starts no server and changes nothing.
+
+    `place` is the configuration file, `names` what the command line calls each client.
+    """
+    yield python()
+    yield own_program(machine.env)
+    yield from extras()
+    yield vectors()
+    found: list[Config] = []
+    yield from configuration(place, found)
+    config = found[0] if found else Config(source=place)
+    file = _cache_file(machine, config)
+    tokens = file.parent / TOKENS_FOLDER
+    yield from servers(config, tokens, machine.env)
+    yield from node(commands(config), machine.env)
+    yield from cache(config, file)
+    yield from token_files(tokens)
+    yield from leftovers((place.parent, file.parent, tokens))
+    yield port(config.gateway)
+    yield from clients(known_files(machine), names, machine.env, machine.cwd)
+
+
+def _cache_file(machine: Machine, config: Config) -> Path:
+    try:
+        return machine.cache_file(config.gateway)
+    except UsageError:  # a reference that leads nowhere, which `configuration` cannot know
+        return machine.cache_file(Config().gateway)

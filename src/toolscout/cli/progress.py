@@ -1,0 +1,67 @@
+"""Bars for what takes longer than a second: making an index, and encoding with a model.
+
+They go to stderr, and only where a person is watching.
+"""
+
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolscout.catalog import Catalog
+    from toolscout.scout import Scout
+    from toolscout.search.encoders import Encoder, Floats
+
+MANY_TOOLS = {"static": 2_000, "none": 2_000, "onnx": 100}
+"""From here on, indexing with an encoder takes long enough to show how far it is."""
+
+Step = Callable[[int], None]
+
+
+def watched_scout(catalog: "Catalog", encoder: str) -> "Scout":
+    """Return a scout over a catalogue; whoever waits for its index sees how far it is."""
+    from toolscout.scout import Scout
+
+    count = len(catalog)
+    with bar(f"Indexing {count:,} tools", count, when=count >= MANY_TOOLS[encoder]) as step:
+        return Scout(catalog, encoder=_encoder(encoder, step))
+
+
+@contextmanager
+def bar(text: str, total: int, *, when: bool) -> Generator[Step]:
+    """Give a callback that moves a bar on, if a person is watching."""
+    if not when or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(text, total=total)
+        yield lambda number: bars.advance(task, number)
+
+
+def _encoder(name: str, step: Step) -> "Encoder | None":
+    # Classes of their own, because the encoders tell the index more than `encode` alone.
+    from toolscout.search.encoders import ONNX_SHARE, Blended, OnnxEncoder, StaticEncoder
+
+    class WatchedStatic(StaticEncoder):
+        def encode(self, texts: Sequence[str]) -> "Floats":
+            vectors = super().encode(texts)
+            step(len(texts))
+            return vectors
+
+    class WatchedBlend(Blended):
+        def encode(self, texts: Sequence[str]) -> "Floats":
+            vectors = super().encode(texts)
+            step(len(texts))
+            return vectors
+
+    if name == "static":
+        return WatchedStatic()
+    if name == "onnx":
+        return WatchedBlend(StaticEncoder(), OnnxEncoder(), share=ONNX_SHARE)
+    return None

@@ -1,0 +1,286 @@
+"""`toolscout doctor`, on machines that are in order and on others."""
+
+import json
+import os
+import socket
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from serving import TIME, served
+from toolscout.cli import main
+
+PYTHON = f"command = {json.dumps(sys.executable)}"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine on which toolscout is installed and nothing is configured."""
+    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "APPDATA", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    monkeypatch.setattr(sys, "platform", "linux")
+    (tmp_path / "home" / ".cache" / "toolscout").mkdir(parents=True)
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "home"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["doctor", *map(str, arguments)])
+
+
+def checked(name: str, *arguments: object) -> tuple[str, str, str]:
+    """Return state, text and remedy of what is worst under a name."""
+    result = run("--json", *arguments)
+    told = json.loads(result.stdout)
+    order = ("fail", "warn", "ok")
+    rows: list[dict[str, Any]] = [row for row in told["checks"] if row["name"] == name]
+    worst = min(rows, key=lambda row: order.index(row["state"]))
+    states = [row["state"] for row in told["checks"]]
+    assert told["ok"] is ("fail" not in states)
+    assert result.exit_code == (1 if "fail" in states else 0)
+    return worst["state"], worst["text"], worst["remedy"]
+
+
+def configure(text: str, port: int = 0) -> Path:
+    path = Path("toolscout.toml").absolute()
+    path.write_text(f"[gateway]\nport = {port}\n{text}", encoding="utf-8")
+    path.chmod(0o600)
+    return path
+
+
+def test_a_machine_in_order_is_all_ok_with_exit_code_0(home: Path):
+    configure(f"[servers.a]\n{PYTHON}\n")
+
+    result = run()
+
+    assert result.exit_code == 0
+    states = [line.split()[0] for line in result.stdout.splitlines()[:-2]]
+    assert set(states) == {"ok"}
+    assert f"ok    server a: starts {sys.executable}\n" in result.stdout
+    assert result.stdout.endswith(f"\n{len(states)} checked, 0 to look at, 0 failed.\n")
+    assert "\x1b" not in result.stdout
+
+
+def test_without_a_configuration_it_names_init(home: Path):
+    state, text, remedy = checked("configuration")
+
+    assert (state, remedy) == ("warn", "toolscout init")
+    assert text == f"{home / '.config' / 'toolscout' / 'toolscout.toml'} does not exist."
+
+
+def test_a_configuration_that_cannot_be_read_fails(home: Path):
+    configure("[servers.a]\ncomand = 'x'\n")
+
+    state, text, _ = checked("configuration")
+
+    assert state == "fail"
+    assert "'servers.a.comand'" in text
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes say nothing there")
+def test_secrets_that_others_may_read_fail_with_the_command(home: Path):
+    path = configure(f"[servers.a]\n{PYTHON}\nenv = {{ API_KEY = 'hunter2' }}\n")
+    path.chmod(0o644)
+
+    assert checked("configuration") == (
+        "fail",
+        f"Others may read {path}, which holds secrets in plain text.",
+        f"chmod 600 {path}",
+    )
+    assert "hunter2" not in run().output
+
+
+@pytest.mark.parametrize(
+    ("table", "text", "remedy"),
+    [
+        (
+            "command = 'no-such-program'",
+            "Its command 'no-such-program' is not on this machine.",
+            "Install no-such-program, or name another command.",
+        ),
+        (
+            f"{PYTHON}\ncwd = '/no/such/folder'",
+            "Its folder /no/such/folder does not exist.",
+            "Set its 'cwd' to another.",
+        ),
+        (
+            f"{PYTHON}\nenv = {{ K = '${{NOT_SET_ANYWHERE}}' }}",
+            "Setting 'servers.a.env.K' refers to the variable 'NOT_SET_ANYWHERE', "
+            "which is not set.",
+            "Set NOT_SET_ANYWHERE, or write ${NOT_SET_ANYWHERE:-default}.",
+        ),
+    ],
+)
+def test_a_server_that_cannot_start_fails(home: Path, table: str, text: str, remedy: str):
+    configure(f"[servers.a]\n{table}\n")
+
+    assert checked("server a") == ("fail", text, remedy)
+
+
+def test_a_server_that_wants_a_login_names_the_command(home: Path):
+    configure("[servers.a]\nurl = 'https://a.example/mcp'\noauth = true\n")
+
+    assert checked("server a") == (
+        "warn",
+        "The login at https://a.example/mcp is needed.",
+        "toolscout servers login a",
+    )
+
+
+def test_a_disabled_server_is_not_looked_at(home: Path):
+    configure("[servers.a]\ncommand = 'no-such-program'\ndisabled = true\n")
+
+    assert checked("server a") == ("ok", "disabled", "")
+
+
+@pytest.mark.parametrize(
+    ("told", "state", "text"),
+    [
+        ("v12.1.0", "warn", "Node v12.1.0 is older than most servers take."),
+        ("v22.0.0", "ok", "Node v22.0.0"),
+        ("what?", "fail", ""),
+        (None, "fail", "Node is not on PATH, and servers are started with npx."),
+    ],
+)
+@pytest.mark.skipif(os.name == "nt", reason="the program is a shell script")
+def test_node_is_looked_at_where_a_server_needs_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch, told: str | None, state: str, text: str
+):
+    folder = home / "bin"
+    folder.mkdir()
+    for name in ("npx", *(["node"] if told else [])):
+        (folder / name).write_text(f"#!/bin/sh\necho {told!r}\n", encoding="utf-8")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    configure("[servers.a]\ncommand = 'npx'\n")
+
+    found = checked("node")
+
+    assert found[0] == state
+    assert found[1] == text or not text
+
+
+def test_node_is_nobodys_business_without_a_server_in_it(home: Path):
+    configure(f"[servers.a]\n{PYTHON}\n")
+
+    assert "node:" not in run().stdout
+
+
+def test_a_damaged_cache_fails_with_the_command(home: Path):
+    configure("")
+    file = home / ".cache" / "toolscout" / "gateway.db"
+    file.write_bytes(b"not a database at all" * 100)
+    file.chmod(0o600)
+
+    assert checked("cache") == (
+        "fail",
+        f"{file} is not a database, or damaged.",
+        f"mv {file} {file}.old",
+    )
+
+
+def test_a_cache_that_another_process_holds_is_told(home: Path):
+    configure("")
+    file = home / ".cache" / "toolscout" / "gateway.db"
+    with closing(sqlite3.connect(file, isolation_level=None)) as holding:
+        holding.execute("CREATE TABLE t (x)")
+        file.chmod(0o600)
+        free = checked("cache")[0]
+        holding.execute("BEGIN EXCLUSIVE")
+        state, text, remedy = checked("cache")
+
+    assert free == "ok"
+    assert (state, text) == ("warn", f"{file} is locked by another process.")
+    assert "toolscout serve" in remedy
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes say nothing there")
+def test_token_files_that_others_may_read_fail(home: Path):
+    configure("")
+    folder = home / ".cache" / "toolscout" / "tokens"
+    folder.mkdir()
+    good, bad = folder / "good.json", folder / "bad.json"
+    for file, mode in ((good, 0o600), (bad, 0o640)):
+        file.write_text("{}", encoding="utf-8")
+        file.chmod(mode)
+
+    state, text, remedy = checked("token files")
+
+    assert (state, remedy) == ("fail", f"chmod 600 {bad}")
+    assert text == f"Others may read the tokens in {bad}."
+
+
+def test_what_an_interrupted_write_left_is_told(home: Path):
+    place = configure("")
+    left = place.with_name(".toolscout.toml.0a1b2c3d")
+    left.write_text("", encoding="utf-8")
+
+    assert checked("leftovers")[0::2] == ("warn", f"rm {left}")
+
+
+def test_a_port_that_something_else_has_is_told(home: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        configure("", port=number)
+
+        state, text, remedy = checked("port")
+
+    assert (state, text) == ("warn", f"127.0.0.1:{number} is taken by another program.")
+    assert remedy == f"toolscout serve --http --port {number + 1}"
+
+
+def test_a_gateway_that_runs_is_recognised(home: Path):
+    with served(TIME) as gateway:
+        number = int(gateway.url.rpartition(":")[2])
+        configure("", port=number)
+
+        assert checked("port") == ("ok", f"a gateway answers at 127.0.0.1:{number}", "")
+
+
+@pytest.mark.parametrize(
+    ("entry", "state", "text"),
+    [
+        ({"command": "/gone/toolscout", "args": ["serve"]}, "fail", "/gone/toolscout"),
+        (
+            {"command": "toolscout", "args": ["serve", "--config", "/gone/t.toml"]},
+            "fail",
+            "/gone/t.toml, which does not exist",
+        ),
+        ({"command": "toolscout", "args": ["serve"]}, "ok", "starts toolscout"),
+        ({"command": "other"}, "ok", "servers of its own: 1 (toolscout init --client cursor)"),
+    ],
+)
+def test_a_client_that_starts_a_missing_toolscout_fails_with_the_command(
+    home: Path, entry: object, state: str, text: str
+):
+    configure("")
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"mcpServers": {"x": entry}}), encoding="utf-8")
+
+    found = checked("client Cursor")
+
+    assert found[0] == state
+    assert text in found[1]
+    assert found[2] == ("toolscout init --client cursor" if state == "fail" else "")
+
+
+def test_servers_are_started_only_when_asked_for(home: Path):
+    args = json.dumps(list(TIME.args))
+    configure(f"[servers.time]\n{PYTHON}\nargs = {args}\n[servers.bad]\ncommand = 'false'\n")
+
+    assert "start time" not in run().stdout
+    started = run("--start")
+
+    assert started.exit_code == 1
+    assert "ok    start time: 2 offered in " in started.stdout
+    assert "fail  start bad: " in started.stdout
