@@ -44,6 +44,7 @@ FUNCTION: Json = {"name": "s__find", "description": "Find a page.", "parameters"
                         "description": "Find a page.",
                         "inputSchema": SCHEMA,
                         "annotations": {"readOnlyHint": True, "destructiveHint": False},
+                        "_meta": {"anthropic/searchHint": "seek"},
                     }
                 ]
             },

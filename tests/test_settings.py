@@ -151,7 +151,10 @@ def test_a_number_out_of_its_range_is_refused_and_not_moved_into_it(key: str):
     ("values", "problem"),
     [
         ({"limit": 2.0}, "Setting 'limit' is 2.0. Use a whole number from 1 to 20."),
-        ({"mode": "brigde"}, "Setting 'mode' is 'brigde'. Use one of bridge, native, reference, definitions."),
+        (
+            {"mode": "brigde"},
+            "Setting 'mode' is 'brigde'. Use one of bridge, native, reference, definitions.",
+        ),
         ({"hiding": "no"}, "Setting 'hiding' is 'no'. Use one of on, off, auto."),
         ({"scope": None}, "Setting 'scope' is None. Use one of session, turn."),
         ({"suggest": "yes"}, "Setting 'suggest' is 'yes'. Use true or false."),
