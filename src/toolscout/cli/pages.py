@@ -82,10 +82,12 @@ def bars() -> Generator[Progress]:
         yield lambda stage, done, total: None
         return
     from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
     from rich.progress import Progress as Bars
-    from rich.progress import TaskID
+    from rich.progress import TimeRemainingColumn as Remaining
 
-    with Bars(console=Console(stderr=True), transient=True) as drawn:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
+    with Bars(*columns, console=Console(stderr=True), transient=True) as drawn:
         tasks: dict[str, TaskID] = {}
         last = 0.0
 

@@ -3,10 +3,11 @@
 They go to stderr, and only where a person is watching.
 """
 
-import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from toolscout.cli.pages import bars
 
 if TYPE_CHECKING:
     from toolscout.catalog import Catalog
@@ -31,17 +32,19 @@ def watched_scout(catalog: "Catalog", encoder: str) -> "Scout":
 @contextmanager
 def bar(text: str, total: int, *, when: bool) -> Generator[Step]:
     """Give a callback that moves a bar on, if a person is watching."""
-    if not when or not sys.stderr.isatty():
+    if not when:
         yield lambda _: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
+    with bars() as progress:
+        done = 0
+        progress(text, done, total)
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(text, total=total)
-        yield lambda number: bars.advance(task, number)
+        def step(number: int) -> None:
+            nonlocal done
+            done += number
+            progress(text, done, total)
+
+        yield step
 
 
 def _encoder(name: str, step: Step) -> "Encoder | None":
