@@ -1,5 +1,6 @@
 """What holds for all tests: properties are tried with the same examples on every machine."""
 
+import signal
 import warnings
 from collections.abc import Iterator
 from typing import Any, cast
@@ -11,6 +12,9 @@ settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
+
+# A job that a shell started in the background ignores Ctrl-C, and so would all its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -94,7 +94,9 @@ class Search:
         return frozenset(server for server, state in unready if state.status is Status.FAILED)
 
     def _result(self, session: Session, query: Query, limit: int) -> Result:
-        room = max(SEARCHED, limit) + min(len(session.record.entries), KNOWN_LIMIT)
+        # Where several conversations share a session nothing counts as known, so none steps aside.
+        known = 0 if session.settings.shared else len(session.record.entries)
+        room = max(SEARCHED, limit) + min(known, KNOWN_LIMIT)
         allowed = None if session.policy.is_open else session.policy.sees
         result = self.index.search(query, room, allowed=allowed)
         return self.feedback.apply(result, room)
