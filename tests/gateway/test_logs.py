@@ -5,6 +5,7 @@ import json
 import logging
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,17 @@ def root_log():
 def test_lines_of_json_carry_the_request_that_they_belong_to(capsys: pytest.CaptureFixture[str]):
     log_to_stderr(LogFormat.JSON, "INFO")
     logging.getLogger("toolscout.pool").info("before")
+    call = Event(kind="call", session="http:someone", form="time__now", milliseconds=2.5)
     with during("http:someone", 17):
-        log_event(Event(kind="call", session="http:someone", form="time__now", milliseconds=2.5))
+        log_event(call)  # what went well is told to those who look closely
+        log_event(replace(call, code="timed_out"))
 
     before, within = map(json.loads, capsys.readouterr().err.splitlines())
     assert "request" not in before
     assert before["message"] == "before"
     assert within["request"].endswith("-17")
     assert "someone" not in within["request"]
-    assert within["message"] == "call time__now ok 2.5 ms"
+    assert within["message"] == "call time__now timed_out 2.5 ms"
     assert within["level"] == "info"
 
 
@@ -81,7 +84,7 @@ def test_the_values_of_secrets_stand_in_no_line(
 
 
 def test_a_gateway_logs_as_its_configuration_says(tmp_path: Path):
-    config = configuration(tmp_path, {"time": TIME}, log="json")
+    config = configuration(tmp_path, {"time": TIME}, log="json", log_level="debug")
     name, arguments = "time__get_current_time", BERLIN
     params = {"name": "tool_call", "arguments": {"name": name, "arguments": arguments}}
     about = {"name": "test", "version": "1"}

@@ -38,10 +38,14 @@ def during(session: str, request: object) -> Generator[None]:
 
 
 def log_event(event: Event) -> None:
-    """Log one search, description, call or refusal: counts and codes, no text (R108)."""
+    """Log one search, description, call or refusal: counts and codes, no text (R108).
+
+    What went well is for those who look closely; the rest is for every operator.
+    """
     if event.kind in LOGGED:
+        level = logging.DEBUG if event.code == "ok" else logging.INFO
         what = event.form or "-"
-        _log.info("%s %s %s %.1f ms", event.kind, what, event.code, event.milliseconds)
+        _log.log(level, "%s %s %s %.1f ms", event.kind, what, event.code, event.milliseconds)
 
 
 def log_to_stderr(form: LogFormat, level: str, secrets: Iterable[str] = ()) -> None:
