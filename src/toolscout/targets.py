@@ -6,6 +6,8 @@ Takes tools and the host's settings; gives tools in a stable order. It keeps not
 import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any
 
 from toolscout.names import fold_name, near_names
 from toolscout.settings import Route, Settings
@@ -35,6 +37,34 @@ def pinned(
     Pinned are: what the host names or its own rule does not hide (R91), what a server marks
     `alwaysLoad`, and the host's own essential tools.
     """
+    # A copy of what can change: it is then the same as nothing before.
+    fixed = tools if isinstance(tools, tuple) else tuple(tools)
+    found, unknown = _pinned(_Same(fixed), _Same(settings), tuple(pins))
+    return list(found), list(unknown)
+
+
+class _Same:
+    """A value that equals itself alone, so that comparing many tools costs nothing."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+
+# Adapters open a session for every request, and all look at the same tools.
+@lru_cache(maxsize=4)
+def _pinned(
+    of: _Same, by: _Same, pins: tuple[str, ...]
+) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
+    tools: Sequence[Tool] = of.value
+    settings: Settings = by.value
     hide = settings.hide
     is_open = {tool.name for tool in tools if not hide(tool)} if hide is not None else set[str]()
     found = {tool.name: tool for tool in tools if tool.always_load or tool.name in is_open}
@@ -46,7 +76,7 @@ def pinned(
         found |= {tool.name: tool for tool in meant}
         if not meant:
             unknown.append(pin)
-    return [found[name] for name in sorted(found)], unknown
+    return tuple(found[name] for name in sorted(found)), tuple(unknown)
 
 
 def near_targets(pin: str, tools: Iterable[Tool]) -> list[str]:
