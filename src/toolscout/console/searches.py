@@ -24,6 +24,8 @@ from toolscout.verbs.search import SEARCHED, Search
 LIMIT, LIMIT_MOST = 10, 50
 RANKED = 200
 """Hits among which "why not this tool?" looks for it."""
+BUSY_SECONDS = 1.0
+"""How long after a search another one is to be expected."""
 PREVIEW = "console"
 """The name of the session in which a person looks; it is never kept."""
 ASK_AGAIN = "Say what the tool should do to what, for example 'create a calendar event'."
@@ -34,9 +36,15 @@ class Searches:
 
     def __init__(self, scout: Scout, indexes: Indexes) -> None:
         self._scout, self._indexes = scout, indexes
+        self._last = -BUSY_SECONDS
+
+    def is_busy(self) -> bool:
+        """Tell whether somebody is likely to be typing."""
+        return time.monotonic() - self._last < BUSY_SECONDS
 
     def found(self, view: View, text: str, *, limit: int = LIMIT, encoder: str = "") -> Json:
         """Return the hits of a query, what each owes to which signal, and a model's reply."""
+        self._last = time.monotonic()
         index = self._indexes.get(encoder)
         query = query_from_text(text)
         started = time.perf_counter()
