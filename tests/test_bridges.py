@@ -7,8 +7,9 @@ import pytest
 
 from toolscout import Catalog, Mode, Scout, Settings, Tool
 from toolscout.admissions import Admission
-from toolscout.bridges import Bridge, noted
+from toolscout.bridges import Bridge
 from toolscout.errors import UsageError
+from toolscout.kits import noted
 from toolscout.metatools import CALL, DESCRIBE, SEARCH
 from toolscout.settings import Hiding
 

@@ -8,7 +8,6 @@ what the SDK does with them, it does before `tool_call` could tell it whom the c
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from toolscout.admissions import Admission
 from toolscout.errors import UsageError
 from toolscout.kits import Kit
 from toolscout.scout import Scout
@@ -56,10 +55,3 @@ class Bridge(Generic[T]):
         """Return what every request carries, in order, each with the SDK's tool if it is one."""
         shown = self.open("declared").shown()
         return [(entry.tool, self.kit.get(entry.tool.name)) for entry in shown]
-
-
-def noted(admission: Admission, result: object) -> object:
-    """Return a tool's result, with what was repaired in the call before it if it is a text."""
-    if not isinstance(result, str) or not admission.repairs:
-        return result
-    return "\n".join((*(f"({repair})" for repair in admission.repairs), result))

@@ -13,9 +13,9 @@ from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any, cast
 
 from toolscout.admissions import Admission
-from toolscout.bridges import Bridge, noted
+from toolscout.bridges import Bridge
 from toolscout.errors import CallFailed, MissingExtra
-from toolscout.kits import joined, settling
+from toolscout.kits import joined, noted, settling
 from toolscout.replies import Reply
 from toolscout.schemas import Json
 from toolscout.scout import Scout

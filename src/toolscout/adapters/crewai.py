@@ -15,9 +15,9 @@ from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from toolscout.admissions import Admission
-from toolscout.bridges import Bridge, noted
+from toolscout.bridges import Bridge
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.kits import joined, settling
+from toolscout.kits import joined, noted, settling
 from toolscout.metatools import CALL
 from toolscout.replies import Reply
 from toolscout.schemas import Json

@@ -11,10 +11,11 @@ from functools import reduce
 from typing import Any, cast
 
 from toolscout.admissions import Admission
-from toolscout.bridges import Bridge, noted
+from toolscout.bridges import Bridge
 from toolscout.catalog import RESERVED_NAMES
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.experience import MADE
+from toolscout.kits import noted
 from toolscout.records import Record
 from toolscout.replies import Reply
 from toolscout.schemas import Json

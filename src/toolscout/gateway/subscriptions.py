@@ -88,12 +88,6 @@ class Subscriptions:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def announce(self) -> None:
-        """Tell everybody that all lists may have changed, as after a change of settings."""
-        for listener in self._listeners:
-            for event in ALL_LISTS:
-                listener.tell(event)
-
     # Clients of the handshake era.
 
     def greet(self, context: Context, session: Session, *, grows: bool = False) -> Listener:
