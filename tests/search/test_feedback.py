@@ -55,7 +55,7 @@ def result_of(query: str, *chances: float, exact: int = 0) -> Result:
         for place, chance in enumerate(chances)
     )
     worth = worth_showing([hit.score for hit in hits])
-    return Result(query=query_from_text(query), hits=hits, worth=worth, total=len(hits))
+    return Result(query=query_from_text(query), found=hits, worth=worth, total=len(hits))
 
 
 def order(result: Sequence[Hit]) -> str:

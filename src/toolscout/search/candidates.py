@@ -41,23 +41,39 @@ class Similar:
         # The text without its values says little that the text and its clauses do not.
         text, _, *clauses = self._lines
         lines = list(dict.fromkeys((text, *(clauses if len(clauses) > 1 else ()))))
-        vectors = self._vectors[lines]
-        parts: list[Floats] = []
-        for shard in self._state.shards:
-            scanned = cast("Floats", shard.scanned)
-            narrow = scanned.shape[1] < vectors.shape[1]
-            wanted = leading(vectors, scanned.shape[1]) if narrow else vectors
-            parts.append(similarities(scanned, wanted))
-        found = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-        return _meaning([found[0], found[0], *(found[1:] if len(found) > 1 else found)])
+        parts = [cast("Floats", shard.scanned) for shard in self._state.shards]
+        width, vectors = parts[0].shape[1], self._vectors.take(lines, axis=0)
+        if width < vectors.shape[1]:
+            vectors = leading(vectors, width)
+        if len(lines) == 1:
+            vectors *= 2  # the question is its own clause: both parts of the score are the same
+        found = [similarities(rows, vectors) for rows in parts]
+        whole, *rest = found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+        return _meaning([whole, whole, *rest]) if rest else whole
 
     def at(self, places: NDArray[np.int64]) -> Floats:
-        """Return one line for text, plain text and each clause, one column for each place."""
-        found = np.zeros((len(self._vectors), len(places)), np.float32)
-        for shard, positions, rows in by_shard(self._state.shards, places):
-            vectors = cast("NDArray[np.int16]", shard.vectors).take(rows, axis=0)
-            found[:, positions] = similarities(vectors.astype(np.float32), self._vectors)
-        return found[self._lines]
+        """Return a line for each distinct text, a column for each place."""
+        parts = by_shard(self._state.shards, places)
+        found = [
+            similarities(vectors.take(rows, axis=0).astype(np.float32), self._vectors)
+            for shard, _, rows in parts
+            if (vectors := shard.vectors) is not None
+        ]
+        if len(found) == 1:
+            return found[0]
+        whole = np.zeros((len(self._vectors), len(places)), np.float32)
+        for part, (_, positions, _) in zip(found, parts, strict=True):
+            whole[:, positions] = part
+        return whole
+
+    def lines(self, found: Floats) -> Floats:
+        """Return lines of distinct texts as one for text, plain text and each clause."""
+        return found.take(self._lines, axis=0)
+
+    def meaning(self, found: Floats) -> Floats:
+        """Return an exact score of each place, see `_meaning`, given lines of distinct texts."""
+        listed = list(found)
+        return _meaning([listed[line] for line in self._lines])
 
     def near(self) -> NDArray[np.int64]:
         """Return the places that an approximate index finds near, and all that it does not know."""
@@ -76,13 +92,15 @@ class Similar:
 def lexical_scores(state: State, question: Question) -> Floats:
     """Return the BM25F score of every place."""
     scores = np.zeros(len(state.open), np.float32)
-    gains = state.rarity[question.numbers] * question.gains
+    gains = state.rarity.take(question.numbers) * question.gains
     offset = 0
-    for shard in state.shards:
+    for shard in state.shards if len(gains) else ():
         mine, listed = scores[offset : offset + shard.size], shard.postings.by_term
         begins, ends = listed.spans_of(question.numbers)
-        for begin, end, gain in zip(begins.tolist(), ends.tolist(), gains, strict=True):
-            np.add.at(mine, listed.rows[begin:end], listed.weights[begin:end] * gain)
+        spans = [slice(*span) for span in zip(begins.tolist(), ends.tolist(), strict=True)]
+        weights = np.concatenate([listed.weights[span] for span in spans])
+        weights *= gains.repeat(ends - begins)
+        np.add.at(mine, np.concatenate([listed.rows[span] for span in spans]), weights)
         offset += shard.size
     return scores
 
@@ -105,11 +123,11 @@ def candidates(
             some = _best_places(shares + similar.rough(), some, ROUGH_CANDIDATES)
     if also:
         some = np.union1d(some, also)
-    lines = similar.at(some)
+    found = similar.at(some)
     if len(some) <= CANDIDATES:
-        return some, lines
-    kept = best_by_name(state, shares[some] + _meaning(lines), some, also)
-    return some[kept], lines.take(kept, axis=1)
+        return some, similar.lines(found)
+    kept = best_by_name(state, shares.take(some) + similar.meaning(found), some, also)
+    return some.take(kept), similar.lines(found.take(kept, axis=1))
 
 
 def _near_places(shares: Floats, similar: Similar, mask: Mask) -> NDArray[np.int64]:
@@ -141,7 +159,19 @@ def _best_places(scores: Floats, places: NDArray[np.int64], count: int) -> NDArr
     if len(places) <= count:
         return places
     mine = scores if len(places) == len(scores) else scores[places]
-    return places[(mine >= _cut(mine, count)).nonzero()[0]]
+    return places.take(_best_rows(mine, count))
+
+
+def _best_rows(scores: Floats, count: int) -> NDArray[np.int64]:
+    """Return where the `count` highest of more scores stand, with all that tie at the cut."""
+    if len(scores) > 16 * count:
+        # Every 16th score holds about a 16th of those wanted; three times that lets more than
+        # enough pass, and only what passes is ordered.
+        some = (scores >= _cut(scores[::16], count * 3 // 16)).nonzero()[0]
+        if len(some) >= count:
+            passed = scores.take(some)
+            return some.take((passed >= _cut(passed, count)).nonzero()[0])
+    return (scores >= _cut(scores, count)).nonzero()[0]
 
 
 def best_by_name(
@@ -150,9 +180,9 @@ def best_by_name(
     """Return where the best places stand among some; where scores tie at the cut, names decide."""
     if len(places) <= CANDIDATES:
         return np.arange(len(places))
-    cut = _cut(scores, CANDIDATES)
-    kept = (scores >= cut).nonzero()[0]
+    kept = _best_rows(scores, CANDIDATES)
     if len(kept) > CANDIDATES:
+        cut = scores[kept].min()
         above, level = (scores > cut).nonzero()[0], (scores == cut).nonzero()[0]
         named = state.by_name(places[level])[: CANDIDATES - len(above)]
         kept = np.concatenate([above, level[np.isin(places[level], named)]])
@@ -161,11 +191,7 @@ def best_by_name(
 
 def _cut(scores: Floats, count: int) -> np.float32:
     """Return the score that the `count` best reach, of at least so many."""
-    if len(scores) > 16 * count:
-        # What the best of some reach, the best of all reach too; the rest need not be ordered.
-        scores = scores[scores >= _cut(scores[::8], count)]
-    else:
-        scores = scores.copy()
-    place = len(scores) - count
-    scores.partition(place)
-    return scores[place]
+    ordered = scores.copy()
+    place = len(ordered) - count
+    ordered.partition(place)
+    return ordered[place]

@@ -70,11 +70,13 @@ class Feedback:
         if result.query.select:
             return result  # what is asked for by name is given whole, whatever the limit
         lifts = self._lifts(result)
+        if not lifts and len(result) <= limit:
+            return result
         hits = [_lifted(hit, lifts.get(hit.tool.name, 0.0)) for hit in result.hits]
         if lifts:
             hits.sort(key=lambda hit: (hit.confidence is not Confidence.EXACT, -hit.score))
         kept = tuple(hits[:limit])
-        return replace(result, hits=kept, worth=worth_showing([hit.score for hit in kept]))
+        return replace(result, found=kept, worth=worth_showing([hit.score for hit in kept]))
 
     def _note(self, asked: Terms, tool: str, outcome: float) -> None:
         standing = self._standings.setdefault(asked, {})

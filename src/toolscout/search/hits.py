@@ -6,7 +6,7 @@ Values only. The explanation of a hit is worked out when it is asked for, becaus
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import overload
+from typing import cast, overload
 
 from toolscout.query import Query
 from toolscout.tools import Tool
@@ -58,12 +58,57 @@ class Missing:
     near: tuple[str, ...]
 
 
+class Hits(Sequence[Hit]):
+    """Hits that are made when they are first read: a search gives more than are looked at.
+
+    `make` gives the hits of some ranks, the best being 0.
+    """
+
+    __slots__ = ("_made", "_make", "_ranks")
+
+    def __init__(self, count: int, make: Callable[[range], list[Hit]]) -> None:
+        self._ranks, self._make = range(count), make
+        self._made: list[Hit] = []
+
+    @overload
+    def __getitem__(self, index: int) -> Hit: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Hit, ...]: ...
+    def __getitem__(self, index: int | slice) -> Hit | tuple[Hit, ...]:
+        if isinstance(index, slice):
+            ranks = self._ranks[index]
+            made = self._first(max(ranks, default=-1) + 1)
+            return tuple(made[rank] for rank in ranks)
+        rank = self._ranks[index]
+        return self._first(rank + 1)[rank]
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self._first(len(self._ranks)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(cast("Sequence[Hit]", other))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    def _first(self, count: int) -> list[Hit]:
+        """Return at least so many of the first hits."""
+        made = self._made
+        if len(made) < count:
+            # A new list, never a longer one: another thread may be reading this one.
+            made = self._made = made + self._make(range(len(made), count))
+        return made
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Sequence[Hit]):
     """The hits of one query, best first."""
 
     query: Query
-    hits: tuple[Hit, ...]
+    found: Sequence[Hit]
     worth: int
     """How many of the hits are worth showing; the rest is far behind or weak."""
     total: int
@@ -73,19 +118,24 @@ class Result(Sequence[Hit]):
     """Words read as others, because nothing matched as written: typed to understood."""
 
     @property
+    def hits(self) -> tuple[Hit, ...]:
+        """All hits."""
+        return tuple(self.found)
+
+    @property
     def best(self) -> tuple[Hit, ...]:
         """The hits that are worth showing."""
-        return self.hits[: self.worth]
+        return tuple(self.found[: self.worth])
 
     @overload
     def __getitem__(self, index: int) -> Hit: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[Hit, ...]: ...
     def __getitem__(self, index: int | slice) -> Hit | tuple[Hit, ...]:
-        return self.hits[index]
+        return self.hits[index] if isinstance(index, slice) else self.found[index]
 
     def __len__(self) -> int:
-        return len(self.hits)
+        return len(self.found)
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)

@@ -6,7 +6,7 @@ was searched, and it never changes the catalogue.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from toolscout.search.encoders import Encoder, StaticEncoder
 from toolscout.search.explanations import explain
 from toolscout.search.filters import admitted, pattern_places, prefix_places
 from toolscout.search.fusion import Doubles, Fusion, confidence_of, worth_showing
-from toolscout.search.hits import Confidence, Hit, Missing, Result, Why
+from toolscout.search.hits import Confidence, Hit, Hits, Missing, Result, Why
 from toolscout.search.rankings import Ranker, Ranking
 from toolscout.search.states import Mask, State
 from toolscout.search.text import words
@@ -202,8 +202,8 @@ class Index:
         return replace(_listed(state, query, list(places), len(places)), missing=tuple(missing))
 
     def _ranked(self, state: State, query: Query, text: str, mask: Mask, limit: int) -> Result:
-        ranking, swap = self._ranker.corrected(state, text, mask)
         exact = _named(state, query.words, mask) if query.words else []
+        ranking, swap = self._ranker.corrected(state, text, mask, limit + len(exact))
         return _result(state, query, ranking, exact, limit, swap)
 
 
@@ -219,33 +219,47 @@ def _result(
     limit: int,
     corrected: Mapping[str, str],
 ) -> Result:
-    named = set(exact)
-    hits = _certain_hits(state, ranking, named) if named else []
-    wanted = limit + len(named)
-    order: list[int] = ranking.order[:wanted].tolist()
-    for row, chance in zip(order, ranking.chances(wanted).tolist(), strict=True):
-        if len(hits) >= limit:
-            break
-        place = int(ranking.places[row])
-        if place not in named:
-            hits.append(_hit(state, ranking, row, place, chance))
-    hits = hits[:limit]
+    best = _Best(state, ranking)
+    found: Sequence[Hit] = Hits(len(best.places), best.hits)
+    if exact:
+        found = _named_first(best, set(exact), found)[:limit]
     return Result(
         query=query,
-        hits=tuple(hits),
-        worth=worth_showing([hit.score for hit in hits]),
-        total=max(ranking.total, len(hits)),
-        corrected=dict(corrected),
+        found=found,
+        worth=worth_showing([hit.score for hit in found] if exact else best.chances),
+        total=max(ranking.total, len(found)),
+        corrected=corrected,
     )
 
 
-def _hit(state: State, ranking: Ranking, row: int, place: int, chance: float) -> Hit:
-    return Hit(
-        tool=state.tools[place],
-        score=chance,
-        confidence=confidence_of(chance),
-        explain=partial(explain, state, ranking, row),
-    )
+class _Best:
+    """The best of a ranking, as numbers that cost little to read one by one."""
+
+    __slots__ = ("chances", "places", "ranking", "rows", "state")
+
+    def __init__(self, state: State, ranking: Ranking) -> None:
+        self.state, self.ranking = state, ranking
+        self.rows: list[int] = ranking.best.tolist()
+        self.places: list[int] = ranking.places.take(ranking.best).tolist()
+        self.chances: list[float] = ranking.chances.tolist()
+
+    def hits(self, ranks: range) -> list[Hit]:
+        """Return the hits of some ranks."""
+        state, ranking, rows, chances = self.state, self.ranking, self.rows, self.chances
+        return [
+            Hit(
+                tool=state.tools[self.places[rank]],
+                score=chances[rank],
+                confidence=confidence_of(chances[rank]),
+                explain=partial(explain, state, ranking, rows[rank]),
+            )
+            for rank in ranks
+        ]
+
+
+def _named_first(best: _Best, named: set[int], found: Sequence[Hit]) -> tuple[Hit, ...]:
+    others = [hit for place, hit in zip(best.places, found, strict=True) if place not in named]
+    return (*_certain_hits(best.state, best.ranking, named), *others)
 
 
 def _certain_hits(state: State, ranking: Ranking, named: set[int]) -> list[Hit]:
@@ -273,4 +287,4 @@ def _named_so(state: State, ranking: Ranking | None, row: int | None) -> Why:
 
 def _listed(state: State, query: Query, places: list[int], limit: int) -> Result:
     hits = tuple(_certain(state, place, None, None) for place in places[:limit])
-    return Result(query=query, hits=hits, worth=len(hits), total=len(places))
+    return Result(query=query, found=hits, worth=len(hits), total=len(places))

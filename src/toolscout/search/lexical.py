@@ -164,10 +164,10 @@ def entries_between(
     starts: NDArray[np.int64], rows: NDArray[np.integer]
 ) -> tuple[Ints, NDArray[np.int64]]:
     """Return the entries of some rows of a ragged table, and which row each belongs to."""
-    begins = starts[rows]
-    lengths = starts[rows + 1] - begins
+    ends = starts.take(rows + 1)
+    lengths = ends - starts.take(rows)
     owners = np.arange(len(rows), dtype=np.int32).repeat(lengths)
-    entries = np.arange(len(owners)) + (begins - lengths.cumsum() + lengths)[owners]
+    entries = np.arange(len(owners)) + (ends - lengths.cumsum()).take(owners)
     return owners, entries
 
 

@@ -4,7 +4,7 @@ Made once for each search against one vocabulary; holds nothing of the catalogue
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log, tanh
@@ -54,10 +54,10 @@ class Question:
 
 def question_of(
     text: str,
-    find: Callable[[str], int | None],
+    numbered: Callable[[Iterable[str]], dict[str, int]],
     corrected: Mapping[str, str] | None = None,
 ) -> Question:
-    """Return a text as a question; `find` numbers the terms that some tool has.
+    """Return a text as a question; `numbered` gives the numbers of terms that some tool has.
 
     `corrected` gives words to read in place of others.
     """
@@ -70,7 +70,7 @@ def question_of(
         whole = [word for word in whole if word in listed]
     terms = Counter(map(term, whole))
     pairs = {pair_term(*both) for both in pairwise(distinct)} - terms.keys()
-    known = {t: number for t in (*terms, *pairs) if (number := find(t)) is not None}
+    known = numbered((*terms, *pairs))
     order = sorted(known)
     parts = clauses(text)
     return Question(
@@ -82,7 +82,7 @@ def question_of(
         ),
         counted=np.array([t in terms for t in order], np.bool_),
         distinct=max(len(terms), 1),
-        unknown=sum(t not in known for t in terms),
+        unknown=len(terms.keys() - known.keys()),
         text=text,
         plain=without_values(text),
         clauses=tuple(parts),
@@ -93,4 +93,4 @@ def _clause_counts(parts: list[str], order: list[str], swap: Mapping[str, str]) 
     if len(parts) == 1:
         return [[1] * len(order)]
     counted = [Counter(term(swap.get(word, word)) for word in words(part)) for part in parts]
-    return [[counts[t] for t in order] for counts in counted]
+    return [[counts.get(t, 0) for t in order] for counts in counted]

@@ -6,6 +6,7 @@ state and keeps nothing but the vectors of words it met.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ ASKED_WORDS = 64
 """Words of a question that are compared with the words of names."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ranking:
     """The candidates of one question, with what speaks for each."""
 
@@ -48,17 +49,24 @@ class Ranking:
     order: NDArray[np.int64]
     """Candidates by falling score; those of equal score by name."""
     total: int
+    wanted: int
+    """Of how many of the first candidates it is asked how likely they are wanted."""
 
     @property
     def top_chance(self) -> float:
         """How likely the best candidate is wanted; 0 without one."""
-        return float(self.chances(1)[0]) if len(self.order) else 0.0
+        return float(self.chances[0]) if len(self.order) else 0.0
 
-    def chances(self, count: int) -> Doubles:
-        """Return how likely the first candidates are wanted, never rising, to six digits."""
-        first = self.order[:count]
+    @property
+    def best(self) -> NDArray[np.int64]:
+        """The first candidates, as many as are wanted."""
+        return self.order[: self.wanted]
+
+    @cached_property
+    def chances(self) -> Doubles:
+        """How likely each of the best is wanted, never rising, to six digits."""
         rivals = self.scores[self.order]  # in this order, whatever the order of places
-        found = self.fusion.chances(self.evidence[first], rivals[:count], rivals)
+        found = self.fusion.chances(self.evidence[self.best], rivals[: self.wanted], rivals)
         return np.minimum.accumulate(found).round(6)
 
 
@@ -74,12 +82,14 @@ class Ranker:
         self._latin_only = family in LATIN_FAMILIES
         self._word_vectors = word_vectors
 
-    def corrected(self, state: State, text: str, mask: Mask) -> tuple["Ranking", Mapping[str, str]]:
+    def corrected(
+        self, state: State, text: str, mask: Mask, wanted: int
+    ) -> tuple[Ranking, Mapping[str, str]]:
         """Return the ranking of a text, and the words read as others to get it."""
-        ranking = self.rank(state, text, mask)
+        ranking = self.rank(state, text, mask, wanted=wanted)
         swap = self._corrections(state, ranking)
         if swap:
-            better = self.rank(state, text, mask, swap=swap)
+            better = self.rank(state, text, mask, wanted=wanted, swap=swap)
             if better.top_chance > ranking.top_chance:
                 return better, swap
         return ranking, {}
@@ -97,6 +107,7 @@ class Ranker:
         text: str,
         mask: Mask,
         *,
+        wanted: int = 1,
         also: Sequence[int] = (),
         swap: Mapping[str, str] | None = None,
     ) -> Ranking:
@@ -104,24 +115,35 @@ class Ranker:
 
         `also` are places to judge in any case; `swap` gives words to read in place of others.
         """
-        question = question_of(text, state.find, swap)
+        question = question_of(text, state.numbered, swap)
+        places, lines, total = self._found(state, question, mask, also)
+        table = self._evidence(state, question, places, lines)
+        fusion = self._fusion if lines is not None else fusion_for("")
+        scores = fusion.scores(table.T, question.length).round(9)
+        order = _falling(state, places, scores)
+        return Ranking(question, places, table.T, fusion, scores, order, total, wanted)
+
+    def _found(
+        self, state: State, question: Question, mask: Mask, also: Sequence[int]
+    ) -> tuple[NDArray[np.int64], Floats | None, int]:
+        """Return candidates, their similarities unless words alone count, and how many there are.
+
+        Candidates are only the best of those.
+        """
         if not state.shards:
-            return self._judged(state, question, np.zeros(0, np.int64), None, 0)
+            return np.zeros(0, np.int64), None, 0
         lexical = lexical_scores(state, question)
         if mask is not state.open or state.count < len(mask):
             lexical *= mask
         matched = int(np.count_nonzero(lexical > 0))  # several times as fast as without the sign
         # An encoder trained on English sees noise in other scripts; words, if any match, do not.
-        if self._encoder is None or (matched and self._latin_only and not _is_latin(text)):
+        if self._encoder is None or (matched and self._latin_only and not _is_latin(question.text)):
             found = lexical.nonzero()[0]
             places = found[best_by_name(state, lexical[found], found)]
-            if also:
-                places = np.union1d(places, also)
-            return self._judged(state, question, places, None, matched)
+            return np.union1d(places, also) if also else places, None, matched
         similar = self._similar(state, question, self._encoder)
         places, lines = candidates(state, lexical, similar, mask, also)
-        total = max(matched, len(places))
-        return self._judged(state, question, places, lines, total)
+        return places, lines, max(matched, len(places))
 
     def _similar(self, state: State, question: Question, encoder: Encoder) -> Similar:
         texts = list(dict.fromkeys((question.text, question.plain, *question.clauses)))
@@ -129,32 +151,24 @@ class Ranker:
         lines = [texts.index(t) for t in (question.text, question.plain, *question.clauses)]
         return Similar(state, vectors, lines)
 
-    def _judged(
+    def _evidence(
         self,
         state: State,
         question: Question,
         places: NDArray[np.int64],
         lines: Floats | None,
-        total: int,
-    ) -> Ranking:
+    ) -> Doubles:
+        """Return a line for each signal, a column for each candidate."""
         table = np.zeros((len(Signal), len(places)))
-        fusion = self._fusion if lines is not None else fusion_for("")
         if len(places):
             lexical_evidence(table, question, state, places)
             if lines is not None:
                 meaning_evidence(table, lines)
-                self._judge_names(state, question, places, table)
-        evidence = table.T
-        scores = fusion.scores(evidence, question.length).round(9)
-        order = _falling(state, places, scores)
-        return Ranking(question, places, evidence, fusion, scores, order, total)
-
-    def _judge_names(
-        self, state: State, question: Question, places: NDArray[np.int64], table: Doubles
-    ) -> None:
-        if question.words and self._word_vectors:
-            asked = self._word_vectors.of(question.words[:ASKED_WORDS])
-            name_evidence(table, question, state, places, np.array(list(asked.values())))
+                if question.words and self._word_vectors:
+                    asked = self._word_vectors.of(question.words[:ASKED_WORDS])
+                    vectors = np.concatenate(list(asked.values())).reshape(len(asked), -1)
+                    name_evidence(table, question, state, places, vectors)
+        return table
 
 
 def _falling(state: State, places: NDArray[np.int64], scores: Doubles) -> NDArray[np.int64]:

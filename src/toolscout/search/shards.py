@@ -42,25 +42,28 @@ class Shard:
         return {tool.name: row for row, tool in enumerate(self.tools)}
 
     @cached_property
-    def spellings(self) -> tuple[NDArray[np.int64], Ints, int]:
-        """Hashes of all spellings of the tools' names, ascending; the row of each; the longest."""
+    def spellings(self) -> tuple[NDArray[np.int64], Ints, bytes]:
+        """Hashes of all spellings of the tools' names, ascending; the row of each; their marks.
+
+        Marks tell at once that most texts call no tool: a byte that is not 0 at the end of each
+        hash, among at least eight times as many bytes as there are spellings.
+        """
         listed = [spellings_of(tool) for tool in self.tools]
         hashes = np.array([hash(one) for found in listed for one in found], np.int64)
         rows = np.repeat(np.arange(len(listed), dtype=np.int32), [len(found) for found in listed])
         order = np.argsort(hashes, kind="stable")
-        longest = max((len(key) for found in listed for _, key in found), default=0)
-        return hashes[order], rows[order], longest
+        marks = np.zeros(8 << len(hashes).bit_length(), np.uint8)
+        marks[hashes & len(marks) - 1] = 1
+        return hashes[order], rows[order], marks.tobytes()
 
     def rows_called(self, spelling: Spelling) -> list[int]:
         """Return the rows of the tools that may be called so."""
-        hashes, rows, longest = self.spellings
-        if len(spelling[1]) > longest:  # most questions are longer than any name
-            return []
+        hashes, rows, marks = self.spellings
         wanted = hash(spelling)
-        begin = int(hashes.searchsorted(wanted))
-        if begin == len(hashes) or hashes[begin] != wanted:
+        if not marks[wanted & len(marks) - 1]:
             return []
-        found: list[int] = rows[begin : hashes.searchsorted(wanted, "right")].tolist()
+        span = slice(hashes.searchsorted(wanted), hashes.searchsorted(wanted, "right"))
+        found: list[int] = rows[span].tolist()
         return [row for row in found if spelling in spellings_of(self.tools[row])]
 
     @property

@@ -56,11 +56,21 @@ class State:
 
     @cached_property
     def wholes(self) -> NDArray[np.float64]:
-        """How much all terms of the `COVERED` fields of each place weigh together."""
+        """How much all terms of the `COVERED` fields of each place weigh together, never 0."""
         parts = [shard.postings.wholes(self.rarity) for shard in self.shards]
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+        whole = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        return np.maximum(whole, 1e-9, out=whole)
 
-    @property
+    @cached_property
+    def name_words(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Where each place begins in a list of numbers of name words, and the list."""
+        if len(self.shards) == 1:
+            return self.shards[0].name_starts, self.shards[0].name_words
+        lengths = [np.diff(shard.name_starts) for shard in self.shards]
+        words = [shard.name_words for shard in self.shards]
+        return np.cumsum(np.concatenate([[0], *lengths])), np.concatenate(words)
+
+    @cached_property
     def unknown_rarity(self) -> float:
         """How rare a term is that no tool has."""
         return float(np.log1p((self.count + 0.5) / 0.5))
@@ -101,10 +111,16 @@ class State:
 
     def find(self, term: str) -> int | None:
         """Return the number of a term that some living tool has."""
-        number = self.vocabulary.find(term)
-        if number is None or number >= len(self.frequencies) or not self.frequencies[number]:
-            return None
-        return number
+        return self.numbered((term,)).get(term)
+
+    def numbered(self, terms: Iterable[str]) -> dict[str, int]:
+        """Return the numbers of those terms that some living tool has."""
+        find, frequency, size = self.vocabulary.find, self.frequencies.item, len(self.frequencies)
+        return {
+            term: number
+            for term in terms
+            if (number := find(term)) is not None and number < size and frequency(number)
+        }
 
     def place_of(self, name: str) -> int | None:
         """Return the place of a living tool."""
@@ -130,7 +146,8 @@ class State:
         found: list[int] = []
         offset = 0
         for shard, mask in zip(self.shards, self.alive, strict=True):
-            found += [offset + row for row in shard.rows_called(spelling) if mask[row]]
+            if rows := shard.rows_called(spelling):
+                found += [offset + row for row in rows if mask[row]]
             offset += shard.size
         return found
 
