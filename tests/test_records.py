@@ -1,6 +1,7 @@
 """The record: order, recency, budget, copies, and JSON that comes back unchanged."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -72,6 +73,65 @@ def test_least_recently_used_leave_first():
 
     assert evicted == ["s__b"]
     assert loaded(record) == ["s__a", "s__c", "s__d"]
+
+
+def test_to_use_the_latest_again_changes_nothing():
+    record = filled("a", "b")
+    before = record.to_bytes()
+
+    record.touch("s__b")
+    unchanged = record.to_bytes()
+    record.touch("s__a")
+
+    assert unchanged == before
+    assert record.to_bytes() != before
+
+
+def test_of_two_that_are_equally_recent_the_one_that_is_used_stays():
+    record = filled("a").merged(filled("b"))
+    assert record.entries["s__a"].used == record.entries["s__b"].used
+
+    record.touch("s__a")
+    _, evicted = record.load([(tool("c"), 10)], budget=20)
+
+    assert evicted == ["s__b"]
+
+
+CHANGES: dict[str, Callable[[Record], object]] = {
+    "load": lambda record: record.load([(tool("z"), 1)], budget=1_000),
+    "use": lambda record: record.touch("s__a"),
+    "unload": lambda record: record.unload(["s__a"]),
+    "pin": lambda record: record.pin(tool("z"), 1),
+    "show": lambda record: record.show(tool("z")),
+    "offer": lambda record: record.offer([tool("z")]),
+    "offer again": lambda record: record.offered["s__d"].append("query"),
+    "suggest": lambda record: record.suggest(["s__z"]),
+    "turn": lambda record: record.begin_turn(keep=True),
+    "compact": lambda record: record.compact(),
+    "hide": lambda record: setattr(record, "hiding", False),
+    "declare": lambda record: record.declared.append("s__z"),
+    "list": lambda record: setattr(record, "listing", "other"),
+    "tell": lambda record: record.told.update({"s": "3"}),
+    "cost": lambda record: setattr(record.entries["s__a"], "tokens", 99),
+    "order": lambda record: record.entries.update({"s__a": record.entries.pop("s__a")}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_the_mark_changes_whenever_the_stored_bytes_do(change: Callable[[Record], object]):
+    record, same = full(), full()
+    assert record.mark() == same.mark()
+
+    change(record)
+
+    assert record.to_bytes() != same.to_bytes()
+    assert record.mark() != same.mark()
+
+
+def test_equal_records_have_equal_marks_however_their_values_are_shared():
+    record = full()
+
+    assert Record.from_bytes(record.to_bytes()).mark() == record.mark()
 
 
 @pytest.mark.requirement("R60")

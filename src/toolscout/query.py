@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import re2
@@ -19,6 +20,7 @@ from toolscout.tools import Effect
 
 TEXT_LIMIT = 20_000
 QUERIES_LIMIT = 10
+REMEMBERED_QUERIES = 500
 PATTERN_LIMIT = 512
 PREFIX_LIMIT = 200
 PATTERN_MEMORY_BYTES = 1 << 20
@@ -73,6 +75,12 @@ def query_from_text(text: object) -> Query:
     """
     if not isinstance(text, str):
         raise InvalidQuery(f"A query is text, not {type(text).__name__}", remedy=FORMS)
+    return _query(text)
+
+
+# Every call of a tool that a query found reads that query again, to learn from it.
+@lru_cache(maxsize=REMEMBERED_QUERIES)
+def _query(text: str) -> Query:
     whole = _clean(text)
     rest = _after(whole, "discover:")
     load = rest is None

@@ -24,6 +24,7 @@ QUERY_CHARS = 80
 REASON_CHARS = 120
 ERROR_CHARS = 600
 REMEMBERED_LINES = 5_000
+REMEMBERED_DEFINITIONS = 500
 LISTED = 8
 """Names that one line holds before it says how many more there are."""
 MISSING_LISTED = 20
@@ -209,8 +210,8 @@ class _Sheet:
         cost = fixed + sum(part.cost for part in self._order)
         for part, away in self._yielding():
             # Parts cost at least as much alone as together; the whole is counted when it may fit.
-            if cost <= budget and count_tokens(self._text()) <= budget:
-                break
+            if cost <= budget and count_tokens(text := self._text()) <= budget:
+                return text
             cost -= part.cost
             part.shorten(away=away)
             cost += part.cost
@@ -266,7 +267,6 @@ def hit_line(tool: Tool, *, optional: int = SHOWN_OPTIONAL) -> str:
     return f"{tool.signature(optional=optional)}{told}"
 
 
-@lru_cache(maxsize=REMEMBERED_LINES)
 def _lines(tool: Tool) -> tuple[str, ...]:
     """Return a tool in ever shorter lines; the last may have no parameters."""
     short = tool.signature(optional=0)
@@ -275,6 +275,7 @@ def _lines(tool: Tool) -> tuple[str, ...]:
     return (*dict.fromkeys(lines), *((bare,) if len(bare) < len(short) else ()))
 
 
+@lru_cache(maxsize=REMEMBERED_LINES)
 def _forms(tool: Tool, mark: str) -> tuple[str, ...]:
     return (*(f"- {line}{mark}" for line in _lines(tool)), "")
 
@@ -329,6 +330,7 @@ def some_names(names: Sequence[str]) -> str:
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
+@lru_cache(maxsize=REMEMBERED_DEFINITIONS)
 def _told(tool: Tool) -> str:
     # What a tool gives back is read when it does; tool_describe has it for those who plan ahead.
     return f"Definition of {tool.name}:\n{definition_text(tool, output=False)}"

@@ -41,6 +41,7 @@ from toolscout.search.feedback import Feedback
 from toolscout.search.index import Index
 from toolscout.sessions import SESSION_KIND, Session, Store
 from toolscout.settings import Settings
+from toolscout.tokens import estimate_tokens
 from toolscout.tools import Effect, Tool
 from toolscout.verbs.aims import Aims
 from toolscout.verbs.call import Call, Executor
@@ -374,7 +375,8 @@ class Scout:
             form=form,
             hits=len(reply.hits),
             loaded=len(reply.references),
-            tokens=reply.tokens,
+            # A result may be long, and counting it would hold up its answer.
+            tokens=estimate_tokens(reply.text) if kind == "call" else reply.tokens,
             milliseconds=(self._timer() - started) * 1e3,
         )
         try:

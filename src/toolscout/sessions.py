@@ -143,7 +143,7 @@ class Session:
         self._awake: set[str] = set()
         self._changed: dict[str, str] = {}
         self._seen: tuple[int, tuple[Tool, ...]] | None = None
-        self._pinned_at = -1
+        self._pinned_at = self._settled_at = -1
         self._unknown_pins: list[str] = []
         self._saved = b""
         self.refresh()
@@ -282,7 +282,7 @@ class Session:
         """Keep tools for good, by name, server or pattern."""
         with self.lock:
             self.pins += targets
-            self._pinned_at = -1
+            self._pinned_at = self._settled_at = -1
             self.refresh()
             self.save()
 
@@ -337,7 +337,8 @@ class Session:
     def restrict(self, policy: Policy) -> None:
         """Show and run from now on what another policy allows."""
         with self.lock:
-            self.policy, self._seen, self._pinned_at = policy, None, -1
+            self.policy, self._seen = policy, None
+            self._pinned_at = self._settled_at = -1
             self.refresh()
 
     def visible(self) -> Sequence[Tool]:
@@ -396,7 +397,9 @@ class Session:
         """Load tools, best first; return those that are new. Evictions become news."""
         costs = [(tool, definition_tokens(tool)) for tool in tools]
         added, evicted = self.record.load(costs, self.settings.loaded_tokens, query)
-        self._awake.update(added)
+        if added:
+            self._awake.update(added)
+            self._settled_at = -1  # a call may end after its tool has changed or gone
         self._tell_evicted(evicted)
         return added
 
@@ -414,23 +417,35 @@ class Session:
 
     def refresh(self) -> None:
         """Bring the record in step with the catalogue."""
-        if self._pinned_at != self._catalog.version:
-            self._pinned_at = self._catalog.version
+        version = self._catalog.version
+        if self._settled_at == version:
+            return
+        if self._pinned_at != version:
+            self._pinned_at = version
             self._pin()
         gone = [e.name for e in list(self.record.entries.values()) if not self._keep(e)]
         if gone:
             self.record.unload(gone)
         # A definition that has grown, or a smaller budget than at the last run.
         self._tell_evicted(self.record.evict(self.settings.loaded_tokens))
+        self._settled_at = version if self._is_settled() else -1
+
+    def _is_settled(self) -> bool:
+        """Tell whether only another version of the catalogue could change the record.
+
+        A predicate may answer otherwise at any time; so may the state of a server whose tools
+        sleep.
+        """
+        return self.policy.is_open and all(map(self._is_live, self.record.entries.values()))
 
     def save(self) -> None:
         """Write the record to the store, if it has changed."""
         if self._store is None:
             return
-        data = self.record.to_bytes()
-        if data != self._saved:
-            self._store.write(SESSION_KIND, self.record.id, data)
-            self._saved = data
+        mark = self.record.mark()
+        if mark != self._saved:
+            self._store.write(SESSION_KIND, self.record.id, self.record.to_bytes())
+            self._saved = mark
 
     def _pin(self) -> None:
         found, self._unknown_pins = pinned(self.visible(), self.settings, self.pins)

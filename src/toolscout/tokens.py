@@ -27,6 +27,14 @@ longer runs adds at most one token for each cut."""
 _MORE = f"{{{LONG_RUN + 1},}}"
 _LONG_RUN = re.compile(rf"[^\s!-@\[-`{{-~]{_MORE}|[!-/:-@\[-`{{-~]{_MORE}|\s{_MORE}")
 REMEMBERED_LENGTH = 2_000
+"""Characters of the longest text whose count is remembered."""
+BY_LINE_LENGTH = 10_000
+"""Characters of the longest text whose lines are: no reply of toolscout's own is much longer, and
+the lines of others do not come again."""
+SAMPLES, SAMPLE_LENGTH = 8, 125
+_LINE_START = re.compile(r"(?<=\n)(?=[^\s/])")
+"""Where a text can be cut without changing its tokens: none holds a line's end and a letter, digit
+or other sign of the next line, a slash apart."""
 
 
 def count_tokens(text: str) -> int:
@@ -34,7 +42,28 @@ def count_tokens(text: str) -> int:
 
     Lone surrogates, which JSON can hold and UTF-8 cannot, count as question marks.
     """
-    return _remembered(text) if len(text) <= REMEMBERED_LENGTH else _counted(text)
+    if len(text) <= REMEMBERED_LENGTH:
+        return _remembered(text)
+    if len(text) > BY_LINE_LENGTH:
+        return _counted(text)
+    lines = _LINE_START.split(text)
+    return sum(_remembered(s) if len(s) <= REMEMBERED_LENGTH else _counted(s) for s in lines)
+
+
+def estimate_tokens(text: str) -> int:
+    """Return about how many tokens a text has: of a long one, scaled up from some places."""
+    if len(text) <= REMEMBERED_LENGTH:
+        return count_tokens(text)
+    step = (len(text) - SAMPLE_LENGTH) // (SAMPLES - 1)
+    samples = [text[at : at + SAMPLE_LENGTH] for at in range(0, SAMPLES * step, step)]
+    return round(sum(map(_counted, samples)) * len(text) / (SAMPLES * SAMPLE_LENGTH))
+
+
+@lru_cache(maxsize=20_000)
+def _remembered(text: str) -> int:
+    # Replies differ, but most of their lines have been counted before.
+    first, *others = _LINE_START.split(text)
+    return sum(map(_remembered, (first, *others))) if others else _counted(text)
 
 
 def _counted(text: str) -> int:
@@ -42,9 +71,6 @@ def _counted(text: str) -> int:
         text = text.encode("utf-8", "replace").decode()
     encode = _encoding().encode_ordinary
     return sum(len(encode(piece)) for piece in _pieces(text))
-
-
-_remembered = lru_cache(maxsize=20_000)(_counted)
 
 
 def _pieces(text: str) -> Iterator[str]:

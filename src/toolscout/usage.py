@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 
 OK = "ok"
 
@@ -35,9 +35,13 @@ class Usage:
         return self.code == OK
 
 
+_MEMBERS = tuple(member.name for member in fields(Usage))
+
+
 def usage_to_bytes(usage: Usage) -> bytes:
     """Return a usage as JSON."""
-    return json.dumps(asdict(usage), separators=(",", ":")).encode()
+    row = {name: getattr(usage, name) for name in _MEMBERS}
+    return json.dumps(row, separators=(",", ":")).encode()
 
 
 def usage_from_bytes(data: bytes) -> Usage | None:

@@ -292,16 +292,21 @@ def listed_tokens(gateway: Served) -> float:
 
 def ask(gateway: Served, method: str, **params: Any) -> httpx2.Response:
     """Ask as a client of 2026-07-28 does, and nothing beside."""
+    answer = posted(gateway, method, params, str(params.get("name", "")))
+    assert answer.status_code == 200
+    return answer
+
+
+def posted(gateway: Served, method: str, params: Json, named: str) -> httpx2.Response:
+    """Post a request whose header names a tool, or nothing."""
     key = "io.modelcontextprotocol"
     version = "2026-07-28"
     meta: Json = {f"{key}/protocolVersion": version, f"{key}/clientCapabilities": {}}
     body: Json = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
     headers = {**ACCEPT, "MCP-Protocol-Version": version, "Mcp-Method": method}
-    if "name" in params:
-        headers["Mcp-Name"] = params["name"]
-    answer = httpx2.post(f"{gateway.url}/mcp", json=body, headers=headers, timeout=DEADLINE_SECONDS)
-    assert answer.status_code == 200
-    return answer
+    if named:
+        headers["Mcp-Name"] = named
+    return httpx2.post(f"{gateway.url}/mcp", json=body, headers=headers, timeout=DEADLINE_SECONDS)
 
 
 @pytest.mark.parametrize("tool", ["tool_call", "time__get_current_time"])
@@ -318,3 +323,29 @@ def test_a_call_counts_no_list_and_a_list_counts_one(gateway: Served, tool: str)
     assert "UTC" in answer.text
     assert called == before
     assert listed_tokens(gateway) > called
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("tool_search", {"queries": ["current time"]}),
+        ("tool_describe", {"names": ["time__get_current_time"]}),
+    ],
+)
+def test_a_search_and_a_description_are_answered_with_json(
+    gateway: Served, tool: str, arguments: Json
+):
+    answer = ask(gateway, "tools/call", name=tool, arguments=arguments)
+
+    assert answer.headers["content-type"] == "application/json"
+    assert "time__get_current_time" in answer.json()["result"]["content"][0]["text"]
+
+
+@pytest.mark.parametrize("named", ["tool_search", "tool_call"])
+def test_no_tool_is_called_under_the_name_of_another(gateway: Served, named: str):
+    params: Json = {"name": "time__get_current_time", "arguments": {"timezone": "UTC"}}
+
+    answer = posted(gateway, "tools/call", params, named)
+
+    assert answer.status_code == 400
+    assert "result" not in answer.json()

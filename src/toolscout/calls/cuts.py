@@ -45,6 +45,8 @@ def tokens_of(text: str) -> int:
 def _room(window: str, limit: int) -> int:
     """Return how many characters from the left surely fit."""
     room = len(window)
+    if len(window.encode("utf-8", "replace")) <= limit:
+        return room  # no token is less than a byte
     while room > 1:
         tokens = tokens_of(window[:room])
         if tokens <= limit:

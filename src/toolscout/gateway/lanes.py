@@ -1,13 +1,18 @@
-"""`Lanes`: streamable HTTP, with a shorter way for calls of the gateway's own tools.
+"""`Lanes`: streamable HTTP, with shorter ways for calls of the gateway's own tools.
 
 Before each call of 2026-07-28 the SDK lists the caller's tools, to compare `Mcp-Param-*` headers
 with what the called tool declares. The gateway's own tools declare none, so that calls of them
 pass without it. All others are looked at as the SDK does, as their caller sees them: a look-up by
 name alone would answer for tools that the caller may not know.
+
+During a call the SDK also watches for what the client is to hear meanwhile, and whether it is
+still there. A search or a description is made in one go and tells nothing meanwhile, so that it
+needs neither; its answer is JSON either way.
 """
 
 import contextlib
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from typing import Any
 
 from mcp.server import Server
@@ -19,7 +24,8 @@ from starlette.types import Receive, Scope, Send
 from toolscout.gateway.gateway import SPLIT
 from toolscout.metatools import CALL, DESCRIBE, SEARCH
 
-OWN_TOOLS = frozenset({SEARCH, DESCRIBE, CALL, *SPLIT})
+IN_ONE_GO = frozenset({SEARCH, DESCRIBE})
+RUNNING = frozenset({CALL, *SPLIT})
 VERSION_HEADER, METHOD_HEADER, NAME_HEADER = "mcp-protocol-version", "mcp-method", "mcp-name"
 
 
@@ -29,24 +35,30 @@ class Lanes:
     def __init__(
         self, make: Callable[[], Server[Any]], *, max_body_bytes: int, idle_seconds: float
     ) -> None:
+        manager = partial(
+            StreamableHTTPSessionManager,
+            max_request_body_size=max_body_bytes,
+            session_idle_timeout=idle_seconds,
+        )
         short = make()
         short.get_tool_input_schema = _nothing_declared
-        self._long, self._short = (
-            StreamableHTTPSessionManager(
-                server, max_request_body_size=max_body_bytes, session_idle_timeout=idle_seconds
-            )
-            for server in (make(), short)
-        )
+        self._long, self._short = manager(make()), manager(short)
+        self._shortest = manager(short, json_response=True)
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         """Serve while this is entered."""
-        async with self._long.run(), self._short.run():
+        async with self._long.run(), self._short.run(), self._shortest.run():
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        manager = self._short if _is_own_call(Headers(scope=scope)) else self._long
+        name = _called(Headers(scope=scope))
+        manager = self._long
+        if name in IN_ONE_GO:
+            manager = self._shortest
+        elif name in RUNNING:
+            manager = self._short
         await manager.handle_request(scope, receive, send)
 
 
@@ -56,9 +68,9 @@ def asked_method(headers: Headers) -> str | None:
     return headers.get(METHOD_HEADER) if is_modern else None
 
 
-def _is_own_call(headers: Headers) -> bool:
-    # The SDK refuses a request whose body says otherwise.
-    return asked_method(headers) == "tools/call" and headers.get(NAME_HEADER) in OWN_TOOLS
+def _called(headers: Headers) -> str | None:
+    """Return the tool that is called; the SDK refuses a request whose body says otherwise."""
+    return headers.get(NAME_HEADER) if asked_method(headers) == "tools/call" else None
 
 
 def _nothing_declared(name: str) -> None:

@@ -16,6 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from toolscout.errors import InvalidConfig
+from toolscout.gateway.bundles import BundlingProtocol
 from toolscout.upstream.gateways import GatewayConfig
 
 BACKLOG = 2048
@@ -45,6 +46,7 @@ def settings_of(app: ASGIApp, config: GatewayConfig) -> uvicorn.Config:
     """Return how an application is served."""
     return uvicorn.Config(
         app,
+        http=BundlingProtocol,
         log_config=None,  # whoever set up logging keeps it: stdout is not ours
         access_log=False,
         lifespan="on",

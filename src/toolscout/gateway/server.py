@@ -33,6 +33,8 @@ SessionOf = Callable[[Context], Session]
 """Tells whose request this is."""
 _Params = TypeVar("_Params")
 Handler = Callable[[Context, _Params], Awaitable[Any]]
+Answerer = Callable[[Session, Context, _Params], Awaitable[Any]]
+"""Answers a request of a session that has been looked up."""
 
 
 def server_of(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
@@ -43,8 +45,10 @@ def server_of(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         grows = gateway.grows_for(context)
         return COMPLETE | {"tools": gateway.tools(session_of(context), grows=grows)}
 
-    async def call_tool(context: Context, params: types.CallToolRequestParams) -> Any:
-        return COMPLETE | await gateway.call(session_of(context), context, params)
+    async def call_tool(
+        session: Session, context: Context, params: types.CallToolRequestParams
+    ) -> Any:
+        return COMPLETE | await gateway.call(session, context, params)
 
     async def list_resources(context: Context, params: types.PaginatedRequestParams | None) -> Any:
         return COMPLETE | {"resources": materials.resources(session_of(context))}
@@ -52,16 +56,18 @@ def server_of(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     async def list_templates(context: Context, params: types.PaginatedRequestParams | None) -> Any:
         return COMPLETE | {"resourceTemplates": materials.templates(session_of(context))}
 
-    async def read_resource(context: Context, params: types.ReadResourceRequestParams) -> Any:
-        session = session_of(context)
+    async def read_resource(
+        session: Session, context: Context, params: types.ReadResourceRequestParams
+    ) -> Any:
         passage = gateway.passage(session, context, params)
         return COMPLETE | await materials.read(session, params.uri, passage)
 
     async def list_prompts(context: Context, params: types.PaginatedRequestParams | None) -> Any:
         return COMPLETE | {"prompts": materials.prompts(session_of(context))}
 
-    async def get_prompt(context: Context, params: types.GetPromptRequestParams) -> Any:
-        session = session_of(context)
+    async def get_prompt(
+        session: Session, context: Context, params: types.GetPromptRequestParams
+    ) -> Any:
         passage = gateway.passage(session, context, params)
         given = dict(params.arguments or {})
         return COMPLETE | await materials.prompt(session, params.name, given, passage)
@@ -92,12 +98,13 @@ def server_of(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     return server
 
 
-def _noted(answer: Handler[_Params], session_of: SessionOf) -> Handler[_Params]:
+def _noted(answer: Answerer[_Params], session_of: SessionOf) -> Handler[_Params]:
     """Return a handler whose log lines carry the name of the request."""
 
     async def noted(context: Context, params: _Params) -> Any:
-        with during(session_of(context).id, context.request_id):
-            return await answer(context, params)
+        session = session_of(context)
+        with during(session.id, context.request_id):
+            return await answer(session, context, params)
 
     return noted
 

@@ -55,6 +55,7 @@ FORGOTTEN = (400, 404)
 
 _log = logging.getLogger(__name__)
 _RAW: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
+_Asked = types.Request[Any, Any]
 _UNREACHED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 """What fails before anything was sent."""
 
@@ -158,7 +159,7 @@ class Client:
         `ServerUnavailable` means that the server did not get it.
         """
         session = self._client().session
-        asked = types.Request[Any, Any](method=method, params=params)
+        asked = _Asked(method=method, params=params)
         try:
             if relay is None:
                 return await session.send_request(asked, _RAW)
