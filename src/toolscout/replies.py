@@ -290,8 +290,9 @@ def reserve(hit: Hit, answer: Answer) -> str:
 
 
 def _remarks(answer: Answer) -> Iterator[tuple[str, ...]]:
-    for typed, read in answer.corrected.items():
-        yield (f"Read {one_line(typed, 60)!r} as {one_line(read, 60)!r}.",)
+    if answer.corrected:
+        pairs = [f"{one_line(a, 60)!r} as {one_line(b, 60)!r}" for a, b in answer.corrected.items()]
+        yield (f"Read {', '.join(pairs[:LISTED])}.",)
     for missing in answer.missing[:MISSING_LISTED]:
         absent = f"There is no tool {one_line(missing.name, 64)!r}."
         near = f" Near: {', '.join(missing.near)}." if missing.near else ""

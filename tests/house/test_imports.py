@@ -50,7 +50,8 @@ PROVIDERS_LAYERS = """
 """
 SEARCH_LAYERS = """
     text hits spelling
-    lexical encoders fusion
+    lexical encoders fusion translations
+    tables transformers
     feedback
     questions semantic storage
     shards

@@ -1,7 +1,6 @@
 """Everyday requests in seven languages to the English tools of the demo catalogue.
 
-Run with `-s` to see the table. The floors only guard against losing what there is: outside English
-they are low because little is found, and no floor says that a language is served well.
+Run with `-s` to see the table. The floors only guard against losing what there is.
 """
 
 import json
@@ -22,12 +21,12 @@ ENGLISH_SHARE = 0.9
 ALLOWANCE = 0.08
 MEASURED = {
     "en": (1.000, 0.915),
-    "zh": (0.375, 0.177),
-    "ja": (0.292, 0.151),
-    "ko": (0.208, 0.111),
-    "de": (0.542, 0.408),
-    "fr": (0.583, 0.402),
-    "es": (0.458, 0.377),
+    "zh": (0.875, 0.760),
+    "ja": (0.917, 0.779),
+    "ko": (0.833, 0.726),
+    "de": (0.792, 0.726),
+    "fr": (0.875, 0.697),
+    "es": (0.875, 0.799),
 }
 """For each language: the share found in the first five, and the mean reciprocal rank."""
 

@@ -31,8 +31,11 @@ from toolscout.search.lexical import Floats
 from toolscout.search.questions import Question, question_of
 from toolscout.search.semantic import query_vectors
 from toolscout.search.states import Mask, State
-from toolscout.search.text import term
+from toolscout.search.text import STOP_WORDS, term, words
+from toolscout.search.translations import Lexicon
 
+KNOWN_SHARE = 0.2
+"""Of a question's foreign words, how many tools may have before it is left as it is."""
 ASKED_WORDS = 64
 """Words of a question that are compared with the words of names."""
 
@@ -87,6 +90,13 @@ class Ranker:
     ) -> tuple[Ranking, Mapping[str, str]]:
         """Return the ranking of a text, and the words read as others to get it."""
         ranking = self.rank(state, text, mask, wanted=wanted)
+        if not ranking.question.unknown:
+            return ranking, {}
+        english, read = self._in_english(state, ranking.question)
+        if read:
+            better = self.rank(state, english, mask, wanted=wanted)
+            if better.top_chance > ranking.top_chance:
+                return better, read
         swap = self._corrections(state, ranking)
         if swap:
             better = self.rank(state, text, mask, wanted=wanted, swap=swap)
@@ -94,9 +104,29 @@ class Ranker:
                 return better, swap
         return ranking, {}
 
+    def _in_english(self, state: State, question: Question) -> tuple[str, Mapping[str, str]]:
+        """Return a question's text in English words, and which were in another language."""
+        if self._encoder is not None and not self._latin_only:
+            return "", {}  # an encoder that may know the language needs no help
+        foreign = [term(word) for word in question.words if not word.isascii()]
+        if len(state.numbered(foreign)) > KNOWN_SHARE * len(foreign):
+            return "", {}  # tools are described in the question's own language
+
+        def unknown(word: str) -> bool:
+            return not state.numbered([term(part) for part in words(word)])
+
+        lexicon = Lexicon.load()
+        read = lexicon.english(question.text, unknown)
+        # English shares words with its neighbours; its small words tell it from them.
+        if _is_latin(question.text) and len(read) < sum(
+            w in STOP_WORDS for w in words(question.text)
+        ):
+            return "", {}
+        return lexicon.in_english(question.text, unknown), read
+
     def _corrections(self, state: State, ranking: Ranking) -> Mapping[str, str]:
         """Return how to read words that no tool has, if nothing matched well as written."""
-        if not ranking.question.unknown or ranking.top_chance >= LIKELY:
+        if ranking.top_chance >= LIKELY:
             return {}
         unknown = [w for w in ranking.question.words if state.find(term(w)) is None]
         return spelling.corrections(unknown, state.live_words)

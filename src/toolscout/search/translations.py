@@ -1,0 +1,346 @@
+"""Words of other languages as English ones, so that a request meets tools described in English.
+
+`Lexicon.load` reads `translations.tsv` beside this module: a line for each concept, with English
+words and how Chinese, Japanese, Korean, German, French and Spanish write it; a line without
+English words holds function words. `english` tells which parts of a text mean what, `in_english`
+writes the text with them. This is no translator: order and grammar stay as they are.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from toolscout.search.text import fold
+
+LANGUAGES = ("zh", "ja", "ko", "de", "fr", "es")
+LATIN = ("de", "fr", "es")
+GAP = "…"
+"""In a form, stands for the words between a verb and its separated part: `lade … hoch`."""
+GAP_WORDS = 20
+"""How many words further the separated part of a verb is looked for."""
+LONGEST_COMPOUND = 40
+SHORTEST_PART = 4
+"""Letters in either part of a compound; shorter words are found in too many others."""
+
+_HAN = r"\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # and kana
+_HANGUL = r"\uac00-\ud7a3"
+# Forms of several Korean words need the blanks between them.
+_RUN = re.compile(rf"(?P<han>[{_HAN}]+)|[{_HANGUL}]+(?: [{_HANGUL}]+)*")
+_CJK = re.compile(f"[{_HAN}{_HANGUL}]+")
+_WORD = re.compile(rf"(?:(?![{_HAN}{_HANGUL}])[^\W_])+")
+_FORM_WORD = re.compile(rf"[^\W_]+|{GAP}")
+_KANA = re.compile("[\u3040-\u30ff]")
+_KATAKANA = re.compile("[\u30a0-\u30ff]*")
+_SENTENCE_END = re.compile(r"[.!?;\n]")
+_LINKS = ("", "s", "n", "en", "es")  # what German puts between the parts of a compound
+_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
+_PARTICLES = frozenset(
+    ["", "을", "를", "이", "가", "은", "는", "의", "에", "도", "만", "과", "와", "로", "으로"]
+).union(["에서", "에게", "한테", "부터", "까지", "이나", "나", "랑", "들", "들을", "하고"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A stretch of a text that is read as English words, or goes if they are empty."""
+
+    start: int
+    end: int
+    key: str
+    english: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    start: int
+    end: int
+    written: str
+    """Case-folded, with accents."""
+    folded: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tongue:
+    """The forms of one language in Latin script, each with its English."""
+
+    words: Mapping[str, str]
+    phrases: Mapping[str, list[tuple[tuple[str, ...], str]]]
+    """By first word: all words of the form, longest form first."""
+    gaps: Mapping[str, Mapping[str, str]]
+    """By verb, then by separated part."""
+    loans: frozenset[str]
+    """English words that may be half of a compound; empty where there are no compounds."""
+
+    def meaning(self, word: _Word) -> str | None:
+        """Return the English of a word; an accent, where written, tells words apart."""
+        found = self.words.get(word.written)
+        return self.words.get(word.folded) if found is None else found
+
+    def compound(self, word: str) -> str:
+        """Return the English of a word made of two, empty if it is none."""
+        if not self.loans or len(word) > LONGEST_COMPOUND:
+            return ""
+        for cut in range(len(word) - SHORTEST_PART, SHORTEST_PART - 1, -1):
+            english = self._joined(word[:cut], word[cut:])
+            if english:
+                return english
+        return ""
+
+    def _joined(self, first: str, last: str) -> str:
+        head = self.words.get(last) or (last if last in self.loans else "")
+        if not head:
+            return ""
+        for link in _LINKS:
+            stem = first.removesuffix(link)
+            if len(stem) + len(link) != len(first) or len(stem) < SHORTEST_PART:
+                continue
+            if self.words.get(stem):
+                return f"{self.words[stem]} {head}"
+            if stem in self.loans and last not in self.loans:
+                return f"{stem} {head}"
+        return ""
+
+
+class Lexicon:
+    """What the words that requests to tools are made of mean in English."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        rows = [line.split("\t") for line in lines]
+        cells = {
+            language: [(row[0], row[at].split("|")) for row in rows if row[at]]
+            for at, language in enumerate(LANGUAGES, 1)
+        }
+        chinese, japanese = _plain(cells["zh"]), _plain(cells["ja"])
+        # Han alone is taken for Chinese, beside kana for Japanese; one fills the other's gaps.
+        self._chinese, self._japanese = japanese | chinese, chinese | japanese
+        self._korean = _plain(cells["ko"])
+        self._longest = max(map(len, (*self._chinese, *self._korean)), default=0)
+        loans = frozenset(word for row in rows for word in row[0].split())
+        self._tongues = [
+            _tongue(cells[language], loans if language == "de" else frozenset())
+            for language in LATIN
+        ]
+
+    @staticmethod
+    def load() -> "Lexicon":
+        """Return the lexicon of the package, which is read once."""
+        return _loaded()
+
+    def english(self, text: str, unknown: Callable[[str], bool]) -> dict[str, str]:
+        """Return which parts of a text mean which English words, in the order of the text.
+
+        Words in Latin script are read only if `unknown` says that no tool has them. It is asked
+        about case-folded words without accents, and the result names them so.
+        """
+        found: dict[str, str] = {}
+        for part in self._parts(_normal(text), unknown):
+            if part.english:
+                found.setdefault(part.key, part.english)
+        return found
+
+    def in_english(self, text: str, unknown: Callable[[str], bool]) -> str:
+        """Return a text with English words in place of those that the lexicon knows.
+
+        What it does not know stays in Latin script and goes in Chinese, Japanese and Korean.
+        A text without any of these comes back as it is.
+        """
+        normal = _normal(text)
+        parts = self._parts(normal, unknown)
+        if not parts and not _CJK.search(normal):
+            return text
+        written: list[str] = []
+        end = 0
+        for part in parts:
+            written += (_CJK.sub(" ", normal[end : part.start]), f" {part.english} ")
+            end = max(end, part.end)  # a phrase may reach over the separated part of a verb
+        written.append(_CJK.sub(" ", normal[end:]))
+        return " ".join("".join(written).split())
+
+    def _parts(self, text: str, unknown: Callable[[str], bool]) -> list[_Part]:
+        parts = self._latin(text, unknown)
+        if not text.isascii():
+            parts += self._cjk(text)
+        return sorted(parts, key=lambda part: part.start)
+
+    def _cjk(self, text: str) -> Iterator[_Part]:
+        forms = self._japanese if _KANA.search(text) else self._chinese
+        for match in _RUN.finditer(text):
+            if match["han"]:
+                yield from _read_han(match[0], match.start(), forms, self._longest)
+            else:
+                yield from _read_hangul(match[0], match.start(), self._korean, self._longest)
+
+    def _latin(self, text: str, unknown: Callable[[str], bool]) -> list[_Part]:
+        words = [_word(match) for match in _WORD.finditer(text)]
+        strange = {folded: unknown(folded) for folded in dict.fromkeys(w.folded for w in words)}
+        if not any(strange.values()):
+            return []
+        # A text is in one language: the one in which most of it can be read.
+        readings = (_Reading(text, words, strange, tongue) for tongue in self._tongues)
+        best = max((list(reading.parts()) for reading in readings), key=_covered)
+        return best if any(part.english for part in best) else []
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A text in Latin script, read in one language."""
+
+    text: str
+    words: list[_Word]
+    strange: Mapping[str, bool]
+    tongue: _Tongue
+
+    def parts(self) -> Iterator[_Part]:
+        """Give what can be read, from left to right."""
+        separated: set[int] = set()
+        at = 0
+        while at < len(self.words):
+            step = 1
+            if at not in separated:
+                if phrase := self._phrase(at):
+                    step, english = phrase
+                    yield self._part(at, at + step, english)
+                elif gap := self._gap(at):
+                    other, english = gap
+                    separated.add(other)
+                    key = f"{self.words[at].folded} {GAP} {self.words[other].folded}"
+                    yield self._part(at, at + 1, english, key)
+                    yield self._part(other, other + 1, "")
+                elif (single := self._single(at)) is not None:
+                    yield self._part(at, at + 1, single)
+            at += step
+
+    def _part(self, first: int, end: int, english: str, key: str = "") -> _Part:
+        words = self.words[first:end]
+        key = key or " ".join(word.folded for word in words)
+        return _Part(words[0].start, words[-1].end, key, english)
+
+    def _phrase(self, at: int) -> tuple[int, str] | None:
+        for form, english in self.tongue.phrases.get(self.words[at].folded, ()):
+            here = tuple(word.folded for word in self.words[at : at + len(form)])
+            if here == form and any(self.strange[word] for word in here):
+                return len(form), english
+        return None
+
+    def _gap(self, at: int) -> tuple[int, str] | None:
+        verb = self.words[at].folded
+        others = self.tongue.gaps.get(verb)
+        if not others or not self.strange[verb]:
+            return None
+        for place in range(at + 1, min(at + 1 + GAP_WORDS, len(self.words))):
+            between = self.text[self.words[place - 1].end : self.words[place].start]
+            if _SENTENCE_END.search(between):
+                return None
+            if english := others.get(self.words[place].folded):
+                return place, english
+        return None
+
+    def _single(self, at: int) -> str | None:
+        """Return the English of one word: empty for a function word, None if it stays."""
+        word = self.words[at]
+        english = self.tongue.meaning(word)
+        if english == "":
+            return english
+        if not self.strange[word.folded]:
+            return None
+        return english or self.tongue.compound(word.folded) or None
+
+
+@cache
+def _loaded() -> Lexicon:
+    file = resources.files("toolscout.search") / "translations.tsv"
+    return Lexicon(file.read_text(encoding="utf-8").splitlines()[1:])
+
+
+def _normal(text: str) -> str:
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+def _covered(parts: list[_Part]) -> tuple[int, int]:
+    return sum(part.end - part.start for part in parts), sum(bool(part.english) for part in parts)
+
+
+def _word(match: re.Match[str]) -> _Word:
+    written = match[0].casefold()
+    return _Word(match.start(), match.end(), written, fold(written))
+
+
+def _plain(cells: list[tuple[str, list[str]]]) -> dict[str, str]:
+    return {form: english for english, forms in cells for form in forms}
+
+
+def _tongue(cells: list[tuple[str, list[str]]], loans: frozenset[str]) -> _Tongue:
+    written = {form.casefold(): english for english, forms in cells for form in forms}
+    words = {form: english for form, english in written.items() if form.isalpha()}
+    for form in [form for form in words if not form.isascii()]:
+        for spelt in _spellings(form):
+            words.setdefault(spelt, words[form])
+    phrases: dict[str, list[tuple[tuple[str, ...], str]]] = {}
+    gaps: dict[str, dict[str, str]] = {}
+    for form in (form for form in written if form not in words):
+        for spelt in _spellings(form):
+            parts = tuple(_FORM_WORD.findall(spelt))
+            if GAP in parts:
+                gaps.setdefault(parts[0], {})[parts[-1]] = written[form]
+            else:
+                phrases.setdefault(parts[0], []).append((parts, written[form]))
+    for listed in phrases.values():
+        listed.sort(key=lambda phrase: (-len(phrase[0]), phrase))
+    return _Tongue(words=words, phrases=phrases, gaps=gaps, loans=loans)
+
+
+def _spellings(form: str) -> set[str]:
+    """Return a form without accents, and with e for German dots."""
+    dotless = form.translate(_UMLAUTS)
+    return {_bare(form)} if dotless == form else {_bare(form), _bare(dotless)}
+
+
+def _bare(form: str) -> str:
+    # Folding would make three full stops of the sign for a gap.
+    return GAP.join(map(fold, form.split(GAP)))
+
+
+def _longest_form(run: str, at: int, forms: Mapping[str, str], longest: int) -> str:
+    for end in range(min(at + longest, len(run)), at, -1):
+        form = run[at:end]
+        if form in forms and not _is_cut_short(run, at, end):
+            return form
+    return ""
+
+
+def _is_cut_short(run: str, at: int, end: int) -> bool:
+    """Tell whether one or two katakana are the beginning of a longer word."""
+    return end - at <= 2 and _katakana_end(run, at) > end
+
+
+def _katakana_end(run: str, at: int) -> int:
+    found = _KATAKANA.match(run, at)
+    return found.end() if found else at
+
+
+def _read_han(run: str, offset: int, forms: Mapping[str, str], longest: int) -> Iterator[_Part]:
+    at = 0
+    while at < len(run):
+        if form := _longest_form(run, at, forms, longest):
+            yield _Part(offset + at, offset + at + len(form), form, forms[form])
+            at += len(form)
+        else:  # a word in katakana is known from its beginning or not at all
+            at = max(at + 1, _katakana_end(run, at))
+
+
+def _read_hangul(run: str, offset: int, forms: Mapping[str, str], longest: int) -> Iterator[_Part]:
+    """Read stems from the beginning of each word on; what follows them is an ending."""
+    at = 0
+    while at < len(run):
+        end = run.find(" ", at)
+        end = len(run) if end < 0 else end
+        form = _longest_form(run, at, forms, longest)
+        # One syllable is too little to tell a word by, unless the word ends there.
+        if not form or (len(form) == 1 and run[at + 1 : end] not in _PARTICLES):
+            at = end + 1
+            continue
+        yield _Part(offset + at, offset + at + len(form), form, forms[form])
+        at += len(form)
+        at += run.startswith(" ", at)
