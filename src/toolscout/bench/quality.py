@@ -46,7 +46,7 @@ PROGRESS_EVERY = 50
 VERSIONED = (
     "toolscout",
     "numpy",
-    "wordllama",
+    "toolscout-encoder",
     "onnxruntime",
     "usearch",
     "bm25s",

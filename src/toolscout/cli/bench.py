@@ -111,7 +111,7 @@ def quality(
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR…")
 @click.option(
     "--encoder",
-    type=click.Choice(["none", "static", "minilm", "onnx"]),
+    type=click.Choice(["none", "static", "minilm"]),
     default="static",
     show_default=True,
     help="Whose signals to weigh: words alone, static vectors, MiniLM, or both kinds of vectors.",

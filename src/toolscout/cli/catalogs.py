@@ -132,10 +132,11 @@ def unknown_tool(catalog: "Catalog", name: str) -> NoReturn:
 def index_of(catalog: "Catalog", encoder: str = "static") -> "Index":
     """Return the index of a catalogue; shows that it is being made where that takes a while."""
     from toolscout.cli.pages import bars
-    from toolscout.search.encoders import StaticEncoder, onnx_tier
     from toolscout.search.index import Index
+    from toolscout.search.tables import StaticEncoder
+    from toolscout.search.transformers import OnnxEncoder
 
-    chosen = {"static": StaticEncoder, "onnx": onnx_tier}.get(encoder)
+    chosen = {"static": StaticEncoder, "onnx": OnnxEncoder}.get(encoder)
     with bars() as progress:
         progress(f"Indexing {len(catalog):,} tools", 0, 0)
         return Index(catalog, encoder=chosen() if chosen else None)

@@ -49,7 +49,8 @@ def bar(text: str, total: int, *, when: bool) -> Generator[Step]:
 
 def _encoder(name: str, step: Step) -> "Encoder | None":
     # Classes of their own, because the encoders tell the index more than `encode` alone.
-    from toolscout.search.encoders import ONNX_SHARE, Blended, OnnxEncoder, StaticEncoder
+    from toolscout.search.tables import StaticEncoder
+    from toolscout.search.transformers import OnnxEncoder
 
     class WatchedStatic(StaticEncoder):
         def encode(self, texts: Sequence[str]) -> "Floats":
@@ -57,7 +58,7 @@ def _encoder(name: str, step: Step) -> "Encoder | None":
             step(len(texts))
             return vectors
 
-    class WatchedBlend(Blended):
+    class WatchedOnnx(OnnxEncoder):
         def encode(self, texts: Sequence[str]) -> "Floats":
             vectors = super().encode(texts)
             step(len(texts))
@@ -66,5 +67,5 @@ def _encoder(name: str, step: Step) -> "Encoder | None":
     if name == "static":
         return WatchedStatic()
     if name == "onnx":
-        return WatchedBlend(StaticEncoder(), OnnxEncoder(), share=ONNX_SHARE)
+        return WatchedOnnx()
     return None

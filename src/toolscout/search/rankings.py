@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from toolscout.search import spelling
 from toolscout.search.candidates import Similar, best_by_name, candidates, lexical_scores
-from toolscout.search.encoders import Encoder, Remembered
+from toolscout.search.encoders import Encoder
 from toolscout.search.evidence import (
     lexical_evidence,
     meaning_evidence,
@@ -31,6 +31,7 @@ from toolscout.search.lexical import Floats
 from toolscout.search.questions import Question, question_of
 from toolscout.search.semantic import query_vectors
 from toolscout.search.states import Mask, State
+from toolscout.search.tables import Remembered
 from toolscout.search.text import STOP_WORDS, term, words
 from toolscout.search.translations import Lexicon
 

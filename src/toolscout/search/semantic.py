@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.errors import InvalidEncoder
-from toolscout.search.encoders import Encoder, StaticEncoder, unit_rows
+from toolscout.search.encoders import Encoder, unit_rows
 
 Floats = NDArray[np.float32]
 
@@ -85,7 +85,7 @@ class VectorCache:
 
 def query_vectors(encoder: Encoder, texts: Sequence[str]) -> Floats:
     """Return query vectors such that a dot product with a row is the cosine times GRID²."""
-    encode = encoder.encode_question if isinstance(encoder, StaticEncoder) else encoder.encode
+    encode = getattr(encoder, "encode_question", encoder.encode)
     return on_grid(encode(texts)).astype(np.float32)
 
 

@@ -13,18 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.errors import MissingExtra
-from toolscout.search.encoders import (
-    WORD_MEMORY,
-    Encoder,
-    Remembered,
-    StaticEncoder,
-    leading_of,
-)
+from toolscout.search.encoders import Encoder, leading_of
 from toolscout.search.lexical import Floats, Vocabulary, postings_of
 from toolscout.search.semantic import Neighbours, VectorCache, key_of, leading, word_vectors
 from toolscout.search.shards import Shard, merged
 from toolscout.search.states import Mask, State
 from toolscout.search.storage import Stored
+from toolscout.search.tables import WORD_MEMORY, Remembered, StaticEncoder
 from toolscout.search.text import Field, content, encoding_text, fields_of, term, words
 from toolscout.tools import Tool
 
@@ -248,7 +243,8 @@ def _rows_of(tools: Sequence[Tool], shard: Shard, alive: Mask) -> NDArray[np.int
 
 def _word_vectors(encoder: Encoder) -> Remembered:
     """Return the vectors of single words, for which static ones serve every encoder."""
-    static = encoder if encoder.family == "static" else StaticEncoder()
+    static = encoder if encoder.family == "static" else getattr(encoder, "words", None)
+    static = static or StaticEncoder()
     return Remembered(partial(word_vectors, static), limit=WORD_MEMORY)
 
 

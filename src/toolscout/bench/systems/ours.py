@@ -11,8 +11,8 @@ from toolscout.catalog import Catalog
 from toolscout.errors import ModelError
 from toolscout.query import Query
 from toolscout.replies import hit_line
-from toolscout.search.encoders import onnx_tier
 from toolscout.search.index import Index
+from toolscout.search.transformers import OnnxEncoder
 from toolscout.tools import Tool
 
 
@@ -75,12 +75,12 @@ class ToolscoutApproximate(Toolscout):
 
 
 class ToolscoutOnnx(Toolscout):
-    """Words and the vectors of a small transformer, beside the static ones."""
+    """Words and the vectors of a small transformer."""
 
     name = "toolscout-onnx"
 
     def __init__(self) -> None:
-        self._encoder = onnx_tier()
+        self._encoder = OnnxEncoder()
         super().__init__()
 
     def _index_of(self, catalog: Catalog) -> Index:

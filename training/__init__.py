@@ -1,0 +1,1 @@
+"""Training of toolscout's encoders, step by step; `python -m training --help` lists the steps."""

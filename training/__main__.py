@@ -1,0 +1,204 @@
+"""The steps of training, each of which can be stopped and taken up again."""
+
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import Progress
+
+from toolscout.bench.datasets import read_dataset
+from toolscout.search.encoders import Blended, Encoder
+from toolscout.search.transformers import OnnxEncoder
+from training import corpora, figures, phrases, plots
+from training.batches import Batches
+from training.distilling import Distilling, Floats, distil
+from training.exporting import export_model, export_table
+from training.models import Model, stock_folder
+from training.places import Places, digest_of_data, write_json
+from training.recipe import FOLDS, UNLABELLED, Recipe
+from training.shipping import ship
+from training.stock import StockTable
+from training.tuning import Run, tune
+
+LABELLED = tuple(sorted(name for names in FOLDS.values() for name in names))
+PHRASES = 14_000
+"""Tools of each unlabelled dataset that phrases are made of."""
+TAUGHT_AT_ONCE = 1_000
+TUNED_SHARE = 0.6
+"""Of the tuned model in what teaches a table; the stock table, which has read far more, is the
+rest."""
+FOLD = click.Choice([*FOLDS, "all"])
+
+console = Console()
+
+
+@click.group()
+@click.option("--work", default="build/encoder", type=click.Path(path_type=Path))
+@click.option("--threads", default=2, help="Threads of the processor to train with.")
+@click.pass_context
+def main(context: click.Context, work: Path, threads: int) -> None:
+    """Train toolscout's encoders; `make encoder` runs all steps."""
+    torch.set_num_threads(threads)
+    context.obj = Places(work)
+
+
+@main.command()
+@click.argument("data", type=click.Path(exists=True, path_type=Path))
+@click.pass_obj
+def prepare(places: Places, data: Path) -> None:
+    """Read the datasets in DATA: texts, questions, near siblings, phrases."""
+    seed = Recipe().seed
+    sources: dict[str, Any] = {}
+    with Progress(console=console) as progress:
+        task = progress.add_task("prepare", total=len(LABELLED) + len(UNLABELLED))
+        for name in LABELLED + UNLABELLED:
+            folder = data / name
+            licence, digest = corpora.licence_of(folder), digest_of_data(folder)
+            sources[name] = {"licence": licence, "sha256": digest}
+            if name in LABELLED:
+                corpora.corpus_from(folder, seed=seed).save(places.corpus(name))
+            progress.advance(task)
+    phrases.save(_phrases(data, seed), places.phrases)
+    write_json(places.sources, sources)
+
+
+def _phrases(data: Path, seed: int) -> list[phrases.Phrase]:
+    made: list[phrases.Phrase] = []
+    for name in UNLABELLED:
+        tools = list(read_dataset(data / name).tools)
+        order = np.random.default_rng(seed).permutation(len(tools))[:PHRASES]
+        made += phrases.phrases_of([tools[i] for i in order], seed=seed)
+    return made
+
+
+@main.command("tune")
+@click.argument("fold", type=FOLD)
+@click.option("--steps", default=Recipe().steps)
+@click.pass_obj
+def tune_fold(places: Places, fold: str, steps: int) -> None:
+    """Tune the transformer without the datasets of FOLD, and export it."""
+    recipe = Recipe(steps=steps).without(fold)
+    run = Run(places.run(fold), recipe)
+    if not run.is_done:
+        batches = Batches(recipe, _corpora(places), phrases.load(places.phrases))
+        _watched(f"tune {fold}", recipe.steps, tune(run, recipe, batches))
+        plots.draw(run.log_file, run.folder / "log.png", title=f"fold {fold}")
+    model = Model()
+    model.take(torch.load(run.weights_file))
+    export_model(model, places.model(fold))
+
+
+@main.command("stock")
+@click.pass_obj
+def export_stock(places: Places) -> None:
+    """Export the model as it is before tuning, for comparison."""
+    export_model(Model(), places.model("stock"))
+
+
+@main.command("distil")
+@click.argument("fold", type=FOLD)
+@click.pass_obj
+def distil_fold(places: Places, fold: str) -> None:
+    """Distil a table from the tuned model of FOLD and the stock table."""
+    tuned = OnnxEncoder(places.model(fold), threads=torch.get_num_threads())
+    teacher = Blended(StockTable(), tuned, share=TUNED_SHARE)
+    texts = _texts(places, FOLDS.get(fold, ()))
+    taught = _taught(places, fold, teacher, texts)
+    settings = Distilling()
+    tokenizer_file = stock_folder() / "tokenizer.json"
+    steps = settings.epochs * -(-len(texts) // settings.batch)
+    made = distil(teacher, tokenizer_file, texts, taught, settings)
+    table = _watched(f"distil {fold}", steps, made)
+    export_table(table, places.table(fold), tokenizer_file)
+
+
+def _taught(places: Places, fold: str, teacher: Encoder, texts: list[str]) -> Floats:
+    """Return the teacher's vectors, kept from the last time where nothing has changed."""
+    file = places.run(fold) / "taught.npz"
+    stamp = f"{teacher.name} {sha256(chr(0).join(texts).encode()).hexdigest()}"
+    if file.exists():
+        with np.load(file) as kept:
+            if str(kept["stamp"]) == stamp:
+                return kept["vectors"]
+    batches = [texts[i : i + TAUGHT_AT_ONCE] for i in range(0, len(texts), TAUGHT_AT_ONCE)]
+    found = (teacher.encode(batch) for batch in batches)
+    rows: list[Floats] = []
+    _watched(f"teach {fold}", len(batches), ((0, rows.append(row)) for row in found))
+    vectors = np.concatenate(rows)
+    np.savez(file, vectors=vectors, stamp=np.array(stamp))
+    return vectors
+
+
+def _texts(places: Places, left_out: tuple[str, ...]) -> list[str]:
+    """Return what a table learns from: tools and questions, none of the datasets left out."""
+    read = {name: corpora.Corpus.load(places.corpus(name)) for name in LABELLED}
+    hidden = {text for name in left_out for text in read[name].texts}
+    found: dict[str, None] = {}
+    for name, one in read.items():
+        if name not in left_out:
+            found |= dict.fromkeys([*one.texts, *(asked.text for asked in one.asked)])
+    told = [phrase for phrase in phrases.load(places.phrases) if phrase.text not in hidden]
+    # Of each phrase one half: texts and questions alike, for half the teacher's time.
+    found |= dict.fromkeys(one.text if i % 2 else one.question for i, one in enumerate(told))
+    return list(found)
+
+
+def _corpora(places: Places) -> list[corpora.Corpus]:
+    return [corpora.Corpus.load(places.corpus(name)) for name in LABELLED]
+
+
+def _watched(label: str, total: int, steps: Iterator[tuple[Any, Any]]) -> Any:
+    """Go through steps with a progress bar and return the last one's second value."""
+    found: Any = None
+    with Progress(console=console) as progress:
+        task = progress.add_task(label, total=total)
+        for _, made in steps:
+            found = made
+            progress.advance(task)
+    return found
+
+
+@main.command()
+@click.argument("data", type=click.Path(exists=True, path_type=Path))
+@click.pass_obj
+def judge(places: Places, data: Path) -> None:
+    """Compare with the stock encoders on datasets in DATA that were left out."""
+    found = figures.measured(places, data, say=console.print)
+    write_json(places.report, found)
+    console.print(figures.table(found), markup=False)
+
+
+@main.command("ship")
+@click.pass_obj
+def ship_final(places: Places) -> None:
+    """Put the final model and table into the packages."""
+    sources = json.loads(places.sources.read_text())
+    report = json.loads(places.report.read_text()) if places.report.exists() else None
+    for name, digest in ship(places, sources, report).items():
+        console.print(f"{digest}  {name}")
+
+
+@main.command("all")
+@click.argument("data", type=click.Path(exists=True, path_type=Path))
+@click.pass_context
+def all_steps(context: click.Context, data: Path) -> None:
+    """Do everything: prepare, tune and distil each fold and the final model, judge."""
+    places: Places = context.obj
+    if not places.sources.exists():
+        context.invoke(prepare, data=data)
+    context.invoke(export_stock)
+    for fold in (*FOLDS, "all"):
+        context.invoke(tune_fold, fold=fold)
+        context.invoke(distil_fold, fold=fold)
+    context.invoke(judge, data=data)
+    context.invoke(ship_final)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""How good an encoder is on datasets that it has not seen, beside the stock one.
+
+Each dataset is judged with the encoder of the fold that left it out. Vectors alone rank all
+tools by cosine; a tier ranks as the product does, under a fusion that was fitted on the other
+datasets with their own left-out encoders. Differences are paired by query and carry bootstrap
+intervals; one whose interval holds 0 is noise.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolscout.bench import fitting
+from toolscout.bench.datasets import Dataset, read_dataset
+from toolscout.bench.metrics import (
+    METRICS,
+    Estimate,
+    Resampled,
+    estimate_differences,
+    estimate_means,
+    resample,
+    scores,
+)
+from toolscout.search.encoders import Encoder, Floats
+from toolscout.search.fusion import Fusion
+from toolscout.tools import Tool
+from training.corpora import text_of
+
+SAMPLE = 400
+DEPTH = 10
+NDCG = list(METRICS).index("ndcg@10")
+RECALL = list(METRICS).index("recall@5")
+
+Values = NDArray[np.float64]
+
+
+class Kept:
+    """An encoder that remembers its vectors: the same texts are asked for in every comparison."""
+
+    def __init__(self, encoder: Encoder, *, words: Encoder | None = None) -> None:
+        self._encoder, self.words = encoder, words
+        self._known: dict[str, Floats] = {}
+        self.name, self.family = encoder.name, encoder.family
+        self.leading = getattr(encoder, "leading", 0)
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """Return what the encoder gives, asking it once for each text."""
+        new = list(dict.fromkeys(text for text in texts if text not in self._known))
+        if new:
+            self._known.update(zip(new, self._encoder.encode(new), strict=True))
+        return np.stack([self._known[text] for text in texts])
+
+
+def alone(dataset: Dataset, encoder: Encoder) -> Values:
+    """Return all metrics of each query where vectors alone rank the tools."""
+    tools = encoder.encode([text_of(tool) for tool in dataset.tools])
+    queries = encoder.encode([query.text for query in dataset.queries])
+    found = queries @ tools.T
+    rows: list[list[float]] = []
+    for row, wanted in zip(found, dataset.relevant_groups(), strict=True):
+        best = np.argsort(-row, kind="stable")[:DEPTH]
+        rows.append(scores([dataset.groups[i] for i in best], wanted))
+    return np.array(rows)
+
+
+def in_tier(
+    datasets: Sequence[Dataset],
+    encoder_of: Callable[[str], Encoder | None],
+    *,
+    strangers: Sequence[Tool] = (),
+) -> tuple[dict[str, Values], Fusion]:
+    """Return each query's metrics with the fusion fitted on the other sets, and the one on all."""
+    sets = [
+        fitting.examples_of(one, encoder_of(one.name), limit=SAMPLE, strangers=strangers)
+        for one in datasets
+    ]
+    encoder = encoder_of(datasets[0].name)
+    family = encoder.family if encoder else ""
+    found: dict[str, Values] = {}
+    for one in sets:
+        fusion = fitting.fit([other for other in sets if other is not one], family)
+        rows = [
+            scores(fitting.ranked_groups(example, fusion), example.relevant)
+            for example in one.alone
+        ]
+        found[one.name] = np.array(rows)
+    return found, fitting.fit(sets, family)
+
+
+def sampled(data: Path, names: Sequence[str], *, limit: int = SAMPLE) -> list[Dataset]:
+    """Return samples of datasets, the same each time."""
+    return [read_dataset(data / name).sample(limit) for name in names]
+
+
+def estimates(found: Mapping[str, Values]) -> list[Estimate]:
+    """Return the macro mean of every metric."""
+    return estimate_means(_resampled(found))
+
+
+def differences(found: Mapping[str, Values], stock: Mapping[str, Values]) -> list[Estimate]:
+    """Return the macro gain of every metric over the stock encoder, paired by query."""
+    return estimate_differences(_resampled(found), _resampled(stock))
+
+
+def _resampled(found: Mapping[str, Values]) -> list[Resampled]:
+    return [resample(found[name], stream=i) for i, name in enumerate(sorted(found))]

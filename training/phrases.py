@@ -1,0 +1,111 @@
+"""Pairs made of tools' own words, for tools that nobody has asked for.
+
+A sentence of the description against the rest of the definition, the name against the
+description, the parameters against the description: each teaches which words of tools mean the
+same. Questions lose words at random and are reworded by rule, as people write less and otherwise.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from toolscout.search.text import Field, encoding_text, fields_of, words
+from toolscout.tools import Tool
+
+SENTENCE = re.compile(r"(?<=[.!?])\s+")
+SHORTEST, LONGEST = 15, 240
+DROPPED = 0.15
+OPENINGS = ("", "", "", "I want to ", "please ", "how do I ", "can you ", "I need to ", "help me ")
+REWORDED = {
+    "retrieve": "get",
+    "retrieves": "show",
+    "returns": "give me",
+    "return": "show",
+    "fetches": "get",
+    "fetch": "find",
+    "delete": "remove",
+    "deletes": "get rid of",
+    "creates": "make",
+    "create": "add",
+    "updates": "change",
+    "update": "edit",
+    "lists": "which are",
+    "list": "show all",
+    "executes": "run",
+    "execute": "run",
+    "gets": "look up",
+    "search": "look for",
+    "sends": "send",
+}
+
+
+class Phrase(NamedTuple):
+    """A question in place of a user's, and the text that answers it."""
+
+    question: str
+    text: str
+    server: str
+    leaf: str
+    """The tool's own name: what lets tools of a left-out dataset be left out here too."""
+
+
+def phrases_of(tools: Sequence[Tool], *, seed: int) -> Iterator[Phrase]:
+    """Yield a phrase for each tool that says enough, in the order of the tools."""
+    for tool in tools:
+        rng = Random(f"{seed} {tool.server} {tool.name}")
+        pair = _pair(tool, rng)
+        if pair is not None:
+            question, text = spoken(pair[0], rng), pair[1]
+            if len(question) >= SHORTEST // 2 and len(text) >= SHORTEST // 2:
+                yield Phrase(question, text, tool.server, " ".join(words(tool.leaf)))
+
+
+def _pair(tool: Tool, rng: Random) -> tuple[str, str] | None:
+    fields = fields_of(tool)
+    description = " ".join(tool.description.split())
+    sentences = [s for s in SENTENCE.split(description) if SHORTEST < len(s) < LONGEST]
+    if not sentences:
+        return None
+    kind = rng.random()
+    if kind < 0.4:
+        rest = " ".join(sentences[1:])
+        return sentences[0], encoding_text(replace(tool, description=rest), fields)
+    if kind < 0.7:
+        return rng.choice(sentences), encoding_text(tool, fields)
+    name = " ".join(words(tool.leaf))
+    if kind < 0.85:
+        return name, description
+    return description[:LONGEST], f"{name} {' '.join(words(fields[Field.PARAMETER]))}"
+
+
+def spoken(text: str, rng: Random) -> str:
+    """Return a text as someone might ask it: reworded, shorter, with an opening."""
+    parts = text.split()
+    if rng.random() < 0.5:
+        parts = [REWORDED.get(part.casefold(), part) for part in parts]
+    if len(parts) > 4 and rng.random() < 0.5:
+        parts = [part for part in parts if rng.random() > DROPPED]
+    return rng.choice(OPENINGS) + " ".join(parts)
+
+
+def save(phrases: Sequence[Phrase], path: Path) -> None:
+    """Write phrases, whole or not at all."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(phrases), encoding="utf-8")
+    part.replace(path)
+
+
+def load(path: Path) -> list[Phrase]:
+    """Read what `save` wrote."""
+    return [Phrase(*row) for row in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def by_server(phrases: Sequence[Phrase]) -> list[list[Phrase]]:
+    """Return the phrases of each server: tools of one server are each other's near siblings."""
+    ordered = sorted(phrases, key=lambda phrase: phrase.server)
+    return [list(group) for _, group in groupby(ordered, key=lambda phrase: phrase.server)]

@@ -1,0 +1,60 @@
+"""Put the final encoders where the packages take them, with what they were made of."""
+
+import re
+import shutil
+import sys
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from toolscout.search import tables, transformers
+from toolscout.search.encoders import digest_of
+from training.distilling import Distilling
+from training.places import Places, write_json
+from training.recipe import Recipe
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "packages" / "toolscout-encoder" / "src" / "toolscout_encoder"
+LIBRARIES = ("numpy", "onnx", "onnxruntime", "tokenizers", "torch", "transformers")
+
+
+def ship(places: Places, sources: Any, report: Any) -> dict[str, str]:
+    """Copy model and table, pin their checksums in the code, and return those by file."""
+    for name in (transformers.MODEL_FILE, transformers.TOKENIZER_FILE):
+        shutil.copyfile(places.model("all") / name, PACKAGE / name)
+    shutil.copyfile(places.table("all"), tables.TABLE_FILE)
+    sums = {
+        file.name: digest_of(file)
+        for file in (
+            PACKAGE / transformers.MODEL_FILE,
+            PACKAGE / transformers.TOKENIZER_FILE,
+            tables.TABLE_FILE,
+        )
+    }
+    _pin(Path(tables.__file__), "TABLE_SHA256", sums[tables.TABLE_FILE.name])
+    _pin(Path(transformers.__file__), "MODEL_SHA256", sums[transformers.MODEL_FILE])
+    _pin(Path(transformers.__file__), "TOKENIZER_SHA256", sums[transformers.TOKENIZER_FILE])
+    write_json(PACKAGE / "record.json", _record(sums, sources, report))
+    return sums
+
+
+def _pin(module: Path, constant: str, digest: str) -> None:
+    text = module.read_text(encoding="utf-8")
+    line = f'{constant} = "{digest}"'
+    changed, count = re.subn(rf'^{constant} = "\w*"$', line, text, flags=re.MULTILINE)
+    if count != 1:
+        raise SystemExit(f"{module.name} has no line for {constant}; write `{line}` there.")
+    module.write_text(changed, encoding="utf-8")
+
+
+def _record(sums: dict[str, str], sources: Any, report: Any) -> dict[str, Any]:
+    libraries = {name: version(name) for name in LIBRARIES}
+    return {
+        "files": sums,
+        "recipe": asdict(Recipe()),
+        "distilling": asdict(Distilling()),
+        "versions": {"python": sys.version.split()[0], **libraries},
+        "data": sources,
+        "figures": report,
+    }
