@@ -8,6 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
+from toolscout.bench.datasets import read_dataset
+from toolscout.demo import demo_catalog
+from toolscout.errors import InvalidFile
+from toolscout.search.tables import StaticEncoder
+from toolscout.search.transformers import OnnxEncoder
+from training import corpora, judging, phrases
 from training.batches import Batches
 from training.corpora import Corpus
 from training.distilling import Distilling, distil
@@ -16,13 +23,6 @@ from training.models import Model, stock_folder
 from training.plots import draw
 from training.recipe import Recipe
 from training.tuning import Run, contrast, tune
-
-from toolscout.bench.datasets import read_dataset
-from toolscout.demo import demo_catalog
-from toolscout.errors import InvalidFile
-from toolscout.search.tables import StaticEncoder
-from toolscout.search.transformers import OnnxEncoder
-from training import corpora, judging, phrases
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "quality" / "golden.jsonl"
 RECIPE = Recipe(steps=12, batch=12, rate=1e-4, question_tokens=24, text_tokens=32)
