@@ -96,6 +96,7 @@ lock-adapters: .venv/.installed ## pin the newest versions of the SDKs
 	touch $@
 
 test-training: .venv-training/.installed ## every step of training, for a minute, on the demo catalogue
+	.venv-training/bin/basedpyright --project training --pythonpath .venv-training/bin/python
 	.venv-training/bin/python -m pytest -q -p no:randomly training/tests
 
 DATA ?= ../shared/data
