@@ -385,7 +385,7 @@ def test_names_that_are_too_long_come_back_as_the_user_knows_them():
     long = definition(SPECS[0]) | {"name": f"{'very_' * 15}long_refund"}
     arguments = {"invoice_id": "inv-7", "amount": 500}
     exposed = Tool.define(long["name"]).name
-    script = [search("refund an invoice"), call(exposed, **arguments), "Done."]
+    script = [search(f"select:{exposed}"), call(exposed, **arguments), "Done."]
     with Provider(script) as provider:
         client = wrap(client_of(provider), mode="reference")
         messages: list[Any] = [user("Refund.")]
