@@ -17,7 +17,7 @@ TOOLS = 22_665
 QUERIES = ("s", "send", "send an email", "refund a customer's order", "list open pull requests")
 SEARCH_RATIO = 25.0
 """How many times as long as the search a keystroke may take: reasons and the reply are made too."""
-MAP_RATIO = 3.0
+MAP_RATIO = 2.0
 """How many times as long as indexing the first map may take."""
 
 

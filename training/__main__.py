@@ -137,13 +137,12 @@ def _taught(places: Places, fold: str, teacher: Encoder, texts: list[str]) -> Fl
 
 def _texts(places: Places, left_out: tuple[str, ...]) -> list[str]:
     """Return what a table learns from: tools and questions, none of the datasets left out."""
-    read = {name: corpora.Corpus.load(places.corpus(name)) for name in LABELLED}
-    hidden = {text for name in left_out for text in read[name].texts}
+    read = _corpora(places)
     found: dict[str, None] = {}
-    for name, one in read.items():
-        if name not in left_out:
+    for one in read:
+        if one.name not in left_out:
             found |= dict.fromkeys([*one.texts, *(asked.text for asked in one.asked)])
-    told = [phrase for phrase in phrases.load(places.phrases) if phrase.text not in hidden]
+    told = phrases.unseen(phrases.load(places.phrases), read, left_out)
     # Of each phrase one half: texts and questions alike, for half the teacher's time.
     found |= dict.fromkeys(one.text if i % 2 else one.question for i, one in enumerate(told))
     return list(found)

@@ -12,7 +12,7 @@ from random import Random
 import torch
 
 from training.corpora import Asked, Corpus
-from training.phrases import Phrase, by_server
+from training.phrases import Phrase, by_server, unseen
 from training.recipe import Recipe
 
 
@@ -35,8 +35,7 @@ class Batches:
     ) -> None:
         self._recipe = recipe
         self._corpora = [one for one in corpora if one.name not in recipe.left_out and one.asked]
-        hidden = {text for one in corpora if one.name in recipe.left_out for text in one.texts}
-        self._servers = by_server([one for one in phrases if one.text not in hidden])
+        self._servers = by_server(unseen(phrases, corpora, recipe.left_out))
         self._shares = [math.sqrt(len(one.asked)) for one in self._corpora]
         self._by_group = {one.name: _by_group(one) for one in self._corpora}
 

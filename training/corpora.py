@@ -18,6 +18,7 @@ from toolscout.errors import InvalidFile
 from toolscout.query import Query
 from toolscout.search.text import encoding_text, fields_of, words
 from toolscout.tools import Tool
+from training.places import write_json
 from training.recipe import PERMISSIVE
 
 QUESTIONS = 3_000
@@ -41,14 +42,14 @@ class Corpus:
 
     name: str
     texts: tuple[str, ...]
+    leaves: tuple[str, ...]
+    """The words of each tool's own name."""
     groups: tuple[int, ...]
     asked: tuple[Asked, ...]
 
     def save(self, path: Path) -> None:
         """Write the corpus, whole or not at all."""
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(asdict(self)), encoding="utf-8")
-        part.replace(path)
+        write_json(path, asdict(self))
 
     @classmethod
     def load(cls, path: Path) -> "Corpus":
@@ -61,6 +62,7 @@ class Corpus:
         return cls(
             name=row["name"],
             texts=tuple(row["texts"]),
+            leaves=tuple(row["leaves"]),
             groups=tuple(row["groups"]),
             asked=asked,
         )
@@ -69,6 +71,11 @@ class Corpus:
 def text_of(tool: Tool) -> str:
     """Return the text of a tool that encoders see."""
     return encoding_text(tool, fields_of(tool))
+
+
+def leaf_of(tool: Tool) -> str:
+    """Return the words of a tool's own name."""
+    return " ".join(words(tool.leaf))
 
 
 def licence_of(folder: Path) -> str:
@@ -107,7 +114,13 @@ def corpus_of(dataset: Dataset, chosen: Sequence[int]) -> Corpus:
         near = [place[hit.tool.name] for hit in hits]
         kept = siblings(dataset, texts, wanted[i], near)
         asked.append(Asked(text=text, relevant=tuple(sorted(wanted[i])), near=tuple(kept)))
-    return Corpus(name=dataset.name, texts=texts, groups=dataset.groups, asked=tuple(asked))
+    return Corpus(
+        name=dataset.name,
+        texts=texts,
+        leaves=tuple(leaf_of(tool) for tool in dataset.tools),
+        groups=dataset.groups,
+        asked=tuple(asked),
+    )
 
 
 def siblings(

@@ -63,13 +63,3 @@ def stock_folder() -> Path:
     if spec is None or spec.origin is None:
         raise SystemExit(f"{STOCK} is missing. Install training/requirements.txt.")
     return Path(spec.origin).parent / "model"
-
-
-def blended(
-    tuned: dict[str, torch.Tensor], stock: dict[str, torch.Tensor], share: float
-) -> dict[str, torch.Tensor]:
-    """Return the mean of two sets of weights; `share` is that of the first."""
-    return {
-        name: share * tuned[name] + (1 - share) * value if value.is_floating_point() else value
-        for name, value in stock.items()
-    }

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from toolscout.search.text import Field, encoding_text, fields_of, words
 from toolscout.tools import Tool
+from training.corpora import Corpus, leaf_of
+from training.places import write_json
 
 SENTENCE = re.compile(r"(?<=[.!?])\s+")
 SHORTEST, LONGEST = 15, 240
@@ -51,7 +53,7 @@ class Phrase(NamedTuple):
     text: str
     server: str
     leaf: str
-    """The tool's own name: what lets tools of a left-out dataset be left out here too."""
+    """The words of the tool's own name."""
 
 
 def phrases_of(tools: Sequence[Tool], *, seed: int) -> Iterator[Phrase]:
@@ -62,7 +64,7 @@ def phrases_of(tools: Sequence[Tool], *, seed: int) -> Iterator[Phrase]:
         if pair is not None:
             question, text = spoken(pair[0], rng), pair[1]
             if len(question) >= SHORTEST // 2 and len(text) >= SHORTEST // 2:
-                yield Phrase(question, text, tool.server, " ".join(words(tool.leaf)))
+                yield Phrase(question, text, tool.server, leaf_of(tool))
 
 
 def _pair(tool: Tool, rng: Random) -> tuple[str, str] | None:
@@ -77,7 +79,7 @@ def _pair(tool: Tool, rng: Random) -> tuple[str, str] | None:
         return sentences[0], encoding_text(replace(tool, description=rest), fields)
     if kind < 0.7:
         return rng.choice(sentences), encoding_text(tool, fields)
-    name = " ".join(words(tool.leaf))
+    name = leaf_of(tool)
     if kind < 0.85:
         return name, description
     return description[:LONGEST], f"{name} {' '.join(words(fields[Field.PARAMETER]))}"
@@ -95,14 +97,23 @@ def spoken(text: str, rng: Random) -> str:
 
 def save(phrases: Sequence[Phrase], path: Path) -> None:
     """Write phrases, whole or not at all."""
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(phrases), encoding="utf-8")
-    part.replace(path)
+    write_json(path, phrases)
 
 
 def load(path: Path) -> list[Phrase]:
     """Read what `save` wrote."""
     return [Phrase(*row) for row in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def unseen(
+    phrases: Sequence[Phrase], corpora: Sequence[Corpus], left_out: Sequence[str]
+) -> list[Phrase]:
+    """Return the phrases of tools that have no namesake in a dataset that is left out.
+
+    The same tool is often described in other words elsewhere; by its name none slips through.
+    """
+    hidden = {leaf for one in corpora if one.name in left_out for leaf in one.leaves}
+    return [phrase for phrase in phrases if phrase.leaf not in hidden]
 
 
 def by_server(phrases: Sequence[Phrase]) -> list[list[Phrase]]:

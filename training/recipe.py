@@ -55,8 +55,6 @@ class Recipe:
     """Share of steps on pairs that were made of the tools' own words."""
     question_tokens: int = 64
     text_tokens: int = 80
-    kept: float = 1.0
-    """Share of the tuned weights in the mean with the stock ones."""
 
     def without(self, fold: str) -> "Recipe":
         """Return the recipe of a fold; the fold `all` leaves nothing out."""

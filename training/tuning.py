@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as functional
 
 from training.batches import Batch, Batches
-from training.models import Model, blended
+from training.models import Model
 from training.recipe import Recipe
 
 CHECKPOINT_STEPS = 50
@@ -76,7 +76,6 @@ def tune(
 ) -> Iterator[tuple[int, float]]:
     """Train to the end, yielding each step's number and loss."""
     model = Model()
-    stock = model.weights()
     optimiser = torch.optim.AdamW(model.network.parameters(), lr=recipe.rate, weight_decay=0.01)
     first = _restored(run.begin(), model, optimiser)
     model.network.train()
@@ -96,7 +95,7 @@ def tune(
                 state = {"step": step + 1, "optimiser": optimiser.state_dict()}
                 run.keep({**state, "weights": model.network.state_dict()})
             yield step + 1, loss
-    run.finish(blended(model.weights(), stock, recipe.kept))
+    run.finish(model.weights())
 
 
 def _restored(state: dict[str, Any] | None, model: Model, optimiser: torch.optim.AdamW) -> int:

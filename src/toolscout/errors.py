@@ -139,8 +139,7 @@ class MissingExtra(UsageError, ImportError):
 
     def __init__(self, module: str, *, extra: str) -> None:
         self.module, self.extra = module, extra
-        wanted = f"'toolscout[{extra}]'" if extra else "--force-reinstall toolscout"
-        super().__init__(f"{module!r} is not installed. Run `pip install {wanted}`.")
+        super().__init__(f"{module!r} is not installed. Run `pip install 'toolscout[{extra}]'`.")
 
 
 class ModelError(ToolscoutError):

@@ -482,7 +482,7 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path):
 def test_files_of_ones_own_are_named_by_their_content(tmp_path: Path):
     own = tmp_path / "own.npz"
     own.write_bytes(tables.TABLE_FILE.read_bytes())
-    folder = transformers.package_folder(transformers.PACKAGE)
+    folder = transformers.package_folder()
 
     assert StaticEncoder(own).name == StaticEncoder().name
     assert OnnxEncoder(folder).name == OnnxEncoder().name

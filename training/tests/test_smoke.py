@@ -149,9 +149,11 @@ def test_siblings_are_near_but_neither_wanted_nor_twins(corpus: Corpus) -> None:
 def test_a_left_out_dataset_is_in_no_batch(corpus: Corpus) -> None:
     seen = replace(corpus, name="seen")
     hidden = replace(corpus, name="hidden", texts=tuple(f"hidden {text}" for text in corpus.texts))
-    phrase = phrases.Phrase("a question", hidden.texts[0], "server", "leaf")
+    seen = replace(seen, leaves=("other",) * len(seen.leaves))
+    namesake = phrases.Phrase("a question", "hidden in other words", "server", hidden.leaves[0])
+    other = phrases.Phrase("a question", "another text", "server", "other name")
     recipe = replace(RECIPE, left_out=("hidden",))
-    drawn = Batches(recipe, [seen, hidden], [phrase, phrase._replace(text="another text")])
+    drawn = Batches(recipe, [seen, hidden], [namesake, other])
     texts = [text for step in range(30) for text in drawn.at(step).texts]
     assert texts
     assert not any(text.startswith("hidden") for text in texts)

@@ -7,7 +7,6 @@ another encoder's. Storing and comparing vectors is `semantic`'s part.
 """
 
 import hashlib
-import importlib.util
 import json
 import urllib.error
 import urllib.request
@@ -19,7 +18,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from toolscout.errors import InvalidEncoder, InvalidFile, MissingExtra
+from toolscout.errors import InvalidEncoder, InvalidFile
 
 Floats = NDArray[np.float32]
 
@@ -71,14 +70,6 @@ def checked_file(file: Path, digest: str, *, remedy: str) -> Path:
     if not file.is_file() or digest_of(file) != digest:
         raise InvalidFile(str(file), "is missing or its checksum is wrong", remedy=remedy)
     return file
-
-
-def package_folder(package: str, *, extra: str = "") -> Path:
-    """Return where a package lies without importing it: its import may pull in much more."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None:
-        raise MissingExtra(package, extra=extra)
-    return Path(spec.origin).parent
 
 
 class EndpointEncoder:

@@ -133,7 +133,7 @@ class Table:
             raise InvalidFile(
                 str(file), f"is no table of vectors ({error})", remedy="Reinstall toolscout."
             ) from error
-        return cls(numbers, sizes[:, None], word_pieces(tokens))
+        return cls(numbers, sizes, word_pieces(tokens))
 
     def sums(self, texts: Sequence[str]) -> Floats:
         """Return the sum of the vectors of each text's tokens."""
@@ -145,7 +145,7 @@ class Table:
         for row, encoding in zip(sums, found, strict=True):
             ids: list[int] = encoding.ids
             if ids:
-                np.matmul(self._sizes[ids, 0], self._numbers[ids], out=row)
+                np.matmul(self._sizes[ids], self._numbers[ids], out=row)
         return sums
 
 

@@ -1,6 +1,7 @@
 """The transformer of `toolscout[onnx]`: a small model that was tuned on tools, on the CPU."""
 
 import importlib
+import importlib.util
 import threading
 from collections.abc import Sequence
 from functools import cached_property
@@ -14,7 +15,6 @@ from toolscout.search.encoders import (
     Floats,
     checked_file,
     digest_of,
-    package_folder,
     plain,
     unit_rows,
 )
@@ -46,7 +46,7 @@ class OnnxEncoder:
 
     @cached_property
     def _folder(self) -> Path:
-        return self._given or package_folder(PACKAGE, extra="onnx")
+        return self._given or package_folder()
 
     @cached_property
     def _digest(self) -> str:
@@ -78,6 +78,14 @@ class OnnxEncoder:
         options = runtime.SessionOptions()
         options.intra_op_num_threads = self._threads
         return tokenizer, runtime.InferenceSession(str(self._folder / MODEL_FILE), options)
+
+
+def package_folder() -> Path:
+    """Return where the package of the weights lies."""
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        raise MissingExtra(PACKAGE, extra="onnx")
+    return Path(spec.origin).parent
 
 
 def _runtime() -> Any:
