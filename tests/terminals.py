@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ import pyte
 
 DEADLINE_SECONDS = 30.0
 STEP_SECONDS = 0.2
+# A machine that stands still between two looks has used up one look, not the deadline.
+LONGEST_LOOK_SECONDS = 1.0
+RAW_SHOWN = 400
 FRAME_BEGINS, FRAME_ENDS = b"\x1b[?2026h", b"\x1b[?2026l"
 # A new session gets the terminal as its own, so that resizing and Ctrl-C reach the program.
 _START = (
@@ -96,20 +99,20 @@ class Terminal:
         def is_there() -> bool:
             return self._is_whole() and holds()
 
-        end = time.monotonic() + DEADLINE_SECONDS
+        looks = _looks()
         while not is_there():
             if not self._take(STEP_SECONDS) and self.process.poll() is not None:
                 self._take(0)
-                assert is_there(), f"it ended; the screen is\n{self.text}"
-            assert time.monotonic() < end, f"not shown: {wanted!r}; the screen is\n{self.text}"
+                assert is_there(), f"it ended; {self._seen()}"
+            assert next(looks, False), f"not shown: {wanted!r}; {self._seen()}"
         return self.text
 
     def wait(self) -> int:
         """Wait until the program ends and return its exit code."""
-        end = time.monotonic() + DEADLINE_SECONDS
+        looks = _looks()
         while self.process.poll() is None:
             self._take(STEP_SECONDS)
-            assert time.monotonic() < end, f"it does not end; the screen is\n{self.text}"
+            assert next(looks, False), f"it does not end; {self._seen()}"
         while self._take(0):
             pass
         return self.process.wait()
@@ -125,6 +128,9 @@ class Terminal:
         self.process.wait()
         os.close(self._master)
         os.close(self._slave)
+
+    def _seen(self) -> str:
+        return f"the screen is\n{self.text}\nand the last that came\n{self.raw[-RAW_SHOWN:]!r}"
 
     def _is_whole(self) -> bool:
         """Tell whether all of what is drawn at once has come; half a frame proves nothing."""
@@ -142,6 +148,16 @@ class Terminal:
         self.raw += data
         self._stream.feed(data)
         return True
+
+
+def _looks() -> Iterator[bool]:
+    """Yield true while there is time to look once more."""
+    looked, before = 0.0, time.monotonic()
+    while looked < DEADLINE_SECONDS:
+        yield True
+        now = time.monotonic()
+        looked += min(now - before, LONGEST_LOOK_SECONDS)
+        before = now
 
 
 @contextmanager
