@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 from toolscout.calls.cuts import cut
 from toolscout.dialects import Dialect, to_result, to_search_output
@@ -131,39 +132,54 @@ class Situation:
     next_step: str = ""
 
 
-@dataclass(slots=True)
+class Written(NamedTuple):
+    """What a search tells: its text, and what of the answers found room in it."""
+
+    text: str
+    hits: tuple[Hit, ...]
+    described: tuple[str, ...]
+
+
 class _Part:
     """A piece of the reply in ever shorter forms; the last may be empty."""
 
-    forms: tuple[str, ...]
-    at: int = 0
-    hit: Hit | None = None
-    tool: Tool | None = None
+    __slots__ = ("_at", "_forms", "cost", "hit", "text", "tool")
 
-    @property
-    def text(self) -> str:
-        return self.forms[self.at]
+    def __init__(
+        self, forms: tuple[str, ...], hit: Hit | None = None, tool: Tool | None = None
+    ) -> None:
+        self.hit, self.tool = hit, tool
+        self._forms = forms
+        self._take(0)
 
-    @property
-    def cost(self) -> int:
-        return count_tokens(self.text) + 1 if self.text else 0
+    def _take(self, at: int) -> None:
+        self._at, self.text = at, self._forms[at]
+        self.cost = count_tokens(self.text) + 1 if self.text else 0
 
     def shorten(self, *, away: bool) -> None:
         """Take the next form; the empty one only where the part may go away."""
-        further = self.forms[self.at + 1 :]
+        further = self._forms[self._at + 1 :]
         if further and (further[0] or away):
-            self.at += 1
+            self._take(self._at + 1)
 
 
 def found(
     answers: Sequence[Answer], situation: Situation, budget: int, *, detail: str = "signatures"
 ) -> Reply:
     """Return the reply to a search; hits that found no room are neither shown nor loaded."""
+    page = written(answers, situation, budget, detail=detail)
+    return Reply(text=page.text, hits=page.hits, described=page.described)
+
+
+def written(
+    answers: Sequence[Answer], situation: Situation, budget: int, *, detail: str = "signatures"
+) -> Written:
+    """Return what a search tells within a budget of tokens."""
     sheet = _Sheet(answers, situation, detail)
     text = sheet.fitted(budget)
-    hits = tuple(part.hit for part in sheet.lines if part.hit is not None and part.text)
-    told = tuple(part.tool.name for part in sheet.schemas if part.tool is not None and part.text)
-    return Reply(text=text, hits=hits, described=told)
+    hits = tuple([part.hit for part in sheet.lines if part.hit is not None and part.text])
+    told = tuple([part.tool.name for part in sheet.schemas if part.tool is not None and part.text])
+    return Written(text, hits, told)
 
 
 _LEFT_OFF_TOKENS = 40
@@ -185,7 +201,7 @@ class _Sheet:
         for number, answer in enumerate(answers, 1):
             self._add_answer(number, answer, detail)
         for tool in dict.fromkeys(tool for answer in answers for tool in answer.winners):
-            self._add(self.schemas, _Part((_told(tool), ""), tool=tool))
+            self._add(self.schemas, _Part((_told(tool), ""), None, tool))
         for text in _asides(situation):
             self._add(self._asides, _aside(text, one_line(text, 60)))
 
@@ -195,7 +211,7 @@ class _Sheet:
             mark = f" [{hit.confidence}{reserve(hit, answer)}]"
             short = detail == "names" or hit.tool.name in self._told
             forms = (f"- {hit.tool.name}{mark}", "") if short else _forms(hit.tool, mark)
-            self._add(self.lines, _Part(forms, hit=hit))
+            self._add(self.lines, _Part(forms, hit))
             self._told.add(hit.tool.name)
         for forms in _remarks(answer):
             self._add(self._asides, _aside(*forms))
@@ -206,15 +222,18 @@ class _Sheet:
 
     def fitted(self, budget: int) -> str:
         """Return the text, each part in the longest form that the whole has room for."""
-        fixed = count_tokens(self._next) + _LEFT_OFF_TOKENS
-        cost = fixed + sum(part.cost for part in self._order)
+        cost = count_tokens(self._next) + _LEFT_OFF_TOKENS
+        for part in self._order:
+            cost += part.cost
+        # Parts cost at least as much alone as together; the whole is counted when it may fit.
+        if cost <= budget and count_tokens(text := self._text()) <= budget:
+            return text
         for part, away in self._yielding():
-            # Parts cost at least as much alone as together; the whole is counted when it may fit.
-            if cost <= budget and count_tokens(text := self._text()) <= budget:
-                return text
             cost -= part.cost
             part.shorten(away=away)
             cost += part.cost
+            if cost <= budget and count_tokens(text := self._text()) <= budget:
+                return text
         return self._text()
 
     def _yielding(self) -> Iterator[tuple[_Part, bool]]:
@@ -225,7 +244,6 @@ class _Sheet:
         stages += [*[(self._heads, True)] * _FORM_LIMIT, (best, True)]
         for parts, away in stages:
             yield from ((part, away) for part in reversed(parts))
-        yield _Part(("",)), False  # one more look after the last has given way
 
     def _text(self) -> str:
         texts = [part.text for part in self._order if part.text]

@@ -374,6 +374,12 @@ class Session:
             return True
         return self.record.hiding is False or tool.name in self.record.declared
 
+    @property
+    def may_know(self) -> bool:
+        """Whether the conversation can know of any tool that it can call it."""
+        entries = self.record.entries.values()
+        return not self.settings.shared or any(entry.pinned for entry in entries)
+
     def is_known(self, tool: Tool) -> bool:
         """Tell whether the conversation knows that it can call a tool."""
         entry = self.record.entries.get(tool.name)
@@ -395,7 +401,11 @@ class Session:
 
     def load(self, tools: Sequence[Tool], query: str = "") -> list[str]:
         """Load tools, best first; return those that are new. Evictions become news."""
-        costs = [(tool, definition_tokens(tool)) for tool in tools]
+        # Most searches find again what an earlier one has loaded.
+        fresh = [tool for tool in tools if not self.record.holds(tool)]
+        if not fresh:
+            return []
+        costs = [(tool, definition_tokens(tool)) for tool in fresh]
         added, evicted = self.record.load(costs, self.settings.loaded_tokens, query)
         if added:
             self._awake.update(added)

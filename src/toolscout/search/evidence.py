@@ -105,9 +105,8 @@ def name_evidence(
     near = _nearness(asked, state.word_vectors.take(numbers, axis=0))
     near[(terms == question.numbers[:, None]).any(axis=0)] = 1.0
     weights = state.rarity.take(terms)
-    whole = np.bincount(owners, weights, len(places))
     part = np.bincount(owners, weights * near, len(places))
-    np.divide(part, np.maximum(whole, 1e-9), out=table[Signal.NAME_MEANING])
+    np.divide(part, state.name_wholes.take(places), out=table[Signal.NAME_MEANING])
 
 
 def _nearness(asked: Floats, vectors: Floats) -> Doubles:

@@ -77,8 +77,12 @@ class Fusion:
 
     def chances(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
         """Return how likely some candidates are wanted, given the scores of all, highest first."""
+        return np.array(self.likely(evidence, scores, rivals))
+
+    def likely(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> list[float]:
+        """Return the same as plain numbers."""
         odds = (certainty(evidence, scores, rivals) * self.calibration).sum(axis=1)
-        return np.array([1 / (1 + exp(min(-one, 30))) for one in odds.tolist()])
+        return [1 / (1 + exp(min(-one, 30))) for one in odds.tolist()]
 
     def shares(self, evidence: Doubles, length: float) -> dict[str, float]:
         """Return each signal group's share of one candidate's score."""
@@ -111,7 +115,7 @@ def certainty(evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
     found = np.empty((len(scores), 2 + len(CERTAINTY)))
     found[:, 0] = 1
     found[:, 1] = scores - top - log(total)
-    found[:, 2:] = evidence[:, CERTAINTY]
+    found[:, 2:] = evidence.T.take(CERTAINTY, axis=0).T
     return found
 
 

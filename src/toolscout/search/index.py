@@ -242,7 +242,7 @@ class _Best:
         self.state, self.ranking = state, ranking
         self.rows: list[int] = ranking.best.tolist()
         self.places: list[int] = ranking.places.take(ranking.best).tolist()
-        self.chances: list[float] = ranking.chances.tolist()
+        self.chances = ranking.chances
 
     def hits(self, ranks: range) -> list[Hit]:
         """Return the hits of some ranks."""

@@ -6,7 +6,7 @@ state and keeps nothing but the vectors of words it met.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,25 +53,15 @@ class Ranking:
     order: NDArray[np.int64]
     """Candidates by falling score; those of equal score by name."""
     total: int
-    wanted: int
-    """Of how many of the first candidates it is asked how likely they are wanted."""
+    best: NDArray[np.int64]
+    """The first candidates, as many as are wanted."""
+    chances: list[float]
+    """How likely each of the best is wanted, never rising, to six digits."""
 
     @property
     def top_chance(self) -> float:
         """How likely the best candidate is wanted; 0 without one."""
-        return float(self.chances[0]) if len(self.order) else 0.0
-
-    @property
-    def best(self) -> NDArray[np.int64]:
-        """The first candidates, as many as are wanted."""
-        return self.order[: self.wanted]
-
-    @cached_property
-    def chances(self) -> Doubles:
-        """How likely each of the best is wanted, never rising, to six digits."""
-        rivals = self.scores[self.order]  # in this order, whatever the order of places
-        found = self.fusion.chances(self.evidence[self.best], rivals[: self.wanted], rivals)
-        return np.minimum.accumulate(found).round(6)
+        return self.chances[0] if self.chances else 0.0
 
 
 class Ranker:
@@ -152,7 +142,10 @@ class Ranker:
         fusion = self._fusion if lines is not None else fusion_for("")
         scores = fusion.scores(table.T, question.length).round(9)
         order = _falling(state, places, scores)
-        return Ranking(question, places, table.T, fusion, scores, order, total, wanted)
+        best, rivals = order[:wanted], scores.take(order)  # so, whatever the order of places
+        found = fusion.likely(table.take(best, axis=1).T, rivals[:wanted], rivals)
+        chances = [round(chance * 1e6) / 1e6 for chance in accumulate(found, min)]
+        return Ranking(question, places, table.T, fusion, scores, order, total, best, chances)
 
     def _found(
         self, state: State, question: Question, mask: Mask, also: Sequence[int]

@@ -6,6 +6,7 @@ States are values. A change of the catalogue makes a new one that shares the sha
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +72,14 @@ class State:
         return np.cumsum(np.concatenate([[0], *lengths])), np.concatenate(words)
 
     @cached_property
+    def name_wholes(self) -> NDArray[np.float64]:
+        """How much all words of each place's name weigh together, never 0."""
+        starts, words = self.name_words
+        owners = np.arange(len(starts) - 1).repeat(np.diff(starts))
+        weights = self.rarity.take(self.word_terms.take(words))
+        return np.maximum(np.bincount(owners, weights, len(starts) - 1), 1e-9)
+
+    @cached_property
     def unknown_rarity(self) -> float:
         """How rare a term is that no tool has."""
         return float(np.log1p((self.count + 0.5) / 0.5))
@@ -124,12 +133,10 @@ class State:
 
     def place_of(self, name: str) -> int | None:
         """Return the place of a living tool."""
-        offset = 0
-        for shard, mask in zip(self.shards, self.alive, strict=True):
+        for offset, shard, mask in self._parts:
             row = shard.rows.get(name)
             if row is not None and mask[row]:
                 return offset + row
-            offset += shard.size
         return None
 
     def resolve(self, text: str) -> list[int]:
@@ -144,12 +151,16 @@ class State:
 
     def _called(self, spelling: Spelling) -> list[int]:
         found: list[int] = []
-        offset = 0
-        for shard, mask in zip(self.shards, self.alive, strict=True):
+        for offset, shard, mask in self._parts:
             if rows := shard.rows_called(spelling):
                 found += [offset + row for row in rows if mask[row]]
-            offset += shard.size
         return found
+
+    @cached_property
+    def _parts(self) -> tuple[tuple[int, Shard, Mask], ...]:
+        """Each shard with its first place and which of its rows are alive."""
+        firsts = accumulate((shard.size for shard in self.shards), initial=0)
+        return tuple(zip(firsts, self.shards, self.alive, strict=False))
 
     def by_name(self, places: Iterable[int] | NDArray[np.int64]) -> list[int]:
         """Return places in the order of their tools' names."""

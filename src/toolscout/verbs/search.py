@@ -6,13 +6,22 @@ be loaded or shown whole, and has the reply written. What it says a tool is, the
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from toolscout.catalog import Catalog, Status
 from toolscout.errors import ModelError
 from toolscout.names import clean_text
 from toolscout.query import Query, query_from_text
-from toolscout.replies import QUERY_CHARS, Answer, Reply, Situation, found, reserve
+from toolscout.replies import (
+    QUERY_CHARS,
+    Answer,
+    Reply,
+    Situation,
+    Written,
+    reserve,
+    written,
+)
 from toolscout.requests import SearchRequest
 from toolscout.schemas import Json
 from toolscout.search.feedback import Feedback
@@ -38,6 +47,15 @@ _Asked = Sequence[tuple[Answer, Query | None]]
 """Answers, each with its query, or nothing where it could not be read."""
 
 
+class _Found(NamedTuple):
+    """What one query found, before it is known how much of it has room to be loaded."""
+
+    query: Query
+    result: Result
+    fresh: tuple[Hit, ...]
+    known: tuple[Hit, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Search:
     """Searches for sessions of one scout."""
@@ -52,46 +70,35 @@ class Search:
         session.prompt.decide()
         if not session.visible():
             return self._empty(session, request)
-        asked = [self._answer(session, text, request) for text in request.queries]
-        loads = self._loads(session, asked)
-        asked = [(replace(answer, loads=loads), query) for answer, query in asked]
+        looked = [self._looked(session, text, request.limit) for text in request.queries]
+        loads = self._loads(session, [one for one in looked if isinstance(one, _Found)])
+        failed = self._failed()
+        asked = [_answered(session, one, request, loads, failed) for one in looked]
         answers = [answer for answer, _ in asked]
         fruitless = all(answer.is_fruitless for answer in answers)
         session.fruitless = session.fruitless + 1 if fruitless else 0
         situation = self._situation(session, request, asked, fruitless=fruitless)
-        reply = found(answers, situation, request.max_tokens, detail=request.detail)
-        added = self._load(session, reply, loads, asked)
-        forms = {_form(query) for _, query in asked}
-        form = forms.pop() if len(forms) == 1 else "mixed"
-        return self._detailed(session, reply, answers, situation, request, added, form)
+        page = written(answers, situation, request.max_tokens, detail=request.detail)
+        added = self._load(session, page, loads, asked)
+        details = self._details(session, page, answers, situation, request)
+        details |= {"loaded": added, "form": _form_of_all(asked)}
+        return _reply(page, answers, details, added)
 
-    def _answer(
-        self, session: Session, text: str, request: SearchRequest
-    ) -> tuple[Answer, Query | None]:
+    def _looked(self, session: Session, text: str, limit: int) -> _Found | Answer:
+        """Return what a query found, or the answer to one that cannot be read."""
         try:
             query = query_from_text(text)
-            result = self._result(session, query, request.limit)
+            result = self._result(session, query, limit)
         except ModelError as error:
             asked = clean_text(text, QUERY_CHARS)
-            return Answer(query=asked, error=str(error), code=error.code), None
-        fresh, known = _sorted_out(session, result, request.limit)
-        listed = not (query.words or query.required or query.select)
-        answer = Answer(
-            query=query.text,
-            hits=fresh,
-            known=known,
-            winners=_winners(session, query, fresh, known, request.detail),
-            missing=result.missing,
-            corrected=result.corrected,
-            further=max(0, result.total - len(fresh) - len(known)) if listed else 0,
-            discovers=not query.load,
-            failed=self._failed(),
-        )
-        return answer, query
+            return Answer(query=asked, error=str(error), code=error.code)
+        return _Found(query, result, *_sorted_out(session, result, limit))
 
     def _failed(self) -> frozenset[str]:
-        unready = self.catalog.unready.items()
-        return frozenset(server for server, state in unready if state.status is Status.FAILED)
+        unready = self.catalog.unready
+        if not unready:
+            return frozenset()
+        return frozenset(s for s, state in unready.items() if state.status is Status.FAILED)
 
     def _result(self, session: Session, query: Query, limit: int) -> Result:
         # Where several conversations share a session nothing counts as known, so none steps aside.
@@ -101,53 +108,36 @@ class Search:
         result = self.index.search(query, room, allowed=allowed)
         return self.feedback.apply(result, room)
 
-    def _loads(self, session: Session, asked: _Asked) -> frozenset[str]:
+    def _loads(self, session: Session, looked: Sequence[_Found]) -> frozenset[str]:
         """Return the tools that this search may load, as far as the budget goes.
 
         What it reports as loaded already counts first, so that nothing new evicts it (R50).
         """
-        loaded = {entry.name: entry.tokens for entry in session.record.loaded}
-        known = {hit.tool.name for answer, _ in asked for hit in answer.known}
-        costs = {name: tokens for name, tokens in loaded.items() if name in known}
-        for answer, query in asked:
-            if query is None or not query.load:
-                continue
-            for hit in answer.hits:
+        known = {hit.tool.name for one in looked for hit in one.known}
+        loaded = session.record.loaded if known else ()
+        costs = {entry.name: entry.tokens for entry in loaded if entry.name in known}
+        for one in looked:
+            for hit in one.fresh if one.query.load else ():
                 if hit.confidence is not Confidence.WEAK:
                     costs[hit.tool.name] = definition_tokens(hit.tool)
-        budget = session.settings.loaded_tokens
-        return frozenset(session.record.fitting(list(costs.items()), budget)) - known
+        fitting = session.record.fitting(list(costs.items()), session.settings.loaded_tokens)
+        return frozenset(fitting) - known
 
     def _load(
-        self,
-        session: Session,
-        reply: Reply,
-        loads: frozenset[str],
-        asked: _Asked,
+        self, session: Session, page: Written, loads: frozenset[str], asked: _Asked
     ) -> list[str]:
-        shown = {hit.tool.name: hit.tool for hit in reply.hits if hit.tool.name in loads}
+        shown = {hit.tool.name: hit.tool for hit in page.hits if hit.tool.name in loads}
         if shown:
-            for hit in (hit for answer, _ in asked for hit in answer.known):
-                session.record.touch(hit.tool.name)
+            for answer, _ in asked:
+                for hit in answer.known:
+                    session.record.touch(hit.tool.name)
         added: list[str] = []
         for answer, query in reversed(asked):  # the first query's tools are to be the most recent
             mine = [shown.pop(h.tool.name) for h in answer.hits if h.tool.name in shown]
             if query is not None and mine:
                 added = session.load(mine, _kept_query(session, answer)) + added
-        self._note_shown(session, reply, asked)
+        _note_shown(session, page, [answer for answer, _ in asked])
         return added
-
-    def _note_shown(self, session: Session, reply: Reply, asked: _Asked) -> None:
-        """Note what the conversation now has; what `discover:` shows changes nothing."""
-        shown = {hit.tool.name for hit in reply.hits}
-        for answer in (answer for answer, _ in asked if not answer.discovers):
-            session.tell(tool for tool in answer.winners if tool.name in reply.described)
-            weak = [
-                hit.tool
-                for hit in answer.hits
-                if hit.tool.name in shown and hit.tool.name not in answer.loads
-            ]
-            session.record.offer(weak, _kept_query(session, answer))
 
     def _situation(
         self,
@@ -178,47 +168,23 @@ class Search:
             next_step="There are no tools at all here yet. "
             + ("Search again shortly." if pending else "Go on without a tool."),
         )
-        reply = found([], situation, request.max_tokens)
-        details = self._details(session, reply, [], situation, request)
-        return replace(reply, code="empty_catalog", details=details)
-
-    def _detailed(
-        self,
-        session: Session,
-        reply: Reply,
-        answers: Sequence[Answer],
-        situation: Situation,
-        request: SearchRequest,
-        added: list[str],
-        form: str,
-    ) -> Reply:
-        failed_all = all(answer.error for answer in answers)
-        nothing = not any(answer.hits or answer.known for answer in answers)
-        code = answers[0].code if failed_all else "no_match" if nothing else "ok"
-        details = self._details(session, reply, answers, situation, request)
-        details |= {"loaded": added, "form": form}
-        return replace(
-            reply,
-            code=code,
-            is_error=failed_all,
-            details=details,
-            known=tuple(hit for answer in answers for hit in answer.known),
-            references=tuple(added),
-        )
+        page = written([], situation, request.max_tokens)
+        details = self._details(session, page, [], situation, request)
+        return Reply(text=page.text, code="empty_catalog", details=details)
 
     def _details(
         self,
         session: Session,
-        reply: Reply,
+        page: Written,
         answers: Sequence[Answer],
         situation: Situation,
         request: SearchRequest,
     ) -> Json:
-        shown = {hit.tool.name for hit in reply.hits}
+        shown = {hit.tool.name for hit in page.hits}
         return {
             "queries": [_answer_json(session, answer, shown) for answer in answers],
             "loaded": list[str](),
-            "described": list(reply.described),
+            "described": list(page.described),
             "pending": list(situation.pending),
             "failed": _failed_json(situation.failed),
             "news": list(situation.news),
@@ -227,18 +193,77 @@ class Search:
             "max_tokens": request.max_tokens,
             "mode": session.settings.mode.value,
             "form": "",
-            "totals": self._totals(session, reply),
+            "totals": _totals(session, page),
         }
 
-    def _totals(self, session: Session, reply: Reply) -> Json:
-        catalogued = len(session.visible())
-        callable_ = len(session.record.entries)
-        return {
-            "hits": len(reply.hits),
-            "loaded": len(session.record.loaded),
-            "hidden": max(0, catalogued - callable_),
-            "catalogued": catalogued,
-        }
+
+def _totals(session: Session, page: Written) -> Json:
+    catalogued = len(session.visible())
+    return {
+        "hits": len(page.hits),
+        "loaded": len(session.record.loaded),
+        "hidden": max(0, catalogued - len(session.record.entries)),
+        "catalogued": catalogued,
+    }
+
+
+def _answered(
+    session: Session,
+    looked: _Found | Answer,
+    request: SearchRequest,
+    loads: frozenset[str],
+    failed: frozenset[str],
+) -> tuple[Answer, Query | None]:
+    if isinstance(looked, Answer):
+        return looked, None
+    query, result, fresh, known = looked
+    listed = not (query.words or query.required or query.select)
+    answer = Answer(
+        query=query.text,
+        hits=fresh,
+        known=known,
+        winners=_winners(session, query, fresh, known, request.detail),
+        missing=result.missing,
+        corrected=result.corrected,
+        further=max(0, result.total - len(fresh) - len(known)) if listed else 0,
+        loads=loads,
+        discovers=not query.load,
+        failed=failed,
+    )
+    return answer, query
+
+
+def _reply(page: Written, answers: Sequence[Answer], details: Json, added: list[str]) -> Reply:
+    failed_all = all(answer.error for answer in answers)
+    known = tuple([hit for answer in answers for hit in answer.known])
+    nothing = not (known or any(answer.hits for answer in answers))
+    return Reply(
+        text=page.text,
+        code=answers[0].code if failed_all else "no_match" if nothing else "ok",
+        is_error=failed_all,
+        details=details,
+        hits=page.hits,
+        known=known,
+        references=tuple(added),
+        described=page.described,
+    )
+
+
+def _note_shown(session: Session, page: Written, answers: Sequence[Answer]) -> None:
+    """Note what the conversation now has; what `discover:` shows changes nothing."""
+    shown = {hit.tool.name for hit in page.hits}
+    for answer in answers:
+        if answer.discovers:
+            continue
+        if page.described:
+            session.tell([tool for tool in answer.winners if tool.name in page.described])
+        weak = [
+            hit.tool
+            for hit in answer.hits
+            if hit.tool.name in shown and hit.tool.name not in answer.loads
+        ]
+        if weak:
+            session.record.offer(weak, _kept_query(session, answer))
 
 
 def _kept_query(session: Session, answer: Answer) -> str:
@@ -252,7 +277,9 @@ def _sorted_out(
     selected = bool(result.query.select)
     fresh: list[Hit] = []
     known: list[Hit] = []
-    for hit in result.best:
+    # Hits are made when they are read: where none can be known, no more than are shown.
+    some = result.best if selected or session.may_know else result.found[: min(result.worth, limit)]
+    for hit in some:
         if session.is_known(hit.tool):
             # R43: loaded tools use no slots; weak ones would only be noise.
             if hit.confidence is not Confidence.WEAK:
@@ -295,17 +322,28 @@ def _sureness(hit: Hit) -> tuple[bool, float]:
     return hit.confidence is Confidence.EXACT, hit.score
 
 
+def _form_of_all(asked: _Asked) -> str:
+    forms = {_form(query) for _, query in asked}
+    return forms.pop() if len(forms) == 1 else "mixed"
+
+
 def _form(query: Query | None) -> str:
     if query is None:
         return "invalid"
-    forms = {"select": query.select, "prefix": query.prefix, "pattern": query.pattern}
-    words = "words" if query.words or query.required else "filter"
-    return next((form for form, part in forms.items() if part), words)
+    if query.select:
+        return "select"
+    if query.prefix:
+        return "prefix"
+    if query.pattern:
+        return "pattern"
+    return "words" if query.words or query.required else "filter"
 
 
 def _absent_servers(session: Session) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """Return the servers that are still connecting, and those that failed and why (R45)."""
     unready = session.unready().items()
+    if not unready:
+        return (), ()
     pending = tuple(server for server, state in unready if state.status is Status.PENDING)
     failed = tuple((server, s.reason) for server, s in unready if s.status is Status.FAILED)
     return pending, failed
