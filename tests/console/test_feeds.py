@@ -32,7 +32,7 @@ def test_a_reader_is_told_what_others_publish_from_any_thread():
     async def work() -> None:
         feed = Feed()
         stream = await begun(feed)
-        threading.Thread(target=feed.publish, args=("call", {"tool": "a\nb"})).start()
+        threading.Thread(target=feed.publish, args=("call", {"tool": "a\nb"}.copy)).start()
 
         [(_, kind, data)] = read(await anext(stream))
 
@@ -42,12 +42,28 @@ def test_a_reader_is_told_what_others_publish_from_any_thread():
     run(work())
 
 
+def test_what_nobody_reads_is_never_worked_out():
+    def told() -> Json:
+        raise AssertionError("nobody asked")
+
+    async def work() -> None:
+        feed = Feed()
+        stream = await begun(feed, BOB)
+        feed.publish("call", told, lambda who: who.name == "ann")
+        feed.publish("call")
+
+        assert [data for _, _, data in read(await anext(stream))] == [{}]
+        await stream.aclose()
+
+    run(work())
+
+
 def test_only_the_audience_hears():
     async def work() -> None:
         feed = Feed()
         stream = await begun(feed, BOB)
-        feed.publish("call", {"for": "ann"}, lambda who: who.name == "ann")
-        feed.publish("call", {"for": "bob"}, lambda who: who.name == "bob")
+        feed.publish("call", {"for": "ann"}.copy, lambda who: who.name == "ann")
+        feed.publish("call", {"for": "bob"}.copy, lambda who: who.name == "bob")
 
         assert [data for _, _, data in read(await anext(stream))] == [{"for": "bob"}]
         await stream.aclose()
@@ -59,11 +75,11 @@ def test_who_comes_back_is_told_what_it_missed_and_may_hear():
     async def work() -> None:
         feed = Feed()
         stream = await begun(feed)
-        feed.publish("call", {"n": 1})
+        feed.publish("call", {"n": 1}.copy)
         [(last, _, _)] = read(await anext(stream))
         await stream.aclose()
-        feed.publish("call", {"n": 2}, lambda who: who.name == "ann")
-        feed.publish("call", {"n": 3})
+        feed.publish("call", {"n": 2}.copy, lambda who: who.name == "ann")
+        feed.publish("call", {"n": 3}.copy)
 
         again = await anext(feed.stream(ANONYMOUS, last))
 
@@ -76,11 +92,11 @@ def test_who_missed_more_than_is_known_has_to_look_again():
     async def work() -> None:
         feed = Feed(kept=2)
         stream = await begun(feed)
-        feed.publish("call", {"n": 0})
+        feed.publish("call", {"n": 0}.copy)
         [(last, _, _)] = read(await anext(stream))
         await stream.aclose()
         for number in range(1, 4):
-            feed.publish("call", {"n": number})
+            feed.publish("call", {"n": number}.copy)
 
         for unknown in (last, "otherboot-1", "nonsense", f"{last}0000000000000000000"):
             told = read(await anext(feed.stream(ANONYMOUS, unknown)))
@@ -94,7 +110,7 @@ def test_a_slow_reader_is_let_go_with_one_event_and_costs_no_more():
         feed = Feed(waiting=3)
         slow = await begun(feed)
         for number in range(100):
-            feed.publish("call", {"n": number})
+            feed.publish("call", {"n": number}.copy)
 
         told = b"".join([part async for part in slow])
 

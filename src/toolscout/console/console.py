@@ -190,20 +190,22 @@ class Console:
         def audience(principal: Principal) -> bool:
             return self.is_peer(principal, owner)
 
-        self.feed.publish(kind, {"session": journal.id, **happening.row()}, audience)
-        self.feed.publish("session", self.conversations.row(name, journal), audience)
-        self.feed.publish("savings", {}, audience)
+        self.feed.publish(kind, lambda: {"session": journal.id, **happening.row()}, audience)
+        self.feed.publish("session", lambda: self.conversations.row(name, journal), audience)
+        self.feed.publish("savings", audience=audience)
 
     def _entered(self, member: Member) -> None:
         told: Json = {"name": member.name, "state": state_of(member)}
-        self.feed.publish("server", told, lambda who: self.views.of(who).sees_server(told["name"]))
+        self.feed.publish(
+            "server", told.copy, lambda who: self.views.of(who).sees_server(told["name"])
+        )
         self._tell_overview()
 
     def _changed(self, change: Change) -> None:
         self._tell_overview()
 
     def _tell_overview(self) -> None:
-        self.feed.publish("overview", {})
+        self.feed.publish("overview")
 
     def _charge(self, session: str, spared: int, menu: int) -> None:
         self.chronicle.charge(session, spared=spared, menu=menu)

@@ -30,7 +30,8 @@ class Bulletin:
 
     number: int
     kind: str
-    data: Json
+    tell: Callable[[], Json]
+    """Gives what is told, when somebody reads it: most of the time nobody does."""
     audience: Callable[[Principal], bool] | None = None
 
     def is_for(self, principal: Principal) -> bool:
@@ -102,12 +103,15 @@ class Feed:
         self._is_closed = False
 
     def publish(
-        self, kind: str, data: Json, audience: Callable[[Principal], bool] | None = None
+        self,
+        kind: str,
+        tell: Callable[[], Json] = dict,
+        audience: Callable[[Principal], bool] | None = None,
     ) -> None:
         """Tell something to everybody in the audience."""
         with self._lock:
             self._number += 1
-            bulletin = Bulletin(number=self._number, kind=kind, data=data, audience=audience)
+            bulletin = Bulletin(number=self._number, kind=kind, tell=tell, audience=audience)
             self._past.append(bulletin)
             readers = [reader for reader in self._readers if bulletin.is_for(reader.principal)]
         for reader in readers:
@@ -153,12 +157,12 @@ class Feed:
             if not is_known or int(number) < oldest - 1:
                 return self._resync()
             missed = [bulletin for bulletin in self._past if bulletin.number > int(number)]
-            told = [self._written(n) for n in missed if n.is_for(reader.principal)]
+        told = [self._written(n) for n in missed if n.is_for(reader.principal)]
         return b"".join(told) or HEARTBEAT
 
     def _written(self, bulletin: Bulletin) -> bytes:
         # JSON has no line breaks of its own, so one line holds it.
-        data = json.dumps(bulletin.data, ensure_ascii=True, separators=(",", ":"))
+        data = json.dumps(bulletin.tell(), ensure_ascii=True, separators=(",", ":"))
         return f"id: {self._id(bulletin.number)}\nevent: {bulletin.kind}\ndata: {data}\n\n".encode()
 
     def _resync(self) -> bytes:
