@@ -186,7 +186,6 @@ class Gateway:
     ) -> Json:
         """Answer `tools/call`: a meta-tool, or any permitted tool by its own name."""
         name, arguments = params.name, params.arguments
-        passage = self.passage(session, context, params)
         variant = SPLIT.get(name) if self.config.gateway.split_calls else None
         if variant is not None:
             wrong = self._wrong_variant(session, name, arguments)
@@ -203,6 +202,7 @@ class Gateway:
             return told(reply)
         else:
             target, inner = name, arguments
+        passage = self.passage(session, context, params)
         reply = await self.scout.call(session, target, inner, executor=passage)
         if reply.code == UnknownTool.code:
             reply = self._explained(session, target, reply)

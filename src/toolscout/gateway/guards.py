@@ -11,7 +11,6 @@ from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
-from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,6 +23,21 @@ TOO_LARGE = 413
 FLUSH_SECONDS = 0.1
 OPEN_PATHS = ("/healthz", "/readyz")
 """Asked by probes, which come by address and have no token."""
+
+
+FirstHeaders = Mapping[bytes, bytes]
+"""The first header of each name, in lower case."""
+
+
+def headers_of(scope: Scope) -> FirstHeaders:
+    """Return the headers of a request; starlette's look through all of them for each name."""
+    return dict(reversed(list(scope["headers"])))
+
+
+def text_of(headers: FirstHeaders, name: bytes) -> str | None:
+    """Return the text of a header, if it was sent."""
+    value = headers.get(name)
+    return None if value is None else value.decode("latin-1")
 
 
 class Guard:
@@ -43,7 +57,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-            refusal = self._refusal(scope, Headers(scope=scope))
+            refusal = self._refusal(scope, headers_of(scope))
             if refusal is not None:
                 await refusal(scope, receive, send)
                 return
@@ -67,18 +81,18 @@ class Guard:
     def _too_large(self) -> JSONResponse:
         return problem("too_large", TOO_LARGE, limit=f"{self._max_bytes:,}")
 
-    def _refusal(self, scope: Scope, headers: Headers) -> JSONResponse | None:
-        if not self._access.admits_host(headers.get("host")):
+    def _refusal(self, scope: Scope, headers: "FirstHeaders") -> JSONResponse | None:
+        if not self._access.admits_host(text_of(headers, b"host")):
             return problem("wrong_host", 421)
-        if not self._access.admits_origin(headers.get("origin")):
+        if not self._access.admits_origin(text_of(headers, b"origin")):
             return problem("wrong_origin", 403)
-        if _is_larger(headers.get("content-length", ""), self._max_bytes):
+        if _is_larger(text_of(headers, b"content-length") or "", self._max_bytes):
             return self._too_large()
         if _is_preflight(scope, headers):  # browsers ask without the token
             return None
         if self._is_public is not None and self._is_public(scope["path"]):
             return None  # browsers load a page without the token, which the page then asks for
-        principal = self._access.principal(headers.get("authorization"))
+        principal = self._access.principal(text_of(headers, b"authorization"))
         if principal is None:
             challenge = {"WWW-Authenticate": 'Bearer realm="toolscout"'}
             return problem("unauthorized", 401, headers=challenge)
@@ -100,20 +114,9 @@ class Traffic:
         self.idle = asyncio.Event()
         self.idle.set()
         self.is_stopped = False
-        self._running = 0
+        self.counted = _Counted(self.idle)
+        """Counts, while it is entered, something that should end before the gateway does."""
         self._open: set[asyncio.Task[Any]] = set()
-
-    @contextlib.contextmanager
-    def counted(self) -> Generator[None]:
-        """Count something that should end before the gateway does."""
-        self._running += 1
-        self.idle.clear()
-        try:
-            yield
-        finally:
-            self._running -= 1
-            if not self._running:
-                self.idle.set()
 
     @contextlib.contextmanager
     def ended(self) -> Generator[None]:
@@ -142,6 +145,22 @@ class Traffic:
             task.cancel()
 
 
+class _Counted:
+    """Counts how often it is entered; a generator would be made anew for every request."""
+
+    def __init__(self, idle: asyncio.Event) -> None:
+        self._idle, self._running = idle, 0
+
+    def __enter__(self) -> None:
+        self._running += 1
+        self._idle.clear()
+
+    def __exit__(self, *error: object) -> None:
+        self._running -= 1
+        if not self._running:
+            self._idle.set()
+
+
 class Ending:
     """Ends requests when the gateway stops; without it, one open stream would hold it up."""
 
@@ -150,7 +169,7 @@ class Ending:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or as much of it as there is time for."""
-        with self._traffic.counted() if _is_work(scope) else contextlib.nullcontext():
+        with self._traffic.counted if _is_work(scope) else contextlib.nullcontext():
             await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -211,9 +230,8 @@ def _is_larger(length: str, limit: int) -> bool:
 
 def _is_work(scope: Scope) -> bool:
     """Tell whether a request ends by itself; streams and waiting for news do not."""
-    waits = Headers(scope=scope).get("mcp-method") == LISTENING
-    return scope["method"] == "POST" and not waits
+    return scope["method"] == "POST" and text_of(headers_of(scope), b"mcp-method") != LISTENING
 
 
-def _is_preflight(scope: Scope, headers: Headers) -> bool:
-    return scope["method"] == "OPTIONS" and "access-control-request-method" in headers
+def _is_preflight(scope: Scope, headers: "FirstHeaders") -> bool:
+    return scope["method"] == "OPTIONS" and b"access-control-request-method" in headers

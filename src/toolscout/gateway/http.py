@@ -36,6 +36,7 @@ from toolscout.gateway.guards import (
     Ending,
     Guard,
     Traffic,
+    headers_of,
     problem,
 )
 from toolscout.gateway.guests import DAY_SECONDS, OWN_SESSION, SSE, Guests
@@ -215,7 +216,7 @@ class _Face:
     async def _count_work(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         # Over SSE, a request is answered long after its post has ended.
         is_work = ctx.request_id is not None and ctx.method != LISTENING
-        with self.traffic.counted() if is_work else contextlib.nullcontext():
+        with self.traffic.counted if is_work else contextlib.nullcontext():
             return await call_next(ctx)
 
     async def _count_lists(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -308,8 +309,10 @@ async def _wrong_method(request: Request, error: Exception) -> Response:
 
 def _is_list(ctx: Context) -> bool:
     """Tell whether a client asked for its tools; the SDK lists them itself before some calls."""
-    asked = asked_method(cast("Request", ctx.request).headers)
-    return ctx.method == "tools/list" and asked in (None, "tools/list")
+    if ctx.method != "tools/list":
+        return False
+    asked = asked_method(headers_of(cast("Request", ctx.request).scope))
+    return asked in (None, "tools/list")
 
 
 def _is_limited(request: Request) -> bool:
@@ -321,7 +324,13 @@ def _is_limited(request: Request) -> bool:
 def _program(ctx: Context) -> str:
     """Return what a client calls itself."""
     hello = ctx.session.client_params
-    return one_line(f"{hello.client_info.name} {hello.client_info.version}", 80) if hello else ""
+    return _shown(hello.client_info.name, hello.client_info.version) if hello else ""
+
+
+@lru_cache(maxsize=SESSIONS_KEPT)
+def _shown(program: str, version: str) -> str:
+    # Every request tells it, and few programs ask.
+    return one_line(f"{program} {version}", 80)
 
 
 def _announce(address: str, ready: Callable[[str], None] | None) -> None:

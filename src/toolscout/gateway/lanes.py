@@ -18,15 +18,15 @@ from typing import Any
 from mcp.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from toolscout.gateway.gateway import SPLIT
+from toolscout.gateway.guards import FirstHeaders, headers_of, text_of
 from toolscout.metatools import CALL, DESCRIBE, SEARCH
 
 IN_ONE_GO = frozenset({SEARCH, DESCRIBE})
 RUNNING = frozenset({CALL, *SPLIT})
-VERSION_HEADER, METHOD_HEADER, NAME_HEADER = "mcp-protocol-version", "mcp-method", "mcp-name"
+VERSION_HEADER, METHOD_HEADER, NAME_HEADER = b"mcp-protocol-version", b"mcp-method", b"mcp-name"
 
 
 class Lanes:
@@ -53,7 +53,7 @@ class Lanes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        name = _called(Headers(scope=scope))
+        name = _called(headers_of(scope))
         manager = self._long
         if name in IN_ONE_GO:
             manager = self._shortest
@@ -62,15 +62,15 @@ class Lanes:
         await manager.handle_request(scope, receive, send)
 
 
-def asked_method(headers: Headers) -> str | None:
+def asked_method(headers: FirstHeaders) -> str | None:
     """Return what a client of 2026-07-28 asks for; earlier ones say it in the body alone."""
-    is_modern = headers.get(VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS
-    return headers.get(METHOD_HEADER) if is_modern else None
+    is_modern = text_of(headers, VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS
+    return text_of(headers, METHOD_HEADER) if is_modern else None
 
 
-def _called(headers: Headers) -> str | None:
+def _called(headers: FirstHeaders) -> str | None:
     """Return the tool that is called; the SDK refuses a request whose body says otherwise."""
-    return headers.get(NAME_HEADER) if asked_method(headers) == "tools/call" else None
+    return text_of(headers, NAME_HEADER) if asked_method(headers) == "tools/call" else None
 
 
 def _nothing_declared(name: str) -> None:

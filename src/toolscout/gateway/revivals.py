@@ -16,7 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolscout.gateway.access import ANONYMOUS, Principal
-from toolscout.gateway.guards import PRINCIPAL
+from toolscout.gateway.guards import PRINCIPAL, headers_of, text_of
 from toolscout.gateway.guests import HTTP, Guest, Guests
 from toolscout.schemas import Json
 
@@ -172,11 +172,11 @@ def owner_of(scope: Scope) -> str | None:
 
 
 def _session_id(scope: Scope) -> str | None:
-    headers = Headers(scope=scope)
-    version = headers.get(VERSION_HEADER)
+    headers = headers_of(scope)
+    version = text_of(headers, VERSION_HEADER.encode())
     if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
         return None  # later clients have no session; what they send as its id means nothing
-    return headers.get(SESSION_HEADER)
+    return text_of(headers, SESSION_HEADER.encode())
 
 
 def _renamed(scope: Scope, outer: str, inner: str) -> Scope:

@@ -30,6 +30,7 @@ from toolscout.upstream.connections import (
     SAID_CHARS,
     Relay,
     masked,
+    said_by,
     secrets_of,
     unavailable,
 )
@@ -95,7 +96,7 @@ class Client:
         """Why it ended; more is known once it is closed."""
         if self._child is not None and self._child.reason:
             return self._child.reason
-        return "it ended" if self._error is None else masked(_said(self._error), self._secrets)
+        return "it ended" if self._error is None else masked(said_by(self._error), self._secrets)
 
     async def open(self) -> None:
         """Start the server and agree on a protocol, or raise `ServerUnavailable`."""
@@ -204,7 +205,7 @@ class Client:
             return unavailable(self._config, "it refused the credentials", NEEDS_LOGIN)
         if self._child is not None and self._child.reason:
             return unavailable(self._config, self._child.reason)
-        return unavailable(self._config, _said(error))
+        return unavailable(self._config, said_by(error))
 
     async def _live(self, ready: asyncio.Future[SdkClient]) -> None:
         try:
@@ -293,8 +294,13 @@ class Client:
         timeout: httpx2.Timeout | None = None,
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
+        # Costs a tenth of a second, for nothing where all servers speak over stdio.
+        from toolscout.upstream.carriers import carrier
+
         hooks = {"response": [self._answered]}
-        return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks)
+        return httpx2.AsyncClient(
+            headers=headers, timeout=timeout, auth=auth, event_hooks=hooks, transport=carrier()
+        )
 
     async def _answered(self, response: httpx2.Response) -> None:
         # The SDK gives all refusals the same words, so they are told apart here.
@@ -337,13 +343,3 @@ def _reason(error: BaseException) -> Exception:
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, MCPError):
-        return error.error.message
-    if isinstance(error, FileNotFoundError):
-        return "its command or folder was not found"
-    if isinstance(error, PermissionError):
-        return "its command may not be run"
-    return f"{type(error).__name__}: {error}"

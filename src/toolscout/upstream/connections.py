@@ -109,6 +109,17 @@ def call_failed(name: str, error: MCPError) -> CallFailed:
     return CallFailed(name, one_line(said, SAID_CHARS))
 
 
+def said_by(error: Exception) -> str:
+    """Return what went wrong with a connection; it may hold secrets."""
+    if isinstance(error, MCPError):
+        return error.error.message
+    if isinstance(error, FileNotFoundError):
+        return "its command or folder was not found"
+    if isinstance(error, PermissionError):
+        return "its command may not be run"
+    return f"{type(error).__name__}: {error}"
+
+
 def unavailable(config: ServerConfig, reason: str, state: str = FAILED) -> ServerUnavailable:
     """Return why a server cannot be used, in one line without its secrets."""
     return ServerUnavailable(
