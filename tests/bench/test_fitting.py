@@ -11,10 +11,9 @@ from toolscout.bench.fitting import (
     standing_of,
 )
 from toolscout.bench.metrics import METRICS
-from toolscout.search.fusion import CERTAINTY, LENGTHENED, LEXICAL, Fusion, Signal
+from toolscout.search.fusion import CERTAINTY, LEXICAL, WEIGHTS, Fusion, Signal
 from toolscout.tools import Tool
 
-WEIGHTS = len(Signal) + len(LENGTHENED)
 NOTHING = Fusion(weights=(0.0,) * WEIGHTS, calibration=(0.0,) * (2 + len(CERTAINTY)))
 
 CODE = (

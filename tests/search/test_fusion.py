@@ -6,17 +6,20 @@ from hypothesis import strategies as st
 from toolscout.search.fusion import (
     CERTAINTY,
     FUSIONS,
+    GATED,
     GROUPS,
     LATIN_FAMILIES,
     LENGTHENED,
     LEXICAL,
     LIKELY,
     STRONG,
+    WEIGHTS,
     WORTH_FLOOR,
     WORTH_SHARE,
     Doubles,
     Fusion,
     Signal,
+    columns,
     confidence_of,
     fusion_for,
     worth_showing,
@@ -84,7 +87,7 @@ def test_something_is_worth_showing_wherever_something_was_found(chances: list[f
 def test_every_table_has_a_finite_number_in_every_place(family: str):
     fusion = FUSIONS[family]
 
-    assert len(fusion.weights) == len(Signal) + len(LENGTHENED)
+    assert len(fusion.weights) == WEIGHTS
     assert len(fusion.calibration) == 2 + len(CERTAINTY)
     assert np.isfinite(fusion.weights).all()
     assert np.isfinite(fusion.calibration).all()
@@ -101,11 +104,9 @@ def test_words_alone_use_no_signal_of_meaning():
     """R29"""
     fusion = FUSIONS[""]
     meaning = [signal for signal in Signal if signal not in LEXICAL]
-    lengthened = [len(Signal) + i for i, s in enumerate(LENGTHENED) if s not in LEXICAL]
+    varying = [len(Signal) + i for i, s in enumerate(LENGTHENED + GATED) if s not in LEXICAL]
 
-    assert [fusion.weights[column] for column in [*meaning, *lengthened]] == [0] * (
-        len(meaning) + len(lengthened)
-    )
+    assert {fusion.weights[column] for column in [*meaning, *varying]} == {0}
     assert [
         number
         for number, signal in zip(fusion.calibration[2:], CERTAINTY, strict=True)
@@ -200,9 +201,9 @@ def test_of_two_candidates_with_like_evidence_the_higher_score_has_the_higher_ch
 
 
 @every_family
-@given(seed=st.integers(0, 2**32 - 1), length=st.floats(-1, 1))
-def test_shares_are_positive_and_sum_to_one(family: str, seed: int, length: float):
-    shares = FUSIONS[family].shares(random_evidence(1, seed)[0], length)
+@given(seed=st.integers(0, 2**32 - 1), length=st.floats(-1, 1), gate=st.floats(0, 1))
+def test_shares_are_positive_and_sum_to_one(family: str, seed: int, length: float, gate: float):
+    shares = FUSIONS[family].shares(random_evidence(1, seed)[0], length, gate)
 
     assert shares.keys() == GROUPS.keys()
     assert min(shares.values()) >= 0
@@ -211,13 +212,13 @@ def test_shares_are_positive_and_sum_to_one(family: str, seed: int, length: floa
 
 @every_family
 def test_without_evidence_no_signal_has_a_share(family: str):
-    shares = FUSIONS[family].shares(np.zeros(len(Signal)), 0.5)
+    shares = FUSIONS[family].shares(np.zeros(len(Signal)), 0.5, 0.5)
 
     assert shares == dict.fromkeys(GROUPS, 0.0)
 
 
 def test_a_signal_is_counted_with_what_the_length_adds():
-    weights = np.zeros(len(Signal) + len(LENGTHENED))
+    weights = np.zeros(WEIGHTS)
     weights[Signal.NAME] = 1
     weights[Signal.CLAUSE] = 1
     weights[len(Signal) + LENGTHENED.index(Signal.CLAUSE)] = 2
@@ -226,9 +227,26 @@ def test_a_signal_is_counted_with_what_the_length_adds():
 
     assert fusion.scores(evidence, 1.0).tolist() == [4]
     assert fusion.scores(evidence, -0.5).tolist() == [1]
-    assert fusion.shares(evidence[0], 1.0) == {
+    assert fusion.shares(evidence[0], 1.0, 1.0) == {
         "words": 0,
         "name": 0.25,
         "clause": 0.75,
         "meaning": 0,
     }
+
+
+def test_a_signal_is_counted_with_what_the_gate_adds():
+    weights = np.zeros(WEIGHTS)
+    weights[Signal.MEANING] = 1
+    weights[len(Signal) + len(LENGTHENED) + GATED.index(Signal.MEANING)] = -1
+    fusion = Fusion(weights=tuple(weights), calibration=(0.0,) * (2 + len(CERTAINTY)))
+    evidence = np.zeros((2, len(Signal)))
+    evidence[:, Signal.MEANING] = 1
+
+    def scores_where_the_best_has(share: float) -> list[float]:
+        evidence[1, Signal.MATCH] = share
+        return fusion.scores(evidence, 0.0).tolist()
+
+    assert scores_where_the_best_has(0.0) == [1, 1]
+    assert scores_where_the_best_has(0.75) == [0.25, 0.25]
+    assert columns(evidence, 0.0) @ weights == pytest.approx(fusion.scores(evidence, 0.0))

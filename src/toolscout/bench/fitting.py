@@ -20,8 +20,10 @@ from toolscout.catalog import Catalog
 from toolscout.errors import UsageError
 from toolscout.search.encoders import Encoder
 from toolscout.search.fusion import (
+    GATED,
     LENGTHENED,
     LEXICAL,
+    WEIGHTS,
     Fusion,
     Signal,
     certainty,
@@ -125,7 +127,7 @@ def _examples(
 def fit(sets: Sequence[Examples], family: str) -> Fusion:
     """Return the fusion that fits these sets best."""
     used = _used_columns(family)
-    weights = np.zeros(len(Signal) + len(LENGTHENED))
+    weights = np.zeros(WEIGHTS)
     weights[used] = _fit_weights(sets, used)
     plain = Fusion(weights=tuple(weights), calibration=(0.0,) * 7)
     calibration = _fit_calibration(sets, plain, family)
@@ -137,8 +139,8 @@ def fit(sets: Sequence[Examples], family: str) -> Fusion:
 
 def _used_columns(family: str) -> list[int]:
     signals = list(LEXICAL) if not family else list(Signal)
-    lengthened = [i for i, signal in enumerate(LENGTHENED) if signal in signals]
-    return [*map(int, signals), *(len(Signal) + i for i in lengthened)]
+    varying = [i for i, signal in enumerate((*LENGTHENED, *GATED)) if signal in signals]
+    return [*map(int, signals), *(len(Signal) + i for i in varying)]
 
 
 def _fit_weights(sets: Sequence[Examples], used: list[int]) -> Doubles:

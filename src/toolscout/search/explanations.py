@@ -6,7 +6,7 @@ Reads a ranking that is already made; changes nothing about it.
 import numpy as np
 
 from toolscout.search.evidence import matches_of
-from toolscout.search.fusion import Signal
+from toolscout.search.fusion import Signal, gate_of
 from toolscout.search.hits import Why
 from toolscout.search.rankings import Ranking
 from toolscout.search.states import State
@@ -33,7 +33,9 @@ def explain(state: State, ranking: Ranking, row: int) -> Why:
     matched = _matched(state, ranking, row)
     return Why(
         matched=matched,
-        shares=ranking.fusion.shares(ranking.evidence[row], ranking.question.length),
+        shares=ranking.fusion.shares(
+            ranking.evidence[row], ranking.question.length, gate_of(ranking.evidence)
+        ),
         held_back=tuple(_held_back(ranking, row, tool, matched)),
     )
 

@@ -46,6 +46,10 @@ class Signal(IntEnum):
 LEXICAL = (Signal.BM25, Signal.MATCH, Signal.NAME, Signal.DESCRIPTION, Signal.SERVER, Signal.CLAUSE)
 LENGTHENED = [Signal.CLAUSE, Signal.MEANING_CLAUSE_GAP, Signal.MEANING]
 """Signals whose weight changes with the question's length."""
+GATED = [Signal.MATCH, Signal.CLAUSE, Signal.MEANING, Signal.MEANING_CLAUSE_GAP]
+"""Signals whose weight changes with how many of the question's words the best candidate has:
+where no tool has most of them, meaning counts for more."""
+WEIGHTS = len(Signal) + len(LENGTHENED) + len(GATED)
 
 # What a person is told a signal is.
 GROUPS = {
@@ -66,14 +70,14 @@ class Fusion:
     """Fitted numbers for one family of encoders."""
 
     weights: tuple[float, ...]
-    """By `Signal`, then those of `LENGTHENED` times the question's length."""
+    """By `Signal`, then of `LENGTHENED` by the question's length, then of `GATED` by the gate."""
     calibration: tuple[float, ...]
     """Constant, log of the share among candidates, then the signals of `CERTAINTY`."""
 
     def scores(self, evidence: Doubles, length: float) -> Doubles:
         """Return a score for each candidate; only differences mean something."""
         # Summed row by row: a matrix product may round a row by where it stands.
-        return (evidence * self._weights_at(length)).sum(axis=1)
+        return (evidence * self._weights_at(length, gate_of(evidence))).sum(axis=1)
 
     def chances(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
         """Return how likely some candidates are wanted, given the scores of all, highest first."""
@@ -84,27 +88,36 @@ class Fusion:
         odds = (certainty(evidence, scores, rivals) * self.calibration).sum(axis=1)
         return [1 / (1 + exp(min(-one, 30))) for one in odds.tolist()]
 
-    def shares(self, evidence: Doubles, length: float) -> dict[str, float]:
+    def shares(self, evidence: Doubles, length: float, gate: float) -> dict[str, float]:
         """Return each signal group's share of one candidate's score."""
-        by_signal = evidence * self._weights_at(length)
+        by_signal = evidence * self._weights_at(length, gate)
         sums = {name: max(float(by_signal[list(s)].sum()), 0.0) for name, s in GROUPS.items()}
         total = sum(sums.values())
         return {name: value / total if total else 0.0 for name, value in sums.items()}
 
-    def _weights_at(self, length: float) -> Doubles:
-        """Return the weight of each signal for a question of some length."""
+    def _weights_at(self, length: float, gate: float) -> Doubles:
+        """Return the weight of each signal for a question of some length, at some gate."""
         weights = list(self.weights[: len(Signal)])
-        for signal, slope in zip(LENGTHENED, self.weights[len(Signal) :], strict=True):
-            weights[signal] += slope * length
+        slopes = iter(self.weights[len(Signal) :])
+        for signal in LENGTHENED:
+            weights[signal] += next(slopes) * length
+        for signal in GATED:
+            weights[signal] += next(slopes) * gate
         return np.array(weights)
 
 
 CERTAINTY = [Signal.BM25, Signal.MATCH, Signal.MEANING, Signal.NAME, Signal.NAME_MEANING]
 
 
+def gate_of(evidence: Doubles) -> float:
+    """Return the largest share of the question's words that any candidate has."""
+    return float(evidence[:, Signal.MATCH].max(initial=0.0))
+
+
 def columns(evidence: Doubles, length: float) -> Doubles:
-    """Return the evidence with the length-dependent columns added."""
-    return np.concatenate([evidence, evidence[:, LENGTHENED] * length], axis=1)
+    """Return the evidence with a column for each weight that depends on the question."""
+    by_length = evidence[:, LENGTHENED] * length
+    return np.concatenate([evidence, by_length, evidence[:, GATED] * gate_of(evidence)], axis=1)
 
 
 def certainty(evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
@@ -154,6 +167,10 @@ FUSIONS: dict[str, Fusion] = {
             1.9206,
             0.0,
             0.0,
+            0.0,
+            0.0,
+            0.0,
+            0.0,
         ),
         calibration=(-0.3437, 0.9844, -0.9831, 1.5437, 0.0, 2.4908, 0.0),
     ),
@@ -173,6 +190,10 @@ FUSIONS: dict[str, Fusion] = {
             2.402,
             4.2133,
             -6.01,
+            0.0,
+            0.0,
+            0.0,
+            0.0,
         ),
         calibration=(-1.061, 0.9818, -1.2065, 0.8391, 1.6987, 0.5161, 2.0781),
     ),
@@ -192,6 +213,10 @@ FUSIONS: dict[str, Fusion] = {
             2.1549,
             3.4468,
             -5.2253,
+            0.0,
+            0.0,
+            0.0,
+            0.0,
         ),
         calibration=(-1.266, 0.9498, -1.224, 0.7413, 2.4265, 0.3926, 2.0891),
     ),
