@@ -45,10 +45,10 @@ class Recipe:
     seed: int = 20261116
     left_out: tuple[str, ...] = ()
     """Datasets of which nothing may be seen."""
-    steps: int = 300
+    steps: int = 400
     batch: int = 32
     """Questions in a step; each brings its answer and a near sibling of it."""
-    rate: float = 5e-5
+    rate: float = 8e-5
     warm_up: float = 0.1
     temperature: float = 0.05
     self_made: float = 0.3

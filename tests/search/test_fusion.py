@@ -22,6 +22,7 @@ from toolscout.search.fusion import (
     columns,
     confidence_of,
     fusion_for,
+    gate_of,
     worth_showing,
 )
 from toolscout.search.hits import Confidence
@@ -142,9 +143,9 @@ def test_a_score_is_the_same_bits_whatever_the_other_rows(family: str, count: in
     """R33"""
     fusion, evidence = FUSIONS[family], random_evidence(count)
 
-    together = fusion.scores(evidence, 0.3)
-    alone = np.concatenate([fusion.scores(evidence[i : i + 1], 0.3) for i in range(count)])
-    turned = fusion.scores(evidence[::-1], 0.3)[::-1]
+    together = fusion.scores(evidence, 0.3, 0.6)
+    alone = np.concatenate([fusion.scores(evidence[i : i + 1], 0.3, 0.6) for i in range(count)])
+    turned = fusion.scores(evidence[::-1], 0.3, 0.6)[::-1]
 
     assert together.tobytes() == alone.tobytes()
     assert together.tobytes() == turned.tobytes()
@@ -153,7 +154,7 @@ def test_a_score_is_the_same_bits_whatever_the_other_rows(family: str, count: in
 @every_family
 def test_chances_lie_between_nothing_and_one(family: str):
     fusion, evidence = FUSIONS[family], random_evidence(40)
-    scores = fusion.scores(evidence, -0.5)
+    scores = fusion.scores(evidence, -0.5, 0.5)
 
     found = fusion.chances(evidence, scores, scores)
 
@@ -164,7 +165,7 @@ def test_chances_lie_between_nothing_and_one(family: str):
 @pytest.mark.parametrize("size", [0.0, 1e6, -1e6])
 def test_chances_of_extreme_evidence_are_finite(family: str, size: float):
     fusion, evidence = FUSIONS[family], random_evidence(3) * size
-    scores = fusion.scores(evidence, 1.0)
+    scores = fusion.scores(evidence, 1.0, 1.0)
 
     assert np.isfinite(fusion.chances(evidence, scores, scores)).all()
 
@@ -172,7 +173,7 @@ def test_chances_of_extreme_evidence_are_finite(family: str, size: float):
 @every_family
 def test_no_candidates_have_no_chances(family: str):
     fusion, nothing = FUSIONS[family], random_evidence(0)
-    scores = fusion.scores(nothing, 0.0)
+    scores = fusion.scores(nothing, 0.0, 0.0)
 
     assert fusion.chances(nothing, scores, scores).tolist() == []
 
@@ -181,7 +182,7 @@ def test_no_candidates_have_no_chances(family: str):
 def test_equal_rivals_lower_a_chance(family: str):
     fusion = FUSIONS[family]
     evidence = random_evidence(1).repeat(9, axis=0)
-    scores = fusion.scores(evidence, 0.0)
+    scores = fusion.scores(evidence, 0.0, 0.5)
 
     alone = fusion.chances(evidence[:1], scores[:1], scores[:1])
     among = fusion.chances(evidence[:1], scores[:1], scores)
@@ -225,8 +226,8 @@ def test_a_signal_is_counted_with_what_the_length_adds():
     fusion = Fusion(weights=tuple(weights), calibration=(0.0,) * (2 + len(CERTAINTY)))
     evidence = np.ones((1, len(Signal)))
 
-    assert fusion.scores(evidence, 1.0).tolist() == [4]
-    assert fusion.scores(evidence, -0.5).tolist() == [1]
+    assert fusion.scores(evidence, 1.0, 1.0).tolist() == [4]
+    assert fusion.scores(evidence, -0.5, 1.0).tolist() == [1]
     assert fusion.shares(evidence[0], 1.0, 1.0) == {
         "words": 0,
         "name": 0.25,
@@ -245,8 +246,8 @@ def test_a_signal_is_counted_with_what_the_gate_adds():
 
     def scores_where_the_best_has(share: float) -> list[float]:
         evidence[1, Signal.MATCH] = share
-        return fusion.scores(evidence, 0.0).tolist()
+        return fusion.scores(evidence, 0.0, gate_of(evidence)).tolist()
 
     assert scores_where_the_best_has(0.0) == [1, 1]
     assert scores_where_the_best_has(0.75) == [0.25, 0.25]
-    assert columns(evidence, 0.0) @ weights == pytest.approx(fusion.scores(evidence, 0.0))
+    assert (columns(evidence, 0.0) @ weights).tolist() == [0.25, 0.25]

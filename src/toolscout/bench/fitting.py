@@ -20,7 +20,6 @@ from toolscout.catalog import Catalog
 from toolscout.errors import UsageError
 from toolscout.search.encoders import Encoder
 from toolscout.search.fusion import (
-    GATED,
     LENGTHENED,
     LEXICAL,
     WEIGHTS,
@@ -29,6 +28,7 @@ from toolscout.search.fusion import (
     certainty,
     columns,
     confidence_of,
+    gate_of,
 )
 from toolscout.search.index import Index
 from toolscout.search.tables import StaticEncoder
@@ -56,6 +56,11 @@ class Example:
     groups: tuple[int, ...]
     """Candidates of one group are one answer."""
     relevant: frozenset[int]
+
+    @property
+    def gate(self) -> float:
+        """What some weights depend on."""
+        return gate_of(self.evidence)
 
     @property
     def wanted(self) -> NDArray[np.bool_]:
@@ -138,9 +143,11 @@ def fit(sets: Sequence[Examples], family: str) -> Fusion:
 
 
 def _used_columns(family: str) -> list[int]:
-    signals = list(LEXICAL) if not family else list(Signal)
-    varying = [i for i, signal in enumerate((*LENGTHENED, *GATED)) if signal in signals]
-    return [*map(int, signals), *(len(Signal) + i for i in varying)]
+    if family:
+        return list(range(WEIGHTS))
+    # The gate lets meaning step in for words; by words alone it gains nothing.
+    lengthened = [i for i, signal in enumerate(LENGTHENED) if signal in LEXICAL]
+    return [*map(int, LEXICAL), *(len(Signal) + i for i in lengthened)]
 
 
 def _fit_weights(sets: Sequence[Examples], used: list[int]) -> Doubles:
@@ -225,7 +232,7 @@ def _calibration_rows(examples: Examples, fusion: Fusion) -> tuple[Doubles, Doub
             if not len(kept):
                 continue
             evidence = example.evidence[kept]
-            found = fusion.scores(evidence, example.length)
+            found = fusion.scores(evidence, example.length, gate_of(evidence))
             first = np.argsort(-found, kind="stable")[:5]
             rows.append(certainty(evidence[first], found[first], found))
             wanted.append(example.wanted[kept][first].astype(np.float64))
@@ -281,7 +288,7 @@ def ranked_groups(example: Example, fusion: Fusion) -> list[int]:
     """Return the groups of the ten best candidates, best first."""
     if not example.groups:
         return []
-    found = fusion.scores(example.evidence, example.length)
+    found = fusion.scores(example.evidence, example.length, example.gate)
     return [example.groups[i] for i in np.argsort(-found, kind="stable")[:10]]
 
 
@@ -290,7 +297,7 @@ def _reliability(examples: Sequence[Example], fusion: Fusion) -> dict[str, tuple
     for example in examples:
         if not example.groups:
             continue
-        found = fusion.scores(example.evidence, example.length)
+        found = fusion.scores(example.evidence, example.length, example.gate)
         best = int(np.argmax(found))
         one = slice(best, best + 1)
         chance = float(fusion.chances(example.evidence[one], found[one], found)[0])

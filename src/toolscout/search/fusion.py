@@ -74,10 +74,10 @@ class Fusion:
     calibration: tuple[float, ...]
     """Constant, log of the share among candidates, then the signals of `CERTAINTY`."""
 
-    def scores(self, evidence: Doubles, length: float) -> Doubles:
+    def scores(self, evidence: Doubles, length: float, gate: float) -> Doubles:
         """Return a score for each candidate; only differences mean something."""
         # Summed row by row: a matrix product may round a row by where it stands.
-        return (evidence * self._weights_at(length, gate_of(evidence))).sum(axis=1)
+        return (evidence * self._weights_at(length, gate)).sum(axis=1)
 
     def chances(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
         """Return how likely some candidates are wanted, given the scores of all, highest first."""
@@ -176,49 +176,49 @@ FUSIONS: dict[str, Fusion] = {
     ),
     "static": Fusion(
         weights=(
-            4.2078,
-            6.2145,
-            -1.5531,
-            1.3289,
-            0.7745,
-            0.2694,
-            2.0376,
-            5.1677,
-            1.3398,
-            4.5133,
-            3.1709,
-            2.402,
-            4.2133,
-            -6.01,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
+            2.6232,
+            4.833,
+            -1.5368,
+            1.3783,
+            0.8117,
+            -0.5776,
+            3.9231,
+            5.0764,
+            1.3202,
+            4.444,
+            3.1624,
+            2.7514,
+            3.873,
+            -6.2322,
+            2.236,
+            2.8283,
+            -3.6404,
+            0.3081,
         ),
-        calibration=(-1.061, 0.9818, -1.2065, 0.8391, 1.6987, 0.5161, 2.0781),
+        calibration=(-1.0738, 0.9943, -1.2751, 0.9091, 1.7241, 0.4942, 2.1026),
     ),
     "minilm": Fusion(
         weights=(
-            2.4586,
-            5.2571,
-            -1.2973,
-            0.9756,
-            0.6941,
-            0.3113,
-            2.5886,
-            5.5585,
-            1.9001,
-            6.5228,
-            2.3626,
-            2.1549,
-            3.4468,
-            -5.2253,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
+            1.7896,
+            4.3112,
+            -1.3602,
+            0.9978,
+            0.7407,
+            -0.146,
+            4.2488,
+            4.8222,
+            1.6397,
+            6.4252,
+            2.3448,
+            2.4466,
+            2.9784,
+            -4.8816,
+            1.4739,
+            1.4729,
+            -2.4485,
+            1.689,
         ),
-        calibration=(-1.266, 0.9498, -1.224, 0.7413, 2.4265, 0.3926, 2.0891),
+        calibration=(-1.2558, 0.9575, -1.2636, 0.8075, 2.4417, 0.4067, 2.0371),
     ),
 }
 

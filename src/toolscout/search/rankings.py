@@ -26,6 +26,7 @@ from toolscout.search.fusion import (
     Fusion,
     Signal,
     fusion_for,
+    gate_of,
 )
 from toolscout.search.lexical import Floats
 from toolscout.search.questions import Question, question_of
@@ -140,7 +141,7 @@ class Ranker:
         places, lines, total = self._found(state, question, mask, also)
         table = self._evidence(state, question, places, lines)
         fusion = self._fusion if lines is not None else fusion_for("")
-        scores = fusion.scores(table.T, question.length).round(9)
+        scores = fusion.scores(table.T, question.length, gate_of(table.T)).round(9)
         order = _falling(state, places, scores)
         best, rivals = order[:wanted], scores.take(order)  # so, whatever the order of places
         found = fusion.likely(table.take(best, axis=1).T, rivals[:wanted], rivals)

@@ -19,7 +19,7 @@ from toolscout.errors import InvalidFile
 from toolscout.search.encoders import Floats, checked_file, digest_of, plain, unit_rows
 
 TABLE_FILE = Path(__file__).parent / "static.npz"
-TABLE_SHA256 = "9859b06c6ae02d80019d91ba2805056c5ab12ec660ce2c2704cf0e677b3617e5"
+TABLE_SHA256 = "cff5a019008383a9da41d82c2d5b4b7942857e1373e3f891a4d2acf9e46d1b0e"
 TABLE_BATCH = 64
 FEW_TEXTS = 8
 WORD_MEMORY = 8_192

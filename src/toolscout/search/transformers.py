@@ -21,7 +21,7 @@ from toolscout.search.encoders import (
 
 PACKAGE = "toolscout_encoder"
 MODEL_FILE, TOKENIZER_FILE = "model.onnx", "tokenizer.json"
-MODEL_SHA256 = "dffef8e13f168628fc4bf793563e0b158caaf4bbcc00be5d4009b7a6416182d9"
+MODEL_SHA256 = "aa05bb12a03e309b0f29e2d67e66352d033c66dc41e4c6a7a59e2adaa3b699e0"
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 TOKENS = 128
 WIDTH = 384
