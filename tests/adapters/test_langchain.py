@@ -674,7 +674,7 @@ def test_tools_of_the_scouts_servers_are_found_and_run_by_their_executors(mode: 
 
 
 def test_a_weak_hit_that_was_called_is_among_the_tools_from_then_on():
-    vague = call("tool_search", queries=["office supplies"], limit=1)
+    vague = call("tool_search", queries=["office supplies"], limit=20)
     made = call("reprint_invoice", invoice_id="inv-7", copies=2)
     with Office([vague, unoffered(made), made, "Done."]) as office:
         office.run()
