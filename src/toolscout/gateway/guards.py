@@ -81,7 +81,7 @@ class Guard:
     def _too_large(self) -> JSONResponse:
         return problem("too_large", TOO_LARGE, limit=f"{self._max_bytes:,}")
 
-    def _refusal(self, scope: Scope, headers: "FirstHeaders") -> JSONResponse | None:
+    def _refusal(self, scope: Scope, headers: FirstHeaders) -> JSONResponse | None:
         if not self._access.admits_host(text_of(headers, b"host")):
             return problem("wrong_host", 421)
         if not self._access.admits_origin(text_of(headers, b"origin")):
@@ -233,5 +233,5 @@ def _is_work(scope: Scope) -> bool:
     return scope["method"] == "POST" and text_of(headers_of(scope), b"mcp-method") != LISTENING
 
 
-def _is_preflight(scope: Scope, headers: "FirstHeaders") -> bool:
+def _is_preflight(scope: Scope, headers: FirstHeaders) -> bool:
     return scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
