@@ -1,5 +1,6 @@
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,11 +15,11 @@ from toolscout.replies import (
     Reply,
     Situation,
     definition_text,
-    found,
     json_text,
     limited,
     refused,
     some_names,
+    written,
 )
 from toolscout.scout import Scout
 from toolscout.search.hits import Confidence, Hit, Missing, Why
@@ -39,6 +40,13 @@ CREATE = Tool.define(
         "required": ["title"],
     },
 )
+
+
+def found(
+    answers: Sequence[Answer], situation: Situation, budget: int, *, detail: str = "signatures"
+) -> Reply:
+    page = written(answers, situation, budget, detail=detail)
+    return Reply(text=page.text, hits=page.hits, described=page.described)
 
 
 def hit(tool: Tool, confidence: Confidence = Confidence.STRONG) -> Hit:

@@ -163,18 +163,10 @@ class _Part:
             self._take(self._at + 1)
 
 
-def found(
-    answers: Sequence[Answer], situation: Situation, budget: int, *, detail: str = "signatures"
-) -> Reply:
-    """Return the reply to a search; hits that found no room are neither shown nor loaded."""
-    page = written(answers, situation, budget, detail=detail)
-    return Reply(text=page.text, hits=page.hits, described=page.described)
-
-
 def written(
     answers: Sequence[Answer], situation: Situation, budget: int, *, detail: str = "signatures"
 ) -> Written:
-    """Return what a search tells within a budget of tokens."""
+    """Return what a search tells within a budget; hits that found no room are not shown."""
     sheet = _Sheet(answers, situation, detail)
     text = sheet.fitted(budget)
     hits = tuple([part.hit for part in sheet.lines if part.hit is not None and part.text])
