@@ -53,6 +53,12 @@ class Served:
     """Set once tools have come into the catalogue."""
     events: list[Event] = field(default_factory=list[Event])
 
+    def heard(self) -> list[Event]:
+        """Return the events of all answers so far; the gateway tells of them after it answers."""
+        turned: Future[list[Event]] = Future()
+        self.loop.call_soon_threadsafe(lambda: turned.set_result(list(self.events)))
+        return turned.result(DEADLINE_SECONDS)
+
     def stop(self) -> None:
         """Ask the gateway to stop."""
         self.loop.call_soon_threadsafe(self.stopping.set)

@@ -132,6 +132,9 @@ class Gateway:
         return self.scout.session(client, allowed=allowed)
 
     def _hear(self, event: Event) -> None:
+        _afterwards(self._spread, event)
+
+    def _spread(self, event: Event) -> None:
         if self._on_event is not None:
             self._on_event(event)
         if self.observer is not None:
@@ -139,10 +142,7 @@ class Gateway:
 
     def _read(self, session: Session, reply: Reply) -> None:
         if self.observer is not None:
-            try:
-                self.observer.read(session, reply)
-            except Exception:  # whoever looks on must not cost the model its reply
-                _log.exception("What looks on at the gateway failed at a reply.")
+            _afterwards(self.observer.read, session, reply)
 
     def grows_for(self, context: Context) -> bool:
         """Tell whether a client's list of tools grows by what it finds.
@@ -247,6 +247,26 @@ class Gateway:
             "isError": True,
             "_meta": {"toolscout/code": "wrong_variant"},
         }
+
+
+def _afterwards(tell: Callable[..., None], *what: Any) -> None:
+    """Tell somebody of something when the loop turns, which is after an answer over HTTP is sent.
+
+    Whoever looks on must not cost the client its time, or the model its reply.
+    """
+
+    def told() -> None:
+        try:
+            tell(*what)
+        except Exception:
+            _log.exception("What looks on at the gateway failed at something.")
+
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # in a thread, where no client waits
+        told()
+    else:
+        loop.call_soon(told)
 
 
 def _variant(definition: Json, name: str) -> Json:

@@ -1,0 +1,83 @@
+"""Who looks on at a gateway hears of everything, and costs nobody an answer."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from toolscout.events import Event
+from toolscout.gateway.gateway import Gateway
+from toolscout.replies import Reply
+from toolscout.sessions import Session
+from toolscout.stores.memory import MemoryStore
+from toolscout.tools import Tool
+from toolscout.upstream.config import Config
+
+TOOL = Tool.define("sail", description="Sails a boat.", server="sea")
+
+
+@dataclass
+class Onlooker:
+    """Keeps what it is told, or fails at it."""
+
+    fails: bool = False
+    told: list[str] = field(default_factory=list[str])
+
+    def hear(self, event: Event) -> None:
+        self.told.append(event.kind)
+        if self.fails:
+            raise RuntimeError("deaf")
+
+    def read(self, session: Session, reply: Reply) -> None:
+        self.told.append(reply.code)
+        if self.fails:
+            raise RuntimeError("blind")
+
+
+async def search(gateway: Gateway) -> Reply:
+    gateway.catalog.replace("sea", [TOOL])
+    return await gateway.session("s").handle("tool_search", {"queries": ["sail a boat"]})
+
+
+def test_events_are_told_in_their_order_once_the_answer_is_made():
+    async def conversation() -> None:
+        onlooker = Onlooker()
+        async with Gateway(Config(), MemoryStore(), on_event=onlooker.hear) as gateway:
+            reply = await search(gateway)
+
+            assert reply.hits
+            assert onlooker.told == []
+
+            await asyncio.sleep(0)
+
+            assert onlooker.told == ["search", "load"]
+
+    asyncio.run(conversation())
+
+
+def test_an_onlooker_that_fails_is_logged_and_told_of_what_comes_next(
+    caplog: pytest.LogCaptureFixture,
+):
+    async def conversation() -> None:
+        gateway = Gateway(Config(), MemoryStore())
+        gateway.observer = onlooker = Onlooker(fails=True)
+        async with gateway:
+            reply = await search(gateway)
+            await asyncio.sleep(0)
+
+        assert reply.hits
+        assert onlooker.told == ["search", "load"]
+        assert "What looks on at the gateway failed" in caplog.text
+        assert "deaf" in caplog.text
+
+    asyncio.run(conversation())
+
+
+def test_in_a_thread_where_no_client_waits_events_are_told_at_once():
+    onlooker = Onlooker()
+    gateway = Gateway(Config(), MemoryStore(), on_event=onlooker.hear)
+    gateway.catalog.replace("sea", [TOOL])
+
+    gateway.scout.search(gateway.session("s"), ["sail a boat"])
+
+    assert onlooker.told == ["search", "load"]
