@@ -544,6 +544,16 @@ def test_importing_encoders_imports_no_optional_stack():
     assert heavy & set(loaded) == set()
 
 
+@pytest.mark.parametrize(
+    "word",
+    ["file", "File", "WEBHOOKS", "kubernetes", "v2", "zzqx" * 30, "user's", "Café", "end.", "検索"],
+)
+def test_a_word_alone_has_the_vector_of_a_text_of_one_word(word: str):
+    encoder = StaticEncoder()
+
+    assert encoder.encode_question([word]).tolist() == encoder.encode([word]).tolist()
+
+
 def test_what_is_remembered_is_asked_for_once_and_all_new_words_together():
     asked: list[list[str]] = []
 
@@ -555,9 +565,4 @@ def test_what_is_remembered_is_asked_for_once_and_all_new_words_together():
     found = [memory.of(words) for words in (["a", "bb"], ["bb", "ccc", "a"], ["dddd"], ["a"])]
 
     assert asked == [["a", "bb"], ["ccc"], ["dddd"], ["a"]]  # the fourth word was one too many
-    assert [[int(value[0]) for value in one.values()] for one in found] == [
-        [1, 2],
-        [2, 3, 1],
-        [4],
-        [1],
-    ]
+    assert [[int(value[0]) for value in one] for one in found] == [[1, 2], [2, 3, 1], [4], [1]]

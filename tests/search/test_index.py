@@ -1106,6 +1106,21 @@ def test_answers_match_a_fresh_index_after_every_kind_of_change():
         assert answers(index, STEP_QUERIES[:8]) == answers(Index(catalog), STEP_QUERIES[:8])
 
 
+@pytest.mark.requirement("R35")
+def test_a_few_tools_beside_very_many_are_judged_as_if_built_with_them():
+    """R35"""
+    catalog = Catalog(many_servers(340))
+    index = Index(catalog)
+    zoo = [("feed_wombats_and_count_every_song_again", "Feeds."), ("songs", "Sings to wombats.")]
+    catalog.add("zoo", [Tool.define(leaf, server="zoo", description=d) for leaf, d in zoo])
+    fresh = Index(catalog)
+
+    for query in ("feed wombats", "count the songs of wombats", *STEP_QUERIES[:4]):
+        (tools, found, _), (others, wanted, _) = index.evidence(query), fresh.evidence(query)
+        judged = dict(zip((tool.name for tool in tools), found.tolist(), strict=True))
+        assert judged == dict(zip((tool.name for tool in others), wanted.tolist(), strict=True))
+
+
 # Approximate search
 
 

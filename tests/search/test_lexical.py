@@ -67,7 +67,7 @@ def test_a_term_keeps_its_number_for_good():
     vocabulary.numbers("many other words come later")
 
     assert vocabulary.numbers("issue create") == first[::-1]
-    assert vocabulary.find("nothing") is None
+    assert vocabulary.known(["nothing"]) == {}
     assert [vocabulary.terms[number] for number in first] == [term("create"), term("issue")]
 
 
@@ -168,9 +168,8 @@ def test_postings_by_term_hold_the_same_as_postings_by_tool():
 
     found = postings.by_term
     by_term: list[tuple[int, int, float]] = []
-    for number in range(len(vocabulary)):
-        span = found.span_of(number)
-        columns = (found.rows[span], found.weights[span])
+    for number, (begin, end) in enumerate(found.spans_of(range(len(vocabulary)))):
+        columns = (found.rows[begin:end], found.weights[begin:end])
         for row, weight in zip(*(column.tolist() for column in columns), strict=True):
             by_term.append((number, row, weight))
 
@@ -182,7 +181,8 @@ def test_a_term_that_came_later_has_no_rows():
     postings = postings_of(TOOLS, vocabulary)
     later = vocabulary.number("later")
 
-    assert postings.by_term.rows[postings.by_term.span_of(later)].tolist() == []
+    [(begin, end)] = postings.by_term.spans_of([later])
+    assert begin == end
 
 
 def test_taking_all_rows_gives_the_same_postings():

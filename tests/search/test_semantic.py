@@ -18,6 +18,7 @@ from toolscout.search.semantic import (
     VectorCache,
     key_of,
     leading,
+    leading_row,
     on_grid,
     query_vectors,
     similarities,
@@ -134,6 +135,7 @@ def test_leading_numbers_are_unit_vectors_of_their_own():
     assert found.shape == (50, 32)
     assert np.linalg.norm(found / GRID, axis=1) == pytest.approx(np.ones(50), abs=2e-3)
     assert found.tolist() == leading(floats(rows), 32).tolist()
+    assert found.tolist() == [leading_row(row, 32).tolist() for row in floats(rows)]
 
 
 def test_rows_of_zeros_are_similar_to_nothing():

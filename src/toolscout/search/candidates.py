@@ -5,7 +5,8 @@ exactly, and the best of those go on to `evidence`. Very large catalogues are as
 vectors instead of being looked through.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import mul
 from typing import cast
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from toolscout.search.lexical import Floats
 from toolscout.search.questions import Question
-from toolscout.search.semantic import leading, similarities
+from toolscout.search.semantic import leading_row, similarities
 from toolscout.search.shards import by_shard
 from toolscout.search.states import Mask, State
 
@@ -31,25 +32,24 @@ class Similar:
     def __init__(self, state: State, vectors: Floats, lines: list[int]) -> None:
         self._state, self._vectors, self._lines = state, vectors, lines
 
-    @property
-    def is_approximate(self) -> bool:
-        """Whether only near tools are looked at."""
-        return any(shard.neighbours for shard in self._state.shards)
-
     def rough(self) -> Floats:
         """Return a rough score of every place, see `_meaning`."""
         # The text without its values says little that the text and its clauses do not.
         text, _, *clauses = self._lines
-        lines = list(dict.fromkeys((text, *(clauses if len(clauses) > 1 else ()))))
+        lines = dict.fromkeys((text, *clauses) if len(clauses) > 1 else (text,))
         parts = [cast("Floats", shard.scanned) for shard in self._state.shards]
-        width, vectors = parts[0].shape[1], self._vectors.take(lines, axis=0)
-        if width < vectors.shape[1]:
-            vectors = leading(vectors, width)
+        vectors = self._leading(lines, parts[0].shape[1])
         if len(lines) == 1:
             vectors *= 2  # the question is its own clause: both parts of the score are the same
         found = [similarities(rows, vectors) for rows in parts]
         whole, *rest = found[0] if len(found) == 1 else np.concatenate(found, axis=1)
         return _meaning([whole, whole, *rest]) if rest else whole
+
+    def _leading(self, lines: Iterable[int], width: int) -> Floats:
+        vectors = [self._vectors[line] for line in lines]
+        if width < len(vectors[0]):
+            vectors = [leading_row(vector, width) for vector in vectors]
+        return np.array(vectors)
 
     def at(self, places: NDArray[np.int64]) -> Floats:
         """Return a line for each distinct text, a column for each place."""
@@ -92,15 +92,16 @@ class Similar:
 def lexical_scores(state: State, question: Question) -> Floats:
     """Return the BM25F score of every place."""
     scores = np.zeros(len(state.open), np.float32)
-    gains = state.rarity.take(question.numbers) * question.gains
+    rarities = state.rarities_of(question.numbers)
+    gains = np.array(list(map(mul, rarities, question.gains)), np.float32)
     offset = 0
-    for shard in state.shards if len(gains) else ():
+    for shard in state.shards if rarities else ():
         mine, listed = scores[offset : offset + shard.size], shard.postings.by_term
-        begins, ends = listed.spans_of(question.numbers)
-        spans = [slice(*span) for span in zip(begins.tolist(), ends.tolist(), strict=True)]
-        weights = np.concatenate([listed.weights[span] for span in spans])
-        weights *= gains.repeat(ends - begins)
-        np.add.at(mine, np.concatenate([listed.rows[span] for span in spans]), weights)
+        spans = listed.spans_of(question.numbers)
+        weights = np.concatenate([listed.weights[begin:end] for begin, end in spans])
+        weights *= gains.repeat([end - begin for begin, end in spans])
+        rows = np.concatenate([listed.rows[begin:end] for begin, end in spans])
+        np.add.at(mine, rows, weights)
         offset += shard.size
     return scores
 
@@ -112,15 +113,17 @@ def candidates(
 
     A rough score picks some of all places, an exact one the best of those.
     """
-    best = lexical.max(initial=0)
+    best = np.maximum.reduce(lexical)
     shares = lexical / best if best > 0 else lexical
     # Near vectors are few: a filter could leave none of them, so filtered searches look at all.
-    if similar.is_approximate and mask is state.open:
+    if state.is_approximate and mask is state.open:
         some = _near_places(shares, similar, mask)
     else:
         some = state.places if mask is state.open else mask.nonzero()[0]
         if len(some) > ROUGH_CANDIDATES:
-            some = _best_places(shares + similar.rough(), some, ROUGH_CANDIDATES)
+            rough = similar.rough()
+            rough += shares
+            some = _best_places(rough, some, ROUGH_CANDIDATES)
     if also:
         some = np.union1d(some, also)
     found = similar.at(some)
@@ -158,20 +161,22 @@ def _best_places(scores: Floats, places: NDArray[np.int64], count: int) -> NDArr
     """Return about `count` places of highest score, with all that tie at the cut."""
     if len(places) <= count:
         return places
-    mine = scores if len(places) == len(scores) else scores[places]
-    return places.take(_best_rows(mine, count))
+    if len(places) == len(scores):
+        return _best_rows(scores, count)
+    return places.take(_best_rows(scores.take(places), count))
 
 
 def _best_rows(scores: Floats, count: int) -> NDArray[np.int64]:
     """Return where the `count` highest of more scores stand, with all that tie at the cut."""
-    if len(scores) > 16 * count:
-        # Every 16th score holds about a 16th of those wanted; three times that lets more than
-        # enough pass, and only what passes is ordered.
-        some = (scores >= _cut(scores[::16], count * 3 // 16)).nonzero()[0]
-        if len(some) >= count:
-            passed = scores.take(some)
-            return some.take((passed >= _cut(passed, count)).nonzero()[0])
-    return (scores >= _cut(scores, count)).nonzero()[0]
+    if len(scores) <= 16 * count:
+        return (scores >= _cut(scores, count)).nonzero()[0]
+    # What the best of `count` groups reach, at least `count` scores do, and few more: the rest
+    # need not be ordered.
+    size, groups = len(scores) // (4 * count), 4 * count
+    highest = np.maximum.reduce(scores[: size * groups].reshape(size, groups))
+    some = (scores >= _cut(highest, count)).nonzero()[0]
+    passed = scores.take(some)
+    return some.take((passed >= _cut(passed, count)).nonzero()[0])
 
 
 def best_by_name(

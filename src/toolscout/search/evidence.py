@@ -5,11 +5,14 @@ and a column for each candidate. Every sum runs within one column and in an orde
 depend on the others, so that equal catalogues give equal bits whatever their history.
 """
 
+from collections.abc import Sequence
+from operator import mul
+
 import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.search.fusion import Doubles, Signal
-from toolscout.search.lexical import COVERED, ByTerm, Floats, Ints, entries_between
+from toolscout.search.lexical import COVERED, ByTerm, Floats, Ints
 from toolscout.search.questions import Question
 from toolscout.search.semantic import similarities
 from toolscout.search.shards import by_shard
@@ -38,20 +41,23 @@ def matches_of(question: Question, state: State, places: NDArray[np.int64]) -> M
     return weights, masks
 
 
-def _matches(listed: ByTerm, numbers: Ints, places: NDArray[np.int64]) -> Matches:
+def _matches(listed: ByTerm, numbers: Sequence[int], places: NDArray[np.int64]) -> Matches:
     """Return what rows of one shard have of some terms.
 
     The rows of a term ascend, so that a few halvings find each; most terms of a tool are not
     asked for and stay unread.
     """
     shape, rows = (len(numbers), len(places)), places.astype(np.int32)
-    if not len(numbers) or not len(listed.rows):
+    if not numbers or not len(listed.rows):
         return np.zeros(shape, np.float32), np.zeros(shape, np.uint8)
-    begins, ends = listed.spans_of(numbers)
-    spans = zip(begins.tolist(), ends.tolist(), strict=True)
-    at = np.concatenate([listed.rows[a:b].searchsorted(rows) for a, b in spans]).reshape(shape)
-    at += begins[:, None]
-    found = (at < ends[:, None]) & (listed.rows.take(at, mode="clip") == rows)
+    spans = listed.spans_of(numbers)
+    # A term's last row is left out: what lies beyond the others is then given its place.
+    at = np.concatenate([listed.rows[a : b - 1].searchsorted(rows) for a, b in spans])
+    at = at.reshape(shape)
+    at += np.array([begin for begin, _ in spans])[:, None]
+    found = listed.rows.take(at, mode="clip") == rows
+    for line in [line for line, (begin, end) in enumerate(spans) if begin == end]:
+        found[line] = False
     return found * listed.weights.take(at, mode="clip"), found * listed.masks.take(at, mode="clip")
 
 
@@ -60,17 +66,26 @@ def lexical_evidence(
 ) -> None:
     """Fill in the lines that words alone decide."""
     found, masks = matches_of(question, state, places)
-    rarities = state.rarity.take(question.numbers).astype(np.float64)
-    ideal = float(rarities @ question.counted) + question.unknown * state.unknown_rarity
-    weights = found * rarities[:, None]
-    whole, *by_clause = (weights * question.parts[:, :, None]).sum(axis=1)
+    listed = state.rarities_of(question.numbers)
+    ideal = sum(map(mul, listed, question.counted)) + question.unknown * state.unknown_rarity
+    rarities: Doubles = np.array(listed)
+    whole, first, *others = _sums(found * rarities[:, None], question.parts)
     np.divide(whole, max(ideal, 1e-9), out=table[Signal.BM25])
-    np.divide(by_clause[0], max(by_clause[0].max(), 1e-9), out=table[Signal.CLAUSE])
-    for clause in by_clause[1:]:
-        np.maximum(table[Signal.CLAUSE], clause / max(clause.max(), 1e-9), out=table[Signal.CLAUSE])
+    standing = first / max(np.maximum.reduce(first), 1e-9)
+    for clause in others:
+        np.maximum(standing, clause / max(np.maximum.reduce(clause), 1e-9), out=standing)
+    table[Signal.CLAUSE] = standing
     _judge_coverage(table[Signal.MATCH : Signal.SERVER + 1], question, rarities, masks)
     table[Signal.MATCH] /= question.distinct
     table[Signal.NAME : Signal.SERVER + 1] /= state.wholes.take(places, axis=0).T
+
+
+def _sums(weights: Doubles, parts: Floats | None) -> Sequence[Doubles]:
+    """Return what candidates have of the whole question, then of each clause."""
+    if parts is None:
+        whole = np.add.reduce(weights)
+        return whole, whole
+    return tuple(np.add.reduce(weights * parts[:, :, None], axis=1))
 
 
 def _judge_coverage(
@@ -87,29 +102,43 @@ def meaning_evidence(table: Doubles, similar: Floats) -> None:
     """Fill in the lines of meaning, given similarities with text, plain text and clauses."""
     table[Signal.MEANING : Signal.MEANING_CLAUSE + 1] = similar[:3]
     clauses = similar[2:]
+    if len(clauses) == 1:
+        gap = np.subtract(similar[2], np.maximum.reduce(similar[2]))
+        table[Signal.MEANING_CLAUSE_GAP] = gap
+        return
+    clauses.max(axis=0, out=table[Signal.MEANING_CLAUSE])
     gaps = clauses - clauses.max(axis=1, keepdims=True)
-    if len(clauses) > 1:
-        clauses.max(axis=0, out=table[Signal.MEANING_CLAUSE])
-        gaps = gaps.max(axis=0)
-    table[Signal.MEANING_CLAUSE_GAP] = gaps
+    gaps.max(axis=0, out=table[Signal.MEANING_CLAUSE_GAP])
 
 
 def name_evidence(
     table: Doubles, question: Question, state: State, places: NDArray[np.int64], asked: Floats
 ) -> None:
     """Fill in how much of each name the question comes near; `asked` are its words' vectors."""
-    starts, words = state.name_words
-    owners, entries = entries_between(starts, places)
-    numbers = words.take(entries)
-    terms = state.word_terms.take(numbers)
-    near = _nearness(asked, state.word_vectors.take(numbers, axis=0))
-    near[(terms == question.numbers[:, None]).any(axis=0)] = 1.0
-    weights = state.rarity.take(terms)
-    part = np.bincount(owners, weights * near, len(places))
+    listed = _name_words(state, places)
+    at = (listed >= 0).ravel().nonzero()[0]
+    words = listed.take(at)
+    terms = state.word_terms.take(words)
+    near = _nearness(asked, state.word_vectors.take(words, axis=0))
+    numbers = np.array(question.numbers, np.int32)[:, None]
+    near[np.logical_or.reduce(terms == numbers)] = 1.0
+    near *= state.rarity.take(terms)
+    part = np.bincount(at // listed.shape[1], near, len(places))
     np.divide(part, state.name_wholes.take(places), out=table[Signal.NAME_MEANING])
+
+
+def _name_words(state: State, places: NDArray[np.int64]) -> Ints:
+    """Return the numbers of each candidate's name words, a line each, filled up with -1."""
+    if len(state.shards) == 1:
+        return state.shards[0].name_table.take(places, axis=0)
+    width = max(shard.name_table.shape[1] for shard in state.shards)
+    listed = np.full((len(places), width), -1, np.int32)
+    for shard, positions, rows in by_shard(state.shards, places):
+        listed[positions, : shard.name_table.shape[1]] = shard.name_table.take(rows, axis=0)
+    return listed
 
 
 def _nearness(asked: Floats, vectors: Floats) -> Doubles:
     """Return how near each vector comes to any asked one, 0 to 1, falling off fast."""
-    best = similarities(vectors, asked).max(axis=0, initial=0.0).astype(np.float64)
-    return best * best
+    best = np.maximum.reduce(similarities(vectors, asked), initial=0.0)
+    return np.square(best, dtype=np.float64)

@@ -43,7 +43,7 @@ def explain(state: State, ranking: Ranking, row: int) -> Why:
 def _matched(state: State, ranking: Ranking, row: int) -> dict[str, tuple[str, ...]]:
     question = ranking.question
     _, found = matches_of(question, state, ranking.places[row : row + 1])
-    masks = dict(zip(question.numbers.tolist(), found[:, 0].tolist(), strict=True))
+    masks: dict[int | None, int] = dict(zip(question.numbers, found[:, 0].tolist(), strict=True))
     listed = [(word, masks.get(state.find(term(word)), 0)) for word in question.words]
     by_field = {
         name: tuple(word for word, mask in listed if mask >> field & 1)

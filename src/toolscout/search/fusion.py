@@ -77,7 +77,7 @@ class Fusion:
     def scores(self, evidence: Doubles, length: float, gate: float) -> Doubles:
         """Return a score for each candidate; only differences mean something."""
         # Summed row by row: a matrix product may round a row by where it stands.
-        return (evidence * self._weights_at(length, gate)).sum(axis=1)
+        return np.add.reduce(evidence * self._weights_at(length, gate), axis=1)
 
     def chances(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
         """Return how likely some candidates are wanted, given the scores of all, highest first."""
@@ -85,8 +85,15 @@ class Fusion:
 
     def likely(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> list[float]:
         """Return the same as plain numbers."""
-        odds = (certainty(evidence, scores, rivals) * self.calibration).sum(axis=1)
-        return [1 / (1 + exp(min(-one, 30))) for one in odds.tolist()]
+        constant, slope, a, b, c, d, e = self.calibration
+        level = _level(rivals)
+        # Of a few candidates, plain numbers take less time than arrays.
+        signals: list[list[float]] = evidence.T.take(CERTAINTY, axis=0).tolist()
+        odds = [
+            constant + slope * (score - level) + a * v + b * w + c * x + d * y + e * z
+            for score, v, w, x, y, z in zip(scores.tolist(), *signals, strict=True)
+        ]
+        return [1 / (1 + exp(min(-one, 30))) for one in odds]
 
     def shares(self, evidence: Doubles, length: float, gate: float) -> dict[str, float]:
         """Return each signal group's share of one candidate's score."""
@@ -111,7 +118,7 @@ CERTAINTY = [Signal.BM25, Signal.MATCH, Signal.MEANING, Signal.NAME, Signal.NAME
 
 def gate_of(evidence: Doubles) -> float:
     """Return the largest share of the question's words that any candidate has."""
-    return float(evidence[:, Signal.MATCH].max(initial=0.0))
+    return float(np.maximum.reduce(evidence[:, Signal.MATCH], initial=0.0))
 
 
 def columns(evidence: Doubles, length: float) -> Doubles:
@@ -122,14 +129,18 @@ def columns(evidence: Doubles, length: float) -> Doubles:
 
 def certainty(evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
     """Return what calibration looks at for some candidates, given the scores of all."""
-    top = rivals.max(initial=-np.inf)
-    # An imagined rival keeps a lone candidate from looking like a sure thing.
-    total = sum(map(exp, (rivals - top).tolist()), start=1.0)
     found = np.empty((len(scores), 2 + len(CERTAINTY)))
     found[:, 0] = 1
-    found[:, 1] = scores - top - log(total)
+    found[:, 1] = scores - _level(rivals)
     found[:, 2:] = evidence.T.take(CERTAINTY, axis=0).T
     return found
+
+
+def _level(rivals: Doubles) -> float:
+    """Return the logarithm of what all rivals weigh together."""
+    top = float(np.maximum.reduce(rivals, initial=-1e9))
+    # An imagined rival keeps a lone candidate from looking like a sure thing.
+    return top + log(1.0 + float(np.add.reduce(np.exp(rivals - top))))
 
 
 def confidence_of(chance: float) -> Confidence:

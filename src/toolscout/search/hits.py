@@ -138,4 +138,4 @@ class Result(Sequence[Hit]):
         return len(self.found)
 
     def __iter__(self) -> Iterator[Hit]:
-        return iter(self.hits)
+        return iter(self.found)

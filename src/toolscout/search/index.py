@@ -246,15 +246,18 @@ class _Best:
 
     def hits(self, ranks: range) -> list[Hit]:
         """Return the hits of some ranks."""
-        state, ranking, rows, chances = self.state, self.ranking, self.rows, self.chances
+        state, ranking, tools = self.state, self.ranking, self.state.tools
+        some = slice(ranks.start, ranks.stop)
         return [
             Hit(
-                tool=state.tools[self.places[rank]],
-                score=chances[rank],
-                confidence=confidence_of(chances[rank]),
-                explain=partial(explain, state, ranking, rows[rank]),
+                tool=tools[place],
+                score=chance,
+                confidence=confidence_of(chance),
+                explain=partial(explain, state, ranking, row),
             )
-            for rank in ranks
+            for place, chance, row in zip(
+                self.places[some], self.chances[some], self.rows[some], strict=True
+            )
         ]
 
 

@@ -45,9 +45,10 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.terms)
 
-    def find(self, text: str) -> int | None:
-        """Return the number of a term, if any tool ever had it."""
-        return self._numbers.get(text)
+    def known(self, texts: Iterable[str]) -> dict[str, int]:
+        """Return the numbers of those terms that any tool ever had."""
+        numbers = self._numbers
+        return {text: numbers[text] for text in texts if text in numbers}
 
     def number(self, text: str) -> int:
         """Return the number of a term, new if need be."""
@@ -91,16 +92,11 @@ class ByTerm:
     weights: Floats
     masks: NDArray[np.uint8]
 
-    def span_of(self, number: int) -> slice:
-        """Return where a term's rows stand."""
-        if number + 1 >= len(self.starts):
-            return slice(0, 0)
-        return slice(int(self.starts[number]), int(self.starts[number + 1]))
-
-    def spans_of(self, numbers: Ints) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def spans_of(self, numbers: Iterable[int]) -> list[tuple[int, int]]:
         """Return where the rows of some terms begin and end."""
-        # A term that came later than these tools has none of them: past the end, where it is cut.
-        return self.starts.take(numbers, mode="clip"), self.starts.take(numbers + 1, mode="clip")
+        start, last = self.starts.item, len(self.starts) - 1
+        # A term that came later than these tools has none of them.
+        return [(start(n), start(n + 1)) if n < last else (0, 0) for n in numbers]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 Made once for each search against one vocabulary; holds nothing of the catalogue.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log, tanh
@@ -11,7 +11,6 @@ from math import log, tanh
 import numpy as np
 from numpy.typing import NDArray
 
-from toolscout.search.lexical import Ints
 from toolscout.search.text import clauses, content, pair_term, term, without_values, words
 
 WORD_LIMIT = 300
@@ -24,14 +23,15 @@ class Question:
 
     words: tuple[str, ...]
     """Distinct content words, as typed but folded."""
-    numbers: Ints
+    numbers: tuple[int, ...]
     """Distinct known terms in the order of their text, so that sums run in one order however
     terms came to be numbered."""
-    parts: NDArray[np.float32]
+    parts: NDArray[np.float32] | None
     """What each counts for by how often it occurs, 1 for once and towards 2 for many; then a line
-    for each clause: how often each occurs in it, or all 1 for a lone clause."""
-    counted: NDArray[np.bool_]
-    """False for a pair of words written as one: it helps, but is no word of its own."""
+    for each clause: how often each occurs in it, or all 1 for a lone clause. None where all of
+    these are 1."""
+    counted: tuple[float, ...]
+    """1, or 0 for a pair of words written as one: it helps, but is no word of its own."""
     distinct: int
     """Distinct terms, known or not."""
     unknown: int
@@ -41,9 +41,9 @@ class Question:
     clauses: tuple[str, ...]
 
     @property
-    def gains(self) -> NDArray[np.float32]:
+    def gains(self) -> Sequence[float]:
         """What each term counts for by how often it occurs."""
-        return self.parts[0]
+        return (1.0,) * len(self.numbers) if self.parts is None else self.parts[0].tolist()
 
     @property
     def length(self) -> float:
@@ -71,24 +71,29 @@ def question_of(
     terms = _counts(whole)
     pairs = {pair_term(*both) for both in pairwise(distinct)} - terms.keys()
     known = numbered((*terms, *pairs))
-    order = sorted(known)
+    order, once = sorted(known), len(terms) == len(whole)
     parts = clauses(text)
-    counts = np.ones((1 + len(parts), len(order)), np.float32)
-    if len(terms) < len(whole):
-        counts[0] = [2 - 2 / (terms.get(t, 1) + 1) for t in order]
-    if len(parts) > 1:
-        counts[1:] = _clause_counts(parts, order, swap)
     return Question(
         words=tuple(distinct),
-        numbers=np.array([known[t] for t in order], np.int32),
-        parts=counts,
-        counted=np.array([t in terms for t in order], np.bool_),
+        numbers=tuple([known[t] for t in order]),
+        parts=None if once and len(parts) == 1 else _part_counts(terms, order, parts, swap),
+        counted=tuple([1.0 if t in terms else 0.0 for t in order]),
         distinct=max(len(terms), 1),
         unknown=len(terms.keys() - known.keys()),
         text=text,
         plain=without_values(text),
         clauses=tuple(parts),
     )
+
+
+def _part_counts(
+    terms: Mapping[str, int], order: list[str], parts: list[str], swap: Mapping[str, str]
+) -> NDArray[np.float32]:
+    counts = np.ones((1 + len(parts), len(order)), np.float32)
+    counts[0] = [2 - 2 / (terms.get(t, 1) + 1) for t in order]
+    if len(parts) > 1:
+        counts[1:] = _clause_counts(parts, order, swap)
+    return counts
 
 
 def _clause_counts(parts: list[str], order: list[str], swap: Mapping[str, str]) -> list[list[int]]:

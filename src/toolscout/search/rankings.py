@@ -142,8 +142,8 @@ class Ranker:
         table = self._evidence(state, question, places, lines)
         fusion = self._fusion if lines is not None else fusion_for("")
         scores = fusion.scores(table.T, question.length, gate_of(table.T)).round(9)
-        order = _falling(state, places, scores)
-        best, rivals = order[:wanted], scores.take(order)  # so, whatever the order of places
+        order, rivals = _falling(state, places, scores)  # so, whatever the order of places
+        best = order[:wanted]
         found = fusion.likely(table.take(best, axis=1).T, rivals[:wanted], rivals)
         chances = [round(chance * 1e6) / 1e6 for chance in accumulate(found, min)]
         return Ranking(question, places, table.T, fusion, scores, order, total, best, chances)
@@ -191,20 +191,23 @@ class Ranker:
                 meaning_evidence(table, lines)
                 if question.words and self._word_vectors:
                     asked = self._word_vectors.of(question.words[:ASKED_WORDS])
-                    vectors = np.concatenate(list(asked.values())).reshape(len(asked), -1)
+                    vectors = np.concatenate(asked).reshape(len(asked), -1)
                     name_evidence(table, question, state, places, vectors)
         return table
 
 
-def _falling(state: State, places: NDArray[np.int64], scores: Doubles) -> NDArray[np.int64]:
-    """Return rows by falling score, those of equal score by name."""
-    order = (-scores).argsort(kind="stable")
-    ranked = scores[order]
-    if (ranked[1:] < ranked[:-1]).all():
-        return order
+def _falling(
+    state: State, places: NDArray[np.int64], scores: Doubles
+) -> tuple[NDArray[np.int64], Doubles]:
+    """Return rows by falling score, those of equal score by name, and the scores so ordered."""
+    order = scores.argsort()[::-1]
+    ranked = scores.take(order)
+    if np.logical_and.reduce(ranked[1:] < ranked[:-1]):
+        return order, ranked
     listed: list[int] = places.tolist()
     names = [state.tools[place].name for place in listed]
-    return np.array(sorted(range(len(names)), key=lambda row: (-scores[row], names[row])))
+    by_name = sorted(range(len(names)), key=lambda row: (-scores[row], names[row]))
+    return np.array(by_name), ranked
 
 
 def _is_latin(text: str) -> bool:

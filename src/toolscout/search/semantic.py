@@ -15,13 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.errors import InvalidEncoder
-from toolscout.search.encoders import Encoder, unit_rows
+from toolscout.search.encoders import Encoder, unit_row, unit_rows
 
 Floats = NDArray[np.float32]
 
 # |a·b| ≤ GRID² = 2^22 for unit vectors, and float32 holds every integer up to 2^24.
 GRID = 2048
 PRODUCT_SIZE = 1 << 18
+_GRID = np.float32(GRID)
+_PRODUCT_STEP = np.float32(1 / GRID**2)  # a power of two: products stay exact
 WORD_WIDTH = 64
 
 
@@ -86,7 +88,7 @@ class VectorCache:
 def query_vectors(encoder: Encoder, texts: Sequence[str]) -> Floats:
     """Return query vectors such that a dot product with a row is the cosine times GRID²."""
     encode = getattr(encoder, "encode_question", encoder.encode)
-    return on_grid(encode(texts)).astype(np.float32)
+    return np.rint(encode(texts) * _GRID).astype(np.float32, copy=False)
 
 
 def word_vectors(encoder: Encoder, words: Sequence[str]) -> Floats:
@@ -101,11 +103,13 @@ def similarities(rows: Floats, queries: Floats) -> Floats:
     order). Products stay below the size from which a library uses threads: threads are faster on
     an idle machine, but took thirty times as long where another process kept one of the cores.
     """
-    scaled = queries * np.float32(1 / GRID**2)  # a power of two: products stay exact
+    scaled = queries * _PRODUCT_STEP
     if len(queries) == 1:
         scaled = scaled.repeat(2, axis=0)  # a lone line would be another, threaded, routine
-    found = np.empty((len(scaled), len(rows)), np.float32)
     step = max(PRODUCT_SIZE // max(scaled.size, 1), 1)
+    if len(rows) <= step:
+        return np.matmul(scaled, rows.T)[: len(queries)]
+    found = np.empty((len(scaled), len(rows)), np.float32)
     for begin in range(0, len(rows), step):
         part = slice(begin, begin + step)
         np.matmul(scaled, rows[part].T, out=found[:, part])
@@ -114,7 +118,12 @@ def similarities(rows: Floats, queries: Floats) -> Floats:
 
 def leading(vectors: Floats | NDArray[np.int16], width: int) -> Floats:
     """Return the first numbers of each vector as a vector of their own, on the grid."""
-    return on_grid(unit_rows(vectors[:, :width])).astype(np.float32)
+    return np.rint(unit_rows(vectors[:, :width]) * _GRID)
+
+
+def leading_row(vector: Floats, width: int) -> Floats:
+    """Return the same of one vector."""
+    return np.rint(unit_row(vector[:width]) * _GRID)
 
 
 class Neighbours:

@@ -42,6 +42,14 @@ class Shard:
         return {tool.name: row for row, tool in enumerate(self.tools)}
 
     @cached_property
+    def name_table(self) -> NDArray[np.int32]:
+        """The same as `name_words` with a line for each row, filled up with -1."""
+        lengths = np.diff(self.name_starts)
+        table = np.full((self.size, max(1, lengths.max(initial=0))), -1, np.int32)
+        table[np.arange(table.shape[1]) < lengths[:, None]] = self.name_words
+        return table
+
+    @cached_property
     def spellings(self) -> tuple[NDArray[np.int64], Ints, bytes]:
         """Hashes of all spellings of the tools' names, ascending; the row of each; their marks.
 

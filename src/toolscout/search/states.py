@@ -3,7 +3,7 @@
 States are values. A change of the catalogue makes a new one that shares the shards it can.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -51,9 +51,19 @@ class State:
         return int(self.open.sum())
 
     @cached_property
+    def is_approximate(self) -> bool:
+        """Whether only near tools are looked at, where nothing is filtered."""
+        return any(shard.neighbours for shard in self.shards)
+
+    @cached_property
     def rarity(self) -> Floats:
         """How rare each term is."""
         return rarities(self.frequencies, self.count)
+
+    def rarities_of(self, numbers: Sequence[int]) -> list[float]:
+        """Return how rare some terms are: of a few, plain numbers take less time than arrays."""
+        rarity = self.rarity.item
+        return [rarity(number) for number in numbers]
 
     @cached_property
     def wholes(self) -> NDArray[np.float64]:
@@ -124,12 +134,9 @@ class State:
 
     def numbered(self, terms: Iterable[str]) -> dict[str, int]:
         """Return the numbers of those terms that some living tool has."""
-        find, frequency, size = self.vocabulary.find, self.frequencies.item, len(self.frequencies)
-        return {
-            term: number
-            for term in terms
-            if (number := find(term)) is not None and number < size and frequency(number)
-        }
+        known = self.vocabulary.known(terms)
+        frequency, size = self.frequencies.item, len(self.frequencies)
+        return {term: n for term, n in known.items() if n < size and frequency(n)}
 
     def place_of(self, name: str) -> int | None:
         """Return the place of a living tool."""
@@ -173,11 +180,11 @@ class State:
         offset = 0
         for shard in self.shards:
             found = shard.postings.by_term
-            span = found.span_of(number)
-            if span.stop > span.start:
-                rows = found.rows[span]
+            [(begin, end)] = found.spans_of([number])
+            if begin < end:
+                rows = found.rows[begin:end]
                 places = rows + np.int32(offset) if offset else rows
-                yield places, found.weights[span]
+                yield places, found.weights[begin:end]
             offset += shard.size
 
     def having(self, number: int) -> Mask:

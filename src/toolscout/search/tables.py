@@ -7,16 +7,16 @@ fetched, and a query takes some hundredths of a millisecond.
 
 import importlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.errors import InvalidFile
-from toolscout.search.encoders import Floats, checked_file, digest_of, plain, unit_rows
+from toolscout.search.encoders import Floats, checked_file, digest_of, plain, unit_row, unit_rows
 
 TABLE_FILE = Path(__file__).parent / "static.npz"
 TABLE_SHA256 = "cff5a019008383a9da41d82c2d5b4b7942857e1373e3f891a4d2acf9e46d1b0e"
@@ -35,18 +35,19 @@ class Remembered:
         self._function, self._limit = function, limit
         self._known: dict[str, Floats] = {}
 
-    def of(self, words: Iterable[str]) -> dict[str, Floats]:
+    def of(self, words: Sequence[str]) -> list[Floats]:
         """Return the value of each word, asking once for all new ones."""
         known = self._known
-        found = {word: known.get(word) for word in words}
-        new = [word for word, value in found.items() if value is None]
-        if new:
-            made = dict(zip(new, self._function(new), strict=True))
-            found |= made
-            if len(known) + len(made) > self._limit:
-                known = self._known = {}
-            known.update(made)
-        return cast("dict[str, Floats]", found)
+        new = [word for word in words if word not in known]
+        if not new:
+            return [known[word] for word in words]
+        new = list(dict.fromkeys(new))
+        made = dict(zip(new, self._function(new), strict=True))
+        found = [made[word] if word in made else known[word] for word in words]
+        if len(known) + len(made) > self._limit:
+            known = self._known = {}
+        known.update(made)
+        return found
 
 
 class StaticEncoder:
@@ -59,7 +60,7 @@ class StaticEncoder:
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
         self._lock = threading.Lock()
-        self._word_sums = Remembered(self._sums, limit=WORD_MEMORY)
+        self._word_sums = Remembered(self._new_sums, limit=WORD_MEMORY)
 
     @property
     def name(self) -> str:
@@ -76,21 +77,21 @@ class StaticEncoder:
         # Piece by piece: the tokenizer keeps far more of a text than the numbers wanted here.
         for begin in range(0, len(texts), TABLE_BATCH):
             piece = texts[begin : begin + TABLE_BATCH]
-            parts.append(unit_rows(self._sums([_spaced(text) for text in piece])))
+            parts.append(unit_rows(self._table.sums([_spaced(text) for text in piece])))
         return np.concatenate(parts)
 
     def encode_question(self, texts: Sequence[str]) -> Floats:
         """Return the same for a few short texts, from the sums of words met before."""
-        listed = [plain(text).split() for text in texts]
-        known = self._word_sums.of(word for words in listed for word in words)
-        sums = np.zeros((len(texts), self._table.width), np.float32)
-        for row, words in zip(sums, listed, strict=True):
-            for word in words:
-                row += known[word]
-        return unit_rows(sums)
+        return np.array([unit_row(self._sum(plain(text).split())) for text in texts])
 
-    def _sums(self, texts: Sequence[str]) -> Floats:
-        return self._table.sums(texts)
+    def _sum(self, words: list[str]) -> Floats:
+        if not words:
+            return np.zeros(self._table.width, np.float32)
+        rows = self._word_sums.of(words)
+        return np.add.reduce(np.concatenate(rows).reshape(len(rows), -1)) if rows[1:] else rows[0]
+
+    def _new_sums(self, words: Sequence[str]) -> Floats:
+        return self._table.word_sums(words)
 
     @property
     def _table(self) -> "Table":
@@ -116,6 +117,7 @@ class Table:
         self, numbers: NDArray[np.int8], sizes: NDArray[np.float32], tokenizer: Any
     ) -> None:
         self._numbers, self._sizes, self._tokenizer = numbers, sizes, tokenizer
+        self._pieces: Callable[[str], list[Any]] = tokenizer.model.tokenize
 
     @property
     def width(self) -> int:
@@ -145,6 +147,21 @@ class Table:
         for row, encoding in zip(sums, found, strict=True):
             ids: list[int] = encoding.ids
             if ids:
+                np.matmul(self._sizes[ids], self._numbers[ids], out=row)
+        return sums
+
+    def word_sums(self, words: Sequence[str]) -> Floats:
+        """Return the same for single words, of which most are plain and many are one token."""
+        sums = np.zeros((len(words), self.width), np.float32)
+        for row, word in zip(sums, words, strict=True):
+            if not (word.isascii() and word.isalnum()):
+                row[:] = self.sums([word])[0]
+                continue
+            # Lower case is all that the tokenizer would change before it looks for pieces.
+            ids: list[int] = [piece.id for piece in self._pieces(word.lower())]
+            if len(ids) == 1:
+                np.multiply(self._numbers[ids[0]], self._sizes[ids[0]], out=row)
+            else:
                 np.matmul(self._sizes[ids], self._numbers[ids], out=row)
         return sums
 

@@ -40,14 +40,17 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _DIGITS = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
 # Runs are taken whole or not at all, so that time grows with the length of a text, not its square.
 _CLAUSE_END = re.compile(
+    # What begins otherwise ends no clause, which most letters then show at once.
+    r"(?=[.!?;,\s\u3002\uff01\uff1f\uff1b])(?:"
     r"(?<![.!?;])[.!?;]++\s++|[\u3002\uff01\uff1f\uff1b]++|,\s++(?:and|then|also|but)\s++"
     r"|(?<!\s)\s++(?:and then|and also|as well as|after that|then)\s++"
-    r"|(?<!\s)\s++and\s++(?=[a-z]{1,30}\s)|\n++",
+    r"|(?<!\s)\s++and\s++(?=[a-z]{1,30}\s)|\n++)",
     re.IGNORECASE,
 )
 _QUOTED = re.compile(r"\"[^\"]{0,300}\"|\u201c[^\u201d]{0,300}\u201d|(?<!\w)'[^']{1,60}'(?!\w)")
 _ASCII_RUN = re.compile(r"[!-~]++")
-_VALUE_SIGN = re.compile(r"[\"'\u201c@0-9]|://")  # what no quoted string, address or number lacks
+# One of these is in every quoted string, mail address and number.
+_VALUE_SIGN = re.compile(r"[\"'\u201c@0-9]")
 CLAUSE_LIMIT = 8
 
 _stemmer: Any = stemming.Stemmer("english")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # untyped
@@ -68,6 +71,8 @@ def tokens(text: str) -> list[str]:
 
 def split_token(token: str) -> tuple[str, ...]:
     """Return the case-folded words of one token: camelCase, acronyms, digits, CJK bigrams."""
+    if token.isascii() and token.isalpha() and token.islower():
+        return (token,)
     if not token.isascii() and _CJK_RUN.search(token):
         return tuple(_split_mixed(token))
     spaced = _CAMEL.sub(" ", token)
@@ -129,7 +134,7 @@ def clauses(text: str) -> list[str]:
 
 def without_values(text: str) -> str:
     """Return a request without quoted strings, addresses and numbers: those name no tool."""
-    if not _VALUE_SIGN.search(text):
+    if not _VALUE_SIGN.search(text) and "://" not in text:
         return " ".join(text.split()) or text
     plain = _ASCII_RUN.sub(_kept, _QUOTED.sub(" ", text))
     return " ".join(plain.split()) or text

@@ -146,7 +146,8 @@ class Writer:
     ) -> State:
         kept = [(s, mask) for s, mask in zip(shards, alive, strict=True) if s.size]
         for shard, _ in kept:
-            _ = shard.postings.by_term, shard.spellings  # now: no search shall wait for them
+            # Now: no search shall wait for them.
+            _ = shard.postings.by_term, shard.spellings, shard.name_table
         return State(
             vocabulary=self.vocabulary,
             shards=tuple(shard for shard, _ in kept),
@@ -231,7 +232,7 @@ class _WordTable:
 
     def _add_vectors(self, new: list[str]) -> None:
         if self._word_vectors is not None:
-            vectors = np.array(list(self._word_vectors.of(new).values()))
+            vectors = np.array(self._word_vectors.of(new))
             self.vectors = np.concatenate([self.vectors, vectors]) if len(self.vectors) else vectors
 
 

@@ -1,0 +1,26 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from toolscout.search.candidates import CANDIDATES, best_by_name
+from toolscout.search.writer import Writer
+
+ARRANGED: dict[str, Callable[[int], NDArray[np.int64]]] = {
+    "mixed": lambda size: np.random.default_rng(7).permutation(size),
+    "rising": np.arange,
+    "falling": lambda size: np.arange(size)[::-1],
+    "best last but level before": lambda size: np.arange(size).clip(size - CANDIDATES - 1),
+}
+
+
+@pytest.mark.parametrize("size", [65, 1_024, 1_025, 1_279, 1_280, 5_003])
+@pytest.mark.parametrize("arrangement", ARRANGED)
+def test_the_best_of_any_number_of_scores_are_those_of_a_full_sort(size: int, arrangement: str):
+    scores = ARRANGED[arrangement](size).astype(np.float32)
+    state = Writer(None, approximate=None).built(())
+
+    kept = best_by_name(state, scores, np.arange(size))
+
+    assert kept.tolist() == sorted(scores.argsort(kind="stable")[-CANDIDATES:].tolist())
