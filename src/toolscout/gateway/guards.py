@@ -29,9 +29,17 @@ FirstHeaders = Mapping[bytes, bytes]
 """The first header of each name, in lower case."""
 
 
+_HEADERS = "toolscout.headers"
+"""Where a request's scope keeps its headers by name, with the list that they were read from."""
+
+
 def headers_of(scope: Scope) -> FirstHeaders:
     """Return the headers of a request; starlette's look through all of them for each name."""
-    return dict(reversed(list(scope["headers"])))
+    listed = scope["headers"]
+    kept = scope.get(_HEADERS)
+    if kept is None or kept[0] is not listed:  # a request that was changed on its way
+        kept = scope[_HEADERS] = (listed, dict(reversed(list(listed))))
+    return kept[1]
 
 
 def text_of(headers: FirstHeaders, name: bytes) -> str | None:

@@ -7,7 +7,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, cast
@@ -20,12 +20,11 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.access import Access, Principal
@@ -55,10 +54,11 @@ from toolscout.gateway.reports import readiness, status
 from toolscout.gateway.revivals import SESSION, Revival, name_of, owner_of
 from toolscout.gateway.server import server_of
 from toolscout.names import one_line
+from toolscout.schemas import Json
 from toolscout.sessions import Session
 from toolscout.upstream.gateways import GatewayConfig
 
-MESSAGES_PATH = "/messages/"
+MCP_PATH, MESSAGES_PATH = "/mcp", "/messages/"
 SESSIONS_KEPT = 1_000
 """Sessions that stay open between requests; others are opened again from the store."""
 SESSION_IDLE_SECONDS = 6 * 3600.0
@@ -67,17 +67,6 @@ SAID_AGAIN = ("notifications/initialized", "resources/subscribe", "resources/uns
 LOOPBACK_ORIGIN = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 
 _log = logging.getLogger(__name__)
-
-
-def app_of(
-    gateway: Gateway,
-    config: GatewayConfig,
-    *,
-    metrics: Metrics | None = None,
-    pages: Pages | None = None,
-) -> Starlette:
-    """Return the gateway as an ASGI application; `metrics` should hear the gateway's events."""
-    return _Face(gateway, config, metrics or Metrics(), pages).app
 
 
 async def serve_http(
@@ -140,29 +129,32 @@ class _Face:
 
     def _server(self) -> Server[Any]:
         server = server_of(self._gateway, self._session_of)
-        server.middleware += [self._count_work, self._count_lists, self._note_guests]
+        server.middleware.append(self._watch)
         return server
 
-    def _app(self, config: GatewayConfig) -> Starlette:
-        old = _OldClients(self._server(), config.max_body_bytes)
-        new = Revival(self._lanes, self._guests)
-        cors = Middleware(
-            CORSMiddleware,
+    def _app(self, config: GatewayConfig) -> ASGIApp:
+        mcp = Ending(Revival(self._lanes, self._guests), self.traffic)
+        others = self._others(mcp, _OldClients(self._server(), config.max_body_bytes))
+        shared = CORSMiddleware(
+            _Fork(mcp, others),
             allow_origins=config.origins,
             allow_origin_regex=LOOPBACK_ORIGIN,
             allow_methods=("GET", "POST", "DELETE"),
             allow_headers=("*",),
             expose_headers=("Mcp-Session-Id", "WWW-Authenticate"),
         )
-        guard = Middleware(
-            Guard,
+        return Guard(
+            shared,
             access=Access(config),
             max_body_bytes=config.max_body_bytes,
             is_public=self._pages.is_public if self._pages is not None else None,
         )
+
+    def _others(self, mcp: ASGIApp, old: "_OldClients") -> Starlette:
+        """Return what answers beside MCP, and knows that `/mcp/` means `/mcp`."""
         return Starlette(
             routes=[
-                Route("/mcp", Ending(new, self.traffic)),
+                Route(MCP_PATH, mcp),
                 Route("/sse", Ending(old, self.traffic)),
                 Mount(MESSAGES_PATH, old.transport.handle_post_message),
                 Route("/healthz", _healthz),
@@ -171,7 +163,6 @@ class _Face:
                 Route("/status", self._status),
                 *(self._pages.routes if self._pages is not None else ()),
             ],
-            middleware=[guard, cors],
             exception_handlers={404: _not_found, 405: _wrong_method},
             lifespan=self._lifespan,
         )
@@ -213,34 +204,32 @@ class _Face:
             self._pages.meet(client, principal, _program(context))
         return self._session(client, principal.profile)
 
-    async def _count_work(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+    async def _watch(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         # Over SSE, a request is answered long after its post has ended.
         is_work = ctx.request_id is not None and ctx.method != LISTENING
         with self.traffic.counted if is_work else contextlib.nullcontext():
-            return await call_next(ctx)
-
-    async def _count_lists(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        result = await call_next(ctx)
+            result = await call_next(ctx)
         if _is_list(ctx) and isinstance(result, dict):
-            client, principal = client_of(ctx)
-            visible, listed = self._session_of(ctx).visible, result["tools"]
-            version = self._gateway.catalog.version
-            self._metrics.note_list(principal.name, version, visible, listed)
-            if self._pages is not None:
-                self._pages.list(client, principal, visible, listed)
+            self._count_list(ctx, result["tools"])
+        if ctx.method in SAID_AGAIN and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+            self._note_guest(ctx)
         return result
 
-    async def _note_guests(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+    def _count_list(self, ctx: Context, listed: Sequence[Json]) -> None:
+        client, principal = client_of(ctx)
+        visible, version = self._session_of(ctx).visible, self._gateway.catalog.version
+        self._metrics.note_list(principal.name, version, visible, listed)
+        if self._pages is not None:
+            self._pages.list(client, principal, visible, listed)
+
+    def _note_guest(self, ctx: Context) -> None:
         """Keep what a client of the handshake era would have to say again after a restart."""
-        result = await call_next(ctx)
-        if ctx.method in SAID_AGAIN and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
-            client, _ = client_of(ctx)
-            if ctx.method == "notifications/initialized":
-                self._greet(client, ctx)
-            else:
-                wanted = ctx.method == "resources/subscribe"
-                self._guests.subscribe(client, str((ctx.params or {})["uri"]), wanted=wanted)
-        return result
+        client, _ = client_of(ctx)
+        if ctx.method == "notifications/initialized":
+            self._greet(client, ctx)
+        else:
+            wanted = ctx.method == "resources/subscribe"
+            self._guests.subscribe(client, str((ctx.params or {})["uri"]), wanted=wanted)
 
     def _greet(self, client: str, ctx: Context) -> None:
         hello = ctx.session.client_params
@@ -269,6 +258,17 @@ class _Face:
         totals = await asyncio.to_thread(self._metrics.totals)
         now = asyncio.get_running_loop().time()
         return JSONResponse(status(self._gateway, totals, now=now, wall=datetime.now(UTC)))
+
+
+class _Fork:
+    """Leads requests of MCP straight to it: the routes beside it would look at each first."""
+
+    def __init__(self, mcp: ASGIApp, others: ASGIApp) -> None:
+        self._mcp, self._others = mcp, others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_mcp = scope["type"] == "http" and scope["path"] == MCP_PATH
+        await (self._mcp if is_mcp else self._others)(scope, receive, send)
 
 
 class _OldClients:
