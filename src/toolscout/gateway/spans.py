@@ -45,6 +45,15 @@ def _attributes(event: Event) -> dict[str, str | int]:
     }
 
 
+def is_collected() -> bool:
+    """Tell whether the host has set up a collector: OpenTelemetry's API alone drops all spans."""
+    try:
+        trace = import_module("opentelemetry.trace")
+    except ImportError:
+        return False
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
 def _host_tracer() -> Any:
     """Return the host's tracer, or nothing; its API is not one of our dependencies."""
     try:
