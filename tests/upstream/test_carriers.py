@@ -5,6 +5,8 @@ import datetime
 import ipaddress
 import socket
 import ssl
+import subprocess
+import sys
 import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -419,3 +421,12 @@ def certified(folder: Path) -> ssl.SSLContext:
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
     return tls
+
+
+def test_without_aiohttp_an_error_says_what_to_install():
+    code = "import sys; sys.modules['aiohttp'] = None; import toolscout.upstream.carriers"
+
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert ended.returncode == 1
+    assert "'aiohttp' is not installed. Run `pip install 'toolscout[gateway]'`" in ended.stderr

@@ -12,24 +12,30 @@ from typing import Any
 from urllib.request import getproxies
 
 import httpx2
-from aiohttp import (
-    ClientConnectionError,
-    ClientConnectorDNSError,
-    ClientConnectorError,
-    ClientError,
-    ClientPayloadError,
-    ClientResponse,
-    ClientSession,
-    ClientTimeout,
-    ConnectionTimeoutError,
-    DummyCookieJar,
-    InvalidURL,
-    NonHttpUrlClientError,
-    ServerDisconnectedError,
-    SocketTimeoutError,
-    TCPConnector,
-)
-from yarl import URL
+
+from toolscout.errors import MissingExtra
+
+try:
+    from aiohttp import (
+        ClientConnectionError,
+        ClientConnectorDNSError,
+        ClientConnectorError,
+        ClientError,
+        ClientPayloadError,
+        ClientResponse,
+        ClientSession,
+        ClientTimeout,
+        ConnectionTimeoutError,
+        DummyCookieJar,
+        InvalidURL,
+        NonHttpUrlClientError,
+        ServerDisconnectedError,
+        SocketTimeoutError,
+        TCPConnector,
+    )
+    from yarl import URL
+except ImportError:  # an upgrade without the extra brings no package that is new in it
+    raise MissingExtra("aiohttp", extra="gateway") from None
 
 CONNECTIONS_LIMIT = 100
 KEPT_SECONDS = 4.0
