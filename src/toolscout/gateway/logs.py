@@ -22,19 +22,28 @@ LOGGED = ("search", "describe", "call", "refusal")
 SECRET_CHARS = 6
 """Values below this length are too common in texts to be hidden."""
 
-_request: ContextVar[str] = ContextVar("toolscout_request", default="")
+_request: ContextVar[tuple[str, object] | None] = ContextVar("toolscout_request", default=None)
 _log = logging.getLogger("toolscout.requests")
 
 
 @contextmanager
 def during(session: str, request: object) -> Generator[None]:
     """Have what is logged meanwhile carry the name of a request."""
-    digest = hashlib.blake2b(session.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
-    token = _request.set(f"{digest}-{request}")
+    token = _request.set((session, request))
     try:
         yield
     finally:
         _request.reset(token)
+
+
+def _request_name() -> str:
+    """Return the name of the request that is being answered; few requests log a line."""
+    current = _request.get()
+    if current is None:
+        return ""
+    session, request = current
+    digest = hashlib.blake2b(session.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return f"{digest}-{request}"
 
 
 def log_event(event: Event) -> None:
@@ -66,7 +75,7 @@ class _Text(logging.Formatter):
         self._hidden = _pattern(secrets)
 
     def format(self, record: logging.LogRecord) -> str:
-        request = _request.get()
+        request = _request_name()
         record.place = f" [{request}]" if request else ""
         return _masked(super().format(record), self._hidden)
 
@@ -83,7 +92,7 @@ class _Json(logging.Formatter):
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "request": _request.get(),
+            "request": _request_name(),
             "message": _masked(record.getMessage(), self._hidden),
         }
         if record.exc_info:

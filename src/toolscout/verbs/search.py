@@ -275,21 +275,29 @@ def _sorted_out(
 ) -> tuple[tuple[Hit, ...], tuple[Hit, ...]]:
     """Return the new hits that are worth showing, and the sure ones that are callable already."""
     selected = bool(result.query.select)
-    fresh: list[Hit] = []
-    known: list[Hit] = []
-    # Hits are made when they are read: where none can be known, no more than are shown.
-    some = result.best if selected or session.may_know else result.found[: min(result.worth, limit)]
-    for hit in some:
-        if session.is_known(hit.tool):
-            # R43: loaded tools use no slots; weak ones would only be noise.
-            if hit.confidence is not Confidence.WEAK:
-                known.append(hit)
-        elif selected or len(fresh) < limit:
-            fresh.append(hit)
+    if selected or session.may_know:
+        fresh, known = _apart(session, result.best, len(result) if selected else limit)
+    else:
+        # Hits are made when they are read: where none can be known, no more than are shown.
+        fresh, known = list(result.found[: min(result.worth, limit)]), []
     if all(hit.confidence is Confidence.WEAK for hit in fresh):
         # R31: guesses are shown only when nothing better exists, and few of them.
         fresh = [] if known else fresh[:GUESSES]
     return tuple(fresh), tuple(known)
+
+
+def _apart(session: Session, hits: Sequence[Hit], limit: int) -> tuple[list[Hit], list[Hit]]:
+    """Return the first hits that are new, and all sure ones that are known."""
+    fresh: list[Hit] = []
+    known: list[Hit] = []
+    for hit in hits:
+        if session.is_known(hit.tool):
+            # R43: loaded tools use no slots; weak ones would only be noise.
+            if hit.confidence is not Confidence.WEAK:
+                known.append(hit)
+        elif len(fresh) < limit:
+            fresh.append(hit)
+    return fresh, known
 
 
 def _winners(
