@@ -5,6 +5,7 @@ Starts a real gateway in front of real servers, searches, calls, counts, and sto
 
 import asyncio
 import json
+import os
 import sys
 import tempfile
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ QUERY = "what time is it in another city"
 NAME = "time__get_current_time"
 ARGUMENTS = {"timezone": "Asia/Tokyo"}
 READY_TRIES, READY_SECONDS = 150, 0.1
+LOG_LEVEL = "TOOLSCOUT_LOG"
 CLIENT_LINES = (
     "toolscout init      # puts the MCP servers that you have behind toolscout",
     '"toolscout": {"command": "toolscout", "args": ["serve"]}  # into your client\'s mcpServers',
@@ -60,7 +62,9 @@ def _client(folder: str, *options: str) -> "Client":
     from mcp.client.stdio import StdioServerParameters
 
     arguments = ["-m", "toolscout", "serve", "--demo", "--cache", folder, *options]
-    return Client(StdioServerParameters(command=sys.executable, args=arguments))
+    # While servers start, the gateway logs each search; what is shown here says it better.
+    logged = {LOG_LEVEL: os.environ.get(LOG_LEVEL, "warning")}
+    return Client(StdioServerParameters(command=sys.executable, args=arguments, env=logged))
 
 
 def _text(result: Any) -> str:

@@ -132,13 +132,10 @@ class Gateway:
         return self.scout.session(client, allowed=allowed)
 
     def _hear(self, event: Event) -> None:
-        _afterwards(self._spread, event)
-
-    def _spread(self, event: Event) -> None:
         if self._on_event is not None:
-            self._on_event(event)
+            _afterwards(self._on_event, event)
         if self.observer is not None:
-            self.observer.hear(event)
+            _afterwards(self.observer.hear, event)
 
     def _read(self, session: Session, reply: Reply) -> None:
         if self.observer is not None:
