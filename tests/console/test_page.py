@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from console.fixtures import CLOCK, GIT, GREETING, NOW, gateway, guarded, talk
 from console.windows import Window, browsing, window
 from serving import MISSING
 
+LATER = re.compile(r"/api/search\?q=commit\+log")
 CURRENT = "get_current_time"
 PIXELS = """(() => {
   const canvas = document.querySelector("canvas");
@@ -54,6 +55,17 @@ def type_query(page: Page, text: str) -> None:
 
 def tool(page: Page, name: str):
     return page.locator(f"[data-tool='{name}']")
+
+
+def hold(page: Page, address: str | re.Pattern[str]) -> list[Route]:
+    """Keep back what is asked of an address; each goes on when it is told to."""
+    held: list[Route] = []
+
+    def keep(route: Route) -> None:
+        held.append(route)
+
+    page.route(address, keep)
+    return held
 
 
 def wait_until(page: Page, condition: str, before: str = "") -> None:
@@ -123,6 +135,33 @@ def test_two_encoders_stand_side_by_side(tab: Window):
     expect(panels.nth(0).get_by_label("Encoder")).to_have_value("static")
     expect(panels.nth(1).get_by_label("Encoder")).to_have_value("lexical")
     expect(panels.nth(0).get_by_text("only here").first).to_be_visible()
+
+
+def test_nothing_is_compared_before_it_is_known_with_what(tab: Window):
+    held = hold(tab.page, "**/api/overview")
+    page = tab.open("#/search?q=show+history")
+    compare = page.get_by_role("button", name="Compare")
+
+    expect(page.locator(".hit").first).to_be_visible()
+    expect(compare).to_be_disabled()
+    for route in held:
+        route.continue_()
+
+    expect(compare).to_be_enabled()
+
+
+def test_a_chosen_hit_stays_chosen_when_the_next_answer_comes(tab: Window):
+    page = tab.open("#/search?q=commit")
+    expect(tool(page, "git__git_log")).to_be_visible()
+    held = hold(page, LATER)
+
+    with page.expect_request(LATER):
+        page.get_by_role("searchbox").fill("commit log")
+    page.locator("a[data-tool='git__git_log']").focus()
+    held.pop().continue_()
+
+    expect(tool(page, "git__git_log").locator("mark", has_text="log").first).to_be_visible()
+    expect(page.locator("a[data-tool='git__git_log']")).to_be_focused()
 
 
 def test_two_queries_stand_side_by_side(tab: Window):

@@ -161,7 +161,7 @@ export class Panel {
       message,
     ].filter(Boolean);
     this.foundAnswer();
-    fill(
+    this.refill(
       this.body,
       notes.map((note) => h("p", { class: "note" }, note)),
       hits.length
@@ -238,16 +238,32 @@ export class Panel {
     this.other = names ? { names, isFirst } : null;
     const list = this.body.querySelector(".hits");
     if (list && this.answer && !isSame)
-      fill(
+      this.refill(
         list,
         this.answer.hits.map((hit, i) => this.hit(hit, i)),
       );
   }
 
+  /** Put new hits in place of old ones; a hit that was chosen stays so, or its place does. */
+  refill(element, ...children) {
+    const chosen = this.links().indexOf(document.activeElement);
+    const name = document.activeElement?.dataset.tool;
+    fill(element, ...children);
+    if (chosen <= 0) return;
+    const links = this.links();
+    const same = links.find((link) => link.dataset.tool === name);
+    (same ?? links[Math.min(chosen, links.length - 1)]).focus({ preventScroll: true });
+  }
+
+  /** Return what the arrows go through: the question, then its hits. */
+  links() {
+    return [this.input, ...this.body.querySelectorAll("a[data-tool], a.chip")];
+  }
+
   move(event) {
     if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
     if (event.target === this.encoders) return;
-    const links = [this.input, ...this.body.querySelectorAll("a[data-tool], a.chip")];
+    const links = this.links();
     const at = links.indexOf(event.target);
     const next = links[at + (event.key === "ArrowDown" ? 1 : -1)];
     if (at < 0 || !next) return;

@@ -44,6 +44,8 @@ class Search {
   }
 
   overview(overview) {
+    // What there is to compare with is known only now.
+    this.compare.disabled = overview.tools === null;
     fill(
       this.told,
       `${overview.tools === null ? "Tools" : plural(overview.tools, "tool")}, ranked as for an agent.`,
