@@ -8,12 +8,13 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # importing `typing` for it would take longer than all the rest
 if TYPE_CHECKING:
-    from toolscout.catalog import Catalog, Change
+    from toolscout.catalog import Catalog
     from toolscout.demo import demo_catalog
     from toolscout.dialects import Dialect
     from toolscout.errors import ToolscoutError
     from toolscout.events import Event
     from toolscout.files import read_tools, write_tools
+    from toolscout.notices import Change
     from toolscout.policies import Permission, Policy
     from toolscout.query import Query, query_from_text
     from toolscout.replies import Reply
@@ -73,12 +74,13 @@ __all__ = [
 ]
 
 _NAMES_BY_MODULE = {
-    "catalog": ("Catalog", "Change"),
+    "catalog": ("Catalog",),
     "demo": ("demo_catalog",),
     "dialects": ("Dialect",),
     "errors": ("ToolscoutError",),
     "events": ("Event",),
     "files": ("read_tools", "write_tools"),
+    "notices": ("Change",),
     "policies": ("Permission", "Policy"),
     "query": ("Query", "query_from_text"),
     "replies": ("Reply",),

@@ -17,7 +17,8 @@ LAYERS = """
     schemas usage events prices
     callables
     tools
-    catalog query files tokens dialects
+    notices spellings query files tokens dialects
+    catalog
     search differences exports
     calls settings policies listings metatools lints
     replies targets requests records admissions

@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 
 from starlette.routing import BaseRoute
 
-from toolscout.catalog import Change
 from toolscout.console.assets import Assets
 from toolscout.console.boards import Board, state_of
 from toolscout.console.chronicles import Chronicle
@@ -34,6 +33,7 @@ from toolscout.errors import ToolscoutError
 from toolscout.events import Event
 from toolscout.gateway.access import Principal, is_loopback
 from toolscout.gateway.gateway import Gateway
+from toolscout.notices import Change
 from toolscout.replies import Reply
 from toolscout.schemas import Json
 from toolscout.sessions import Session

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import mcp_types as types
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from toolscout.catalog import Catalog, Change
+from toolscout.catalog import Catalog
 from toolscout.dialects import Dialect, to_definition
 from toolscout.errors import UnknownTool
 from toolscout.events import Event
@@ -25,6 +25,7 @@ from toolscout.gateway.passages import Context, Passage, told
 from toolscout.gateway.subscriptions import Subscriptions
 from toolscout.gateway.suspensions import Suspensions
 from toolscout.metatools import CALL, meta_name, meta_tools
+from toolscout.notices import Change
 from toolscout.policies import Policy
 from toolscout.replies import Reply, refused
 from toolscout.requests import to_object

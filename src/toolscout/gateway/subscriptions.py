@@ -26,11 +26,11 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_to_notification
 
-from toolscout.catalog import Change
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.listeners import ALL_LISTS, Listener
 from toolscout.gateway.materials import Materials, address
 from toolscout.gateway.passages import Context
+from toolscout.notices import Change
 from toolscout.sessions import Session
 from toolscout.upstream.offers import PROMPT, RESOURCE, TEMPLATE
 from toolscout.upstream.pool import Pool

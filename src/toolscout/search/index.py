@@ -16,9 +16,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from toolscout.catalog import Catalog, Change
+from toolscout.catalog import Catalog
 from toolscout.errors import UsageError
 from toolscout.names import near_names
+from toolscout.notices import Change
 from toolscout.query import Query, query_from_text
 from toolscout.search import storage
 from toolscout.search.encoders import Encoder

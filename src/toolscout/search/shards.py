@@ -11,9 +11,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from toolscout.catalog import Spelling, spellings_of
 from toolscout.search.lexical import Floats, Ints, Postings, concatenated, entries_between
 from toolscout.search.semantic import Neighbours
+from toolscout.spellings import Spelling, spellings_of
 from toolscout.tools import Tool
 
 

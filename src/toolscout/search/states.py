@@ -11,10 +11,10 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from toolscout.catalog import Spelling, spellings_meant
 from toolscout.names import fold_name
 from toolscout.search.lexical import Floats, Vocabulary, rarities
 from toolscout.search.shards import Shard
+from toolscout.spellings import Spelling, spellings_meant
 from toolscout.tools import Tool
 
 Mask = NDArray[np.bool_]
