@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from toolscout.bench.footprints import Import, Memory
 from toolscout.bench.metrics import METRICS, Estimate
 from toolscout.bench.quality import Milliseconds, Outcome, Quality
 from toolscout.bench.report import (
@@ -16,7 +17,7 @@ from toolscout.bench.report import (
     write_quality_report,
     write_speed_report,
 )
-from toolscout.bench.speed import Import, Memory, Pace, Speed, Update
+from toolscout.bench.speed import Pace, Speed, Update
 from toolscout.errors import MissingExtra
 
 

@@ -1,23 +1,12 @@
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
+from toolscout.bench.footprints import Import, Memory
 from toolscout.bench.quality import Milliseconds
-from toolscout.bench.speed import (
-    Import,
-    Memory,
-    Pace,
-    Speed,
-    Update,
-    Workload,
-    measure_import,
-    measure_memory,
-    measure_speed,
-    read_workload,
-)
+from toolscout.bench.speed import Pace, Speed, Update, measure_speed
 from toolscout.bench.systems import MissingPeer, Ranked, System
+from toolscout.bench.workloads import Workload
 from toolscout.errors import UsageError
 from toolscout.tools import Tool
 
@@ -76,74 +65,6 @@ def speed_of(paces: dict[str, Pace]) -> Speed:
         queries=5,
         versions={"python": "3.11"},
     )
-
-
-def test_a_small_catalogue_grows_by_distinct_variants():
-    tools = Workload(tools=tools_of(7), grows=True).catalogue(500)
-
-    assert len(tools) == 500
-    assert len({tool.name for tool in tools}) == 500
-    assert len({(tool.server, tool.leaf) for tool in tools}) == 500
-    assert tools == Workload(tools=tools_of(7), grows=True).catalogue(500)
-
-
-def test_a_catalogue_that_does_not_grow_is_shuffled_and_cut():
-    workload = Workload(tools=tools_of(30))
-
-    assert len(workload.catalogue(10)) == 10
-    assert workload.catalogue(10) == workload.catalogue(20)[:10]
-    assert workload.catalogue(30) != workload.tools
-    assert set(workload.catalogue(1000)) == set(workload.tools)
-
-
-def test_queries_without_questions_are_requests_in_the_words_of_tools():
-    tool = Tool.define("send_mail", description="Deliver a letter to somebody else at once today.")
-    workload = Workload(tools=(tool,))
-
-    queries = workload.queries([tool], 20)
-
-    assert queries == workload.queries([tool], 20)
-    assert len(set(queries)) > 10
-    for query in queries:
-        assert " ".join(query.split()[-5:]) in tool.description
-        assert 7 <= len(query.split()) <= 12
-
-
-def test_a_request_for_a_tool_with_little_description_has_the_words_of_its_name():
-    tool = Tool.define("send_mail_to_all", description="Sends mail.")
-
-    (query,) = Workload(tools=(tool,)).queries([tool], 1)
-
-    assert {"mail", "to", "all"} <= set(query.split())
-
-
-def test_questions_are_all_asked_before_any_comes_again():
-    workload = Workload(tools=tools_of(1), questions=("a", "b", "c"))
-
-    queries = workload.queries(workload.tools, 5)
-
-    assert len(queries) == 5
-    assert set(queries[:3]) == {"a", "b", "c"}
-
-
-def test_files_and_folders_are_read_together(tmp_path: Path):
-    folder = tmp_path / "set"
-    folder.mkdir()
-    (folder / "tools.jsonl").write_text('{"id": "1", "name": "read"}\n')
-    (folder / "queries.jsonl").write_text('{"id": "q", "query": "read it", "relevant": ["1"]}\n')
-    (tmp_path / "more.json").write_text(json.dumps([{"name": "read"}, {"name": "write"}]))
-
-    workload = read_workload([folder, tmp_path / "more.json"])
-
-    assert [tool.name for tool in workload.tools] == ["read", "read_2", "write"]
-    assert workload.questions == ("read it",)
-    assert not workload.grows
-
-
-def test_without_files_the_demo_catalogue_grows():
-    tools = read_workload([]).catalogue(1000)
-
-    assert len({tool.name for tool in tools}) == 1000
 
 
 def searched_by_two(queries: int) -> LOG:
@@ -314,21 +235,3 @@ def test_the_json_compares_with_the_baseline():
 
 def test_without_the_baseline_there_is_no_ratio():
     assert speed_of({"toolscout": pace_of(1.0)}).ratio(100, "toolscout") is None
-
-
-def test_memory_is_measured_in_a_process_of_its_own():
-    weighed = measure_memory("oh-my-pi", tools_of(2))
-
-    assert weighed.rss_mb > 1.0
-
-
-def test_a_process_that_fails_says_why():
-    with pytest.raises(UsageError, match="There is no system 'nobody'"):
-        measure_memory("nobody", tools_of(2))
-
-
-def test_importing_is_measured_in_fresh_interpreters():
-    found = measure_import()
-
-    assert found.ms >= 0.0
-    assert not {"pytest", "sys", "toolscout"} & set(found.modules)

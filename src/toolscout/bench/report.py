@@ -16,7 +16,8 @@ from toolscout.bench.costs import Costs
 from toolscout.bench.fitting import Standing
 from toolscout.bench.metrics import METRICS, Estimate
 from toolscout.bench.quality import Outcome, Quality
-from toolscout.bench.speed import BASELINE, NEW_TOOLS, Pace, Speed
+from toolscout.bench.speed import BASELINE, Pace, Speed
+from toolscout.bench.workloads import NEW_TOOLS
 from toolscout.errors import MissingExtra
 from toolscout.schemas import Json
 

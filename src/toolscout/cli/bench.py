@@ -218,14 +218,10 @@ def speed(
       toolscout bench speed --sizes 1000,10000 --system toolscout --system bm25s
     """
     from toolscout.bench import report
-    from toolscout.bench.speed import (
-        DEFAULT_SYSTEMS,
-        measure_import,
-        measure_memory,
-        measure_speed,
-        read_workload,
-    )
+    from toolscout.bench.footprints import measure_import, measure_memory
+    from toolscout.bench.speed import DEFAULT_SYSTEMS, measure_speed
     from toolscout.bench.systems import SYSTEM_NAMES
+    from toolscout.bench.workloads import read_workload
 
     if report_folder:
         report.need_matplotlib()
