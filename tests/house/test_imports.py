@@ -22,7 +22,7 @@ LAYERS = """
     search differences exports
     calls settings policies listings metatools lints
     replies targets requests records admissions
-    prompts histories
+    prompts histories sheets
     sessions
     experience verbs deliveries
     scout replays
@@ -42,7 +42,8 @@ CALLS_LAYERS = """
     arguments results
 """
 VERBS_LAYERS = """
-    naming search suggest failures
+    naming details suggest failures
+    search
     aims describe call
 """
 PROVIDERS_LAYERS = """

@@ -13,15 +13,7 @@ from toolscout.catalog import Catalog, Status
 from toolscout.errors import ModelError
 from toolscout.names import clean_text
 from toolscout.query import Query, query_from_text
-from toolscout.replies import (
-    QUERY_CHARS,
-    Answer,
-    Reply,
-    Situation,
-    Written,
-    reserve,
-    written,
-)
+from toolscout.replies import Reply
 from toolscout.requests import SearchRequest
 from toolscout.schemas import Json
 from toolscout.search.feedback import Feedback
@@ -29,9 +21,11 @@ from toolscout.search.hits import Confidence, Hit, Result
 from toolscout.search.index import Index
 from toolscout.sessions import Session
 from toolscout.settings import Mode
+from toolscout.sheets import QUERY_CHARS, Answer, Situation, Written, reserve, written
 from toolscout.tokens import definition_tokens
 from toolscout.tools import Tool
 from toolscout.usage import hashed
+from toolscout.verbs.details import details_of, form_of
 
 SURE = (Confidence.EXACT, Confidence.STRONG)
 SEARCHED = 20
@@ -80,8 +74,8 @@ class Search:
         situation = self._situation(session, request, asked, fruitless=fruitless)
         page = written(answers, situation, request.max_tokens, detail=request.detail)
         added = self._load(session, page, loads, asked)
-        details = self._details(session, page, answers, situation, request)
-        details |= {"loaded": added, "form": _form_of_all(asked)}
+        details = details_of(session, request, page, answers, situation)
+        details |= {"loaded": added, "form": form_of(query for _, query in asked)}
         return _reply(page, answers, details, added)
 
     def _looked(self, session: Session, text: str, limit: int) -> _Found | Answer:
@@ -169,42 +163,8 @@ class Search:
             + ("Search again shortly." if pending else "Go on without a tool."),
         )
         page = written([], situation, request.max_tokens)
-        details = self._details(session, page, [], situation, request)
+        details = details_of(session, request, page, [], situation)
         return Reply(text=page.text, code="empty_catalog", details=details)
-
-    def _details(
-        self,
-        session: Session,
-        page: Written,
-        answers: Sequence[Answer],
-        situation: Situation,
-        request: SearchRequest,
-    ) -> Json:
-        shown = {hit.tool.name for hit in page.hits}
-        return {
-            "queries": [_answer_json(session, answer, shown) for answer in answers],
-            "loaded": list[str](),
-            "described": list(page.described),
-            "pending": list(situation.pending),
-            "failed": _failed_json(situation.failed),
-            "news": list(situation.news),
-            "notes": list(request.notes),
-            "limit": request.limit,
-            "max_tokens": request.max_tokens,
-            "mode": session.settings.mode.value,
-            "form": "",
-            "totals": _totals(session, page),
-        }
-
-
-def _totals(session: Session, page: Written) -> Json:
-    catalogued = len(session.visible())
-    return {
-        "hits": len(page.hits),
-        "loaded": len(session.record.loaded),
-        "hidden": max(0, catalogued - len(session.record.entries)),
-        "catalogued": catalogued,
-    }
 
 
 def _answered(
@@ -330,23 +290,6 @@ def _sureness(hit: Hit) -> tuple[bool, float]:
     return hit.confidence is Confidence.EXACT, hit.score
 
 
-def _form_of_all(asked: _Asked) -> str:
-    forms = {_form(query) for _, query in asked}
-    return forms.pop() if len(forms) == 1 else "mixed"
-
-
-def _form(query: Query | None) -> str:
-    if query is None:
-        return "invalid"
-    if query.select:
-        return "select"
-    if query.prefix:
-        return "prefix"
-    if query.pattern:
-        return "pattern"
-    return "words" if query.words or query.required else "filter"
-
-
 def _absent_servers(session: Session) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """Return the servers that are still connecting, and those that failed and why (R45)."""
     unready = session.unready().items()
@@ -395,32 +338,3 @@ def _next_step(session: Session, answers: Sequence[Answer]) -> str:
     if live:
         return "Next: tool_search in other words; if one of these is right, tool_describe it."
     return "Next: tool_search in other words, or list a server with 'server:name'."
-
-
-def _answer_json(session: Session, answer: Answer, shown: set[str]) -> Json:
-    return {
-        "query": answer.query,
-        "code": answer.code,
-        "error": answer.error,
-        "hits": [_hit_json(session, hit, answer) for hit in answer.hits if hit.tool.name in shown],
-        "left_off": [hit.tool.name for hit in answer.hits if hit.tool.name not in shown],
-        "already_loaded": [hit.tool.name for hit in answer.known],
-        "missing": [{"name": m.name, "near": list(m.near)} for m in answer.missing],
-        "corrected": dict(answer.corrected),
-        "further": answer.further,
-    }
-
-
-def _hit_json(session: Session, hit: Hit, answer: Answer) -> Json:
-    return {
-        "name": hit.tool.name,
-        "server": hit.tool.server,
-        "score": hit.score,
-        "confidence": hit.confidence.value,
-        "loaded": session.is_callable(hit.tool),
-        "available": hit.tool.server not in answer.failed,
-    }
-
-
-def _failed_json(failed: Sequence[tuple[str, str]]) -> list[Json]:
-    return [{"server": server, "reason": reason} for server, reason in failed]
