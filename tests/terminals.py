@@ -26,6 +26,8 @@ STEP_SECONDS = 0.2
 LONGEST_LOOK_SECONDS = 1.0
 RAW_SHOWN = 400
 FRAME_BEGINS, FRAME_ENDS = b"\x1b[?2026h", b"\x1b[?2026l"
+# What the tests run in may have these (readline sets two of them), and programs heed them.
+OVERRIDES = ("NO_COLOR", "COLUMNS", "LINES")
 # A new session gets the terminal as its own, so that resizing and Ctrl-C reach the program.
 _START = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
@@ -169,7 +171,7 @@ def terminal(
     env: Mapping[str, str] | None = None,
 ) -> Generator[Terminal]:
     """Run toolscout in a terminal; `env` is added to the environment."""
-    usual = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
+    usual = {key: value for key, value in os.environ.items() if key not in OVERRIDES}
     usual |= {"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", **(env or {})}
     command = [sys.executable, "-m", "toolscout", *map(str, arguments)]
     opened = Terminal(command, usual, columns, lines, cwd or Path.cwd())
