@@ -4,9 +4,11 @@ Takes the code of each call; gives feedback to searches and a sentence on failur
 descriptions. With a store, it is there again after a restart.
 """
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from toolscout.search.feedback import Feedback
 from toolscout.sessions import Store
@@ -21,13 +23,28 @@ REMEMBERED_CALLS = 20
 MADE = frozenset({OK, "tool_error", "call_failed", "timed_out"})
 """Codes of calls that reached the tool; the others were refused before."""
 
+Later = Callable[[Callable[[], None]], None]
+"""Runs some work once nobody waits for an answer any more."""
+
+_log = logging.getLogger(__name__)
+
+
+def at_once(work: Callable[[], None]) -> None:
+    """Run some work now."""
+    work()
+
 
 class Experience:
-    """Remembers which query led to which call, and how it ended; threads may share it."""
+    """Remembers which query led to which call, and how it ended; threads may share it.
 
-    def __init__(self, store: Store | None, clock: Callable[[], float]) -> None:
+    What was learnt counts from the next search on; the store has it when `later` comes.
+    """
+
+    def __init__(
+        self, store: Store | None, clock: Callable[[], float], later: Later = at_once
+    ) -> None:
         self.feedback = Feedback()
-        self._store, self._clock = store, clock
+        self._store, self._clock, self._later = store, clock, later
         self._codes: dict[str, deque[str]] = {}
         self._added = 0
         self._lock = threading.Lock()
@@ -40,14 +57,20 @@ class Experience:
         """Take note of one call or refusal."""
         usage = Usage(session=session, query=query, tool=tool, code=code, at=self._clock())
         self._remember(usage)
-        if self._store is None:
-            return
-        self._store.append(USAGE_KIND, usage_to_bytes(usage))
-        with self._lock:
-            self._added += 1
-            is_due = self._added % TRIMMED_EVERY == 0
-        if is_due:
-            self._store.trim(USAGE_KIND, USAGE_KEPT)
+        if self._store is not None:
+            self._later(partial(self._keep, usage, self._store))
+
+    def _keep(self, usage: Usage, store: Store) -> None:
+        try:
+            store.append(USAGE_KIND, usage_to_bytes(usage))
+            with self._lock:
+                self._added += 1
+                is_due = self._added % TRIMMED_EVERY == 0
+            if is_due:
+                store.trim(USAGE_KIND, USAGE_KEPT)
+        except Exception:
+            # The tool may have run: a store that fails now must not cost the model its result.
+            _log.exception("A store could not keep how a call ended.")
 
     def failures(self, tool: Tool) -> str:
         """Return what is known of a tool's failures, as a sentence or nothing."""

@@ -21,7 +21,7 @@ from toolscout.catalog import Catalog
 from toolscout.deliveries import delivered, note_delivered
 from toolscout.errors import ModelError
 from toolscout.events import Event
-from toolscout.experience import MADE, Experience
+from toolscout.experience import MADE, Experience, Later, at_once
 from toolscout.histories import Step, steps_from_messages
 from toolscout.metatools import DESCRIBE, SEARCH
 from toolscout.policies import Permission, Policy
@@ -57,7 +57,8 @@ class Scout:
     """Finds, describes and calls the tools of a catalogue.
 
     `executors` run the tools of servers, by server; one function alone runs all. Tools made of
-    Python functions run themselves. Without a `store`, sessions live as long as the scout.
+    Python functions run themselves. Without a `store`, sessions live as long as the scout. What
+    need not come before an answer, keeping how a call ended, is given to `later`.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Scout:
         encoder: Encoder | EllipsisType | None = ...,
         index: Index | None = None,
         on_event: Callable[[Event], None] | None = None,
+        later: Later = at_once,
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -85,7 +87,7 @@ class Scout:
             self._sessions = WeakValueDictionary()
         self._opening = threading.RLock()
         self._shelf = MemoryShelf()
-        self._experience = Experience(store, clock)
+        self._experience = Experience(store, clock, later)
         self._executors: dict[str, Executor] = {}
         default = executors if callable(executors) else None
         if isinstance(executors, Mapping):

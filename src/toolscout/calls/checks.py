@@ -111,25 +111,25 @@ class Check:
         """Return the faults of a JSON value, at most 200."""
         if self._validator is None:
             return Findings(faults=self._basic_faults(value), unchecked=self._unchecked)
-        too_much = self.effort(value) > MAX_EFFORT
-        if too_much and self._multiplies:
+        if self._multiplies and self._takes_too_long(value):
             return Findings(
                 faults=self._basic_faults(value),
                 unchecked="Checking all of these arguments would take too long.",
             )
-        return Findings(
-            faults=self._faults(self._validator, value, too_much), unchecked=self._unchecked
-        )
+        return Findings(faults=self._faults(self._validator, value), unchecked=self._unchecked)
 
     def effort(self, value: object) -> int:
         """Return what a check of this value costs; above `MAX_EFFORT`, one more than that."""
         return effort(self.schema, value)
 
-    def _faults(self, validator: "Validator", value: object, too_much: bool) -> tuple[Fault, ...]:
+    def _takes_too_long(self, value: object) -> bool:
+        return self.effort(value) > MAX_EFFORT
+
+    def _faults(self, validator: "Validator", value: object) -> tuple[Fault, ...]:
         try:
             if validator.is_valid(value):
                 return ()
-            if too_much:
+            if self._takes_too_long(value):
                 return (Fault(path=(), rule="schema"),)
             # All errors are made at once, each with a copy of its value: hence the effort.
             errors = list(validator.iter_errors(value))[:MAX_FAULTS]

@@ -98,7 +98,12 @@ class Gateway:
             result_tokens=config.gateway.max_result_tokens,
         )
         self.scout = Scout(
-            self.catalog, settings=settings, policy=policy, store=store, on_event=self._hear
+            self.catalog,
+            settings=settings,
+            policy=policy,
+            store=store,
+            on_event=self._hear,
+            later=_afterwards,
         )
 
     async def __aenter__(self) -> "Gateway":
@@ -248,7 +253,7 @@ class Gateway:
 
 
 def _afterwards(tell: Callable[..., None], *what: Any) -> None:
-    """Tell somebody of something when the loop turns, which is after an answer over HTTP is sent.
+    """Do something after an answer over HTTP is sent, which takes the loop two turns at most.
 
     Whoever looks on must not cost the client its time, or the model its reply.
     """
@@ -264,7 +269,7 @@ def _afterwards(tell: Callable[..., None], *what: Any) -> None:
     except RuntimeError:  # in a thread, where no client waits
         told()
     else:
-        loop.call_soon(told)
+        loop.call_soon(loop.call_soon, told)
 
 
 def _variant(definition: Json, name: str) -> Json:

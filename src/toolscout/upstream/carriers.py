@@ -8,6 +8,7 @@ environment names one, and `httpx2` then sends by itself.
 import ssl
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 from urllib.request import getproxies
 
@@ -40,6 +41,7 @@ except ImportError:  # an upgrade without the extra brings no package that is ne
 CONNECTIONS_LIMIT = 100
 KEPT_SECONDS = 4.0
 """How long an idle connection is kept; many servers close theirs after 5 s."""
+ADDRESSES_KNOWN = 256
 HEAD_BYTES = 100 << 10
 """How long a line at the head of an answer may be."""
 
@@ -66,6 +68,19 @@ def carrier() -> "Carrier | None":
     """Return what sends the requests of a client; none if they go through a proxy."""
     proxies = getproxies()
     return None if any(proxies.get(scheme) for scheme in ("http", "https", "all")) else Carrier()
+
+
+class Poster(httpx2.AsyncClient):
+    """A client that asks one address many times, and takes it apart once."""
+
+    def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
+        """Return a request that is still to be sent."""
+        return super().build_request(method, _apart(url), **options)
+
+
+@lru_cache(maxsize=ADDRESSES_KNOWN)
+def _apart(url: httpx2.URL | str) -> httpx2.URL:
+    return httpx2.URL(url)
 
 
 class Carrier(httpx2.AsyncBaseTransport):

@@ -295,10 +295,10 @@ class Client:
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
         # Costs a tenth of a second, for nothing where all servers speak over stdio.
-        from toolscout.upstream.carriers import carrier
+        from toolscout.upstream.carriers import Poster, carrier
 
         hooks = {"response": [self._answered]}
-        return httpx2.AsyncClient(
+        return Poster(
             headers=headers, timeout=timeout, auth=auth, event_hooks=hooks, transport=carrier()
         )
 
