@@ -1,6 +1,7 @@
 """What past calls teach: better ranks, and a word on failures."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -182,3 +183,17 @@ def test_a_description_tells_what_is_known_of_failures():
     assert "Of the last 1 calls of b__finish, 1 failed: call_failed." in (
         session.describe("b__finish").text
     )
+
+
+def test_what_was_learnt_counts_at_once_and_is_kept_later():
+    waiting: list[Callable[[], None]] = []
+    store = MemoryStore()
+    learnt = learn(Experience(store, lambda: 12.5, waiting.append), "call_failed")
+
+    assert learnt.failures(TOOL) == "Of the last 1 calls of bank__pay, 1 failed: call_failed."
+    assert list(store.scan(USAGE_KIND)) == []
+
+    waiting.pop()()
+
+    assert len(list(store.scan(USAGE_KIND))) == 1
+    assert waiting == []

@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry import trace
 
 from toolscout.catalog import Catalog
 from toolscout.dialects import Dialect, to_definition
 from toolscout.events import Event
 from toolscout.gateway.metrics import MOST_MENUS, MOST_TOOLS, OTHER, Metrics
-from toolscout.gateway.spans import Spans, is_collected
+from toolscout.gateway.spans import Spans
 from toolscout.metatools import meta_tools
 from toolscout.schemas import Json
 from toolscout.stores.memory import MemoryStore
@@ -223,13 +222,3 @@ class Span:
 
     def end(self, end_time: int) -> None:
         self.told["end_time"] = end_time
-
-
-def test_spans_are_collected_only_where_the_host_has_set_up_who_does(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    assert not is_collected()
-
-    monkeypatch.setattr(trace, "get_tracer_provider", trace.NoOpTracerProvider)
-
-    assert is_collected()

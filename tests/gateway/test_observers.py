@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from toolscout.events import Event
+from toolscout.experience import USAGE_KIND
 from toolscout.gateway.gateway import Gateway
 from toolscout.replies import Reply
+from toolscout.schemas import Json
 from toolscout.sessions import Session
 from toolscout.stores.memory import MemoryStore
 from toolscout.tools import Tool
@@ -32,6 +34,12 @@ class Onlooker:
         self.told.append(reply.code)
 
 
+async def sent() -> None:
+    """Let the loop turn as often as it takes to send an answer over HTTP."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
 async def search(gateway: Gateway) -> Reply:
     gateway.catalog.replace("sea", [TOOL])
     return await gateway.session("s").handle("tool_search", {"queries": ["sail a boat"]})
@@ -46,7 +54,7 @@ def test_events_are_told_in_their_order_once_the_answer_is_made():
             assert reply.hits
             assert onlooker.told == []
 
-            await asyncio.sleep(0)
+            await sent()
 
             assert onlooker.told == ["search", "load"]
 
@@ -62,7 +70,7 @@ def test_an_onlooker_that_fails_costs_nobody_what_is_told(
         gateway.observer = onlooker
         async with gateway:
             reply = await search(gateway)
-            await asyncio.sleep(0)
+            await sent()
 
         assert reply.hits
         assert failing.told == onlooker.told == ["search", "load"]
@@ -80,3 +88,24 @@ def test_in_a_thread_where_no_client_waits_events_are_told_at_once():
     gateway.scout.search(gateway.session("s"), ["sail a boat"])
 
     assert onlooker.told == ["search", "load"]
+
+
+def test_how_a_call_ended_is_kept_once_its_answer_is_sent():
+    async def run(tool: Tool, arguments: Json) -> str:
+        return "sailed"
+
+    async def conversation() -> None:
+        store = MemoryStore()
+        async with Gateway(Config(), store) as gateway:
+            await search(gateway)
+            gateway.scout.connect("sea", run)
+            reply = await gateway.session("s").handle("tool_call", {"name": TOOL.name})
+
+            assert reply.text == "sailed"
+            assert list(store.scan(USAGE_KIND)) == []
+
+            await sent()
+
+            assert len(list(store.scan(USAGE_KIND))) == 1
+
+    asyncio.run(conversation())

@@ -53,7 +53,6 @@ from toolscout.gateway.ports import (
 from toolscout.gateway.reports import readiness, status
 from toolscout.gateway.revivals import SESSION, Revival, name_of, owner_of
 from toolscout.gateway.server import server_of
-from toolscout.gateway.spans import is_collected
 from toolscout.names import one_line
 from toolscout.schemas import Json
 from toolscout.sessions import Session
@@ -128,11 +127,8 @@ class _Face:
         )
         self.app = self._app(config)
 
-    def _server(self, *, calls: bool = True) -> Server[Any]:
+    def _server(self) -> Server[Any]:
         server = server_of(self._gateway, self._session_of)
-        if not calls and not is_collected():
-            # The SDK makes spans, which nobody wants here, and keeps the trace for calls onwards.
-            server.middleware.clear()
         server.middleware.append(self._watch)
         return server
 

@@ -11,9 +11,9 @@ needs neither; its answer is JSON either way.
 """
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from mcp.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -29,26 +29,20 @@ RUNNING = frozenset({CALL, *SPLIT})
 VERSION_HEADER, METHOD_HEADER, NAME_HEADER = b"mcp-protocol-version", b"mcp-method", b"mcp-name"
 
 
-class Make(Protocol):
-    """Makes a server that answers for the gateway."""
-
-    def __call__(self, *, calls: bool) -> Server[Any]:
-        """Return one; without `calls` it is asked for no call of a server's tool."""
-        ...
-
-
 class Lanes:
     """An ASGI application over servers that give the same answers."""
 
-    def __init__(self, make: Make, *, max_body_bytes: int, idle_seconds: float) -> None:
+    def __init__(
+        self, make: Callable[[], Server[Any]], *, max_body_bytes: int, idle_seconds: float
+    ) -> None:
         manager = partial(
             StreamableHTTPSessionManager,
             max_request_body_size=max_body_bytes,
             session_idle_timeout=idle_seconds,
         )
-        short, shortest = make(calls=True), make(calls=False)
+        short, shortest = make(), make()
         short.get_tool_input_schema = shortest.get_tool_input_schema = _nothing_declared
-        self._long, self._short = manager(make(calls=True)), manager(short)
+        self._long, self._short = manager(make()), manager(short)
         self._shortest = manager(shortest, json_response=True)
 
     @contextlib.asynccontextmanager

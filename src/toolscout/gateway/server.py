@@ -18,6 +18,7 @@ from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.logs import during
 from toolscout.gateway.passages import Context
 from toolscout.gateway.pipes import stdio_streams
+from toolscout.gateway.spans import Sparing
 from toolscout.metatools import INSTRUCTIONS
 from toolscout.sessions import Session
 
@@ -94,6 +95,7 @@ def server_of(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         on_get_prompt=_noted(get_prompt, session_of),
         on_completion=complete,
     )
+    server.middleware[:] = [Sparing(spans) for spans in server.middleware]
     _add_subscriptions(server, gateway, session_of)
     return server
 

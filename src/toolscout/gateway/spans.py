@@ -1,7 +1,8 @@
 """`Spans`: searches and calls as OpenTelemetry spans, where its API is installed.
 
 Spans hold what events hold: counts, codes and tool names, and no text (R108). Who collects them
-is the host's to set up; without a collector they cost next to nothing.
+is the host's to set up. The SDK makes spans of its own, of every request; `Sparing` lets it do so
+only where somebody sees them.
 """
 
 import time
@@ -9,7 +10,11 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
+from opentelemetry.propagate import get_global_textmap
+
 from toolscout.events import Event
+from toolscout.gateway.passages import Context
 
 TRACED = ("search", "describe", "call", "refusal")
 
@@ -32,6 +37,23 @@ class Spans:
             attributes=_attributes(event),
         )
         span.end(ended)
+
+
+class Sparing:
+    """The SDK's spans of a request, if somebody collects them or the client traces it itself.
+
+    Of a client's trace, the SDK tells the server that is called.
+    """
+
+    def __init__(self, spans: ServerMiddleware[Any]) -> None:
+        self._spans = spans
+        self._fields = frozenset(get_global_textmap().fields)
+
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Pass a request on."""
+        if is_collected() or not self._fields.isdisjoint(ctx.meta or ()):
+            return await self._spans(ctx, call_next)
+        return await call_next(ctx)
 
 
 def _attributes(event: Event) -> dict[str, str | int]:
