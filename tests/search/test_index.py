@@ -1172,3 +1172,22 @@ def test_a_filter_is_answered_in_full_by_an_approximate_index():
     assert [(h.tool.name, h.score) for h in approximate.search(query)] == [
         (h.tool.name, h.score) for h in exact.search(query)
     ]
+
+
+def test_more_tools_are_judged_where_more_are_wanted():
+    tools = [Tool.define(f"send_mail_{number}", server="post") for number in range(600)]
+    index = Index(Catalog({"post": tools}), encoder=None)
+
+    assert len(index.search("send mail", limit=40)) == 40
+    assert len(index.search("send mail", limit=90)) == 90
+
+
+def test_a_few_tools_that_a_filter_leaves_are_compared_as_if_they_were_all():
+    few = [Tool.define(f"paint_{number}", server="few", description="Hue.") for number in range(9)]
+    few.append(Tool.define("repair", server="few", description="Mends a broken engine."))
+    many = [Tool.define(f"paint_{number}", server="many") for number in range(700)]
+    index = Index(Catalog({"few": few, "many": many}))
+
+    hits = index.search("server:few fix the motor")
+
+    assert hits[0].tool.name == "few__repair"

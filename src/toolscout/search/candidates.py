@@ -1,8 +1,8 @@
 """Candidates: which tools are worth a close look for a question.
 
-Every tool gets a rough score out of its words and its vector; the best few hundred are compared
-exactly, and the best of those go on to `evidence`. Very large catalogues are asked for near
-vectors instead of being looked through.
+Every tool gets a rough score out of its words and its vector; the best are compared exactly, as
+all are where they are few, and the best of those go on to `evidence`. Very large catalogues are
+asked for near vectors instead of being looked through.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from toolscout.search.lexical import Floats
 from toolscout.search.questions import Question
 from toolscout.search.semantic import leading_row, similarities
-from toolscout.search.shards import by_shard
+from toolscout.search.shards import Shard, by_shard
 from toolscout.search.states import Mask, State
 
-CANDIDATES = 64
-ROUGH_CANDIDATES = 128
+CANDIDATES = 48
+ROUGH_CANDIDATES = 96
+FEW = 512
+"""So many tools are all compared exactly, which takes less time than to pick some of them."""
 
 
 class Similar:
@@ -54,11 +56,7 @@ class Similar:
     def at(self, places: NDArray[np.int64]) -> Floats:
         """Return a line for each distinct text, a column for each place."""
         parts = by_shard(self._state.shards, places)
-        found = [
-            similarities(vectors.take(rows, axis=0).astype(np.float32), self._vectors)
-            for shard, _, rows in parts
-            if (vectors := shard.vectors) is not None
-        ]
+        found = [similarities(_vectors_at(shard, rows), self._vectors) for shard, _, rows in parts]
         if len(found) == 1:
             return found[0]
         whole = np.zeros((len(self._vectors), len(places)), np.float32)
@@ -89,6 +87,13 @@ class Similar:
         return np.unique(np.concatenate(found))
 
 
+def _vectors_at(shard: Shard, rows: NDArray[np.int64]) -> Floats:
+    if shard.size > FEW:
+        return cast("NDArray[np.int16]", shard.vectors).take(rows, axis=0).astype(np.float32)
+    # All rows of a shard stand in order.
+    return shard.exact if len(rows) == shard.size else shard.exact.take(rows, axis=0)
+
+
 def lexical_scores(state: State, question: Question) -> Floats:
     """Return the BM25F score of every place."""
     scores = np.zeros(len(state.open), np.float32)
@@ -106,12 +111,17 @@ def lexical_scores(state: State, question: Question) -> Floats:
     return scores
 
 
-def candidates(
-    state: State, lexical: Floats, similar: Similar, mask: Mask, also: Sequence[int]
-) -> tuple[NDArray[np.int64], Floats]:
-    """Return the places worth a close look, with their similarities.
+def candidates_for(wanted: int) -> int:
+    """Return how many candidates there are to be for so many hits."""
+    return CANDIDATES if wanted <= CANDIDATES else ROUGH_CANDIDATES
 
-    A rough score picks some of all places, an exact one the best of those.
+
+def candidates(
+    state: State, lexical: Floats, similar: Similar, mask: Mask, also: Sequence[int], count: int
+) -> tuple[NDArray[np.int64], Floats]:
+    """Return the `count` places worth a close look, with their similarities.
+
+    A rough score picks some of many places, an exact one the best of those.
     """
     best = np.maximum.reduce(lexical)
     shares = lexical / best if best > 0 else lexical
@@ -120,16 +130,17 @@ def candidates(
         some = _near_places(shares, similar, mask)
     else:
         some = state.places if mask is state.open else mask.nonzero()[0]
-        if len(some) > ROUGH_CANDIDATES:
+        if len(some) > FEW:
             rough = similar.rough()
             rough += shares
             some = _best_places(rough, some, ROUGH_CANDIDATES)
     if also:
         some = np.union1d(some, also)
     found = similar.at(some)
-    if len(some) <= CANDIDATES:
+    if len(some) <= count:
         return some, similar.lines(found)
-    kept = best_by_name(state, shares.take(some) + similar.meaning(found), some, also)
+    scores = shares.take(some) + similar.meaning(found)
+    kept = best_by_name(state, scores, some, also, count=count)
     return some.take(kept), similar.lines(found.take(kept, axis=1))
 
 
@@ -180,16 +191,21 @@ def _best_rows(scores: Floats, count: int) -> NDArray[np.int64]:
 
 
 def best_by_name(
-    state: State, scores: Floats, places: NDArray[np.int64], also: Sequence[int] = ()
+    state: State,
+    scores: Floats,
+    places: NDArray[np.int64],
+    also: Sequence[int] = (),
+    *,
+    count: int = CANDIDATES,
 ) -> NDArray[np.int64]:
     """Return where the best places stand among some; where scores tie at the cut, names decide."""
-    if len(places) <= CANDIDATES:
+    if len(places) <= count:
         return np.arange(len(places))
-    kept = _best_rows(scores, CANDIDATES)
-    if len(kept) > CANDIDATES:
+    kept = _best_rows(scores, count)
+    if len(kept) > count:
         cut = scores[kept].min()
         above, level = (scores > cut).nonzero()[0], (scores == cut).nonzero()[0]
-        named = state.by_name(places[level])[: CANDIDATES - len(above)]
+        named = state.by_name(places[level])[: count - len(above)]
         kept = np.concatenate([above, level[np.isin(places[level], named)]])
     return np.union1d(kept, np.isin(places, also).nonzero()[0]) if also else kept
 

@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.search import spelling
-from toolscout.search.candidates import Similar, best_by_name, candidates, lexical_scores
+from toolscout.search.candidates import (
+    Similar,
+    best_by_name,
+    candidates,
+    candidates_for,
+    lexical_scores,
+)
 from toolscout.search.encoders import Encoder
 from toolscout.search.evidence import (
     lexical_evidence,
@@ -138,7 +144,8 @@ class Ranker:
         `also` are places to judge in any case; `swap` gives words to read in place of others.
         """
         question = question_of(text, state.numbered, swap)
-        places, lines, total = self._found(state, question, mask, also)
+        count = candidates_for(wanted)
+        places, lines, total = self._found(state, question, mask, also, count)
         table = self._evidence(state, question, places, lines)
         fusion = self._fusion if lines is not None else fusion_for("")
         scores = fusion.scores(table.T, question.length, gate_of(table.T)).round(9)
@@ -149,7 +156,7 @@ class Ranker:
         return Ranking(question, places, table.T, fusion, scores, order, total, best, chances)
 
     def _found(
-        self, state: State, question: Question, mask: Mask, also: Sequence[int]
+        self, state: State, question: Question, mask: Mask, also: Sequence[int], count: int
     ) -> tuple[NDArray[np.int64], Floats | None, int]:
         """Return candidates, their similarities unless words alone count, and how many there are.
 
@@ -164,10 +171,10 @@ class Ranker:
         # An encoder trained on English sees noise in other scripts; words, if any match, do not.
         if self._encoder is None or (matched and self._latin_only and not _is_latin(question.text)):
             found = lexical.nonzero()[0]
-            places = found[best_by_name(state, lexical[found], found)]
+            places = found[best_by_name(state, lexical[found], found, count=count)]
             return np.union1d(places, also) if also else places, None, matched
         similar = self._similar(state, question, self._encoder)
-        places, lines = candidates(state, lexical, similar, mask, also)
+        places, lines = candidates(state, lexical, similar, mask, also, count)
         return places, lines, max(matched, len(places))
 
     def _similar(self, state: State, question: Question, encoder: Encoder) -> Similar:

@@ -37,6 +37,12 @@ class Shard:
     neighbours: Neighbours | None = None
 
     @cached_property
+    def exact(self) -> Floats:
+        """The vectors as they are compared. Made when first asked for: it is of few tools alone."""
+        assert self.vectors is not None, "only what has vectors is compared"
+        return self.vectors.astype(np.float32)
+
+    @cached_property
     def rows(self) -> dict[str, int]:
         """The row of each exposed name."""
         return {tool.name: row for row, tool in enumerate(self.tools)}
