@@ -56,7 +56,7 @@ async def who(ctx: Any, params: types.InputResponseRequestParams) -> Any:
 
 
 async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
-    names = ["touch", "crash", "grow", "ask", "hang", "echo", "trace", *(n[7:] for n in notes[3:])]
+    names = ["touch", "crash", "grow", "ask", "hang", "echo", *(n[7:] for n in notes[3:])]
     tools = [types.Tool(name=name, input_schema={"type": "object"}) for name in names]
     return types.ListToolsResult(tools=tools)
 
@@ -73,7 +73,7 @@ async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> Any:
         case "grow":
             notes.append(given["uri"])
             await grow(ctx)
-        case "trace":
+        case "echo" if given.get("of") == "trace":
             meta: dict[str, Any] = ctx.meta or {}
             return told(str(meta.get("traceparent", "none")))
         case "ask":

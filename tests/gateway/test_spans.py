@@ -107,8 +107,8 @@ def test_a_trace_goes_through_to_the_server_that_is_called(mode: str, tmp_path: 
 
     async def conversation() -> None:
         async with client_of(config, mode=mode) as client:
-            await known(client, "notes__trace")
-            asked: Json = {"name": "notes__trace", "arguments": {}}
+            await known(client, "notes__echo")
+            asked: Json = {"name": "notes__echo", "arguments": {"of": "trace"}}
             traced = await client.call_tool("tool_call", asked, meta={"traceparent": PARENT})
             plain = await client.call_tool("tool_call", asked)
 
