@@ -15,7 +15,7 @@ import click
 if TYPE_CHECKING:
     from mcp.client import Client
 
-QUERY = "what time is it in another city"
+QUERY = "tell the current time in another city"
 NAME = "time__get_current_time"
 ARGUMENTS = {"timezone": "Asia/Tokyo"}
 READY_TRIES, READY_SECONDS = 150, 0.1
