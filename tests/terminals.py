@@ -26,7 +26,7 @@ STEP_SECONDS = 0.2
 LONGEST_LOOK_SECONDS = 1.0
 RAW_SHOWN = 400
 FRAME_BEGINS, FRAME_ENDS = b"\x1b[?2026h", b"\x1b[?2026l"
-# What the tests run in may have these (readline sets two of them), and programs heed them.
+# What the tests run in may have these, and programs heed them.
 OVERRIDES = ("NO_COLOR", "COLUMNS", "LINES")
 # A new session gets the terminal as its own, so that resizing and Ctrl-C reach the program.
 _START = (
