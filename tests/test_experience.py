@@ -197,3 +197,15 @@ def test_what_was_learnt_counts_at_once_and_is_kept_later():
 
     assert len(list(store.scan(USAGE_KIND))) == 1
     assert waiting == []
+
+
+def test_a_store_that_fails_costs_no_model_its_result(caplog: pytest.LogCaptureFixture):
+    class Full(MemoryStore):
+        def append(self, kind: str, value: bytes) -> None:
+            raise OSError("no room")
+
+    learnt = learn(experience(Full()), "call_failed")
+
+    assert learnt.failures(TOOL) == "Of the last 1 calls of bank__pay, 1 failed: call_failed."
+    assert "A store could not keep how a call ended." in caplog.text
+    assert "no room" in caplog.text

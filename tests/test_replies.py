@@ -12,20 +12,7 @@ from toolscout.scout import Scout
 from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
 
-CREATE = Tool.define(
-    "create_issue",
-    server="github",
-    description="Open an issue. It is public at once.",
-    input_schema={
-        "type": "object",
-        "properties": {
-            "title": {"type": "string"},
-            "state": {"enum": ["open", "closed"]},
-            "labels": {"type": "array", "items": {"type": "string"}},
-        },
-        "required": ["title"],
-    },
-)
+PAY = Tool.define("pay", server="bank", description="Pay a bill.")
 
 
 @pytest.mark.requirement("R52")
@@ -83,14 +70,14 @@ def test_what_a_reader_would_not_see_is_escaped():
 def test_a_refusal_carries_the_whole_definition_if_it_fits():
     error = InvalidArguments("make", [Problem(path="a", rule="type", message="is no number")])
 
-    reply = refused(error, code=error.code, budget=500, definition=CREATE, details={"tool": "x"})
+    reply = refused(error, code=error.code, budget=500, definition=PAY, details={"tool": "x"})
 
     assert reply.text == (
         "Not called: the arguments of 'make' do not fit its schema. a: is no number (type).\n"
-        f"Definition of github__create_issue:\n{definition_text(CREATE)}"
+        f"Definition of bank__pay:\n{definition_text(PAY)}"
     )
     assert (reply.code, reply.is_error) == ("invalid_arguments", True)
-    assert reply.described == ("github__create_issue",)
+    assert reply.described == ("bank__pay",)
     assert reply.details == {"code": "invalid_arguments", "message": str(error), "tool": "x"}
 
 

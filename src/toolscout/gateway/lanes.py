@@ -30,7 +30,7 @@ VERSION_HEADER, METHOD_HEADER, NAME_HEADER = b"mcp-protocol-version", b"mcp-meth
 
 
 class Lanes:
-    """An ASGI application over servers that give the same answers."""
+    """An ASGI application over servers that are all made alike."""
 
     def __init__(
         self, make: Callable[[], Server[Any]], *, max_body_bytes: int, idle_seconds: float
@@ -40,10 +40,10 @@ class Lanes:
             max_request_body_size=max_body_bytes,
             session_idle_timeout=idle_seconds,
         )
-        short, shortest = make(), make()
-        short.get_tool_input_schema = shortest.get_tool_input_schema = _nothing_declared
+        short = make()
+        short.get_tool_input_schema = _nothing_declared
         self._long, self._short = manager(make()), manager(short)
-        self._shortest = manager(shortest, json_response=True)
+        self._shortest = manager(short, json_response=True)
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:

@@ -1,4 +1,4 @@
-"""`Spans`: searches and calls as OpenTelemetry spans, where its API is installed.
+"""`Spans`: searches and calls as OpenTelemetry spans.
 
 Spans hold what events hold: counts, codes and tool names, and no text (R108). Who collects them
 is the host's to set up. The SDK makes spans of its own, of every request; `Sparing` lets it do so
@@ -7,10 +7,10 @@ only where somebody sees them.
 
 import time
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
+from opentelemetry import trace
 from opentelemetry.propagate import get_global_textmap
 
 from toolscout.events import Event
@@ -23,12 +23,12 @@ class Spans:
     """Tells a tracer, by default the host's, of what happened."""
 
     def __init__(self, tracer: Any = None, *, clock: Callable[[], int] = time.time_ns) -> None:
-        self._tracer = _host_tracer() if tracer is None else tracer
+        self._tracer = trace.get_tracer("toolscout") if tracer is None else tracer
         self._clock = clock
 
     def hear(self, event: Event) -> None:
         """Make one span of one event, which has just ended."""
-        if self._tracer is None or event.kind not in TRACED:
+        if event.kind not in TRACED:
             return
         ended = self._clock()
         span = self._tracer.start_span(
@@ -69,16 +69,4 @@ def _attributes(event: Event) -> dict[str, str | int]:
 
 def is_collected() -> bool:
     """Tell whether the host has set up a collector: OpenTelemetry's API alone drops all spans."""
-    try:
-        trace = import_module("opentelemetry.trace")
-    except ImportError:
-        return False
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
-
-
-def _host_tracer() -> Any:
-    """Return the host's tracer, or nothing; its API is not one of our dependencies."""
-    try:
-        return import_module("opentelemetry.trace").get_tracer("toolscout")
-    except ImportError:
-        return None
