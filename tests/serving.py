@@ -15,7 +15,7 @@ from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.http import serve_http
 from toolscout.gateway.metrics import Metrics
 from toolscout.policies import Policy
-from toolscout.sessions import Store
+from toolscout.sessions.session import Store
 from toolscout.stores.memory import MemoryStore
 from toolscout.upstream.config import Config, GatewayConfig, ServerConfig, Transport
 

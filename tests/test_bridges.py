@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from toolscout import Catalog, Mode, Scout, Settings, Tool
-from toolscout.admissions import Admission
 from toolscout.bridges import Bridge
 from toolscout.errors import UsageError
 from toolscout.kits import noted
-from toolscout.metatools import CALL, DESCRIBE, SEARCH
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH
 from toolscout.settings import Hiding
 
 META = [SEARCH, DESCRIBE, CALL]

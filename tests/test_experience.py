@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolscout import Catalog, Scout, Settings, Store, Tool
-from toolscout.experience import TRIMMED_EVERY, USAGE_KEPT, USAGE_KIND, Experience
+from toolscout.sessions.usage import TRIMMED_EVERY, USAGE_KEPT, USAGE_KIND, Experience
 from toolscout.stores import MemoryStore, SqliteStore
 
 TOOL = Tool.define("pay", server="bank")

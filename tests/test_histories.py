@@ -10,8 +10,8 @@ from hypothesis import settings as trying
 from hypothesis import strategies as st
 
 from toolscout import Catalog, Event, Policy, Scout, Session, Settings, Tool
-from toolscout.histories import Step, steps_from_messages
 from toolscout.schemas import Json
+from toolscout.sessions.history import Step, steps_from_messages
 
 ISSUE, LABEL, SALARY = "github__create_issue", "github__add_label", "payroll__show_salary"
 

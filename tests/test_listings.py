@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hostile import Tools, is_safe, tool_lists
 from toolscout import demo_catalog
-from toolscout.listings import changes, listing
+from toolscout.sessions.listings import changes, listing
 from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
 

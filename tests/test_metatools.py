@@ -4,7 +4,7 @@ import pytest
 
 from toolscout import Scout, Settings, demo_catalog
 from toolscout.dialects import Dialect, to_definition
-from toolscout.metatools import INSTRUCTIONS, meta_name, meta_tools
+from toolscout.sessions.metatools import INSTRUCTIONS, meta_name, meta_tools
 from toolscout.tokens import count_tokens
 from toolscout.tools import Effect
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolscout.errors import InvalidState
-from toolscout.records import OFFERED_LIMIT, Record
+from toolscout.sessions.record import OFFERED_LIMIT, Record
 from toolscout.tools import Tool
 
 NAMES = st.sampled_from([f"tool_{number}" for number in range(8)])

@@ -7,8 +7,15 @@ from hypothesis import strategies as st
 from hostile import is_safe, tools
 from toolscout.catalog import Catalog
 from toolscout.errors import InvalidArguments, ModelError, Problem
-from toolscout.replies import Reply, definition_text, json_text, limited, refused, some_names
 from toolscout.scout import Scout
+from toolscout.sessions.replies import (
+    Reply,
+    definition_text,
+    json_text,
+    limited,
+    refused,
+    some_names,
+)
 from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
 

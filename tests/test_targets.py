@@ -4,7 +4,7 @@ import pytest
 
 from toolscout import Route, Settings, Tool
 from toolscout.errors import InvalidConfig
-from toolscout.targets import meant_by, mentions, near_targets, pinned, routed
+from toolscout.sessions.pins import meant_by, mentions, near_targets, pinned, routed
 
 TOOLS = [
     Tool.define("create_issue", server="github"),

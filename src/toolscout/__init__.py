@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from toolscout.notices import Change
     from toolscout.policies import Permission, Policy
     from toolscout.query import Query, query_from_text
-    from toolscout.replies import Reply
     from toolscout.scout import Scout
     from toolscout.search.encoders import (
         Blended,
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
     from toolscout.search.index import Index
     from toolscout.search.tables import StaticEncoder
     from toolscout.search.transformers import OnnxEncoder
-    from toolscout.sessions import Session, Store
+    from toolscout.sessions.replies import Reply
+    from toolscout.sessions.session import Session, Store
     from toolscout.settings import Hiding, Mode, Route, Scope, Settings
     from toolscout.tools import Effect, Tool
 
@@ -83,7 +83,7 @@ _NAMES_BY_MODULE = {
     "notices": ("Change",),
     "policies": ("Permission", "Policy"),
     "query": ("Query", "query_from_text"),
-    "replies": ("Reply",),
+    "sessions.replies": ("Reply",),
     "scout": ("Scout",),
     "search.encoders": (
         *("Blended", "CallableEncoder", "Encoder"),
@@ -93,7 +93,7 @@ _NAMES_BY_MODULE = {
     "search.index": ("Index",),
     "search.tables": ("StaticEncoder",),
     "search.transformers": ("OnnxEncoder",),
-    "sessions": ("Session", "Store"),
+    "sessions.session": ("Session", "Store"),
     "settings": ("Hiding", "Mode", "Route", "Scope", "Settings"),
     "tools": ("Effect", "Tool"),
 }

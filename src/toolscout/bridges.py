@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from toolscout.errors import UsageError
 from toolscout.kits import Kit
 from toolscout.scout import Scout
-from toolscout.sessions import Session
+from toolscout.sessions.session import Session
 from toolscout.settings import Mode, Settings
 from toolscout.tools import Tool
 

@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from itertools import zip_longest
 from typing import Generic, TypeVar
 
-from toolscout.admissions import Admission
 from toolscout.catalog import Catalog
 from toolscout.errors import ModelError, UsageError
-from toolscout.metatools import CALL, meta_name
 from toolscout.query import Query
-from toolscout.records import Record
-from toolscout.replies import Reply
-from toolscout.requests import call_request
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions import Session
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.metatools import CALL, meta_name
+from toolscout.sessions.record import Record
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.requests import call_request
+from toolscout.sessions.session import Session
 from toolscout.settings import Mode, Settings
 from toolscout.tools import Tool
 

@@ -13,11 +13,11 @@ from enum import StrEnum
 
 from toolscout.catalog import Catalog
 from toolscout.errors import ModelError
-from toolscout.experience import USAGE_KIND
 from toolscout.lints.probes import Probe
 from toolscout.schemas import Json
 from toolscout.search.index import Index
-from toolscout.sessions import Store
+from toolscout.sessions.session import Store
+from toolscout.sessions.usage import USAGE_KIND
 from toolscout.usage import is_hashed, usage_from_bytes
 
 FOUND_WITHIN = 5

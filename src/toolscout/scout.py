@@ -15,19 +15,26 @@ from types import EllipsisType
 from typing import cast
 from weakref import WeakValueDictionary
 
-from toolscout.admissions import Admission
 from toolscout.calls.results import MemoryShelf, Results
 from toolscout.catalog import Catalog
-from toolscout.deliveries import delivered, note_delivered
 from toolscout.errors import ModelError
 from toolscout.events import Event
-from toolscout.experience import MADE, Experience, Later, at_once
-from toolscout.histories import Step, steps_from_messages
-from toolscout.metatools import DESCRIBE, SEARCH
 from toolscout.policies import Permission, Policy
-from toolscout.records import Record
-from toolscout.replies import Reply
-from toolscout.requests import (
+from toolscout.schemas import Json
+from toolscout.search.encoders import Encoder
+from toolscout.search.feedback import Feedback
+from toolscout.search.index import Index
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.aims import Aims
+from toolscout.sessions.call import Call, Executor
+from toolscout.sessions.deliveries import delivered, note_delivered
+from toolscout.sessions.describe import Describe
+from toolscout.sessions.failures import broken, guarded, mistaken
+from toolscout.sessions.history import Step, steps_from_messages
+from toolscout.sessions.metatools import DESCRIBE, SEARCH
+from toolscout.sessions.record import Record
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.requests import (
     call_request,
     names_in,
     names_request,
@@ -35,20 +42,13 @@ from toolscout.requests import (
     search_request,
     to_object,
 )
-from toolscout.schemas import Json
-from toolscout.search.encoders import Encoder
-from toolscout.search.feedback import Feedback
-from toolscout.search.index import Index
-from toolscout.sessions import SESSION_KIND, Session, Store
+from toolscout.sessions.search import Search
+from toolscout.sessions.session import SESSION_KIND, Session, Store
+from toolscout.sessions.suggest import Suggest
+from toolscout.sessions.usage import MADE, Experience, Later, at_once
 from toolscout.settings import Settings
 from toolscout.tokens import estimate_tokens
 from toolscout.tools import Effect, Tool
-from toolscout.verbs.aims import Aims
-from toolscout.verbs.call import Call, Executor
-from toolscout.verbs.describe import Describe
-from toolscout.verbs.failures import broken, guarded, mistaken
-from toolscout.verbs.search import Search
-from toolscout.verbs.suggest import Suggest
 
 _log = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from adapters.scripts import is_on_page, run_example
 from toolscout import Catalog, Permission, Policy, Scout, Settings
 from toolscout.adapters.agno import RUN_FIELDS, STATE, ToolScoutTools
 from toolscout.errors import UsageError
-from toolscout.metatools import meta_tools
+from toolscout.sessions.metatools import meta_tools
 
 
 def agent_of(base_url: str, *tools: object, **options: Any) -> Any:

@@ -56,7 +56,7 @@ from adapters.tables import EXAMPLES, ROOT
 from toolscout import Catalog, Permission, Policy, Scout, Settings, Tool
 from toolscout.adapters.langchain import ToolScoutMiddleware, merge, mode_for, retrieve_tools
 from toolscout.errors import UsageError
-from toolscout.records import Record
+from toolscout.sessions.record import Record
 from toolscout.settings import Mode
 
 create_agent = cast("Callable[..., Any]", agents.create_agent)  # its types are unknown in part

@@ -45,7 +45,7 @@ from adapters.scripts import is_on_page, run_example
 from toolscout import Catalog, Scout, Settings
 from toolscout.adapters.semantic_kernel import STATE, ToolScoutPlugin
 from toolscout.errors import UsageError
-from toolscout.metatools import meta_tools
+from toolscout.sessions.metatools import meta_tools
 
 Json = dict[str, Any]
 

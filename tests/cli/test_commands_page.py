@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from gateway.fleet import TIME, configuration
 from toolscout.cli import main
 from toolscout.demo import demo_tools
-from toolscout.experience import Experience
 from toolscout.files import write_tools
 from toolscout.lints.rules import RULES
+from toolscout.sessions.usage import Experience
 from toolscout.stores import SqliteStore
 
 PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from toolscout.cli import main
-from toolscout.experience import Experience
+from toolscout.sessions.usage import Experience
 from toolscout.stores import SqliteStore
 from toolscout.usage import hashed
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from toolscout.console.costs import Costs
 from toolscout.console.savings import HOURS_KEPT, Savings
 from toolscout.schemas import Json
-from toolscout.sessions import Store
+from toolscout.sessions.session import Store
 from toolscout.stores.memory import MemoryStore
 from toolscout.tokens import COUNTED_TOOLS, all_definition_tokens, definition_tokens
 from toolscout.tools import Tool

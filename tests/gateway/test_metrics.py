@@ -12,8 +12,8 @@ from toolscout.dialects import Dialect, to_definition
 from toolscout.events import Event
 from toolscout.gateway.metrics import MOST_MENUS, MOST_TOOLS, OTHER, Metrics
 from toolscout.gateway.spans import Spans
-from toolscout.metatools import meta_tools
 from toolscout.schemas import Json
+from toolscout.sessions.metatools import meta_tools
 from toolscout.stores.memory import MemoryStore
 from toolscout.tokens import all_definition_tokens
 from toolscout.tools import Tool

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from toolscout.events import Event
-from toolscout.experience import USAGE_KIND
 from toolscout.gateway.gateway import Gateway
-from toolscout.replies import Reply
 from toolscout.schemas import Json
-from toolscout.sessions import Session
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Session
+from toolscout.sessions.usage import USAGE_KIND
 from toolscout.stores.memory import MemoryStore
 from toolscout.tools import Tool
 from toolscout.upstream.config import Config

@@ -26,9 +26,9 @@ from toolscout import (
 )
 from toolscout.errors import InvalidFile
 from toolscout.schemas import Json
+from toolscout.sessions.call import Executor
 from toolscout.stores import MemoryStore, SqliteStore
 from toolscout.testing import FakeServer
-from toolscout.verbs.call import Executor
 
 FORECAST_SCHEMA: Json = {
     "type": "object",

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from hostile import ANYTHING, Tools, catalog_of, is_safe, queries, tool_lists
 from toolscout import Catalog, Policy, Scout, Session, Settings, Tool, demo_catalog
-from toolscout.replies import Reply
 from toolscout.search.hits import Confidence, Result
 from toolscout.search.index import Index
+from toolscout.sessions.replies import Reply
 from toolscout.tokens import definition_tokens
 
 

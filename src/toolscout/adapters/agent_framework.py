@@ -12,14 +12,14 @@ from typing import Any, cast
 
 from pydantic_core import to_jsonable_python
 
-from toolscout.admissions import Admission
 from toolscout.errors import ApprovalNeeded, MissingExtra
 from toolscout.kits import Kit, carried, settling
-from toolscout.metatools import meta_tools
-from toolscout.replies import Reply
 from toolscout.schemas import Json, is_object
 from toolscout.scout import Scout
-from toolscout.sessions import Session
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.metatools import meta_tools
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Session
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 

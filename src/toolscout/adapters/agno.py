@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any, cast
 
-from toolscout.admissions import Admission
 from toolscout.bridges import Bridge
 from toolscout.errors import CallFailed, MissingExtra
 from toolscout.kits import joined, noted, settling
-from toolscout.replies import Reply
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions import Session
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Session
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 

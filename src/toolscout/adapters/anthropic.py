@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypedDict, TypeVar, cast
 
-from toolscout.admissions import Admission
 from toolscout.dialects import Dialect
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.kits import Kit, settling
@@ -26,10 +25,11 @@ from toolscout.providers.anthropic.references import prune
 from toolscout.providers.anthropic.splices import to_frame
 from toolscout.providers.anthropic.wrappers import LISTS_KEPT, Wrapper
 from toolscout.providers.capabilities import anthropic_capabilities, settings_for
-from toolscout.replies import Reply
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions import Session
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Session
 from toolscout.settings import Mode, Settings
 from toolscout.tools import Tool
 

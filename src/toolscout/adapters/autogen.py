@@ -11,13 +11,13 @@ from dataclasses import asdict
 from typing import Any, cast
 from uuid import uuid4
 
-from toolscout.admissions import Admission
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.kits import Kit
-from toolscout.metatools import SEARCH
-from toolscout.replies import Reply
 from toolscout.scout import Scout
-from toolscout.sessions import Session
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.metatools import SEARCH
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Session
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 

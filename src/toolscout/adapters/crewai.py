@@ -14,15 +14,15 @@ from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
-from toolscout.admissions import Admission
 from toolscout.bridges import Bridge
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.kits import joined, noted, settling
-from toolscout.metatools import CALL
-from toolscout.replies import Reply
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions import Session
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.metatools import CALL
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Session
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Annotated, Any, cast
 
-from toolscout.admissions import Admission
 from toolscout.errors import MissingExtra, ModelError, UsageError
 from toolscout.kits import Kit
-from toolscout.metatools import CALL, DESCRIBE, SEARCH, meta_tools
-from toolscout.records import Record
-from toolscout.replies import Reply
-from toolscout.requests import call_request
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions import Session
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH, meta_tools
+from toolscout.sessions.record import Record
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.requests import call_request
+from toolscout.sessions.session import Session
 from toolscout.settings import Mode, Settings
 from toolscout.tools import Tool
 

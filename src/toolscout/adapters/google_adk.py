@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-from toolscout.admissions import Admission
 from toolscout.calls.arguments import prepare
 from toolscout.errors import ApprovalNeeded, MissingExtra, ModelError
 from toolscout.kits import Kit, by_own_name, joined, noted
-from toolscout.metatools import CALL
 from toolscout.names import exposed_name
-from toolscout.replies import Reply
-from toolscout.requests import to_object
 from toolscout.schemas import Json, is_object
 from toolscout.scout import Scout
-from toolscout.sessions import Session
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.aims import Aims
+from toolscout.sessions.metatools import CALL
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.requests import to_object
+from toolscout.sessions.session import Session
 from toolscout.settings import Mode, Settings
 from toolscout.tools import Tool
-from toolscout.verbs.aims import Aims
 
 try:
     from google.adk.agents.readonly_context import ReadonlyContext

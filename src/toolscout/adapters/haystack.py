@@ -14,13 +14,13 @@ from typing import Any, cast
 from uuid import uuid4
 
 from toolscout import tools as catalogued
-from toolscout.admissions import Admission
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.kits import Kit, by_own_name, noted, settling
-from toolscout.metatools import CALL
-from toolscout.replies import Reply
 from toolscout.schemas import Json
 from toolscout.scout import Scout
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.metatools import CALL
+from toolscout.sessions.replies import Reply
 from toolscout.settings import Mode, Settings
 
 try:

@@ -14,13 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, NotRequired, cast
 from uuid import uuid4
 
-from toolscout.admissions import Admission
 from toolscout.dialects import Dialect, to_search, to_search_output
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.kits import Kit
-from toolscout.metatools import CALL, SEARCH, meta_tools
 from toolscout.names import exposed_name
-from toolscout.prompts import Shown
 from toolscout.providers.anthropic.references import GONE
 from toolscout.providers.capabilities import (
     GROWING,
@@ -29,15 +26,18 @@ from toolscout.providers.capabilities import (
     choose_mode,
     openai_capabilities,
 )
-from toolscout.records import Record
-from toolscout.replies import Reply
-from toolscout.requests import to_object
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.scout import Scout
-from toolscout.sessions import Session
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.aims import Aims
+from toolscout.sessions.metatools import CALL, SEARCH, meta_tools
+from toolscout.sessions.prompt import Shown
+from toolscout.sessions.record import Record
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.requests import to_object
+from toolscout.sessions.session import Session
 from toolscout.settings import Mode, Settings
 from toolscout.tools import Tool
-from toolscout.verbs.aims import Aims
 
 try:
     from langchain.agents.middleware.types import (

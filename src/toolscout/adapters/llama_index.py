@@ -11,16 +11,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
-from toolscout.admissions import Admission
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.kits import Kit, by_own_name, joined
-from toolscout.metatools import CALL
 from toolscout.names import exposed_name
-from toolscout.replies import Reply
-from toolscout.requests import to_object
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions import Session
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.metatools import CALL
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.requests import to_object
+from toolscout.sessions.session import Session
 from toolscout.settings import Mode, Settings
 from toolscout.tools import Tool
 

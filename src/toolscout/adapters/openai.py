@@ -27,10 +27,10 @@ from toolscout.providers.openai.functions import (
     is_hosted,
     tool_of,
 )
-from toolscout.replies import Reply
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions import Session, run_sync
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Session, run_sync
 from toolscout.settings import Mode, Settings
 
 try:

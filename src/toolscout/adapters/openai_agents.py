@@ -14,14 +14,14 @@ from typing import Any, cast
 from toolscout.dialects import Dialect, to_search
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.kits import Kit
-from toolscout.metatools import SEARCH
-from toolscout.prompts import Shown
 from toolscout.providers.capabilities import GROWING, choose_mode, openai_capabilities
 from toolscout.providers.openai.confluences import Confluence
 from toolscout.providers.openai.rounds import Memory, Rounds
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions import Session
+from toolscout.sessions.metatools import SEARCH
+from toolscout.sessions.prompt import Shown
+from toolscout.sessions.session import Session
 from toolscout.settings import Mode, Settings
 from toolscout.tools import Tool
 

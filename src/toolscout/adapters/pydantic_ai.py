@@ -12,16 +12,16 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, cast
 
-from toolscout.admissions import Admission
 from toolscout.catalog import RESERVED_NAMES
 from toolscout.errors import ApprovalNeeded, MissingExtra
 from toolscout.kits import Kit
-from toolscout.metatools import LIMIT_MAX
-from toolscout.records import Record
-from toolscout.replies import Reply
 from toolscout.schemas import Json, is_object
 from toolscout.scout import Scout
-from toolscout.sessions import Session
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.metatools import LIMIT_MAX
+from toolscout.sessions.record import Record
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Session
 from toolscout.settings import Mode, Settings
 from toolscout.tools import Tool
 

@@ -10,17 +10,17 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import reduce
 from typing import Any, cast
 
-from toolscout.admissions import Admission
 from toolscout.bridges import Bridge
 from toolscout.catalog import RESERVED_NAMES
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.experience import MADE
 from toolscout.kits import noted
-from toolscout.records import Record
-from toolscout.replies import Reply
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions import Session
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.record import Record
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Session
+from toolscout.sessions.usage import MADE
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 from uuid import uuid4
 
-from toolscout.admissions import Admission
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.kits import Kit, noted, settling
-from toolscout.metatools import CALL, meta_tools
-from toolscout.replies import Reply
 from toolscout.schemas import Json, is_list
 from toolscout.scout import Scout
-from toolscout.sessions import Session
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.metatools import CALL, meta_tools
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Session
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 

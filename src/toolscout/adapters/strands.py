@@ -10,14 +10,14 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Literal, cast
 from uuid import uuid4
 
-from toolscout.admissions import Admission
 from toolscout.errors import ApprovalNeeded, MissingExtra
 from toolscout.kits import Kit, joined
-from toolscout.metatools import meta_tools
-from toolscout.replies import Reply
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions import Session
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.metatools import meta_tools
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Session
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 

@@ -13,9 +13,9 @@ from statistics import median
 
 from toolscout.bench.datasets import Dataset
 from toolscout.dialects import Dialect, to_definition
-from toolscout.metatools import meta_tools
 from toolscout.schemas import Json
 from toolscout.scout import Scout
+from toolscout.sessions.metatools import meta_tools
 from toolscout.tokens import ENCODING, count_tokens, definition_tokens
 
 Report = Callable[[int], None]

@@ -24,7 +24,7 @@ from toolscout.cli.pages import bars
 
 if TYPE_CHECKING:
     from toolscout.catalog import Catalog
-    from toolscout.replies import Reply
+    from toolscout.sessions.replies import Reply
     from toolscout.tools import Tool
     from toolscout.upstream.config import Config
 

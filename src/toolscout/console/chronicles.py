@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from toolscout.console.journals import Happening, Journal
 from toolscout.events import Event
 from toolscout.gateway.access import ANONYMOUS, Principal
-from toolscout.replies import Reply
+from toolscout.sessions.replies import Reply
 
 JOURNALS_KEPT = 200
 LATENCIES_KEPT = 500

@@ -34,9 +34,9 @@ from toolscout.events import Event
 from toolscout.gateway.access import Principal, is_loopback
 from toolscout.gateway.gateway import Gateway
 from toolscout.notices import Change
-from toolscout.replies import Reply
 from toolscout.schemas import Json
-from toolscout.sessions import Session
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Session
 from toolscout.tools import Tool
 from toolscout.upstream.members import Member
 from toolscout.usage import hashed

@@ -7,9 +7,9 @@ from toolscout.console.journals import Journal
 from toolscout.console.refusals import no_such
 from toolscout.console.views import View
 from toolscout.gateway.access import Principal
-from toolscout.records import Record
 from toolscout.schemas import Json
 from toolscout.scout import Scout
+from toolscout.sessions.record import Record
 
 
 class Conversations:

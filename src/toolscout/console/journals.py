@@ -12,8 +12,8 @@ from toolscout.console.clocks import told_time
 from toolscout.events import Event
 from toolscout.gateway.access import Principal
 from toolscout.names import one_line
-from toolscout.replies import Reply
 from toolscout.schemas import Json
+from toolscout.sessions.replies import Reply
 
 EVENTS_KEPT = 500
 TEXT_CHARS = 500

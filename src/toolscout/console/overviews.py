@@ -7,8 +7,8 @@ from toolscout.console.boards import STATES, Board
 from toolscout.console.indexes import Indexes
 from toolscout.console.subjects import Subject
 from toolscout.console.views import View
-from toolscout.metatools import meta_tools
 from toolscout.schemas import Json
+from toolscout.sessions.metatools import meta_tools
 from toolscout.tokens import all_definition_tokens, definition_tokens
 from toolscout.upstream.offers import PROMPT, RESOURCE, TEMPLATE, TOOL
 

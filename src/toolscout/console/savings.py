@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from toolscout.console.clocks import HOUR_SECONDS, hour_of, told_time
 from toolscout.console.costs import Costs
 from toolscout.schemas import Json
-from toolscout.sessions import Store
+from toolscout.sessions.session import Store
 from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
 

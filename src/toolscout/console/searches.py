@@ -11,15 +11,15 @@ from toolscout.console.indexes import Indexes
 from toolscout.console.views import View
 from toolscout.errors import ModelError, UsageError
 from toolscout.query import Query, query_from_text
-from toolscout.records import Record
-from toolscout.requests import search_request
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.search.hits import Confidence, Hit, Result, Why
 from toolscout.search.index import Index
+from toolscout.sessions.record import Record
+from toolscout.sessions.requests import search_request
+from toolscout.sessions.search import SEARCHED, Search
 from toolscout.tokens import definition_tokens
 from toolscout.tools import Tool
-from toolscout.verbs.search import SEARCHED, Search
 
 LIMIT, LIMIT_MOST = 10, 50
 RANKED = 200

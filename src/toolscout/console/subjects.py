@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolscout.scout import Scout
-from toolscout.sessions import Store
+from toolscout.sessions.session import Store
 from toolscout.upstream.gateways import GatewayConfig
 from toolscout.upstream.pool import Pool
 

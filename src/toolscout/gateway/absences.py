@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from toolscout.errors import ServerUnavailable
 from toolscout.names import exposed_name
-from toolscout.sessions import Session
+from toolscout.sessions.session import Session
 from toolscout.tools import Effect, Tool
 from toolscout.upstream.members import Member, Phase
 

@@ -24,14 +24,14 @@ from toolscout.gateway.materials import Materials
 from toolscout.gateway.passages import Context, Passage, told
 from toolscout.gateway.subscriptions import Subscriptions
 from toolscout.gateway.suspensions import Suspensions
-from toolscout.metatools import CALL, meta_name, meta_tools
 from toolscout.notices import Change
 from toolscout.policies import Policy
-from toolscout.replies import Reply, refused
-from toolscout.requests import to_object
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions import Session, Store
+from toolscout.sessions.metatools import CALL, meta_name, meta_tools
+from toolscout.sessions.replies import Reply, refused
+from toolscout.sessions.requests import to_object
+from toolscout.sessions.session import Session, Store
 from toolscout.tokens import count_tokens
 from toolscout.tools import Effect, Tool
 from toolscout.upstream.config import Config

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from toolscout.schemas import Json, is_object
-from toolscout.sessions import SESSION_KIND, Store
+from toolscout.sessions.session import SESSION_KIND, Store
 
 GUEST_KIND = "guest"
 HTTP, SSE = "http:", "sse:"

@@ -55,7 +55,7 @@ from toolscout.gateway.revivals import SESSION, Revival, name_of, owner_of
 from toolscout.gateway.server import server_of
 from toolscout.names import one_line
 from toolscout.schemas import Json
-from toolscout.sessions import Session
+from toolscout.sessions.session import Session
 from toolscout.upstream.gateways import GatewayConfig
 
 MCP_PATH, MESSAGES_PATH = "/mcp", "/messages/"

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from toolscout.gateway.gateway import SPLIT
 from toolscout.gateway.guards import FirstHeaders, headers_of, text_of
-from toolscout.metatools import CALL, DESCRIBE, SEARCH
+from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH
 
 IN_ONE_GO = frozenset({SEARCH, DESCRIBE})
 RUNNING = frozenset({CALL, *SPLIT})

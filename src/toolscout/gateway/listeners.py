@@ -15,7 +15,7 @@ from mcp.server.subscriptions import (
     ToolsListChanged,
 )
 
-from toolscout.sessions import Session
+from toolscout.sessions.session import Session
 
 ALL_LISTS: frozenset[ServerEvent] = frozenset(
     {ToolsListChanged(), PromptsListChanged(), ResourcesListChanged()}

@@ -16,7 +16,7 @@ from toolscout.errors import InvalidTool, ModelError, ToolscoutError
 from toolscout.gateway.passages import Passage
 from toolscout.names import near_names
 from toolscout.schemas import Json
-from toolscout.sessions import Session
+from toolscout.sessions.session import Session
 from toolscout.tools import Effect, Tool
 from toolscout.upstream.manifests import Manifest
 from toolscout.upstream.offers import PROMPT, RESOURCE, TEMPLATE

@@ -24,8 +24,8 @@ from toolscout.gateway.suspensions import (
     can_answer,
     refusal_of,
 )
-from toolscout.replies import Reply
 from toolscout.schemas import Json
+from toolscout.sessions.replies import Reply
 from toolscout.tools import Tool
 from toolscout.upstream.connections import Relay, call_failed
 from toolscout.upstream.offers import PROMPT, RESOURCE, TEMPLATE

@@ -19,8 +19,8 @@ from toolscout.gateway.logs import during
 from toolscout.gateway.passages import Context
 from toolscout.gateway.pipes import stdio_streams
 from toolscout.gateway.spans import Sparing
-from toolscout.metatools import INSTRUCTIONS
-from toolscout.sessions import Session
+from toolscout.sessions.metatools import INSTRUCTIONS
+from toolscout.sessions.session import Session
 
 LIST_SECONDS = 60
 CACHED: tuple[CacheableMethod, ...] = (

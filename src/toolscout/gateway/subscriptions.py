@@ -31,7 +31,7 @@ from toolscout.gateway.listeners import ALL_LISTS, Listener
 from toolscout.gateway.materials import Materials, address
 from toolscout.gateway.passages import Context
 from toolscout.notices import Change
-from toolscout.sessions import Session
+from toolscout.sessions.session import Session
 from toolscout.upstream.offers import PROMPT, RESOURCE, TEMPLATE
 from toolscout.upstream.pool import Pool
 

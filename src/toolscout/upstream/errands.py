@@ -12,10 +12,10 @@ from mcp.shared.exceptions import MCPError
 
 from toolscout.catalog import Catalog
 from toolscout.errors import UsageError
-from toolscout.replies import Reply
 from toolscout.schemas import Json, is_object, parameters
 from toolscout.scout import Scout
-from toolscout.sessions import Store
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Store
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 from toolscout.upstream.connections import call_failed

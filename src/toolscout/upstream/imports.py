@@ -11,7 +11,7 @@ from pathlib import Path
 from toolscout.catalog import Catalog
 from toolscout.files import read_tools
 from toolscout.schemas import is_object
-from toolscout.sessions import Store
+from toolscout.sessions.session import Store
 from toolscout.tools import Tool
 from toolscout.upstream.config import Config
 from toolscout.upstream.intake import Intake

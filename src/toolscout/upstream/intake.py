@@ -9,7 +9,7 @@ import logging
 
 from toolscout.catalog import Catalog, Status
 from toolscout.schemas import canonical_json
-from toolscout.sessions import Store
+from toolscout.sessions.session import Store
 from toolscout.tools import Tool
 from toolscout.upstream.connections import Connection
 from toolscout.upstream.manifests import MANIFEST_KIND, Manifest, manifest_from_bytes

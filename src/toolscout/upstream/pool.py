@@ -24,7 +24,7 @@ from toolscout.errors import (
     ToolscoutError,
 )
 from toolscout.schemas import Json
-from toolscout.sessions import Store
+from toolscout.sessions.session import Store
 from toolscout.upstream.connections import Connection, Dial, Relay, unavailable
 from toolscout.upstream.delays import Delays
 from toolscout.upstream.dials import Dialer

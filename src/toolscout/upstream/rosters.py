@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolscout.errors import InvalidConfig
-from toolscout.sessions import Store
+from toolscout.sessions.session import Store
 from toolscout.upstream.config import Config
 from toolscout.upstream.intake import config_key
 from toolscout.upstream.logins import LoginState, login_state

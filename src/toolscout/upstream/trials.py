@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from mcp.shared.exceptions import MCPError
 
 from toolscout.errors import ServerUnavailable, ToolscoutError, UsageError
-from toolscout.sessions import Store
+from toolscout.sessions.session import Store
 from toolscout.upstream.connections import NEEDS_LOGIN, Connection, Dial, unavailable
 from toolscout.upstream.intake import config_key
 from toolscout.upstream.logins import has_own_token, login_command

@@ -10,9 +10,9 @@ from toolscout.bench.systems.system import Ranked
 from toolscout.catalog import Catalog
 from toolscout.errors import ModelError
 from toolscout.query import Query
-from toolscout.replies import hit_line
 from toolscout.search.index import Index
 from toolscout.search.transformers import OnnxEncoder
+from toolscout.sessions.replies import hit_line
 from toolscout.tools import Tool
 
 

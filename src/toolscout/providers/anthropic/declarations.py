@@ -13,7 +13,7 @@ from toolscout.dialects import Dialect, to_definition
 from toolscout.kits import Kit
 from toolscout.providers.anthropic.deferrals import defer, hosted_search
 from toolscout.schemas import Json
-from toolscout.sessions import Session
+from toolscout.sessions.session import Session
 from toolscout.tools import Tool
 
 T = TypeVar("T")

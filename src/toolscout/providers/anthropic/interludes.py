@@ -20,17 +20,17 @@ from collections.abc import (
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from toolscout.admissions import Admission
 from toolscout.dialects import Dialect
 from toolscout.kits import Kit
-from toolscout.metatools import CALL, meta_name
 from toolscout.providers.anthropic.foldings import fold_answer, fold_call, unfold
 from toolscout.providers.anthropic.references import prune
 from toolscout.providers.anthropic.splices import Splice
 from toolscout.providers.usages import add_usage
-from toolscout.replies import Reply
 from toolscout.schemas import Json, canonical_json, is_list, is_object
-from toolscout.sessions import Session
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.metatools import CALL, meta_name
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Session
 
 ROUNDS = 10
 """Rounds that one request may take."""

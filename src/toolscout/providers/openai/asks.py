@@ -26,7 +26,7 @@ from toolscout.providers.openai.functions import (
 from toolscout.providers.openai.rounds import Memory, Rounds
 from toolscout.providers.usages import add_usage
 from toolscout.schemas import Json, is_list, is_object
-from toolscout.sessions import Session
+from toolscout.sessions.session import Session
 from toolscout.settings import Hiding, Mode, Settings
 
 

@@ -11,15 +11,15 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from toolscout.admissions import Admission
 from toolscout.dialects import Dialect
 from toolscout.errors import UsageError
 from toolscout.kits import Kit
 from toolscout.providers.openai.rounds import ROUNDS_LIMIT
 from toolscout.providers.usages import add_usage
-from toolscout.replies import Reply
-from toolscout.requests import to_object
 from toolscout.schemas import Json, is_list, is_object
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.requests import to_object
 
 T = TypeVar("T")
 

@@ -11,11 +11,11 @@ from typing import cast
 from toolscout.dialects import Dialect, to_definition, to_search, to_search_output
 from toolscout.errors import UsageError
 from toolscout.kits import Kit
-from toolscout.metatools import SEARCH
-from toolscout.prompts import Shown
-from toolscout.replies import Reply
 from toolscout.schemas import Json, is_object
-from toolscout.sessions import Session
+from toolscout.sessions.metatools import SEARCH
+from toolscout.sessions.prompt import Shown
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Session
 from toolscout.settings import Mode
 from toolscout.tools import Tool
 

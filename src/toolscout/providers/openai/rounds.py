@@ -15,15 +15,15 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from toolscout.admissions import Admission
-from toolscout.deliveries import note_delivered
 from toolscout.dialects import Dialect, to_definition, to_search_output
 from toolscout.errors import UsageError
 from toolscout.kits import Kit
-from toolscout.metatools import CALL, SEARCH
-from toolscout.replies import Reply
-from toolscout.requests import to_object
 from toolscout.schemas import Json, is_list, is_object
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.deliveries import note_delivered
+from toolscout.sessions.metatools import CALL, SEARCH
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.requests import to_object
 from toolscout.settings import Mode
 from toolscout.tools import Tool
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from toolscout.errors import ModelError
 from toolscout.names import one_line
 from toolscout.query import Query
-from toolscout.replies import Reply, some_names
 from toolscout.search.hits import Confidence, Hit
 from toolscout.search.index import Index
 from toolscout.search.text import words
-from toolscout.sessions import Session
-from toolscout.targets import routed
+from toolscout.sessions.pins import routed
+from toolscout.sessions.replies import Reply, some_names
+from toolscout.sessions.session import Session
 from toolscout.tokens import definition_tokens
 from toolscout.tools import Tool
 from toolscout.usage import hashed

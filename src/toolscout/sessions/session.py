@@ -13,17 +13,17 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
-from toolscout.admissions import Admission
 from toolscout.catalog import Catalog, ServerState, Status
 from toolscout.dialects import Dialect
 from toolscout.errors import UnknownPin, UsageError
 from toolscout.policies import Policy
-from toolscout.prompts import Prompt, Shown
-from toolscout.records import Entry, Record
-from toolscout.replies import Reply, some_names
 from toolscout.schemas import Json
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.pins import near_targets, pinned
+from toolscout.sessions.prompt import Prompt, Shown
+from toolscout.sessions.record import Entry, Record
+from toolscout.sessions.replies import Reply, some_names
 from toolscout.settings import Mode, Scope, Settings
-from toolscout.targets import near_targets, pinned
 from toolscout.tokens import definition_tokens
 from toolscout.tools import Tool
 

@@ -9,12 +9,12 @@ from toolscout.calls.arguments import prepare
 from toolscout.calls.results import is_handle
 from toolscout.catalog import Catalog
 from toolscout.errors import ModelError, UpstreamError
-from toolscout.metatools import CALL, DESCRIBE, SEARCH, meta_name
 from toolscout.policies import Permission
-from toolscout.requests import call_request
-from toolscout.sessions import Session
+from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH, meta_name
+from toolscout.sessions.naming import tool_named
+from toolscout.sessions.requests import call_request
+from toolscout.sessions.session import Session
 from toolscout.tools import Effect, Tool
-from toolscout.verbs.naming import tool_named
 
 
 @dataclass(frozen=True, slots=True)

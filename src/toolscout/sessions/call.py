@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
-from toolscout.admissions import Admission
 from toolscout.calls.arguments import prepare
 from toolscout.calls.outcomes import Outcome, outcome_of
 from toolscout.calls.results import Results, is_handle
@@ -33,12 +32,13 @@ from toolscout.errors import (
 )
 from toolscout.names import one_line
 from toolscout.policies import Permission
-from toolscout.replies import Reply, refused
-from toolscout.requests import to_object
 from toolscout.schemas import Json
-from toolscout.sessions import Session
+from toolscout.sessions.admissions import Admission
+from toolscout.sessions.naming import absent_server, tool_named, unavailable
+from toolscout.sessions.replies import Reply, refused
+from toolscout.sessions.requests import to_object
+from toolscout.sessions.session import Session
 from toolscout.tools import Tool
-from toolscout.verbs.naming import absent_server, tool_named, unavailable
 
 Executor = Callable[[Tool, Json], object | Awaitable[object]]
 """Runs a tool with checked arguments; may be asynchronous."""

@@ -6,7 +6,7 @@ A name that the caller may not see is answered like one that does not exist (R77
 from toolscout.catalog import Catalog, ServerState, Status
 from toolscout.errors import AmbiguousTool, ServerUnavailable, ToolDisabled, UnknownTool
 from toolscout.names import near_names, one_line
-from toolscout.sessions import Session
+from toolscout.sessions.session import Session
 from toolscout.tools import Tool
 
 AMBIGUOUS_SHOWN = 8

@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from toolscout.names import one_line
-from toolscout.replies import LISTED, hit_line, some_names, told_whole
 from toolscout.search.hits import Confidence, Hit, Missing
+from toolscout.sessions.replies import LISTED, hit_line, some_names, told_whole
 from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from toolscout.search.feedback import Feedback
-from toolscout.sessions import Store
+from toolscout.sessions.session import Store
 from toolscout.tools import Tool
 from toolscout.usage import OK, Usage, usage_from_bytes, usage_to_bytes
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
-from toolscout.metatools import SEARCH
 from toolscout.schemas import is_list
+from toolscout.sessions.metatools import SEARCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

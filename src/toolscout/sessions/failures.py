@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable
 
 from toolscout.errors import BrokenPolicy, ModelError
-from toolscout.replies import Reply, refused
-from toolscout.sessions import Session
+from toolscout.sessions.replies import Reply, refused
+from toolscout.sessions.session import Session
 
 _log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from toolscout.errors import InvalidQuery, InvalidRequest
-from toolscout.metatools import LIMIT_MAX, NAMES_LIMIT
 from toolscout.query import FORMS, QUERIES_LIMIT
 from toolscout.schemas import Json, is_object
+from toolscout.sessions.metatools import LIMIT_MAX, NAMES_LIMIT
 from toolscout.settings import Settings
 
 DETAILS = ("names", "signatures", "schemas")

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from toolscout.names import one_line
-from toolscout.replies import Reply
-from toolscout.sessions import Session
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Session
 from toolscout.settings import Mode
 from toolscout.tools import Effect, Tool
 

@@ -10,13 +10,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from toolscout import listings
 from toolscout.dialects import Dialect, check_definitions, to_definition, to_search
 from toolscout.errors import UsageError
-from toolscout.metatools import INSTRUCTIONS, SEARCH, meta_tools
 from toolscout.names import near_names, one_line
-from toolscout.records import Record
 from toolscout.schemas import Json
+from toolscout.sessions import listings
+from toolscout.sessions.metatools import INSTRUCTIONS, SEARCH, meta_tools
+from toolscout.sessions.record import Record
 from toolscout.settings import Hiding, Mode, Settings
 from toolscout.tokens import definition_tokens
 from toolscout.tools import Tool

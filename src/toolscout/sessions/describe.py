@@ -12,13 +12,13 @@ from toolscout.calls.results import Results
 from toolscout.catalog import Catalog
 from toolscout.errors import ModelError, ServerUnavailable
 from toolscout.names import one_line
-from toolscout.replies import Reply, definition_text, limited
 from toolscout.schemas import Json
-from toolscout.sessions import Session
+from toolscout.sessions.naming import tool_named
+from toolscout.sessions.replies import Reply, definition_text, limited
+from toolscout.sessions.session import Session
 from toolscout.settings import Mode
 from toolscout.tokens import count_tokens, definition_tokens
 from toolscout.tools import Tool
-from toolscout.verbs.naming import tool_named
 
 PROBLEM_CHARS = 400
 LEFT_TOKENS = 80

@@ -13,19 +13,19 @@ from toolscout.catalog import Catalog, Status
 from toolscout.errors import ModelError
 from toolscout.names import clean_text
 from toolscout.query import Query, query_from_text
-from toolscout.replies import Reply
-from toolscout.requests import SearchRequest
 from toolscout.schemas import Json
 from toolscout.search.feedback import Feedback
 from toolscout.search.hits import Confidence, Hit, Result
 from toolscout.search.index import Index
-from toolscout.sessions import Session
+from toolscout.sessions.details import details_of, form_of
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.requests import SearchRequest
+from toolscout.sessions.session import Session
+from toolscout.sessions.sheets import QUERY_CHARS, Answer, Situation, Written, reserve, written
 from toolscout.settings import Mode
-from toolscout.sheets import QUERY_CHARS, Answer, Situation, Written, reserve, written
 from toolscout.tokens import definition_tokens
 from toolscout.tools import Tool
 from toolscout.usage import hashed
-from toolscout.verbs.details import details_of, form_of
 
 SURE = (Confidence.EXACT, Confidence.STRONG)
 SEARCHED = 20

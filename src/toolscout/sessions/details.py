@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 
 from toolscout.query import Query
-from toolscout.requests import SearchRequest
 from toolscout.schemas import Json
 from toolscout.search.hits import Hit
-from toolscout.sessions import Session
-from toolscout.sheets import Answer, Situation, Written
+from toolscout.sessions.requests import SearchRequest
+from toolscout.sessions.session import Session
+from toolscout.sessions.sheets import Answer, Situation, Written
 
 
 def details_of(

@@ -1,1 +1,0 @@
-"""The three verbs that a model has: search, describe, call."""
