@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict
 
 import pytest
 
-from toolscout.callables import definition_from_callable
+from toolscout.functions import definition_from_callable
 from toolscout.schemas import Json
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from toolscout.audit.diff import Detail, difference
 from toolscout.demo import demo_tools
-from toolscout.differences import Detail, difference
 from toolscout.schemas import Json
 from toolscout.tools import Effect, Tool
 

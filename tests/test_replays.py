@@ -2,14 +2,14 @@
 
 import pytest
 
+from toolscout.audit import Probe
+from toolscout.audit.replay import Fate, Recording, Side, recorded, replay
 from toolscout.catalog import Catalog
 from toolscout.demo import demo_catalog
-from toolscout.lints import Probe
-from toolscout.replays import Fate, Recording, Side, recorded, replay
 from toolscout.search.index import Index
+from toolscout.search.usage import Usage, hashed, usage_to_bytes
 from toolscout.stores.memory import MemoryStore
 from toolscout.tools import Tool
-from toolscout.usage import Usage, hashed, usage_to_bytes
 
 PROBES = [
     Probe(query="open a pull request", tools=("github__create_pull_request",), times=3),

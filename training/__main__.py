@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from toolscout.bench.datasets import read_dataset
-from toolscout.search.encoders import Blended, Encoder
-from toolscout.search.transformers import OnnxEncoder
+from toolscout.encoders.encoder import Blended, Encoder
+from toolscout.encoders.onnx import OnnxEncoder
 from training import corpora, figures, phrases, plots
 from training.batches import Batches
 from training.distilling import Distilling, Floats, distil

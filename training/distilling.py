@@ -19,7 +19,7 @@ import torch.nn.functional as functional
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from toolscout.search.encoders import Encoder
+from toolscout.encoders.encoder import Encoder
 
 Floats = NDArray[np.float32]
 

@@ -8,9 +8,9 @@ from typing import Any
 from toolscout.bench import fitting
 from toolscout.bench.datasets import read_dataset
 from toolscout.bench.metrics import Estimate
-from toolscout.search.encoders import Blended, Encoder
-from toolscout.search.tables import StaticEncoder
-from toolscout.search.transformers import OnnxEncoder
+from toolscout.encoders.encoder import Blended, Encoder
+from toolscout.encoders.onnx import OnnxEncoder
+from toolscout.encoders.static import StaticEncoder
 from training import judging
 from training.judging import NDCG, RECALL, Kept, Values
 from training.places import Places

@@ -23,7 +23,7 @@ from toolscout.bench.metrics import (
     resample,
     scores,
 )
-from toolscout.search.encoders import Encoder, Floats
+from toolscout.encoders.encoder import Encoder, Floats
 from toolscout.search.fusion import Fusion
 from toolscout.tools import Tool
 from training.corpora import text_of

@@ -8,8 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from toolscout.search import tables, transformers
-from toolscout.search.encoders import digest_of
+from toolscout.encoders import onnx, static
+from toolscout.encoders.encoder import digest_of
 from training.distilling import Distilling
 from training.places import Places, write_json
 from training.recipe import Recipe
@@ -21,20 +21,20 @@ LIBRARIES = ("numpy", "onnx", "onnxruntime", "tokenizers", "torch", "transformer
 
 def ship(places: Places, sources: Any, report: Any) -> dict[str, str]:
     """Copy model and table, pin their checksums in the code, and return those by file."""
-    for name in (transformers.MODEL_FILE, transformers.TOKENIZER_FILE):
+    for name in (onnx.MODEL_FILE, onnx.TOKENIZER_FILE):
         shutil.copyfile(places.model("all") / name, PACKAGE / name)
-    shutil.copyfile(places.table("all"), tables.TABLE_FILE)
+    shutil.copyfile(places.table("all"), static.TABLE_FILE)
     sums = {
         file.name: digest_of(file)
         for file in (
-            PACKAGE / transformers.MODEL_FILE,
-            PACKAGE / transformers.TOKENIZER_FILE,
-            tables.TABLE_FILE,
+            PACKAGE / onnx.MODEL_FILE,
+            PACKAGE / onnx.TOKENIZER_FILE,
+            static.TABLE_FILE,
         )
     }
-    _pin(Path(tables.__file__), "TABLE_SHA256", sums[tables.TABLE_FILE.name])
-    _pin(Path(transformers.__file__), "MODEL_SHA256", sums[transformers.MODEL_FILE])
-    _pin(Path(transformers.__file__), "TOKENIZER_SHA256", sums[transformers.TOKENIZER_FILE])
+    _pin(Path(static.__file__), "TABLE_SHA256", sums[static.TABLE_FILE.name])
+    _pin(Path(onnx.__file__), "MODEL_SHA256", sums[onnx.MODEL_FILE])
+    _pin(Path(onnx.__file__), "TOKENIZER_SHA256", sums[onnx.TOKENIZER_FILE])
     write_json(PACKAGE / "record.json", _record(sums, sources, report))
     return sums
 

@@ -8,7 +8,7 @@ import numpy as np
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from toolscout.search.encoders import Floats, plain, unit_rows
+from toolscout.encoders.encoder import Floats, plain, unit_rows
 
 
 class StockTable:

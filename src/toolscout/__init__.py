@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from toolscout.catalog import Catalog
     from toolscout.demo import demo_catalog
     from toolscout.dialects import Dialect
+    from toolscout.encoders.encoder import (
+        Blended,
+        CallableEncoder,
+        Encoder,
+        EndpointEncoder,
+    )
+    from toolscout.encoders.onnx import OnnxEncoder
+    from toolscout.encoders.static import StaticEncoder
     from toolscout.errors import ToolscoutError
     from toolscout.events import Event
     from toolscout.files import read_tools, write_tools
@@ -18,16 +26,8 @@ if TYPE_CHECKING:
     from toolscout.policies import Permission, Policy
     from toolscout.query import Query, query_from_text
     from toolscout.scout import Scout
-    from toolscout.search.encoders import (
-        Blended,
-        CallableEncoder,
-        Encoder,
-        EndpointEncoder,
-    )
     from toolscout.search.hits import Confidence, Hit, Result, Why
     from toolscout.search.index import Index
-    from toolscout.search.tables import StaticEncoder
-    from toolscout.search.transformers import OnnxEncoder
     from toolscout.sessions.replies import Reply
     from toolscout.sessions.session import Session, Store
     from toolscout.settings import Hiding, Mode, Route, Scope, Settings
@@ -85,14 +85,14 @@ _NAMES_BY_MODULE = {
     "query": ("Query", "query_from_text"),
     "sessions.replies": ("Reply",),
     "scout": ("Scout",),
-    "search.encoders": (
+    "encoders.encoder": (
         *("Blended", "CallableEncoder", "Encoder"),
         "EndpointEncoder",
     ),
     "search.hits": ("Confidence", "Hit", "Result", "Why"),
     "search.index": ("Index",),
-    "search.tables": ("StaticEncoder",),
-    "search.transformers": ("OnnxEncoder",),
+    "encoders.static": ("StaticEncoder",),
+    "encoders.onnx": ("OnnxEncoder",),
     "sessions.session": ("Session", "Store"),
     "settings": ("Hiding", "Mode", "Route", "Scope", "Settings"),
     "tools": ("Effect", "Tool"),

@@ -17,11 +17,11 @@ from weakref import WeakValueDictionary
 
 from toolscout.calls.results import MemoryShelf, Results
 from toolscout.catalog import Catalog
+from toolscout.encoders.encoder import Encoder
 from toolscout.errors import ModelError
 from toolscout.events import Event
 from toolscout.policies import Permission, Policy
 from toolscout.schemas import Json
-from toolscout.search.encoders import Encoder
 from toolscout.search.feedback import Feedback
 from toolscout.search.index import Index
 from toolscout.sessions.admissions import Admission

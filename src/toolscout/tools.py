@@ -15,8 +15,8 @@ from enum import StrEnum
 from typing import Any, Self, TypeGuard, cast
 
 from toolscout import schemas
-from toolscout.callables import definition_from_callable
 from toolscout.errors import InvalidTool
+from toolscout.functions import definition_from_callable
 from toolscout.names import clean_text, exposed_name, one_line
 from toolscout.schemas import Json, canonical_json, is_object, problem_with
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.calls.outcomes import Outcome, outcome_of
+from toolscout.calls.outcome import Outcome, outcome_of
 from toolscout.schemas import Json
 
 IMAGE: Json = {"type": "image", "data": "aGk=", "mimeType": "image/png"}

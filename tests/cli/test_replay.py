@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from toolscout.cli import main
+from toolscout.search.usage import hashed
 from toolscout.sessions.usage import Experience
 from toolscout.stores import SqliteStore
-from toolscout.usage import hashed
 
 pytestmark = pytest.mark.usefixtures("home")
 

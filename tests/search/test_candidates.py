@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from toolscout.search.build import Writer
 from toolscout.search.candidates import CANDIDATES, best_by_name
-from toolscout.search.writer import Writer
 
 ARRANGED: dict[str, Callable[[int], NDArray[np.int64]]] = {
     "mixed": lambda size: np.random.default_rng(7).permutation(size),

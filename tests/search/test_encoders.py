@@ -16,9 +16,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from toolscout.errors import InvalidEncoder, InvalidFile, MissingExtra
-from toolscout.search import tables, transformers
-from toolscout.search.encoders import (
+from toolscout.encoders import onnx, static
+from toolscout.encoders.encoder import (
     Blended,
     CallableEncoder,
     Encoder,
@@ -27,8 +26,9 @@ from toolscout.search.encoders import (
     leading_of,
     unit_rows,
 )
-from toolscout.search.tables import Remembered, StaticEncoder
-from toolscout.search.transformers import OnnxEncoder
+from toolscout.encoders.onnx import OnnxEncoder
+from toolscout.encoders.static import Remembered, StaticEncoder
+from toolscout.errors import InvalidEncoder, InvalidFile, MissingExtra
 
 Json = dict[str, Any]
 
@@ -450,7 +450,7 @@ def speak_nonsense(server: socket.socket) -> None:
 
 @pytest.mark.parametrize("name", ["MODEL_SHA256", "TOKENIZER_SHA256"])
 def test_a_model_with_a_wrong_checksum_is_refused(monkeypatch: pytest.MonkeyPatch, name: str):
-    monkeypatch.setattr(transformers, name, "0" * 64)
+    monkeypatch.setattr(onnx, name, "0" * 64)
 
     with pytest.raises(InvalidFile, match="checksum"):
         OnnxEncoder().encode(["text"])
@@ -458,15 +458,15 @@ def test_a_model_with_a_wrong_checksum_is_refused(monkeypatch: pytest.MonkeyPatc
 
 def test_a_changed_table_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     changed = tmp_path / "static.npz"
-    changed.write_bytes(tables.TABLE_FILE.read_bytes() + b"x")
-    monkeypatch.setattr(tables, "TABLE_FILE", changed)
+    changed.write_bytes(static.TABLE_FILE.read_bytes() + b"x")
+    monkeypatch.setattr(static, "TABLE_FILE", changed)
 
     with pytest.raises(InvalidFile, match="checksum"):
         StaticEncoder().encode(["text"])
 
 
 def test_a_missing_table_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(tables, "TABLE_FILE", tmp_path / "none.npz")
+    monkeypatch.setattr(static, "TABLE_FILE", tmp_path / "none.npz")
 
     with pytest.raises(InvalidFile, match="Reinstall"):
         StaticEncoder().encode(["text"])
@@ -481,8 +481,8 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path):
 
 def test_files_of_ones_own_are_named_by_their_content(tmp_path: Path):
     own = tmp_path / "own.npz"
-    own.write_bytes(tables.TABLE_FILE.read_bytes())
-    folder = transformers.package_folder()
+    own.write_bytes(static.TABLE_FILE.read_bytes())
+    folder = onnx.package_folder()
 
     assert StaticEncoder(own).name == StaticEncoder().name
     assert OnnxEncoder(folder).name == OnnxEncoder().name

@@ -20,8 +20,8 @@ from toolscout.search.feedback import MOST_LIFT, Feedback
 from toolscout.search.fusion import confidence_of, worth_showing
 from toolscout.search.hits import Confidence, Hit, Result, Why
 from toolscout.search.index import Index
+from toolscout.search.usage import hashed
 from toolscout.tools import Tool
-from toolscout.usage import hashed
 
 GOLDEN = Path(__file__).parents[1] / "quality" / "golden.jsonl"
 WIDE = 20

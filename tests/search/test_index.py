@@ -5,9 +5,9 @@ import pytest
 
 from toolscout.catalog import Catalog
 from toolscout.demo import demo_catalog
+from toolscout.encoders.encoder import CallableEncoder
 from toolscout.errors import InvalidQuery, UnknownServer, UsageError
 from toolscout.query import Query
-from toolscout.search.encoders import CallableEncoder
 from toolscout.search.hits import Confidence, Hit, Missing, Result
 from toolscout.search.index import Index
 from toolscout.tools import Effect, Tool

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from toolscout.encoders.encoder import CallableEncoder, unit_rows
 from toolscout.errors import InvalidEncoder
-from toolscout.search.encoders import CallableEncoder, unit_rows
-from toolscout.search.semantic import (
+from toolscout.search.vectors import (
     GRID,
     PRODUCT_SIZE,
     Floats,

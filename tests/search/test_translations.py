@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from hostile import LONG, texts
 from toolscout.catalog import Catalog
-from toolscout.search.encoders import CallableEncoder
+from toolscout.encoders.encoder import CallableEncoder
 from toolscout.search.index import Index
 from toolscout.search.text import STOP_WORDS, fold
-from toolscout.search.translations import GAP, LANGUAGES, LATIN, Lexicon
+from toolscout.search.translate import GAP, LANGUAGES, LATIN, Lexicon
 from toolscout.tools import Tool
 
 LEXICON = Lexicon.load()

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from toolscout.bench.datasets import Dataset, with_unique_names
 from toolscout.bench.metrics import METRICS, scores
 from toolscout.catalog import Catalog
+from toolscout.encoders.encoder import Encoder
+from toolscout.encoders.onnx import OnnxEncoder
+from toolscout.encoders.static import StaticEncoder
 from toolscout.errors import UsageError
-from toolscout.search.encoders import Encoder
 from toolscout.search.fusion import (
     LENGTHENED,
     LEXICAL,
@@ -31,8 +33,6 @@ from toolscout.search.fusion import (
     gate_of,
 )
 from toolscout.search.index import Index
-from toolscout.search.tables import StaticEncoder
-from toolscout.search.transformers import OnnxEncoder
 from toolscout.tools import Tool
 
 Doubles = NDArray[np.float64]

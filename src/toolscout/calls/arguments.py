@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from toolscout.calls.checks import Fault, Path, check_for
-from toolscout.calls.efforts import value_at
+from toolscout.calls.effort import value_at
 from toolscout.calls.repairs import WRAPPERS, Repaired, repaired, shown_path, unwrapped
 from toolscout.errors import InvalidArguments, Problem
 from toolscout.names import near_names, one_line

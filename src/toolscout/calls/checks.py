@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from toolscout.calls.efforts import (
+from toolscout.calls.effort import (
     ALTERNATIVES,
     ITEMS,
     MAX_EFFORT,

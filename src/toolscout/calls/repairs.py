@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, cast
 
 from toolscout.calls.checks import Check, Fault, Findings, Path
-from toolscout.calls.efforts import MISSING, value_at
+from toolscout.calls.effort import MISSING, value_at
 from toolscout.names import fold_name, one_line
 from toolscout.schemas import Json, is_list, is_object, problem_with
 

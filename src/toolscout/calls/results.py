@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeGuard
 
-from toolscout.calls.cuts import MIN_TOKENS, cut, tokens_of
+from toolscout.calls.cut import MIN_TOKENS, cut, tokens_of
 from toolscout.calls.paths import value_at_path
 from toolscout.errors import InvalidConfig, InvalidRequest, UnknownResult
 from toolscout.names import one_line

@@ -53,7 +53,7 @@ def extras() -> Iterator[Checkup]:
 
 def vectors() -> Checkup:
     """Look whether the default encoder has its files."""
-    from toolscout.search.tables import StaticEncoder
+    from toolscout.encoders.static import StaticEncoder
 
     try:
         StaticEncoder().encode(["a"])

@@ -32,7 +32,7 @@ from toolscout.cli.pages import bars
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from toolscout.differences import Difference
+    from toolscout.audit.diff import Difference
     from toolscout.tools import Tool
 
 DIFFERENT = 1
@@ -156,7 +156,7 @@ def diff(old: Path, new: Path, as_json: bool, ends: bool) -> None:
       toolscout catalog diff old.json new.json
       toolscout catalog diff old.json toolscout.toml --json --exit-code
     """
-    from toolscout.differences import difference
+    from toolscout.audit.diff import difference
 
     found = difference(catalog_at([old]).tools, catalog_at([new]).tools)
     if as_json:

@@ -21,8 +21,8 @@ from toolscout.cli.catalogs import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from toolscout.audit import Finding
     from toolscout.catalog import Catalog
-    from toolscout.lints import Finding
 
 FOUND_SOMETHING = 1
 SEVERITIES = ("info", "warning", "error")
@@ -92,20 +92,20 @@ def lint(
 def _linted(
     paths: tuple[Path, ...], config_file: Path | None, queries_file: Path | None
 ) -> "tuple[Catalog, Found]":
-    from toolscout import lints
+    from toolscout import audit
     from toolscout.cli.pages import bars
 
-    probes = lints.read_probes(queries_file) if queries_file else []
+    probes = audit.read_probes(queries_file) if queries_file else []
     collisions: list[Finding] = []
     if paths and not config_file and paths[0].suffix != CONFIG_ENDING:
-        catalog, collisions = lints.admitted(read_all(paths))
+        catalog, collisions = audit.admitted(read_all(paths))
     else:
         catalog = chosen_catalog(paths, config_file)
     index = index_of(catalog)
     with bars() as progress:
-        found = lints.findings(catalog, index, probes=probes, progress=progress)
+        found = audit.findings(catalog, index, probes=probes, progress=progress)
     every = [finding for findings in found.values() for finding in findings]
-    return catalog, lints.by_tool([*collisions, *every])
+    return catalog, audit.by_tool([*collisions, *every])
 
 
 def _is_as_bad(finding: "Finding", severity: str) -> bool:
@@ -113,7 +113,7 @@ def _is_as_bad(finding: "Finding", severity: str) -> bool:
 
 
 def _to_json(catalog: "Catalog", found: Found) -> dict[str, object]:
-    from toolscout.lints import probed_tools
+    from toolscout.audit import probed_tools
 
     listed = [finding for findings in found.values() for finding in findings]
     return {
@@ -158,7 +158,7 @@ def _lines(findings: "Sequence[Finding]") -> "Iterator[RenderableType]":
 
 
 def _summary(catalog: "Catalog", found: Found) -> Iterator[str]:
-    from toolscout.lints import probed_tools
+    from toolscout.audit import probed_tools
 
     counts = Counter(f.severity.value for findings in found.values() for f in findings)
     told = ", ".join(f"{counts[severity]:,} {severity}" for severity in reversed(SEVERITIES))

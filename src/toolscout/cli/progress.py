@@ -11,8 +11,8 @@ from toolscout.cli.pages import bars
 
 if TYPE_CHECKING:
     from toolscout.catalog import Catalog
+    from toolscout.encoders.encoder import Encoder, Floats
     from toolscout.scout import Scout
-    from toolscout.search.encoders import Encoder, Floats
 
 MANY_TOOLS = {"static": 2_000, "none": 2_000, "onnx": 100}
 """From here on, indexing with an encoder takes long enough to show how far it is."""
@@ -49,8 +49,8 @@ def bar(text: str, total: int, *, when: bool) -> Generator[Step]:
 
 def _encoder(name: str, step: Step) -> "Encoder | None":
     # Classes of their own, because the encoders tell the index more than `encode` alone.
-    from toolscout.search.tables import StaticEncoder
-    from toolscout.search.transformers import OnnxEncoder
+    from toolscout.encoders.onnx import OnnxEncoder
+    from toolscout.encoders.static import StaticEncoder
 
     class WatchedStatic(StaticEncoder):
         def encode(self, texts: Sequence[str]) -> "Floats":

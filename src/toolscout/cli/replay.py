@@ -14,8 +14,8 @@ from toolscout.cli.configs import config_option, known_store, read_servers
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from toolscout.audit.replay import Move, Replay, Side
     from toolscout.catalog import Catalog
-    from toolscout.replays import Move, Replay, Side
 
 TOO_FEW = 1
 QUERY_SHOWN = 60
@@ -112,8 +112,8 @@ def replay(
 
 
 def _record(file: Path, config_file: Path | None) -> None:
+    from toolscout.audit.replay import recorded
     from toolscout.errors import InvalidFile
-    from toolscout.replays import recorded
 
     config = read_servers(config_file)
     with known_store(config) as store:
@@ -143,9 +143,9 @@ def _new(new: Path | None, config_file: Path | None) -> "Catalog":
 
 
 def _replayed(file: Path, new: "Catalog", old: "Catalog | None", within: int) -> "Replay":
-    from toolscout import replays
+    from toolscout.audit import read_probes
+    from toolscout.audit import replay as replays
     from toolscout.cli.pages import bars
-    from toolscout.lints import read_probes
 
     probes = read_probes(file)
     sides = (_side(new), _side(old) if old is not None else None)
@@ -161,7 +161,7 @@ def _replayed(file: Path, new: "Catalog", old: "Catalog | None", within: int) ->
 
 
 def _side(catalog: "Catalog") -> "Side":
-    from toolscout.replays import Side
+    from toolscout.audit.replay import Side
 
     return Side(catalog=catalog, index=index_of(catalog))
 

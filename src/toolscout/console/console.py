@@ -35,11 +35,11 @@ from toolscout.gateway.access import Principal, is_loopback
 from toolscout.gateway.gateway import Gateway
 from toolscout.notices import Change
 from toolscout.schemas import Json
+from toolscout.search.usage import hashed
 from toolscout.sessions.replies import Reply
 from toolscout.sessions.session import Session
 from toolscout.tools import Tool
 from toolscout.upstream.members import Member
-from toolscout.usage import hashed
 
 SAVE_SECONDS = 60.0
 

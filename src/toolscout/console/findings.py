@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
+from toolscout.audit import Finding, Near, findings, near
 from toolscout.catalog import Catalog
 from toolscout.console.views import View
-from toolscout.lints import Finding, Near, findings, near
 from toolscout.schemas import Json
 from toolscout.search.index import Index
 from toolscout.tools import Tool

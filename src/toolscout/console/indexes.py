@@ -9,9 +9,9 @@ from importlib.util import find_spec
 
 from toolscout.catalog import Catalog
 from toolscout.console.refusals import BAD, Refused
+from toolscout.encoders.onnx import PACKAGE, OnnxEncoder
+from toolscout.encoders.static import StaticEncoder
 from toolscout.search.index import Index
-from toolscout.search.tables import StaticEncoder
-from toolscout.search.transformers import PACKAGE, OnnxEncoder
 
 STATIC, LEXICAL, ONNX = "static", "lexical", "onnx"
 FAMILIES = {"static": STATIC, "minilm": ONNX}

@@ -14,7 +14,7 @@ from toolscout.console.refusals import CONFLICT, Refused
 from toolscout.console.views import View
 from toolscout.schemas import Json
 from toolscout.search.index import Index
-from toolscout.search.semantic import query_vectors
+from toolscout.search.vectors import query_vectors
 
 MAPS_KEPT = 3
 ANCHORS = 8

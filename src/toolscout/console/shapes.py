@@ -4,8 +4,8 @@ Strict on purpose: an answer with a member that is not written here is a mistake
 finds by comparing real answers.
 """
 
+from toolscout.audit import Severity
 from toolscout.console.boards import STATES
-from toolscout.lints import Severity
 from toolscout.schemas import Json
 from toolscout.search.hits import Confidence
 from toolscout.tools import Effect

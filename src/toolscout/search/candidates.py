@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.search.lexical import Floats
-from toolscout.search.questions import Question
-from toolscout.search.semantic import leading_row, similarities
-from toolscout.search.shards import Shard, by_shard
+from toolscout.search.question import Question
+from toolscout.search.shard import Shard, by_shard
 from toolscout.search.states import Mask, State
+from toolscout.search.vectors import leading_row, similarities
 
 CANDIDATES = 48
 ROUGH_CANDIDATES = 96

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from toolscout.search.fusion import Doubles, Signal
 from toolscout.search.lexical import COVERED, ByTerm, Floats, Ints
-from toolscout.search.questions import Question
-from toolscout.search.semantic import similarities
-from toolscout.search.shards import by_shard
+from toolscout.search.question import Question
+from toolscout.search.shard import by_shard
 from toolscout.search.states import State
+from toolscout.search.vectors import similarities
 
 _LOOKED_AT = np.array([0xFF, *COVERED], np.uint8)[:, None]
 _HAS = ((np.arange(256, dtype=np.uint8) & _LOOKED_AT) != 0).astype(np.float64)

@@ -8,7 +8,7 @@ import numpy as np
 from toolscout.search.evidence import matches_of
 from toolscout.search.fusion import Signal, gate_of
 from toolscout.search.hits import Why
-from toolscout.search.rankings import Ranking
+from toolscout.search.rank import Ranking
 from toolscout.search.states import State
 from toolscout.search.text import Field, content, term, words
 from toolscout.tools import Tool

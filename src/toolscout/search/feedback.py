@@ -18,7 +18,7 @@ from toolscout.query import Query, query_from_text
 from toolscout.search.fusion import confidence_of, worth_showing
 from toolscout.search.hits import Confidence, Hit, Result, Why
 from toolscout.search.text import content, term, words
-from toolscout.usage import hashed, is_hashed
+from toolscout.search.usage import hashed, is_hashed
 
 PAIRS = 10_000
 """Pairs of query and tool that are remembered; the oldest leave."""

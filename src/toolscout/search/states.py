@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from toolscout.names import fold_name
 from toolscout.search.lexical import Floats, Vocabulary, rarities
-from toolscout.search.shards import Shard
+from toolscout.search.shard import Shard
 from toolscout.spellings import Spelling, spellings_meant
 from toolscout.tools import Tool
 

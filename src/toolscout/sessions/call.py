@@ -16,7 +16,7 @@ from functools import partial
 from typing import cast
 
 from toolscout.calls.arguments import prepare
-from toolscout.calls.outcomes import Outcome, outcome_of
+from toolscout.calls.outcome import Outcome, outcome_of
 from toolscout.calls.results import Results, is_handle
 from toolscout.catalog import Catalog
 from toolscout.errors import (

@@ -7,7 +7,7 @@ under a handle like any long result.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from toolscout.calls.cuts import cut
+from toolscout.calls.cut import cut
 from toolscout.calls.results import Results
 from toolscout.catalog import Catalog
 from toolscout.errors import ModelError, ServerUnavailable

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from toolscout.calls.cuts import cut
+from toolscout.calls.cut import cut
 from toolscout.dialects import Dialect, to_result, to_search_output
 from toolscout.schemas import SHOWN_OPTIONAL, Json
 from toolscout.search.hits import Hit

@@ -17,6 +17,7 @@ from toolscout.schemas import Json
 from toolscout.search.feedback import Feedback
 from toolscout.search.hits import Confidence, Hit, Result
 from toolscout.search.index import Index
+from toolscout.search.usage import hashed
 from toolscout.sessions.details import details_of, form_of
 from toolscout.sessions.replies import Reply
 from toolscout.sessions.requests import SearchRequest
@@ -25,7 +26,6 @@ from toolscout.sessions.sheets import QUERY_CHARS, Answer, Situation, Written, r
 from toolscout.settings import Mode
 from toolscout.tokens import definition_tokens
 from toolscout.tools import Tool
-from toolscout.usage import hashed
 
 SURE = (Confidence.EXACT, Confidence.STRONG)
 SEARCHED = 20

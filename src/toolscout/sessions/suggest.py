@@ -13,12 +13,12 @@ from toolscout.query import Query
 from toolscout.search.hits import Confidence, Hit
 from toolscout.search.index import Index
 from toolscout.search.text import words
+from toolscout.search.usage import hashed
 from toolscout.sessions.pins import routed
 from toolscout.sessions.replies import Reply, some_names
 from toolscout.sessions.session import Session
 from toolscout.tokens import definition_tokens
 from toolscout.tools import Tool
-from toolscout.usage import hashed
 
 MESSAGE_CHARS = 500
 """Of a user message, so much is looked at."""

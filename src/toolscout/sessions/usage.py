@@ -11,9 +11,9 @@ from collections.abc import Callable
 from functools import partial
 
 from toolscout.search.feedback import Feedback
+from toolscout.search.usage import OK, Usage, usage_from_bytes, usage_to_bytes
 from toolscout.sessions.session import Store
 from toolscout.tools import Tool
-from toolscout.usage import OK, Usage, usage_from_bytes, usage_to_bytes
 
 USAGE_KIND = "usage"
 USAGE_KEPT = 10_000

@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from toolscout.calls.outcomes import outcome_of
+from toolscout.calls.outcome import outcome_of
 from toolscout.schemas import Json
 from upstream.openapi.samples import operation
 from upstream.openapi.services import Reply, Service, call, json_reply

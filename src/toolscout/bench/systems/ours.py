@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from toolscout.bench.systems.system import Ranked
 from toolscout.catalog import Catalog
+from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.errors import ModelError
 from toolscout.query import Query
 from toolscout.search.index import Index
-from toolscout.search.transformers import OnnxEncoder
 from toolscout.sessions.replies import hit_line
 from toolscout.tools import Tool
 

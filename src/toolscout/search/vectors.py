@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from toolscout.encoders.encoder import Encoder, unit_row, unit_rows
 from toolscout.errors import InvalidEncoder
-from toolscout.search.encoders import Encoder, unit_row, unit_rows
 
 Floats = NDArray[np.float32]
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from toolscout.encoders.encoder import Floats, checked_file, digest_of, plain, unit_row, unit_rows
 from toolscout.errors import InvalidFile
-from toolscout.search.encoders import Floats, checked_file, digest_of, plain, unit_row, unit_rows
 
 TABLE_FILE = Path(__file__).parent / "static.npz"
 TABLE_SHA256 = "cff5a019008383a9da41d82c2d5b4b7942857e1373e3f891a4d2acf9e46d1b0e"

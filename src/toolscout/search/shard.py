@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.search.lexical import Floats, Ints, Postings, concatenated, entries_between
-from toolscout.search.semantic import Neighbours
+from toolscout.search.vectors import Neighbours
 from toolscout.spellings import Spelling, spellings_of
 from toolscout.tools import Tool
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from toolscout.audit.verdicts import Finding, Severity
 from toolscout.catalog import Catalog
 from toolscout.errors import InvalidFile, ModelError
-from toolscout.lints.verdicts import Finding, Severity
 from toolscout.names import near_names, one_line
 from toolscout.query import Query
 from toolscout.schemas import is_list, is_object

@@ -11,6 +11,8 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from toolscout.encoders.encoder import Encoder
+from toolscout.encoders.static import Remembered
 from toolscout.search import spelling
 from toolscout.search.candidates import (
     Similar,
@@ -19,7 +21,6 @@ from toolscout.search.candidates import (
     candidates_for,
     lexical_scores,
 )
-from toolscout.search.encoders import Encoder
 from toolscout.search.evidence import (
     lexical_evidence,
     meaning_evidence,
@@ -35,12 +36,11 @@ from toolscout.search.fusion import (
     gate_of,
 )
 from toolscout.search.lexical import Floats
-from toolscout.search.questions import Question, question_of
-from toolscout.search.semantic import query_vectors
+from toolscout.search.question import Question, question_of
 from toolscout.search.states import Mask, State
-from toolscout.search.tables import Remembered
 from toolscout.search.text import STOP_WORDS, term, words
-from toolscout.search.translations import Lexicon
+from toolscout.search.translate import Lexicon
+from toolscout.search.vectors import query_vectors
 
 KNOWN_SHARE = 0.2
 """Of a question's foreign words, how many tools may have before it is left as it is."""

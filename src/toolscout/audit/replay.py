@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from toolscout.audit.probes import Probe
 from toolscout.catalog import Catalog
 from toolscout.errors import ModelError
-from toolscout.lints.probes import Probe
 from toolscout.schemas import Json
 from toolscout.search.index import Index
+from toolscout.search.usage import is_hashed, usage_from_bytes
 from toolscout.sessions.session import Store
 from toolscout.sessions.usage import USAGE_KIND
-from toolscout.usage import is_hashed, usage_from_bytes
 
 FOUND_WITHIN = 5
 LOOKED_AT = 50
@@ -117,7 +117,7 @@ class Recording:
     """Calls whose query is kept as its hash alone, which cannot be asked again."""
 
     def to_lines(self) -> str:
-        """Return JSON lines that `lints.read_probes` reads."""
+        """Return JSON lines that `audit.read_probes` reads."""
         rows = [{"query": p.query, "tool": p.tools[0], "times": p.times} for p in self.probes]
         return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 

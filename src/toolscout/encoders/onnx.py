@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from toolscout.errors import MissingExtra
-from toolscout.search.encoders import (
+from toolscout.encoders.encoder import (
     Floats,
     checked_file,
     digest_of,
     plain,
     unit_rows,
 )
+from toolscout.errors import MissingExtra
 
 PACKAGE = "toolscout_encoder"
 MODEL_FILE, TOKENIZER_FILE = "model.onnx", "tokenizer.json"

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable
 
-from toolscout.lints.verdicts import Finding, Severity
+from toolscout.audit.verdicts import Finding, Severity
 from toolscout.names import one_line
 from toolscout.schemas import parameters
 from toolscout.search.text import content, split_token, term, tokens, words

@@ -12,12 +12,12 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from toolscout.audit.verdicts import Finding, Severity
 from toolscout.errors import UsageError
-from toolscout.lints.verdicts import Finding, Severity
 from toolscout.names import fold_name, near_names
 from toolscout.search.index import Index
-from toolscout.search.semantic import GRID
 from toolscout.search.text import content, term, words
+from toolscout.search.vectors import GRID
 from toolscout.tools import Tool
 
 ALIKE = 0.93

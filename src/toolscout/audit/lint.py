@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from toolscout.audit.clashes import clashing_names, similar_names
+from toolscout.audit.duplicates import twins
+from toolscout.audit.probes import Probe, missed_queries, missed_sentences
+from toolscout.audit.rules import RULES
+from toolscout.audit.verdicts import Finding
 from toolscout.catalog import Catalog
-from toolscout.lints.names import clashing_names, similar_names
-from toolscout.lints.probes import Probe, missed_queries, missed_sentences
-from toolscout.lints.rules import RULES
-from toolscout.lints.twins import twins
-from toolscout.lints.verdicts import Finding
 from toolscout.search.index import Index
 from toolscout.tools import Tool
 

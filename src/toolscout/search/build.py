@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from toolscout.encoders.encoder import Encoder, leading_of
+from toolscout.encoders.static import WORD_MEMORY, Remembered, StaticEncoder
 from toolscout.errors import MissingExtra
-from toolscout.search.encoders import Encoder, leading_of
 from toolscout.search.lexical import Floats, Vocabulary, postings_of
-from toolscout.search.semantic import Neighbours, VectorCache, key_of, leading, word_vectors
-from toolscout.search.shards import Shard, merged
+from toolscout.search.shard import Shard, merged
 from toolscout.search.states import Mask, State
 from toolscout.search.storage import Stored
-from toolscout.search.tables import WORD_MEMORY, Remembered, StaticEncoder
 from toolscout.search.text import Field, content, encoding_text, fields_of, term, words
+from toolscout.search.vectors import Neighbours, VectorCache, key_of, leading, word_vectors
 from toolscout.tools import Tool
 
 APPROXIMATE_FROM = 100_000

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from toolscout.audit.verdicts import Finding, Severity
 from toolscout.catalog import RESERVED_NAMES, Catalog
-from toolscout.lints.verdicts import Finding, Severity
 from toolscout.names import fold_name, one_line
 from toolscout.search.text import term, words
 from toolscout.tools import Tool

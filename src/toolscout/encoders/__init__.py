@@ -1,0 +1,1 @@
+"""Encoders turn texts into vectors: the built-in table, ONNX, an endpoint or your own."""
