@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from toolscout import Catalog, Mode, Scout, Settings, Tool
-from toolscout.bridges import Bridge
+from toolscout.adapters._toolkit import noted
+from toolscout.adapters.bridges import Bridge
 from toolscout.errors import UsageError
-from toolscout.kits import noted
 from toolscout.sessions.admissions import Admission
 from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH
 from toolscout.settings import Hiding

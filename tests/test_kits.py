@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from toolscout import Catalog, Event, Mode, Permission, Policy, Reply, Scout, Settings, Tool
+from toolscout.adapters._toolkit import Kit, by_own_name, carried, joined, noted, settling
 from toolscout.errors import InvalidTool, UsageError
-from toolscout.kits import Kit, by_own_name, carried, joined, noted, settling
 from toolscout.schemas import Json
 from toolscout.sessions.admissions import Admission
 from toolscout.stores import MemoryStore

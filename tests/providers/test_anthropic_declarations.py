@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from toolscout.adapters._toolkit import Kit
+from toolscout.adapters.anthropic.definitions import Declarations
 from toolscout.catalog import Catalog
-from toolscout.kits import Kit
-from toolscout.providers.anthropic.declarations import Declarations
 from toolscout.scout import Scout
 from toolscout.settings import Settings
 from toolscout.tools import Tool

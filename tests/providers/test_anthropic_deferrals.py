@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolscout.adapters.anthropic.deferrals import TOOLS_LIMIT, defer, hosted_search
 from toolscout.errors import UsageError
-from toolscout.providers.anthropic.deferrals import TOOLS_LIMIT, defer, hosted_search
 
 Json = dict[str, Any]
 CACHED: Json = {"cache_control": {"type": "ephemeral"}}

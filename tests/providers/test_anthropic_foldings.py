@@ -5,14 +5,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.providers.anthropic.foldings import (
+from toolscout.adapters.anthropic.foldings import (
     LOST,
     fold_answer,
     fold_call,
     is_folded,
     unfold,
 )
-from toolscout.providers.usages import add_usage
+from toolscout.adapters.usages import add_usage
 
 Json = dict[str, Any]
 THINKING = {"type": "thinking", "thinking": "Hm.", "signature": "s"}

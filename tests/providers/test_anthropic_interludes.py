@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
-from toolscout.kits import Kit
-from toolscout.providers.anthropic.declarations import Declarations
-from toolscout.providers.anthropic.interludes import Interlude, conversation_id
+from toolscout.adapters._toolkit import Kit
+from toolscout.adapters.anthropic.definitions import Declarations
+from toolscout.adapters.anthropic.rounds import Interlude, conversation_id
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from toolscout.providers.anthropic.splices import Splice, to_frame
+from toolscout.adapters.anthropic.streams import Splice, to_frame
 
 Json = dict[str, Any]
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from toolscout.adapters._toolkit import Kit
+from toolscout.adapters.anthropic.definitions import Declarations
+from toolscout.adapters.anthropic.wrappers import INTERRUPTED_KEPT, Wrapper
 from toolscout.errors import UsageError
-from toolscout.kits import Kit
-from toolscout.providers.anthropic.declarations import Declarations
-from toolscout.providers.anthropic.wrappers import INTERRUPTED_KEPT, Wrapper
 from toolscout.tools import Tool
 
 Json = dict[str, Any]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from toolscout.errors import InvalidConfig
-from toolscout.providers.capabilities import (
+from toolscout.adapters.capabilities import (
     ANTHROPIC,
     ANTHROPIC_ELSEWHERE,
     FIXED,
@@ -15,6 +14,7 @@ from toolscout.providers.capabilities import (
     openai_capabilities,
     settings_for,
 )
+from toolscout.errors import InvalidConfig
 from toolscout.settings import Mode, Settings
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from toolscout import Mode, Settings, Tool
+from toolscout.adapters._toolkit import Kit
+from toolscout.adapters.openai.chat import Chat, Chunks
+from toolscout.adapters.openai.responses import ROUNDS_LIMIT
 from toolscout.errors import UsageError
-from toolscout.kits import Kit
-from toolscout.providers.openai.chats import Chat, Chunks
-from toolscout.providers.openai.rounds import ROUNDS_LIMIT
 from toolscout.schemas import Json
 
 TEXTS = {

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from toolscout import Dialect, Mode, Settings
-from toolscout.errors import UsageError
-from toolscout.kits import Kit
-from toolscout.providers.openai.functions import (
+from toolscout.adapters._toolkit import Kit
+from toolscout.adapters.openai.function_tools import (
     Call,
     answer_of,
     calls_in_items,
@@ -19,6 +18,7 @@ from toolscout.providers.openai.functions import (
     is_hosted,
     tool_of,
 )
+from toolscout.errors import UsageError
 
 WEATHER: dict[str, Any] = {
     "name": "get_weather",

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from toolscout import Mode, Settings, Tool
+from toolscout.adapters._toolkit import Kit
+from toolscout.adapters.openai.responses import ROUNDS_LIMIT, Memory, Rounds
 from toolscout.errors import UsageError
-from toolscout.kits import Kit
-from toolscout.providers.openai.rounds import ROUNDS_LIMIT, Memory, Rounds
 from toolscout.schemas import Json
 
 SCHEMA: Json = {

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from pydantic_core import to_jsonable_python
 
+from toolscout.adapters._toolkit import Kit, carried, settling
 from toolscout.errors import ApprovalNeeded, MissingExtra
-from toolscout.kits import Kit, carried, settling
 from toolscout.schemas import Json, is_object
 from toolscout.scout import Scout
 from toolscout.sessions.admissions import Admission

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any, cast
 
-from toolscout.bridges import Bridge
+from toolscout.adapters._toolkit import joined, noted, settling
+from toolscout.adapters.bridges import Bridge
 from toolscout.errors import CallFailed, MissingExtra
-from toolscout.kits import joined, noted, settling
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.sessions.admissions import Admission

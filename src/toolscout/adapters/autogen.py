@@ -11,8 +11,8 @@ from dataclasses import asdict
 from typing import Any, cast
 from uuid import uuid4
 
+from toolscout.adapters._toolkit import Kit
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.kits import Kit
 from toolscout.scout import Scout
 from toolscout.sessions.admissions import Admission
 from toolscout.sessions.metatools import SEARCH

@@ -14,9 +14,9 @@ from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
-from toolscout.bridges import Bridge
+from toolscout.adapters._toolkit import joined, noted, settling
+from toolscout.adapters.bridges import Bridge
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.kits import joined, noted, settling
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.sessions.admissions import Admission

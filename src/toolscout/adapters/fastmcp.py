@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Annotated, Any, cast
 
+from toolscout.adapters._toolkit import Kit
 from toolscout.errors import MissingExtra, ModelError, UsageError
-from toolscout.kits import Kit
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.sessions.admissions import Admission

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
+from toolscout.adapters._toolkit import Kit, by_own_name, joined, noted
 from toolscout.calls.arguments import prepare
 from toolscout.errors import ApprovalNeeded, MissingExtra, ModelError
-from toolscout.kits import Kit, by_own_name, joined, noted
 from toolscout.names import exposed_name
 from toolscout.schemas import Json, is_object
 from toolscout.scout import Scout

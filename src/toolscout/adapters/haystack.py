@@ -14,8 +14,8 @@ from typing import Any, cast
 from uuid import uuid4
 
 from toolscout import tools as catalogued
+from toolscout.adapters._toolkit import Kit, by_own_name, noted, settling
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.kits import Kit, by_own_name, noted, settling
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.sessions.admissions import Admission

@@ -14,18 +14,18 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, NotRequired, cast
 from uuid import uuid4
 
-from toolscout.dialects import Dialect, to_search, to_search_output
-from toolscout.errors import MissingExtra, UsageError
-from toolscout.kits import Kit
-from toolscout.names import exposed_name
-from toolscout.providers.anthropic.references import GONE
-from toolscout.providers.capabilities import (
+from toolscout.adapters._toolkit import Kit
+from toolscout.adapters.anthropic.references import GONE
+from toolscout.adapters.capabilities import (
     GROWING,
     Capabilities,
     anthropic_capabilities,
     choose_mode,
     openai_capabilities,
 )
+from toolscout.dialects import Dialect, to_search, to_search_output
+from toolscout.errors import MissingExtra, UsageError
+from toolscout.names import exposed_name
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.scout import Scout
 from toolscout.sessions.admissions import Admission

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
+from toolscout.adapters._toolkit import Kit, by_own_name, joined
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.kits import Kit, by_own_name, joined
 from toolscout.names import exposed_name
 from toolscout.schemas import Json
 from toolscout.scout import Scout

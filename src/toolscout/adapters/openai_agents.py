@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from toolscout.adapters._toolkit import Kit
+from toolscout.adapters.capabilities import GROWING, choose_mode, openai_capabilities
+from toolscout.adapters.openai.confluences import Confluence
+from toolscout.adapters.openai.responses import Memory, Rounds
 from toolscout.dialects import Dialect, to_search
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.kits import Kit
-from toolscout.providers.capabilities import GROWING, choose_mode, openai_capabilities
-from toolscout.providers.openai.confluences import Confluence
-from toolscout.providers.openai.rounds import Memory, Rounds
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.sessions.metatools import SEARCH

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, cast
 
+from toolscout.adapters._toolkit import Kit
 from toolscout.catalog import RESERVED_NAMES
 from toolscout.errors import ApprovalNeeded, MissingExtra
-from toolscout.kits import Kit
 from toolscout.schemas import Json, is_object
 from toolscout.scout import Scout
 from toolscout.sessions.admissions import Admission

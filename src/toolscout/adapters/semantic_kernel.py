@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import reduce
 from typing import Any, cast
 
-from toolscout.bridges import Bridge
+from toolscout.adapters._toolkit import noted
+from toolscout.adapters.bridges import Bridge
 from toolscout.catalog import RESERVED_NAMES
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.kits import noted
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.sessions.admissions import Admission

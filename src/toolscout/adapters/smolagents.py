@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 from uuid import uuid4
 
+from toolscout.adapters._toolkit import Kit, noted, settling
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.kits import Kit, noted, settling
 from toolscout.schemas import Json, is_list
 from toolscout.scout import Scout
 from toolscout.sessions.admissions import Admission

@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Literal, cast
 from uuid import uuid4
 
+from toolscout.adapters._toolkit import Kit, joined
 from toolscout.errors import ApprovalNeeded, MissingExtra
-from toolscout.kits import Kit, joined
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.sessions.admissions import Admission

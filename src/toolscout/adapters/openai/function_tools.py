@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
+from toolscout.adapters._toolkit import Kit
 from toolscout.dialects import Dialect, to_definition, to_search, to_search_output
 from toolscout.errors import UsageError
-from toolscout.kits import Kit
 from toolscout.schemas import Json, is_object
 from toolscout.sessions.metatools import SEARCH
 from toolscout.sessions.prompt import Shown

@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from toolscout.adapters._toolkit import Kit
 from toolscout.dialects import Dialect, to_definition, to_search_output
 from toolscout.errors import UsageError
-from toolscout.kits import Kit
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.sessions.admissions import Admission
 from toolscout.sessions.deliveries import note_delivered

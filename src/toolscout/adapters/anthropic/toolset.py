@@ -15,16 +15,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypedDict, TypeVar, cast
 
+from toolscout.adapters._toolkit import Kit, settling
+from toolscout.adapters.anthropic.definitions import Declarations
+from toolscout.adapters.anthropic.foldings import to_plain, unfold
+from toolscout.adapters.anthropic.references import prune
+from toolscout.adapters.anthropic.rounds import ROUNDS, calls_in, conversation_id
+from toolscout.adapters.anthropic.streams import to_frame
+from toolscout.adapters.anthropic.wrappers import LISTS_KEPT, Wrapper
+from toolscout.adapters.capabilities import anthropic_capabilities, settings_for
 from toolscout.dialects import Dialect
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.kits import Kit, settling
-from toolscout.providers.anthropic.declarations import Declarations
-from toolscout.providers.anthropic.foldings import to_plain, unfold
-from toolscout.providers.anthropic.interludes import ROUNDS, calls_in, conversation_id
-from toolscout.providers.anthropic.references import prune
-from toolscout.providers.anthropic.splices import to_frame
-from toolscout.providers.anthropic.wrappers import LISTS_KEPT, Wrapper
-from toolscout.providers.capabilities import anthropic_capabilities, settings_for
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.sessions.admissions import Admission

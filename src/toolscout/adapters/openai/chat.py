@@ -11,11 +11,11 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 from typing import Generic, TypeVar
 
+from toolscout.adapters._toolkit import Kit
+from toolscout.adapters.openai.responses import ROUNDS_LIMIT
+from toolscout.adapters.usages import add_usage
 from toolscout.dialects import Dialect
 from toolscout.errors import UsageError
-from toolscout.kits import Kit
-from toolscout.providers.openai.rounds import ROUNDS_LIMIT
-from toolscout.providers.usages import add_usage
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.sessions.admissions import Admission
 from toolscout.sessions.replies import Reply

@@ -8,8 +8,8 @@ what the SDK does with them, it does before `tool_call` could tell it whom the c
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
+from toolscout.adapters._toolkit import Kit
 from toolscout.errors import UsageError
-from toolscout.kits import Kit
 from toolscout.scout import Scout
 from toolscout.sessions.session import Session
 from toolscout.settings import Mode, Settings

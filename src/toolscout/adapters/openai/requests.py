@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
-from toolscout.dialects import Dialect
-from toolscout.errors import UsageError
-from toolscout.kits import Kit
-from toolscout.providers.capabilities import choose_mode, openai_capabilities
-from toolscout.providers.openai.chats import Chat, Chunks
-from toolscout.providers.openai.confluences import Confluence
-from toolscout.providers.openai.functions import (
+from toolscout.adapters._toolkit import Kit
+from toolscout.adapters.capabilities import choose_mode, openai_capabilities
+from toolscout.adapters.openai.chat import Chat, Chunks
+from toolscout.adapters.openai.confluences import Confluence
+from toolscout.adapters.openai.function_tools import (
     Function,
     check_mode,
     definitions_of,
@@ -23,8 +21,10 @@ from toolscout.providers.openai.functions import (
     is_hosted,
     tool_of,
 )
-from toolscout.providers.openai.rounds import Memory, Rounds
-from toolscout.providers.usages import add_usage
+from toolscout.adapters.openai.responses import Memory, Rounds
+from toolscout.adapters.usages import add_usage
+from toolscout.dialects import Dialect
+from toolscout.errors import UsageError
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.sessions.session import Session
 from toolscout.settings import Hiding, Mode, Settings

@@ -20,12 +20,12 @@ from collections.abc import (
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from toolscout.adapters._toolkit import Kit
+from toolscout.adapters.anthropic.foldings import fold_answer, fold_call, unfold
+from toolscout.adapters.anthropic.references import prune
+from toolscout.adapters.anthropic.streams import Splice
+from toolscout.adapters.usages import add_usage
 from toolscout.dialects import Dialect
-from toolscout.kits import Kit
-from toolscout.providers.anthropic.foldings import fold_answer, fold_call, unfold
-from toolscout.providers.anthropic.references import prune
-from toolscout.providers.anthropic.splices import Splice
-from toolscout.providers.usages import add_usage
 from toolscout.schemas import Json, canonical_json, is_list, is_object
 from toolscout.sessions.admissions import Admission
 from toolscout.sessions.metatools import CALL, meta_name

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import Any
 
+from toolscout.adapters.anthropic.definitions import Declarations
+from toolscout.adapters.anthropic.foldings import is_folded
+from toolscout.adapters.anthropic.rounds import ROUNDS, Interlude
 from toolscout.errors import UsageError
-from toolscout.providers.anthropic.declarations import Declarations
-from toolscout.providers.anthropic.foldings import is_folded
-from toolscout.providers.anthropic.interludes import ROUNDS, Interlude
 from toolscout.schemas import is_list, is_object
 
 LISTS_KEPT = 8

@@ -9,7 +9,7 @@ members and `model_copy` are used, so that no SDK is imported here.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from toolscout.providers.usages import add_usage
+from toolscout.adapters.usages import add_usage
 from toolscout.schemas import Json
 
 _HELD = ("function_call", "tool_search_call")

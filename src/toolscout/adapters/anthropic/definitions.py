@@ -8,10 +8,10 @@ without toolscout, so that what its owner set is kept.
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
+from toolscout.adapters._toolkit import Kit
+from toolscout.adapters.anthropic.deferrals import defer, hosted_search
 from toolscout.catalog import RESERVED_NAMES
 from toolscout.dialects import Dialect, to_definition
-from toolscout.kits import Kit
-from toolscout.providers.anthropic.deferrals import defer, hosted_search
 from toolscout.schemas import Json
 from toolscout.sessions.session import Session
 from toolscout.tools import Tool

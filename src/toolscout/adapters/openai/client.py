@@ -9,12 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
-from toolscout.dialects import Dialect
-from toolscout.errors import MissingExtra, UsageError
-from toolscout.kits import Kit
-from toolscout.providers.capabilities import choose_mode, openai_capabilities
-from toolscout.providers.openai.asks import ChatAsk, ItemsAsk, Wrap
-from toolscout.providers.openai.functions import (
+from toolscout.adapters._toolkit import Kit
+from toolscout.adapters.capabilities import choose_mode, openai_capabilities
+from toolscout.adapters.openai.function_tools import (
     Call,
     Function,
     answer_of,
@@ -27,6 +24,9 @@ from toolscout.providers.openai.functions import (
     is_hosted,
     tool_of,
 )
+from toolscout.adapters.openai.requests import ChatAsk, ItemsAsk, Wrap
+from toolscout.dialects import Dialect
+from toolscout.errors import MissingExtra, UsageError
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.sessions.replies import Reply

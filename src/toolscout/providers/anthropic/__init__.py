@@ -1,1 +1,0 @@
-"""The Messages API: deferred definitions, references, and rounds hidden inside one reply."""
