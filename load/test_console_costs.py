@@ -7,11 +7,11 @@ import pytest
 from load.gateways import tell
 
 from toolscout.catalog import Catalog
+from toolscout.config.gateway import GatewayConfig
 from toolscout.console.apps import console_of
 from toolscout.console.console import Console
 from toolscout.demo import demo_catalog
 from toolscout.gateway.access import ANONYMOUS
-from toolscout.upstream.gateways import GatewayConfig
 
 TOOLS = 22_665
 QUERIES = ("s", "send", "send an email", "refund a customer's order", "list open pull requests")

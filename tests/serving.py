@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from toolscout.config.file import Config, GatewayConfig, ServerConfig, Transport
 from toolscout.console.console import Console
 from toolscout.events import Event
 from toolscout.gateway.gateway import Gateway
@@ -17,7 +18,6 @@ from toolscout.gateway.metrics import Metrics
 from toolscout.policies import Policy
 from toolscout.sessions.session import Store
 from toolscout.stores.memory import MemoryStore
-from toolscout.upstream.config import Config, GatewayConfig, ServerConfig, Transport
 
 DEADLINE_SECONDS = 30.0
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from toolscout.cli import main
-from toolscout.upstream.config import read_config
+from toolscout.config.file import read_config
 
 SECRET = "ghp_0123456789abcdefSECRET"
 PYTHON = json.dumps(sys.executable)

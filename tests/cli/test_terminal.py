@@ -12,10 +12,10 @@ if sys.platform == "win32":
 
 from serving import DEADLINE_SECONDS, TIME, served
 from terminals import terminal
+from toolscout.config.file import read_config
 from toolscout.demo import demo_tools
 from toolscout.files import write_tools
 from toolscout.tools import Tool
-from toolscout.upstream.config import read_config
 
 SECRET = "ghp_0123456789abcdefSECRET"
 SERVERS = {

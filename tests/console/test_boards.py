@@ -2,12 +2,12 @@
 
 import pytest
 
+from toolscout.config.file import Config, ServerConfig, Transport
 from toolscout.console.console import Console
 from toolscout.gateway.access import ANONYMOUS
 from toolscout.gateway.gateway import Gateway
 from toolscout.stores.memory import MemoryStore
 from toolscout.tokens import definition_tokens
-from toolscout.upstream.config import Config, ServerConfig, Transport
 
 FAR = ServerConfig(
     name="far",

@@ -3,11 +3,11 @@
 import threading
 
 from toolscout.catalog import Catalog
+from toolscout.config.gateway import Profile
 from toolscout.console.findings import Findings
 from toolscout.console.views import View
 from toolscout.gateway.access import ANONYMOUS, Principal
 from toolscout.scout import Scout
-from toolscout.upstream.gateways import Profile
 
 DEADLINE_SECONDS = 30
 TEXT = "Send a message to a channel of the team chat."

@@ -10,8 +10,8 @@ import pytest
 
 from console.asking import Asker, Json, converse
 from serving import DEADLINE_SECONDS, MISSING, TIME, served
+from toolscout.config.file import ServerConfig, Transport
 from toolscout.stores.memory import MemoryStore
-from toolscout.upstream.config import ServerConfig, Transport
 from upstream.browsing import visit
 from upstream.oauthserver import oauth_world
 

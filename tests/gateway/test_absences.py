@@ -11,13 +11,13 @@ from mcp.client import Client
 
 from gateway.fleet import text_of
 from serving import DEADLINE_SECONDS, HANGING, MISSING, TIME
+from toolscout.config.file import Config
+from toolscout.config.gateway import Profile
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.server import server_of
+from toolscout.servers.pool import Phase
 from toolscout.stores import MemoryStore
-from toolscout.upstream.config import Config
-from toolscout.upstream.gateways import Profile
-from toolscout.upstream.pool import Phase
-from toolscout.upstream.servers import ServerConfig, Transport
 
 pytestmark = pytest.mark.timeout(60)
 

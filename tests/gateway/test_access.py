@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolscout.config.gateway import GatewayConfig, Profile, TokenConfig
 from toolscout.errors import InvalidConfig
 from toolscout.gateway.access import ANONYMOUS, Access, Principal, is_loopback
-from toolscout.upstream.gateways import GatewayConfig, Profile, TokenConfig
 
 READING = Profile(servers=("docs",))
 CONFIG = GatewayConfig(

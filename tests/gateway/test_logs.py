@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from gateway.fleet import BERLIN, TIME, configuration
+from toolscout.config.gateway import LogFormat
 from toolscout.events import Event
 from toolscout.gateway.logs import during, log_event, log_to_stderr
-from toolscout.upstream.gateways import LogFormat
 
 SECRET = "hunter2-is-not-a-word"
 

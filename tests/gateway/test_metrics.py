@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolscout.catalog import Catalog
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.dialects import Dialect, to_definition
 from toolscout.events import Event
 from toolscout.gateway.metrics import MOST_MENUS, MOST_TOOLS, OTHER, Metrics
 from toolscout.gateway.spans import Spans
 from toolscout.schemas import Json
+from toolscout.servers.pool import Pool
 from toolscout.sessions.metatools import meta_tools
 from toolscout.stores.memory import MemoryStore
 from toolscout.tokens import all_definition_tokens
 from toolscout.tools import Tool
-from toolscout.upstream.pool import Pool
-from toolscout.upstream.servers import ServerConfig, Transport
 
 TOOLS = [Tool.define(f"tool_{n}", description=f"Does thing {n}.", server="far") for n in range(40)]
 MENU = [to_definition(tool, Dialect.MCP) for tool in meta_tools()]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from toolscout.config.file import Config
 from toolscout.events import Event
 from toolscout.gateway.gateway import Gateway
 from toolscout.schemas import Json
@@ -13,7 +14,6 @@ from toolscout.sessions.session import Session
 from toolscout.sessions.usage import USAGE_KIND
 from toolscout.stores.memory import MemoryStore
 from toolscout.tools import Tool
-from toolscout.upstream.config import Config
 
 TOOL = Tool.define("sail", description="Sails a boat.", server="sea")
 

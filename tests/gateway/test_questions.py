@@ -19,16 +19,16 @@ from pydantic import FileUrl
 from foreign import NODE
 from gateway.fleet import client_of, configuration, known, text_of
 from serving import DEADLINE_SECONDS, served
+from toolscout.config.file import Config
+from toolscout.config.gateway import TokenConfig
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidRequest
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.server import server_of
 from toolscout.gateway.suspensions import Leg, Origin, Suspensions
 from toolscout.schemas import Json
+from toolscout.servers.connection import Relay
 from toolscout.stores import MemoryStore
-from toolscout.upstream.config import Config
-from toolscout.upstream.connections import Relay
-from toolscout.upstream.gateways import TokenConfig
-from toolscout.upstream.servers import ServerConfig, Transport
 
 EVERYTHING = (
     Path(__file__).parents[2]

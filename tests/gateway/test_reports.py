@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from toolscout.config.file import Config, ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.reports import readiness, status, without_secrets
+from toolscout.servers.pool import Member, Phase
 from toolscout.stores.memory import MemoryStore
-from toolscout.upstream.config import Config, ServerConfig, Transport
-from toolscout.upstream.pool import Member, Phase
 
 NEAR = ServerConfig(name="near", transport=Transport.STDIO, command="near")
 FAR = ServerConfig(

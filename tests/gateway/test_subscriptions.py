@@ -24,13 +24,13 @@ from mcp.shared.exceptions import MCPError
 from foreign import NODE
 from gateway.fleet import client_of, configuration, known
 from serving import DEADLINE_SECONDS, served
+from toolscout.config.file import Config
+from toolscout.config.gateway import GatewayConfig, GatewayMode, Profile, TokenConfig
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.server import server_of
 from toolscout.settings import Settings
 from toolscout.stores import MemoryStore
-from toolscout.upstream.config import Config
-from toolscout.upstream.gateways import GatewayConfig, GatewayMode, Profile, TokenConfig
-from toolscout.upstream.servers import ServerConfig, Transport
 
 NOTEBOOK = Path(__file__).with_name("notebook.py")
 EVERYTHING = (

@@ -14,12 +14,12 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.fleet import text_of
 from serving import DEADLINE_SECONDS
+from toolscout.config.file import Config
+from toolscout.config.gateway import GatewayConfig
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.server import server_of
 from toolscout.stores import MemoryStore
-from toolscout.upstream.config import Config
-from toolscout.upstream.gateways import GatewayConfig
-from toolscout.upstream.servers import ServerConfig, Transport
 
 NOTEBOOK = Path(__file__).with_name("notebook.py")
 pytestmark = pytest.mark.timeout(60)

@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx2
 
-from toolscout.upstream.callbacks import Callback
-from toolscout.upstream.logins import log_in
-from toolscout.upstream.servers import ServerConfig
+from toolscout.config.servers import ServerConfig
+from toolscout.servers.oauth.callback import Callback
+from toolscout.servers.oauth.login import log_in
 
 SECONDS = 20.0
 

@@ -11,14 +11,14 @@ import httpx2
 import pytest
 
 from toolscout.catalog import Catalog
+from toolscout.config.servers import Grant, ServerConfig, Transport
 from toolscout.errors import ServerUnavailable
+from toolscout.servers.delays import Delays
+from toolscout.servers.oauth.bearers import Bearer
+from toolscout.servers.oauth.login import LoginNeeded
+from toolscout.servers.oauth.tokens import Kept, TokenFile
+from toolscout.servers.pool import Phase, Pool
 from toolscout.stores.memory import MemoryStore
-from toolscout.upstream.bearers import Bearer
-from toolscout.upstream.delays import Delays
-from toolscout.upstream.logins import LoginNeeded
-from toolscout.upstream.pool import Phase, Pool
-from toolscout.upstream.servers import Grant, ServerConfig, Transport
-from toolscout.upstream.tokenfiles import Kept, TokenFile
 from upstream.browsing import logged_in
 from upstream.oauthserver import MACHINE, World, oauth_world
 

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from toolscout.errors import InvalidConfig
-from toolscout.upstream.callbacks import HEAD_BYTES, Callback, LoginRefused
+from toolscout.servers.oauth.callback import HEAD_BYTES, Callback, LoginRefused
 from upstream.browsing import SECONDS, visit
 
 ASKED = "https://login.example/authorize?client_id=us&state=secret-state"

@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from toolscout.upstream.carriers import Carrier, carrier
+from toolscout.servers.transport import Carrier, carrier
 
 DEADLINE_SECONDS = 30
 HOST = "127.0.0.1"
@@ -424,7 +424,7 @@ def certified(folder: Path) -> ssl.SSLContext:
 
 
 def test_without_aiohttp_an_error_says_what_to_install():
-    code = "import sys; sys.modules['aiohttp'] = None; import toolscout.upstream.carriers"
+    code = "import sys; sys.modules['aiohttp'] = None; import toolscout.servers.transport"
 
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 

@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.errors import InvalidConfig, InvalidFile, UsageError
-from toolscout.settings import Hiding, Route, Settings
-from toolscout.tools import Effect
-from toolscout.upstream.config import (
+from toolscout.config.file import (
     Config,
     GatewayConfig,
     GatewayMode,
@@ -24,6 +21,9 @@ from toolscout.upstream.config import (
     read_config,
     to_toml,
 )
+from toolscout.errors import InvalidConfig, InvalidFile, UsageError
+from toolscout.settings import Hiding, Route, Settings
+from toolscout.tools import Effect
 
 SECRET = "sk-7f3b9c2e-SECRET"
 

@@ -13,13 +13,13 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from toolscout.catalog import Catalog
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallFailed, ServerUnavailable
+from toolscout.servers.connection import call_failed, masked, secrets_of, unavailable
+from toolscout.servers.delays import Delays
+from toolscout.servers.pool import Pool
+from toolscout.servers.server import Phase
 from toolscout.stores import MemoryStore
-from toolscout.upstream.connections import call_failed, masked, secrets_of, unavailable
-from toolscout.upstream.delays import Delays
-from toolscout.upstream.members import Phase
-from toolscout.upstream.pool import Pool
-from toolscout.upstream.servers import ServerConfig, Transport
 
 WEB = Path(__file__).with_name("webserver.py")
 DEADLINE_SECONDS = 30

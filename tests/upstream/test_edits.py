@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolscout.config.edits import read_own_text, with_server, without_server, write_edit
+from toolscout.config.file import read_config
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig, InvalidFile, UnknownServer
-from toolscout.upstream.config import read_config
-from toolscout.upstream.edits import read_own_text, with_server, without_server, write_edit
-from toolscout.upstream.servers import ServerConfig, Transport
 
 PATH = Path("/home/ann/toolscout.toml")
 NEW = ServerConfig(name="new", transport=Transport.STDIO, command="run", env={"A": "${A}"})

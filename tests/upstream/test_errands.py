@@ -7,9 +7,9 @@ import pytest
 
 from serving import TIME
 from toolscout.errors import UsageError
+from toolscout.servers.errands import arguments_from_words, run
 from toolscout.stores.memory import MemoryStore
 from toolscout.tools import Tool
-from toolscout.upstream.errands import arguments_from_words, run
 
 TOOL = Tool.define(
     "t",

@@ -13,13 +13,13 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from toolscout.catalog import Catalog
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallFailed, CallTimedOut, ProtocolError, ServerUnavailable
 from toolscout.schemas import Json
+from toolscout.servers.delays import Delays
+from toolscout.servers.pool import Pool
+from toolscout.servers.server import Phase
 from toolscout.stores import MemoryStore
-from toolscout.upstream.delays import Delays
-from toolscout.upstream.members import Phase
-from toolscout.upstream.pool import Pool
-from toolscout.upstream.servers import ServerConfig, Transport
 
 FAULTY = Path(__file__).with_name("faulty.py")
 DEADLINE_SECONDS = 20

@@ -7,12 +7,12 @@ import pytest
 
 from serving import HANGING, TIME
 from toolscout.catalog import Status
+from toolscout.config.file import Config
 from toolscout.errors import InvalidFile
+from toolscout.servers.imports import imported, recalled
+from toolscout.servers.intake import config_key
+from toolscout.servers.manifest import MANIFEST_KIND, Manifest
 from toolscout.stores.memory import MemoryStore
-from toolscout.upstream.config import Config
-from toolscout.upstream.imports import imported, recalled
-from toolscout.upstream.intake import config_key
-from toolscout.upstream.manifests import MANIFEST_KIND, Manifest
 
 
 def test_tools_that_name_a_server_keep_it_and_others_get_the_one_given(tmp_path: Path):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.upstream.manifests import Manifest, manifest_from_bytes
+from toolscout.servers.manifest import Manifest, manifest_from_bytes
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 VALUES = st.none() | st.booleans() | st.integers() | TEXTS

@@ -17,11 +17,11 @@ import pytest
 
 from foreign import NODE
 from toolscout.catalog import Catalog
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.schemas import Json
+from toolscout.servers.delays import Delays
+from toolscout.servers.pool import Pool
 from toolscout.stores import MemoryStore
-from toolscout.upstream.delays import Delays
-from toolscout.upstream.pool import Pool
-from toolscout.upstream.servers import ServerConfig, Transport
 
 PACKAGES = Path(__file__).parents[2] / ".npm-servers/node_modules/@modelcontextprotocol"
 DEADLINE_SECONDS = 30

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.schemas import Json
+from toolscout.servers.manifest import Manifest
+from toolscout.servers.offers import offers_of
 from toolscout.tools import Effect
-from toolscout.upstream.manifests import Manifest
-from toolscout.upstream.offers import offers_of
-from toolscout.upstream.servers import ServerConfig, Transport
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 

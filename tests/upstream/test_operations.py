@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from toolscout.catalog import Catalog
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import ServerUnavailable, UnknownTool
 from toolscout.schemas import Json
+from toolscout.servers.openapi.connection import Operations
+from toolscout.servers.pool import Pool
 from toolscout.stores import MemoryStore
 from toolscout.tools import Effect
-from toolscout.upstream.operations import Operations
-from toolscout.upstream.pool import Pool
-from toolscout.upstream.servers import ServerConfig, Transport
 
 DOCUMENT: Json = {
     "openapi": "3.1.0",

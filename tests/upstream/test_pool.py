@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolscout.catalog import Catalog, Status
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallTimedOut, ServerBusy, ServerUnavailable
 from toolscout.schemas import Json
+from toolscout.servers.connection import Relay
+from toolscout.servers.delays import Delays
+from toolscout.servers.manifest import Manifest
+from toolscout.servers.pool import Pool
+from toolscout.servers.server import Phase
 from toolscout.stores import MemoryStore
-from toolscout.upstream.connections import Relay
-from toolscout.upstream.delays import Delays
-from toolscout.upstream.manifests import Manifest
-from toolscout.upstream.members import Phase
-from toolscout.upstream.pool import Pool
-from toolscout.upstream.servers import ServerConfig, Transport
 
 DEADLINE_SECONDS = 20
 QUICK = Delays(

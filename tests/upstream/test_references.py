@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.errors import InvalidConfig
-from toolscout.upstream.references import (
+from toolscout.config.references import (
     MAX_FILE_BYTES,
     anchor,
     anchor_path,
@@ -16,6 +15,7 @@ from toolscout.upstream.references import (
     expand_path,
     is_literal,
 )
+from toolscout.errors import InvalidConfig
 
 ENV = {"TOKEN": "s3cret", "EMPTY": "", "HOME": "/home/ada"}
 

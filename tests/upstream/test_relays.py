@@ -5,7 +5,7 @@ from typing import Any
 
 import mcp_types as types
 
-from toolscout.upstream.relays import NOBODY, SEVERAL, Relays, progress_to
+from toolscout.servers.relays import NOBODY, SEVERAL, Relays, progress_to
 
 ANSWER = types.ListRootsResult(roots=[])
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolscout.clients.diffs import shown_diff
+from toolscout.clients.discovery import Source
+from toolscout.clients.rewrite import Launch, Rewrite, rewritten
+from toolscout.clients.undo import backup_of, found_undos, put_back, written
+from toolscout.config.documents import document_from_text
+from toolscout.config.file import Config, import_servers
 from toolscout.errors import InvalidFile
-from toolscout.upstream.config import Config, import_servers
-from toolscout.upstream.diffs import shown_diff
-from toolscout.upstream.documents import document_from_text
-from toolscout.upstream.rewrites import Launch, Rewrite, rewritten
-from toolscout.upstream.sources import Source
-from toolscout.upstream.undos import backup_of, found_undos, put_back, written
 
 SECRET = "ghp_0123456789abcdefSECRET"
 LAUNCH = Launch(command="/opt/bin/toolscout", args=("serve", "--config", "/etc/t.toml"))

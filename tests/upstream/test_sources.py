@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolscout.errors import InvalidFile
-from toolscout.upstream.config import Config, GatewayConfig, ServerConfig, Transport
-from toolscout.upstream.sources import (
+from toolscout.clients.discovery import (
     Findings,
     Machine,
     Source,
@@ -20,6 +18,8 @@ from toolscout.upstream.sources import (
     secret_notes,
     secret_places,
 )
+from toolscout.config.file import Config, GatewayConfig, ServerConfig, Transport
+from toolscout.errors import InvalidFile
 
 HOME = Path("/home/ada")
 HERE = Path("/code/shop")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
-from toolscout.upstream.servers import ServerConfig, Transport
-from toolscout.upstream.tokenfiles import EARLY_SECONDS, Kept, TokenFile
+from toolscout.config.servers import ServerConfig, Transport
+from toolscout.servers.oauth.tokens import EARLY_SECONDS, Kept, TokenFile
 
 CONFIG = ServerConfig(name="web", transport=Transport.HTTP, url="http://web/mcp", oauth=True)
 KEPT = Kept(

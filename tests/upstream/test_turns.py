@@ -7,10 +7,10 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from toolscout.upstream.connections import Relay
-from toolscout.upstream.members import Member
-from toolscout.upstream.servers import ServerConfig, Transport
-from toolscout.upstream.turns import Turn
+from toolscout.config.servers import ServerConfig, Transport
+from toolscout.servers.connection import Relay
+from toolscout.servers.server import Member
+from toolscout.servers.slots import Turn
 
 DEADLINE_SECONDS = 10
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from toolscout.upstream.wardens import Warden
+from toolscout.servers.wardens import Warden
 
 FAULTY = Path(__file__).with_name("faulty.py")
 DEADLINE_SECONDS = 20
@@ -17,8 +17,8 @@ GATEWAY = f"""
     import asyncio, sys
     from toolscout.catalog import Catalog
     from toolscout.stores import MemoryStore
-    from toolscout.upstream.pool import Pool
-    from toolscout.upstream.servers import ServerConfig, Transport
+    from toolscout.servers.pool import Pool
+    from toolscout.config.servers import ServerConfig, Transport
 
     def server(name, mode):
         args = ("-S", {str(FAULTY)!r}, mode)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from toolscout.catalog import Catalog
+from toolscout.config.servers import ServerConfig, Transport
+from toolscout.servers.delays import Delays
+from toolscout.servers.pool import Pool
 from toolscout.stores import MemoryStore
-from toolscout.upstream.delays import Delays
-from toolscout.upstream.pool import Pool
-from toolscout.upstream.servers import ServerConfig, Transport
 
 NOTEBOOK = Path(__file__).parents[1] / "gateway" / "notebook.py"
 DEADLINE_SECONDS = 30

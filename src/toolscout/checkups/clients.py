@@ -5,17 +5,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from toolscout.checkups.findings import Checkup, fail, ok, warn
-from toolscout.errors import UsageError
-from toolscout.schemas import Json, is_list
-from toolscout.upstream.documents import is_file
-from toolscout.upstream.rewrites import (
+from toolscout.clients.discovery import OWN, Source
+from toolscout.clients.rewrite import (
     is_own_entry,
     parsed,
     read_text,
     server_places,
     table_at,
 )
-from toolscout.upstream.sources import OWN, Source
+from toolscout.config.documents import is_file
+from toolscout.errors import UsageError
+from toolscout.schemas import Json, is_list
 
 REMEDY = "toolscout init --client {}"
 

@@ -11,10 +11,10 @@ from contextlib import closing
 from pathlib import Path
 
 from toolscout.checkups.findings import Checkup, fail, ok, warn
+from toolscout.clients.discovery import secret_places
+from toolscout.config.documents import is_file
+from toolscout.config.file import Config, read_config
 from toolscout.errors import MissingExtra, ToolscoutError, UsageError
-from toolscout.upstream.config import Config, read_config
-from toolscout.upstream.documents import is_file
-from toolscout.upstream.sources import secret_places
 
 LOCKED_SECONDS = 0.5
 OTHERS = 0o077

@@ -6,8 +6,8 @@ import socket
 from importlib.metadata import version
 
 from toolscout.checkups.findings import Checkup, ok, warn
+from toolscout.config.gateway import GatewayConfig
 from toolscout.schemas import Json, is_object
-from toolscout.upstream.gateways import GatewayConfig
 
 ANSWER_SECONDS = 3.0
 MAX_ANSWER_BYTES = 1 << 20

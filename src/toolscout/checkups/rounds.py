@@ -9,9 +9,9 @@ from toolscout.checkups.places import cache, configuration, leftovers, token_fil
 from toolscout.checkups.ports import port
 from toolscout.checkups.programs import extras, node, own_program, python, vectors
 from toolscout.checkups.servers import commands, servers
+from toolscout.clients.discovery import Machine, known_files
+from toolscout.config.file import Config
 from toolscout.errors import UsageError
-from toolscout.upstream.config import Config
-from toolscout.upstream.sources import Machine, known_files
 
 TOKENS_FOLDER = "tokens"
 

@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from toolscout.checkups.findings import Checkup, fail, ok, warn
+from toolscout.config.file import Config
+from toolscout.config.secrets import shown_url
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig
 from toolscout.names import one_line
-from toolscout.upstream.config import Config
-from toolscout.upstream.masks import shown_url
-from toolscout.upstream.servers import ServerConfig, Transport
 
 NAME_SHOWN = 40
 
@@ -59,7 +59,7 @@ def _login(name: str, server: ServerConfig, tokens: Path) -> Checkup:
     place = shown_url(server.url)
     if find_spec("mcp") is None:
         return ok(name, place)
-    from toolscout.upstream.logins import LoginState, login_command, login_state
+    from toolscout.servers.oauth.login import LoginState, login_command, login_state
 
     state = login_state(server, tokens, time.time())
     if state in (LoginState.NEEDED, LoginState.EXPIRED):

@@ -24,9 +24,9 @@ from toolscout.cli.pages import bars
 
 if TYPE_CHECKING:
     from toolscout.catalog import Catalog
+    from toolscout.config.file import Config
     from toolscout.sessions.replies import Reply
     from toolscout.tools import Tool
-    from toolscout.upstream.config import Config
 
 TOOL_FAILED = 1
 ENDS = {
@@ -59,7 +59,7 @@ def call(name: str, words: tuple[str, ...], path: Path | None, yes: bool, as_jso
     import logging
 
     need_sdk()
-    from toolscout.upstream.errands import arguments_from_words
+    from toolscout.servers.errands import arguments_from_words
 
     # The SDK logs what it raises as well, with a traceback.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
@@ -78,7 +78,7 @@ def call(name: str, words: tuple[str, ...], path: Path | None, yes: bool, as_jso
 async def _catalog(config: "Config", name: str) -> "Catalog":
     """Return what is known, after asking a server that the name begins with and nobody knows."""
     from toolscout.names import exposed_name
-    from toolscout.upstream.imports import recalled
+    from toolscout.servers.imports import recalled
 
     with known_store(config) as store:
         catalog = recalled(config, store)
@@ -92,9 +92,9 @@ async def _catalog(config: "Config", name: str) -> "Catalog":
 
 async def _ask(config: "Config", server: str) -> None:
     from toolscout.errors import ServerUnavailable
-    from toolscout.upstream.delays import Delays
-    from toolscout.upstream.dials import Dialer
-    from toolscout.upstream.trials import tried
+    from toolscout.servers.delays import Delays
+    from toolscout.servers.dials import Dialer
+    from toolscout.servers.probe import tried
 
     with (
         bars() as progress,
@@ -126,7 +126,7 @@ def _confirm(tool: "Tool", arguments: str) -> None:
 
 
 async def _run(config: "Config", tool: "Tool", arguments: dict[str, object]) -> "Reply":
-    from toolscout.upstream.errands import run
+    from toolscout.servers.errands import run
 
     server = find_server(config, tool.server)
     with opened_store(config) as store:

@@ -172,7 +172,7 @@ def diff(old: Path, new: Path, as_json: bool, ends: bool) -> None:
 def _read(source: str, owner: str, config_file: Path | None) -> "list[Tool]":
     from toolscout.cli.catalogs import read_all
     from toolscout.errors import InvalidFile
-    from toolscout.upstream.imports import imported
+    from toolscout.servers.imports import imported
 
     place = Path(source)
     if place.is_dir():
@@ -186,10 +186,10 @@ def _read(source: str, owner: str, config_file: Path | None) -> "list[Tool]":
 
 async def _offered(name: str, config_file: Path | None) -> "list[Tool]":
     from toolscout.errors import ServerUnavailable
-    from toolscout.upstream.delays import Delays
-    from toolscout.upstream.dials import Dialer
-    from toolscout.upstream.imports import recalled
-    from toolscout.upstream.trials import tried
+    from toolscout.servers.delays import Delays
+    from toolscout.servers.dials import Dialer
+    from toolscout.servers.imports import recalled
+    from toolscout.servers.probe import tried
 
     config = read_servers(config_file)
     server = find_server(config, name)

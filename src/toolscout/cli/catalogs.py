@@ -94,7 +94,7 @@ def known_catalog(config_file: Path | None) -> "Catalog":
     from toolscout.cli.configs import known_store, read_servers
 
     need_sdk()
-    from toolscout.upstream.imports import recalled
+    from toolscout.servers.imports import recalled
 
     config = read_servers(config_file)
     with known_store(config) as store:

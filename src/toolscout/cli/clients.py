@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from toolscout.upstream.config import Config
-    from toolscout.upstream.rewrites import Launch, Rewrite
-    from toolscout.upstream.sources import Machine, Source
-    from toolscout.upstream.undos import Undo
+    from toolscout.clients.discovery import Machine, Source
+    from toolscout.clients.rewrite import Launch, Rewrite
+    from toolscout.clients.undo import Undo
+    from toolscout.config.file import Config
 
 CLIENTS = {
     "claude-desktop": "Claude Desktop",
@@ -40,7 +40,7 @@ class Choice:
 
     def sources(self, machine: "Machine") -> "list[Source]":
         """Return the files of these clients, whether they exist or not."""
-        from toolscout.upstream.sources import known_files
+        from toolscout.clients.discovery import known_files
 
         programs = [CLIENTS[name] for name in self.named] or list(CLIENTS.values())
         found = {s.path: s for s in known_files(machine) if s.program in programs}
@@ -49,7 +49,7 @@ class Choice:
 
 def launch_of(config: Path) -> "Launch":
     """Return how clients start the toolscout that is running."""
-    from toolscout.upstream.rewrites import Launch
+    from toolscout.clients.rewrite import Launch
 
     args = ("serve", "--config", str(config))
     # A client has its own PATH, and another toolscout may lie on it.
@@ -63,9 +63,9 @@ def planned(
     choice: Choice, machine: "Machine", config: "Config", notes: list[str]
 ) -> "list[Rewrite]":
     """Return the files that would change; one that cannot be changed becomes a note."""
+    from toolscout.clients.rewrite import rewritten
+    from toolscout.config.documents import is_file
     from toolscout.errors import InvalidFile, UsageError
-    from toolscout.upstream.documents import is_file
-    from toolscout.upstream.rewrites import rewritten
 
     launch, plans = launch_of(config.source), list["Rewrite"]()
     existing = [source for source in choice.sources(machine) if is_file(source.path)]
@@ -84,7 +84,7 @@ def planned(
 
 def shared_notes(choice: Choice, machine: "Machine") -> Iterator[str]:
     """Yield a note for each file that stays as it is because others may share it."""
-    from toolscout.upstream.documents import is_file
+    from toolscout.config.documents import is_file
 
     if choice.project:
         return
@@ -96,7 +96,7 @@ def shared_notes(choice: Choice, machine: "Machine") -> Iterator[str]:
 
 def show_plan(plan: "Rewrite") -> None:
     """Print what would change in one client's file."""
-    from toolscout.upstream.diffs import shown_diff
+    from toolscout.clients.diffs import shown_diff
 
     source = plan.source
     click.echo(f"\n{source.program} would start toolscout{_in_place(plan.taken)}:")
@@ -124,7 +124,7 @@ def ask(question: str) -> bool:
 
 def change(plans: "Sequence[Rewrite]", *, yes: bool, quiet: bool) -> dict[Path, Path]:
     """Write the files that a person agrees to; returns where their old ones are kept."""
-    from toolscout.upstream.undos import written
+    from toolscout.clients.undo import written
 
     backups: dict[Path, Path] = {}
     for plan in plans:
@@ -138,15 +138,15 @@ def change(plans: "Sequence[Rewrite]", *, yes: bool, quiet: bool) -> dict[Path, 
 
 def undos_of(choice: Choice, machine: "Machine") -> "list[Undo]":
     """Return what can be put back."""
-    from toolscout.upstream.undos import found_undos
+    from toolscout.clients.undo import found_undos
 
     return list(found_undos(Choice(named=choice.named, project=True).sources(machine)))
 
 
 def show_undo(undo: "Undo") -> None:
     """Print what putting a file back would change."""
+    from toolscout.clients.diffs import shown_diff
     from toolscout.errors import UsageError
-    from toolscout.upstream.diffs import shown_diff
 
     source = undo.source
     how = "exactly as it was" if undo.is_exact else "with what has changed since"
@@ -160,7 +160,7 @@ def show_undo(undo: "Undo") -> None:
 
 def plan_json(plan: "Rewrite", backups: dict[Path, Path]) -> dict[str, object]:
     """Return one client's change for programs."""
-    from toolscout.upstream.diffs import shown_diff
+    from toolscout.clients.diffs import shown_diff
 
     path = plan.source.path
     return {

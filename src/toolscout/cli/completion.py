@@ -65,7 +65,7 @@ def _known() -> "Catalog | None":
     from toolscout.cli.configs import known_store, read_servers
 
     try:
-        from toolscout.upstream.imports import recalled
+        from toolscout.servers.imports import recalled
 
         config = read_servers(None)
         with known_store(config) as store:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from toolscout.clients.discovery import Machine
+    from toolscout.config.file import Config
+    from toolscout.config.servers import ServerConfig
     from toolscout.stores import PostgresStore, SqliteStore
-    from toolscout.upstream.config import Config
-    from toolscout.upstream.servers import ServerConfig
-    from toolscout.upstream.sources import Machine
 
 TOKENS_FOLDER = "tokens"
 
@@ -28,7 +28,7 @@ config_option = click.option(
 
 def this_machine() -> "Machine":
     """Return where this machine keeps things."""
-    from toolscout.upstream.sources import Machine
+    from toolscout.clients.discovery import Machine
 
     return Machine(home=Path.home(), platform=sys.platform, env=os.environ, cwd=Path.cwd())
 
@@ -40,8 +40,8 @@ def config_place(path: Path | None) -> Path:
 
 def read_servers(path: Path | None) -> "Config":
     """Return the configuration that is meant; raises `InvalidFile` where there is none."""
+    from toolscout.config.file import read_config
     from toolscout.errors import InvalidFile
-    from toolscout.upstream.config import read_config
 
     place = config_place(path)
     if not place.exists():

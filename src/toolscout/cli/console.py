@@ -61,8 +61,8 @@ def console(paths: tuple[Path, ...], port: int, opens: bool) -> None:
 
 
 async def _serve(catalog: "Catalog", port: int, *, opens: bool) -> None:
+    from toolscout.config.gateway import GatewayConfig
     from toolscout.console.apps import console_of, serve_console
-    from toolscout.upstream.gateways import GatewayConfig
 
     shown = await asyncio.to_thread(console_of, catalog, GatewayConfig(port=port))
 

@@ -63,8 +63,8 @@ def _checkups(place: Path, *, start: bool) -> "Iterator[Checkup]":
 def _started(place: Path) -> "Iterator[Checkup]":
     from toolscout.checkups.findings import fail, ok
     from toolscout.cli.servers import tried_servers
+    from toolscout.config.file import read_config
     from toolscout.errors import UsageError
-    from toolscout.upstream.config import read_config
 
     try:
         config = read_config(place)

@@ -1,6 +1,6 @@
 """`toolscout init`: one file for the gateway, and clients that start toolscout in its place.
 
-Reads options, calls `toolscout.upstream`, prints and asks; the files of clients are the part of
+Reads options, calls `toolscout.servers`, prints and asks; the files of clients are the part of
 `clients`. What it prints holds no value of a variable, header or token.
 """
 
@@ -28,10 +28,10 @@ from toolscout.cli.clients import (
 from toolscout.cli.configs import this_machine
 
 if TYPE_CHECKING:
-    from toolscout.upstream.config import Config
-    from toolscout.upstream.rewrites import Rewrite
-    from toolscout.upstream.sources import Finding, Findings, Machine
-    from toolscout.upstream.undos import Undo
+    from toolscout.clients.discovery import Finding, Findings, Machine
+    from toolscout.clients.rewrite import Rewrite
+    from toolscout.clients.undo import Undo
+    from toolscout.config.file import Config
 
 NOTHING = "No MCP servers were found. Name a file that lists some with --from PATH."
 NOTHING_TO_UNDO = "There is nothing to undo: no client's file was changed by `toolscout init`."
@@ -134,7 +134,7 @@ def init(
 def _planned(
     machine: "Machine", place: Path, paths: tuple[Path, ...], choice: Choice | None
 ) -> Plan:
-    from toolscout.upstream.sources import new_config
+    from toolscout.clients.discovery import new_config
 
     findings = _found(machine, place, paths)
     config = new_config(findings, place)
@@ -153,8 +153,8 @@ def _planned(
 
 def _is_written(config: "Config", place: Path) -> bool:
     """Tell whether toolscout's own file says this already, in whatever words."""
+    from toolscout.config.file import read_config
     from toolscout.errors import UsageError
-    from toolscout.upstream.config import read_config
 
     try:
         return place.exists() and read_config(place) == config
@@ -200,13 +200,13 @@ def _undo(choice: Choice, *, yes: bool, dry_run: bool, force: bool, as_json: boo
         click.echo(NOTHING_TO_UNDO)
     refused = [undo for undo in undos if undo.conflicts and not force]
     if refused and not dry_run:
-        from toolscout.upstream.undos import conflict
+        from toolscout.clients.undo import conflict
 
         raise conflict(refused[0])
 
 
 def _put_back(undo: "Undo", *, yes: bool, force: bool, quiet: bool) -> bool:
-    from toolscout.upstream.undos import put_back
+    from toolscout.clients.undo import put_back
 
     if undo.conflicts and not force:
         return False
@@ -220,7 +220,7 @@ def _put_back(undo: "Undo", *, yes: bool, force: bool, quiet: bool) -> bool:
 
 
 def _found(machine: "Machine", place: Path, paths: tuple[Path, ...]) -> "Findings":
-    from toolscout.upstream.sources import OWN, Source, found_servers, known_files
+    from toolscout.clients.discovery import OWN, Source, found_servers, known_files
 
     named = [Source(program="", path=path.absolute()) for path in paths]
     usual = [Source(program=OWN, path=place), *known_files(machine)]
@@ -262,7 +262,7 @@ def _row(finding: "Finding") -> tuple[str, str, str]:
 
 
 def _started(finding: "Finding") -> str:
-    from toolscout.upstream.masks import shown_command, shown_url
+    from toolscout.config.secrets import shown_command, shown_url
 
     server = finding.server
     return shown_url(server.url) if server.url else shown_command(server.command, server.args)
@@ -274,8 +274,8 @@ def _table(rows: list[tuple[str, str, str]]) -> list[str]:
 
 
 def _notes(plan: Plan) -> list[str]:
+    from toolscout.clients.discovery import secret_notes
     from toolscout.names import clean_text
-    from toolscout.upstream.sources import secret_notes
 
     found = (finding.server for finding in plan.findings.found)
     notes = [*plan.notes, *secret_notes(found)]
@@ -290,8 +290,8 @@ def _agreed(place: Path) -> bool:
 
 
 def _write(config: "Config", place: Path) -> None:
-    from toolscout.upstream.config import to_toml
-    from toolscout.upstream.documents import keep_backup, write_private
+    from toolscout.config.documents import keep_backup, write_private
+    from toolscout.config.file import to_toml
 
     text = to_toml(config)
     keep_backup(place)
@@ -308,7 +308,7 @@ def _to_json(plan: Plan, place: Path, written: bool) -> dict[str, object]:
 
 
 def _server_json(finding: "Finding") -> dict[str, object]:
-    from toolscout.upstream.sources import secret_places
+    from toolscout.clients.discovery import secret_places
 
     return {
         "name": finding.server.name,

@@ -15,8 +15,8 @@ import click
 from toolscout.cli.configs import config_option, find_server, read_servers, tokens_folder
 
 if TYPE_CHECKING:
-    from toolscout.upstream.callbacks import Callback
-    from toolscout.upstream.servers import ServerConfig
+    from toolscout.config.servers import ServerConfig
+    from toolscout.servers.oauth.callback import Callback
 
 LOGIN_SECONDS = 300.0
 PASTED_BYTES = 16 << 10
@@ -44,7 +44,7 @@ def login(name: str, path: Path | None, no_browser: bool, port: int | None) -> N
       toolscout servers login linear
       toolscout servers login linear --no-browser
     """
-    from toolscout.upstream.logins import check_login
+    from toolscout.servers.oauth.login import check_login
 
     config = read_servers(path)
     server = find_server(config, name).resolved()
@@ -69,7 +69,7 @@ def logout(name: str, path: Path | None) -> None:
     Example:
       toolscout servers logout linear
     """
-    from toolscout.upstream.tokenfiles import TokenFile
+    from toolscout.servers.oauth.tokens import TokenFile
 
     config = read_servers(path)
     server = find_server(config, name).resolved()
@@ -80,8 +80,8 @@ def logout(name: str, path: Path | None) -> None:
 
 
 async def _log_in(server: "ServerConfig", folder: Path, port: int | None, *, opens: bool) -> bool:
-    from toolscout.upstream.callbacks import PORT, Callback
-    from toolscout.upstream.logins import log_in
+    from toolscout.servers.oauth.callback import PORT, Callback
+    from toolscout.servers.oauth.login import log_in
 
     # Who is registered by hand is registered with one address.
     wanted = PORT if port is None and server.oauth_client_id else port

@@ -20,10 +20,10 @@ from toolscout.cli.configs import opened_store, this_machine, tokens_folder
 from toolscout.cli.keyboards import typed_stdin
 
 if TYPE_CHECKING:
+    from toolscout.config.file import Config
     from toolscout.events import Event
     from toolscout.gateway.gateway import Gateway
     from toolscout.gateway.metrics import Metrics
-    from toolscout.upstream.config import Config
 
 MODES = ("search", "direct", "dynamic", "auto")
 EXTRA = "gateway"
@@ -109,14 +109,14 @@ def _need_sdk() -> None:
 
 
 def _demo_config(cache: Path | None) -> "Config":
-    from toolscout.gateway.demo import demo_config
+    from toolscout.config.demo import demo_config
 
     return demo_config(cache)
 
 
 def _config(path: Path | None) -> "Config":
+    from toolscout.config.file import read_config
     from toolscout.errors import InvalidFile
-    from toolscout.upstream.config import read_config
 
     found = path or this_machine().config_file
     if not found.exists():
@@ -164,8 +164,8 @@ async def _follow(gateway: "Gateway") -> None:
 
 
 async def _reload(gateway: "Gateway", source: Path) -> None:
+    from toolscout.config.file import read_config
     from toolscout.errors import ToolscoutError
-    from toolscout.upstream.config import read_config
 
     log = logging.getLogger("toolscout")
     try:

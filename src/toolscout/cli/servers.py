@@ -28,11 +28,11 @@ from toolscout.cli.configs import (
 from toolscout.cli.logins import login, logout
 
 if TYPE_CHECKING:
+    from toolscout.config.file import Config
+    from toolscout.config.servers import ServerConfig
     from toolscout.schemas import Json
-    from toolscout.upstream.config import Config
-    from toolscout.upstream.rosters import Entry
-    from toolscout.upstream.servers import ServerConfig
-    from toolscout.upstream.trials import Trial
+    from toolscout.servers.probe import Trial
+    from toolscout.servers.rosters import Entry
 
 EXTRA = "gateway"
 SOME_FAILED = 1
@@ -71,7 +71,7 @@ def list_(path: Path | None, as_json: bool) -> None:
       toolscout servers list
       toolscout servers list --json
     """
-    from toolscout.upstream.rosters import roster
+    from toolscout.servers.rosters import roster
 
     config = read_servers(path)
     folder = tokens_folder(config)
@@ -136,7 +136,7 @@ def add(name: str, path: Path | None, **options: Any) -> None:
       toolscout servers add files --command npx -- -y @modelcontextprotocol/server-filesystem .
       toolscout servers add linear --url https://mcp.linear.app/mcp --oauth
     """
-    from toolscout.upstream.edits import read_own_text, with_server, write_edit
+    from toolscout.config.edits import read_own_text, with_server, write_edit
 
     server = _new_server(name, options)
     _check_secrets(server)
@@ -157,7 +157,7 @@ def remove(name: str, path: Path | None) -> None:
     Example:
       toolscout servers remove time
     """
-    from toolscout.upstream.edits import read_own_text, without_server, write_edit
+    from toolscout.config.edits import read_own_text, without_server, write_edit
 
     place = config_place(path)
     text = without_server(place, read_own_text(place), name)
@@ -168,7 +168,7 @@ def remove(name: str, path: Path | None) -> None:
 
 def _forget_login(place: Path, name: str) -> None:
     from toolscout.errors import InvalidConfig
-    from toolscout.upstream.tokenfiles import TokenFile
+    from toolscout.servers.oauth.tokens import TokenFile
 
     config = read_servers(place)
     # A server whose references lead nowhere has no address at which one could be logged in.
@@ -178,9 +178,9 @@ def _forget_login(place: Path, name: str) -> None:
 
 async def tried_servers(config: "Config", chosen: "Iterable[ServerConfig]") -> "list[Trial]":
     """Start servers, some at a time, and return how each did."""
-    from toolscout.upstream.delays import Delays
-    from toolscout.upstream.dials import Dialer
-    from toolscout.upstream.trials import tried
+    from toolscout.servers.delays import Delays
+    from toolscout.servers.dials import Dialer
+    from toolscout.servers.probe import tried
 
     gate = asyncio.Semaphore(TRIED_TOGETHER)
     with (
@@ -196,7 +196,7 @@ async def tried_servers(config: "Config", chosen: "Iterable[ServerConfig]") -> "
 
 
 def _new_server(name: str, options: "Json") -> "ServerConfig":
-    from toolscout.upstream.servers import ServerConfig, Transport
+    from toolscout.config.servers import ServerConfig, Transport
 
     if bool(options["command"]) == bool(options["url"]):
         raise click.UsageError("Say either --command PROGRAM or --url URL.")
@@ -224,8 +224,8 @@ def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def _check_secrets(server: "ServerConfig") -> None:
+    from toolscout.clients.discovery import secret_places
     from toolscout.errors import InvalidConfig
-    from toolscout.upstream.sources import secret_places
 
     places = secret_places(server)
     if places:
@@ -278,7 +278,7 @@ def _table(entries: "Iterable[Entry]") -> list[str]:
 
 
 def _entry_json(entry: "Entry") -> "Json":
-    from toolscout.upstream.masks import shown_command, shown_url
+    from toolscout.config.secrets import shown_command, shown_url
 
     server = entry.server
     starts = shown_url(server.url) if server.url else shown_command(server.command, server.args)

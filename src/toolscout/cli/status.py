@@ -86,7 +86,7 @@ def status(url: str, reference: str, watch: bool, every: float, as_json: bool) -
 
 
 def _token(reference: str) -> str:
-    from toolscout.upstream.references import expand
+    from toolscout.config.references import expand
 
     token = expand(reference, os.environ, key="--token").strip()
     if not token.isascii() or not token.isprintable():

@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolscout.catalog import Catalog
+from toolscout.config.gateway import GatewayConfig
 from toolscout.console.console import Console
 from toolscout.console.subjects import Subject
 from toolscout.gateway.access import Access
@@ -29,7 +30,6 @@ from toolscout.gateway.ports import (
 )
 from toolscout.scout import Scout
 from toolscout.settings import Settings
-from toolscout.upstream.gateways import GatewayConfig
 
 
 def console_of(catalog: Catalog, config: GatewayConfig) -> Console:

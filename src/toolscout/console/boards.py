@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from toolscout.config.secrets import masked_args, shown_url
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.console.chronicles import Chronicle, Ledger
 from toolscout.console.clocks import told_time
 from toolscout.console.costs import Costs
@@ -18,12 +20,10 @@ from toolscout.errors import UsageError
 from toolscout.gateway.reports import without_secrets
 from toolscout.names import one_line
 from toolscout.schemas import Json
-from toolscout.upstream.connections import masked, secrets_of
-from toolscout.upstream.logins import LoginState, check_login, login_state
-from toolscout.upstream.masks import masked_args, shown_url
-from toolscout.upstream.members import Member, Phase
-from toolscout.upstream.pool import Pool
-from toolscout.upstream.servers import ServerConfig, Transport
+from toolscout.servers.connection import masked, secrets_of
+from toolscout.servers.oauth.login import LoginState, check_login, login_state
+from toolscout.servers.pool import Pool
+from toolscout.servers.server import Member, Phase
 
 START, STOP, RESTART, LOGIN = "start", "stop", "restart", "login"
 RUNNING = (Phase.READY, Phase.STARTING)

@@ -36,10 +36,10 @@ from toolscout.gateway.gateway import Gateway
 from toolscout.notices import Change
 from toolscout.schemas import Json
 from toolscout.search.usage import hashed
+from toolscout.servers.server import Member
 from toolscout.sessions.replies import Reply
 from toolscout.sessions.session import Session
 from toolscout.tools import Tool
-from toolscout.upstream.members import Member
 
 SAVE_SECONDS = 60.0
 

@@ -8,9 +8,9 @@ from toolscout.console.indexes import Indexes
 from toolscout.console.subjects import Subject
 from toolscout.console.views import View
 from toolscout.schemas import Json
+from toolscout.servers.offers import PROMPT, RESOURCE, TEMPLATE, TOOL
 from toolscout.sessions.metatools import meta_tools
 from toolscout.tokens import all_definition_tokens, definition_tokens
-from toolscout.upstream.offers import PROMPT, RESOURCE, TEMPLATE, TOOL
 
 RESOURCES = (RESOURCE, TEMPLATE)
 

@@ -5,12 +5,12 @@ finds by comparing real answers.
 """
 
 from toolscout.audit import Severity
+from toolscout.config.servers import Transport
 from toolscout.console.boards import STATES
 from toolscout.schemas import Json
 from toolscout.search.hits import Confidence
+from toolscout.servers.oauth.login import LoginState
 from toolscout.tools import Effect
-from toolscout.upstream.logins import LoginState
-from toolscout.upstream.servers import Transport
 
 TEXT: Json = {"type": "string"}
 FLAG: Json = {"type": "boolean"}

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolscout.config.gateway import GatewayConfig
 from toolscout.scout import Scout
+from toolscout.servers.pool import Pool
 from toolscout.sessions.session import Store
-from toolscout.upstream.gateways import GatewayConfig
-from toolscout.upstream.pool import Pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,14 +5,14 @@ Every answer of the console is made out of a view, so that a profile narrows all
 
 from collections.abc import Callable, Sequence
 
+from toolscout.config.servers import is_matched
 from toolscout.console.refusals import Refused, no_such
 from toolscout.gateway.access import Principal
 from toolscout.gateway.gateway import visible_to
 from toolscout.names import near_names
 from toolscout.scout import Scout
+from toolscout.servers.offers import TOOL
 from toolscout.tools import Tool
-from toolscout.upstream.offers import TOOL
-from toolscout.upstream.servers import is_matched
 
 NAMES_TRIED = 5_000
 """Names among which near ones are looked for; more would take too long for an error."""

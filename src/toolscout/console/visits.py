@@ -9,10 +9,10 @@ import logging
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from toolscout.config.servers import ServerConfig
 from toolscout.errors import LoginFailed, ToolscoutError
-from toolscout.upstream.callbacks import PORT, Callback
-from toolscout.upstream.logins import log_in
-from toolscout.upstream.servers import ServerConfig
+from toolscout.servers.oauth.callback import PORT, Callback
+from toolscout.servers.oauth.login import log_in
 
 LOGIN_SECONDS = 300.0
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 
 from toolscout.errors import ServerUnavailable
 from toolscout.names import exposed_name
+from toolscout.servers.server import Member, Phase
 from toolscout.sessions.session import Session
 from toolscout.tools import Effect, Tool
-from toolscout.upstream.members import Member, Phase
 
 OTHER_SPELLING = "mcp__"
 SEPARATORS = ("__", ".", "/", ":")

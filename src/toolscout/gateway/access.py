@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from toolscout.config.gateway import GatewayConfig, Profile
 from toolscout.errors import InvalidConfig
-from toolscout.upstream.gateways import GatewayConfig, Profile
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 ANY_ADDRESS = ("0.0.0.0", "::", "")

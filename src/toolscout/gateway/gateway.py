@@ -16,6 +16,8 @@ import mcp_types as types
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from toolscout.catalog import Catalog
+from toolscout.config.file import Config
+from toolscout.config.gateway import GatewayMode, Profile
 from toolscout.dialects import Dialect, to_definition
 from toolscout.errors import UnknownTool
 from toolscout.events import Event
@@ -28,16 +30,14 @@ from toolscout.notices import Change
 from toolscout.policies import Policy
 from toolscout.schemas import Json
 from toolscout.scout import Scout
+from toolscout.servers.offers import TOOL
+from toolscout.servers.pool import Pool
 from toolscout.sessions.metatools import CALL, meta_name, meta_tools
 from toolscout.sessions.replies import Reply, refused
 from toolscout.sessions.requests import to_object
 from toolscout.sessions.session import Session, Store
 from toolscout.tokens import count_tokens
 from toolscout.tools import Effect, Tool
-from toolscout.upstream.config import Config
-from toolscout.upstream.gateways import GatewayMode, Profile
-from toolscout.upstream.offers import TOOL
-from toolscout.upstream.pool import Pool
 
 _log = logging.getLogger(__name__)
 

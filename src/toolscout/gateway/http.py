@@ -26,6 +26,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from toolscout.config.gateway import GatewayConfig
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.access import Access, Principal
 from toolscout.gateway.gateway import Gateway
@@ -56,7 +57,6 @@ from toolscout.gateway.server import server_of
 from toolscout.names import one_line
 from toolscout.schemas import Json
 from toolscout.sessions.session import Session
-from toolscout.upstream.gateways import GatewayConfig
 
 MCP_PATH, MESSAGES_PATH = "/mcp", "/messages/"
 SESSIONS_KEPT = 1_000

@@ -13,9 +13,9 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from toolscout.config.gateway import LogFormat
+from toolscout.config.secrets import MASK
 from toolscout.events import Event
-from toolscout.upstream.gateways import LogFormat
-from toolscout.upstream.masks import MASK
 
 TEXT = "%(asctime)s %(levelname)s %(name)s%(place)s: %(message)s"
 LOGGED = ("search", "describe", "call", "refusal")

@@ -16,11 +16,11 @@ from toolscout.errors import InvalidTool, ModelError, ToolscoutError
 from toolscout.gateway.passages import Passage
 from toolscout.names import near_names
 from toolscout.schemas import Json
+from toolscout.servers.manifest import Manifest
+from toolscout.servers.offers import PROMPT, RESOURCE, TEMPLATE
+from toolscout.servers.pool import Pool
 from toolscout.sessions.session import Session
 from toolscout.tools import Effect, Tool
-from toolscout.upstream.manifests import Manifest
-from toolscout.upstream.offers import PROMPT, RESOURCE, TEMPLATE
-from toolscout.upstream.pool import Pool
 
 SCHEME = "toolscout://"
 

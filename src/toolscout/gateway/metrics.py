@@ -17,9 +17,9 @@ from toolscout.catalog import Catalog
 from toolscout.events import Event
 from toolscout.gateway.spans import Spans
 from toolscout.schemas import Json
+from toolscout.servers.pool import Phase, Pool
 from toolscout.tokens import all_definition_tokens, count_tokens
 from toolscout.tools import Tool
-from toolscout.upstream.pool import Phase, Pool
 
 MOST_TOOLS = 500
 """Tools that have numbers of their own; all further ones count as `OTHER`."""

@@ -25,11 +25,11 @@ from toolscout.gateway.suspensions import (
     refusal_of,
 )
 from toolscout.schemas import Json
+from toolscout.servers.connection import Relay, call_failed
+from toolscout.servers.offers import PROMPT, RESOURCE, TEMPLATE
+from toolscout.servers.pool import Pool
 from toolscout.sessions.replies import Reply
 from toolscout.tools import Tool
-from toolscout.upstream.connections import Relay, call_failed
-from toolscout.upstream.offers import PROMPT, RESOURCE, TEMPLATE
-from toolscout.upstream.pool import Pool
 
 Context = ServerRequestContext[Any, Any]
 

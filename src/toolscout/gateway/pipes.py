@@ -19,7 +19,7 @@ import mcp_types as types
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
-from toolscout.upstream.streams import Receiving, Stream
+from toolscout.servers.streams import Receiving, Stream
 
 LINE_LIMIT = 256 << 20
 """Bytes of the longest message."""

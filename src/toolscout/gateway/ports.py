@@ -15,9 +15,9 @@ from collections.abc import Callable, Generator
 import uvicorn
 from starlette.types import ASGIApp
 
+from toolscout.config.gateway import GatewayConfig
 from toolscout.errors import InvalidConfig
 from toolscout.gateway.bundles import BundlingProtocol
-from toolscout.upstream.gateways import GatewayConfig
 
 BACKLOG = 2048
 

@@ -10,14 +10,14 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 
+from toolscout.config.secrets import shown_url
+from toolscout.config.servers import ServerConfig
 from toolscout.errors import UsageError
 from toolscout.gateway.gateway import Gateway
 from toolscout.names import one_line
 from toolscout.schemas import Json
-from toolscout.upstream.connections import masked, secrets_of
-from toolscout.upstream.masks import shown_url
-from toolscout.upstream.pool import Member, Phase
-from toolscout.upstream.servers import ServerConfig
+from toolscout.servers.connection import masked, secrets_of
+from toolscout.servers.pool import Member, Phase
 
 REASON_CHARS = 300
 LINES_SHOWN = 10

@@ -31,9 +31,9 @@ from toolscout.gateway.listeners import ALL_LISTS, Listener
 from toolscout.gateway.materials import Materials, address
 from toolscout.gateway.passages import Context
 from toolscout.notices import Change
+from toolscout.servers.offers import PROMPT, RESOURCE, TEMPLATE
+from toolscout.servers.pool import Pool
 from toolscout.sessions.session import Session
-from toolscout.upstream.offers import PROMPT, RESOURCE, TEMPLATE
-from toolscout.upstream.pool import Pool
 
 STREAMS_LIMIT = 1_024
 """Streams that may be open at once."""

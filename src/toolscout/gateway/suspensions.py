@@ -16,7 +16,7 @@ import mcp_types as types
 
 from toolscout.errors import InvalidRequest
 from toolscout.schemas import Json
-from toolscout.upstream.connections import Relay
+from toolscout.servers.connection import Relay
 
 INPUT_REQUIRED = "input_required"
 SUSPENDED_LIMIT = 256

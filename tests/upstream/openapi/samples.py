@@ -3,8 +3,8 @@
 from typing import Any
 
 from toolscout.schemas import Json
+from toolscout.servers.openapi import tools_from_openapi
 from toolscout.tools import Tool
-from toolscout.upstream.openapi import tools_from_openapi
 
 
 def document(paths: Json, *, version: str = "3.0.3", **members: Any) -> Json:

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from toolscout.schemas import Json
-from toolscout.upstream.openapi import OpenApi
+from toolscout.servers.openapi import OpenApi
 
 WAIT_SECONDS = 20
 

@@ -8,7 +8,8 @@ import pytest
 from toolscout.errors import InvalidFile
 from toolscout.files import tool_to_json
 from toolscout.schemas import Json
-from toolscout.upstream.openapi import documents, read_document, tools_from_openapi
+from toolscout.servers.openapi import document as document_module
+from toolscout.servers.openapi import read_document, tools_from_openapi
 from upstream.openapi.samples import body, document, only, parameter
 
 
@@ -69,7 +70,7 @@ def wide(count: int) -> Json:
     ids=("parameters", "members", "responses", "body", "enum"),
 )
 def test_shared_parts_cannot_multiply_the_work(given: Json, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(documents, "WORK", documents.WORK // 10)
+    monkeypatch.setattr(document_module, "WORK", document_module.WORK // 10)
 
     with pytest.raises(InvalidFile, match="more work"):
         tools_from_openapi(given, "api")

@@ -19,7 +19,7 @@ from toolscout.errors import (
 )
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.upstream.openapi import OpenApi
+from toolscout.servers.openapi import OpenApi
 from upstream.openapi.samples import body, operation, parameter
 from upstream.openapi.services import WAIT_SECONDS, Reply, Seen, Service, call, json_reply
 

@@ -3,7 +3,7 @@
 import pytest
 
 from toolscout.errors import InvalidConfig
-from toolscout.upstream.openapi import OpenApi
+from toolscout.servers.openapi import OpenApi
 from upstream.openapi.samples import operation
 
 

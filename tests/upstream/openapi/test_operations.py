@@ -4,8 +4,8 @@ import pytest
 
 from toolscout.errors import InvalidFile
 from toolscout.schemas import Json
+from toolscout.servers.openapi import tools_from_openapi
 from toolscout.tools import Effect
-from toolscout.upstream.openapi import tools_from_openapi
 from upstream.openapi.samples import document, only, operation
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from toolscout.errors import InvalidArguments
 from toolscout.schemas import Json
-from toolscout.upstream.openapi import OpenApi
+from toolscout.servers.openapi import OpenApi
 from upstream.openapi.samples import body, only, operation, parameter
 from upstream.openapi.services import Service, call, target
 

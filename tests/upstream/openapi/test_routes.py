@@ -8,8 +8,8 @@ import pytest
 from toolscout.errors import CallFailed, InvalidArguments
 from toolscout.files import tool_from_json, tool_to_json
 from toolscout.schemas import Json
+from toolscout.servers.openapi import OpenApi
 from toolscout.tools import Tool
-from toolscout.upstream.openapi import OpenApi
 from upstream.openapi.samples import operation
 from upstream.openapi.services import Service
 

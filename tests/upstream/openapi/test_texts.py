@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolscout.errors import InvalidFile, MissingExtra
-from toolscout.upstream.openapi import read_document
+from toolscout.servers.openapi import read_document
 from upstream.openapi.samples import operation, parameter
 
 

@@ -11,8 +11,8 @@ from toolscout.catalog import Catalog
 from toolscout.errors import InvalidFile, InvalidTool
 from toolscout.files import tool_from_json, tool_to_json
 from toolscout.schemas import Json
+from toolscout.servers.openapi import tools_from_openapi
 from toolscout.tools import Effect
-from toolscout.upstream.openapi import tools_from_openapi
 from upstream.openapi.samples import body, document, only, operation, parameter
 
 

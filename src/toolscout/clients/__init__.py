@@ -1,0 +1,1 @@
+"""The configuration files of other MCP clients: find, rewrite and restore them."""

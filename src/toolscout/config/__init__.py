@@ -1,0 +1,1 @@
+"""The configuration file: servers, gateway and sessions as checked values."""

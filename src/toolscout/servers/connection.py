@@ -1,0 +1,141 @@
+"""`Connection`: what the pool needs of a running server, whatever it speaks.
+
+Also `Relay`, which takes what a server says during a call back to whoever made the call, and the
+words for what went wrong. How connections are made is known to `dials`, when to the pool.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Set
+from typing import Any, Protocol
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from toolscout.config.secrets import MASK
+from toolscout.config.servers import ServerConfig
+from toolscout.errors import CallFailed, ServerUnavailable
+from toolscout.names import one_line
+from toolscout.schemas import Json
+from toolscout.servers.manifest import Manifest
+
+SAID_CHARS = 300
+LEAST_SECRET = 6
+"""Shorter values are not masked: they would stand in half of all lines."""
+FAILED, NEEDS_LOGIN, STOPPED = "failed", "needs login", "stopped"
+"""The states in which a server is unavailable."""
+
+
+class Relay(Protocol):
+    """Takes what a server says or asks while it works on a call back to whoever made the call."""
+
+    async def progress(self, done: float, total: float | None, message: str | None) -> None:
+        """Pass on how far the work is."""
+        ...
+
+    async def log(self, params: types.LoggingMessageNotificationParams) -> None:
+        """Pass on a log message."""
+        ...
+
+    async def sample(self, params: types.CreateMessageRequestParams) -> Any:
+        """Have the client's model complete a message."""
+        ...
+
+    async def elicit(self, params: types.ElicitRequestParams) -> Any:
+        """Ask the client's user."""
+        ...
+
+    async def roots(self) -> Any:
+        """Ask for the client's roots."""
+        ...
+
+
+class Connection(Protocol):
+    """One running server. `open` before use; one that ended is not opened again."""
+
+    @property
+    def ended(self) -> asyncio.Event:
+        """Set once the server is gone, or no longer of use."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it ended."""
+        ...
+
+    async def open(self) -> None:
+        """Start the server or reach it, or raise `ServerUnavailable`."""
+        ...
+
+    async def close(self) -> None:
+        """Stop the server and wait until it is gone."""
+        ...
+
+    async def manifest(self) -> Manifest:
+        """Return what the server offers."""
+        ...
+
+    async def request(self, method: str, params: Json, relay: Relay | None = None) -> Json:
+        """Send one request and return its raw result; an error answer raises `MCPError`.
+
+        There is no limit of time here; cancelling it cancels the work at the server.
+        """
+        ...
+
+    async def watch(self, uris: Set[str], on_update: Callable[[str], None]) -> frozenset[str]:
+        """Be told when these resources change, and no others; return those agreed to.
+
+        One at a time. Resources that were agreed to before stay so without a gap.
+        """
+        ...
+
+
+class Dial(Protocol):
+    """Makes connections that are not open yet."""
+
+    def __call__(
+        self,
+        config: ServerConfig,
+        *,
+        on_change: Callable[[], None],
+        on_line: Callable[[str], None],
+    ) -> Connection:
+        """Return a connection that tells changed lists, and lines written to stderr."""
+        ...
+
+
+def call_failed(name: str, error: MCPError) -> CallFailed:
+    """Return what an error answer means to the model."""
+    said = f"{error.error.message} (code {error.error.code})"
+    return CallFailed(name, one_line(said, SAID_CHARS))
+
+
+def said_by(error: Exception) -> str:
+    """Return what went wrong with a connection; it may hold secrets."""
+    if isinstance(error, MCPError):
+        return error.error.message
+    if isinstance(error, FileNotFoundError):
+        return "its command or folder was not found"
+    if isinstance(error, PermissionError):
+        return "its command may not be run"
+    return f"{type(error).__name__}: {error}"
+
+
+def unavailable(config: ServerConfig, reason: str, state: str = FAILED) -> ServerUnavailable:
+    """Return why a server cannot be used, in one line without its secrets."""
+    return ServerUnavailable(
+        config.name, state, one_line(masked(reason, secrets_of(config)), SAID_CHARS)
+    )
+
+
+def secrets_of(config: ServerConfig) -> tuple[str, ...]:
+    """Return what must not be shown of a server with plain values, longest first."""
+    values = {*config.env.values(), *config.headers.values()}
+    values |= {config.token, config.oauth_client_secret}
+    return tuple(sorted((v for v in values if len(v) >= LEAST_SECRET), key=len, reverse=True))
+
+
+def masked(text: str, secrets: Iterable[str]) -> str:
+    """Return a text with a mask in place of each secret."""
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text

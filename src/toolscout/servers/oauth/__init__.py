@@ -1,0 +1,1 @@
+"""OAuth logins at servers, and the tokens they give."""

@@ -1,0 +1,188 @@
+"""Logins at servers behind HTTP: a person logs in once, and the tokens are kept in a file.
+
+`log_in` does that, `login_state` tells what came of it. Sending and renewing tokens is done by
+`bearers`, talking to the authorization server by `exchanges`.
+"""
+
+import secrets
+import shlex
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+
+import httpx2
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth.exceptions import OAuthRegistrationError
+
+from toolscout.config.servers import Grant, ServerConfig, Transport
+from toolscout.errors import InvalidConfig, LoginFailed
+from toolscout.names import one_line
+from toolscout.options import key_path
+from toolscout.schemas import Json
+from toolscout.servers.oauth.callback import PORT, LoginRefused, callback_url
+from toolscout.servers.oauth.exchanges import (
+    HTTP_SECONDS,
+    Answer,
+    Redirect,
+    Wallet,
+    can_renew,
+    configured_client,
+    provider_for,
+)
+from toolscout.servers.oauth.tokens import Kept, TokenFile
+
+SAID_CHARS = 300
+BAD = 400
+UNAUTHORIZED = 401
+SESSION_HEADER = "mcp-session-id"
+HELLO: Json = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "toolscout", "version": "1"},
+    },
+}
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+
+
+class LoginNeeded(Exception):
+    """A server wants a person to log in."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(f"run `{login_command(server)}`")
+
+
+class LoginState(StrEnum):
+    """How toolscout proves to a server who it is."""
+
+    NONE = "none"
+    TOKEN = "token"
+    """By a token or header of the configuration."""
+    MACHINE = "client credentials"
+    LOGGED_IN = "logged in"
+    EXPIRED = "expired"
+    """The tokens have ended and cannot be renewed."""
+    NEEDED = "needed"
+
+
+def login_command(server: str) -> str:
+    """Return what a person types to log in to a server."""
+    return f"toolscout servers login {shlex.quote(server)}"
+
+
+def login_state(config: ServerConfig, folder: Path, now: float) -> LoginState:
+    """Return what is known of a server's login without asking it."""
+    if has_own_token(config):
+        return LoginState.TOKEN
+    if config.oauth_grant is Grant.CLIENT_CREDENTIALS:
+        return LoginState.MACHINE
+    kept = TokenFile(folder, config).read()
+    if kept is None:
+        return LoginState.NEEDED if config.oauth else LoginState.NONE
+    is_usable = not kept.is_over(now) or can_renew(config, kept)
+    return LoginState.LOGGED_IN if is_usable else LoginState.EXPIRED
+
+
+def has_own_token(config: ServerConfig) -> bool:
+    """Tell whether the configuration itself says how to be let in."""
+    return bool(config.token) or "authorization" in map(str.lower, config.headers)
+
+
+def check_login(config: ServerConfig) -> None:
+    """Raise `InvalidConfig` for a server at which no person can log in."""
+    key = key_path("servers", config.name)
+    if config.transport not in (Transport.HTTP, Transport.SSE):
+        problem = f"is reached by {config.transport}, which knows no login"
+        raise InvalidConfig(key, problem, remedy="Give it what it needs with 'env' or 'headers'.")
+    if has_own_token(config):
+        problem = "has a token of its own in the configuration"
+        raise InvalidConfig(key, problem, remedy="Remove it to log in instead.")
+    if config.oauth_grant is Grant.CLIENT_CREDENTIALS:
+        remedy = f"Run `toolscout servers test {shlex.quote(config.name)}` to try them."
+        raise InvalidConfig(key, "uses client credentials and needs no person", remedy=remedy)
+
+
+async def log_in(
+    config: ServerConfig,
+    folder: Path,
+    *,
+    callback: str,
+    redirect: Redirect,
+    answer: Answer,
+) -> bool:
+    """Have a person log in and keep the tokens; false where the server wants no login.
+
+    `redirect` sends the person to an address, `answer` tells what came back to `callback`. What
+    was kept before stays until there is something better. Raises `LoginFailed`.
+    """
+    wallet = Wallet(client=configured_client(config, callback))
+    provider = provider_for(config, wallet, callback, redirect, answer)
+    status = await _asked(config, provider)
+    if wallet.tokens is None:
+        _check_welcome(config, status)
+        return False
+    if status == UNAUTHORIZED:
+        remedy = "Ask whoever runs it, or set other 'oauth_scopes'."
+        raise LoginFailed(config.name, "it refuses the tokens that it led to", remedy=remedy)
+    context = provider.context
+    kept = Kept(
+        tokens=wallet.tokens,
+        login=secrets.token_hex(8),
+        expires_at=context.token_expiry_time,
+        client=None if config.oauth_client_id else wallet.client,
+        server=context.oauth_metadata,
+        resource=context.protected_resource_metadata,
+    )
+    TokenFile(folder, config).write(kept)
+    return True
+
+
+def _check_welcome(config: ServerConfig, status: int) -> None:
+    if status >= BAD:
+        remedy = "Check its address."
+        raise LoginFailed(config.name, f"it answers with HTTP {status}", remedy=remedy)
+
+
+async def _asked(config: ServerConfig, provider: OAuthClientProvider) -> int:
+    """Knock at a server, which leads to the login; return the status of its last answer."""
+    try:
+        return await _knocked(config, provider)
+    except (TimeoutError, LoginRefused, OAuthFlowError, httpx2.HTTPError) as error:
+        reason, remedy = _explained(error)
+        raise LoginFailed(config.name, reason, remedy=remedy) from None
+
+
+async def _knocked(config: ServerConfig, provider: OAuthClientProvider) -> int:
+    is_stream = config.transport is Transport.SSE
+    method, body = ("GET", None) if is_stream else ("POST", HELLO)
+    headers = {**config.headers, **ACCEPT}
+    async with httpx2.AsyncClient(auth=provider, headers=headers, timeout=HTTP_SECONDS) as http:
+        async with http.stream(method, config.url, json=body) as response:
+            status, session = response.status_code, response.headers.get(SESSION_HEADER)
+        if session:
+            # Only the login was wanted of it.
+            with suppress(httpx2.HTTPError):
+                await http.delete(config.url, headers={SESSION_HEADER: session})
+        return status
+
+
+def _explained(error: Exception) -> tuple[str, str]:
+    """Return why a login failed and what to do."""
+    said = one_line(str(error) or type(error).__name__, SAID_CHARS)
+    match error:
+        case TimeoutError():
+            return "nobody answered in time", "Run the command again."
+        case LoginRefused():
+            return f"the answer was no ({said})", "Run the command again to agree."
+        case OAuthRegistrationError():
+            return said, (
+                "If it registers nobody, register toolscout there with the redirect address "
+                f"{callback_url(PORT)} and set 'oauth_client_id'."
+            )
+        case OAuthFlowError():
+            return said, "Tell whoever runs the server."
+        case _:
+            return f"no answer ({said})", "Check its address and the network."

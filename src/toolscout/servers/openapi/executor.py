@@ -1,0 +1,232 @@
+"""Runs the tools of one document over HTTP, at one base URL."""
+
+import asyncio
+from collections.abc import Mapping
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import TYPE_CHECKING, Self
+
+from toolscout.errors import (
+    CallFailed,
+    CallTimedOut,
+    InvalidConfig,
+    MissingExtra,
+    ServerUnavailable,
+    UpstreamError,
+)
+from toolscout.names import clean_text
+from toolscout.schemas import Json
+from toolscout.servers.openapi.headers import checked_headers
+from toolscout.servers.openapi.media import bare_media
+from toolscout.servers.openapi.request import (
+    cookies_of,
+    headers_of,
+    payload_of,
+    refused,
+    target_of,
+)
+from toolscout.servers.openapi.response import Answer, result_of
+from toolscout.servers.openapi.routes import Route, has_dots
+from toolscout.servers.openapi.styles import quoted
+from toolscout.servers.openapi.tools import tools_from_openapi
+from toolscout.tools import Tool
+
+if TYPE_CHECKING:
+    import httpx2
+
+MAX_REDIRECTS = 5
+MAX_BYTES = 8 << 20
+TIMEOUT_SECONDS = 30.0
+
+
+class OpenApi:
+    """Calls the operations of one document.
+
+    Every request goes to `base_url`, with `headers` for credentials; nothing in the document, the
+    arguments or an answer changes that. A `client` given here brings its transport; its headers
+    and cookies are not used, and closing it is its owner's job. Cookies are never kept.
+    """
+
+    def __init__(
+        self,
+        document: Json,
+        *,
+        server: str,
+        base_url: str,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+        client: "httpx2.AsyncClient | None" = None,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self.tools = tools_from_openapi(document, server)
+        self._server = server
+        self._base = _checked_base(base_url)
+        self._headers = checked_headers(headers or {})
+        self._timeout = timeout
+        self._max_bytes = max_bytes
+        self._given = client
+        self._own: tuple[asyncio.AbstractEventLoop, httpx2.AsyncClient] | None = None
+
+    async def __call__(self, tool: Tool, arguments: Json) -> Json:
+        """Return MCP's result of one call; a refusal by the server is a result too.
+
+        Raises `InvalidArguments` for what no request can carry, and `UpstreamError` where there
+        is no answer.
+        """
+        import httpx2
+
+        request = self._request(tool, Route.of(tool), arguments)
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._answer(tool, request)
+        except TimeoutError:
+            raise CallTimedOut(tool.name, self._timeout) from None
+        except httpx2.HTTPError as error:
+            raise self._failure(tool, error) from None
+
+    async def close(self) -> None:
+        """Close the connections, unless they are those of a client that was given."""
+        own, self._own = self._own, None
+        if own is not None and own[0] is asyncio.get_running_loop():
+            await own[1].aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _client(self) -> "httpx2.AsyncClient":
+        import httpx2
+
+        if self._given is not None:
+            return self._given
+        loop = asyncio.get_running_loop()
+        # Connections belong to the loop that opened them; a synchronous host has one per call.
+        if self._own is None or self._own[0] is not loop:
+            no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+            self._own = (loop, httpx2.AsyncClient(cookies=no_cookies))
+        return self._own[1]
+
+    def _failure(self, tool: Tool, error: "httpx2.HTTPError") -> UpstreamError:
+        import httpx2
+
+        if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
+            return ServerUnavailable(self._server, "unreachable")
+        if isinstance(error, httpx2.TimeoutException):
+            return CallTimedOut(tool.name, self._timeout)
+        # The error's own words may name hosts and addresses.
+        said = "no whole answer came back; it may still have had an effect"
+        return CallFailed(tool.name, f"{said} ({type(error).__name__})")
+
+    def _request(self, tool: Tool, route: Route, arguments: Json) -> "httpx2.Request":
+        import httpx2
+
+        target = target_of(tool, route, arguments)
+        try:
+            url = httpx2.URL(f"{str(self._base).rstrip('/')}{target}")
+        except httpx2.InvalidURL:
+            raise refused(tool, "", "url", "make a URL that is too long") from None
+        if _origin(url) != _origin(self._base):
+            raise CallFailed(tool.name, "its path leads to another server")
+        content, media = payload_of(route.body, arguments)
+        headers = self._headers_for(tool, route, arguments, media)
+        limits = httpx2.Timeout(self._timeout).as_dict()
+        request = httpx2.Request(
+            route.method, url, headers=headers, **content, extensions={"timeout": limits}
+        )
+        request.read()  # a redirect may need the body again
+        return request
+
+    def _headers_for(
+        self, tool: Tool, route: Route, arguments: Json, media: str
+    ) -> dict[bytes, bytes]:
+        """Return the headers of a request; arguments cannot replace those of the configuration."""
+        headers = {
+            "accept": "application/json, */*;q=0.8",
+            "accept-encoding": "gzip, deflate",
+            "user-agent": "toolscout",
+            **headers_of(tool, route, arguments),
+            **self._headers,
+            "cookie": cookies_of(route, arguments, self._headers.get("cookie", "")),
+            "content-type": media,  # empty where the body brings its own
+        }
+        return {k.encode(): v.encode("utf-8", "replace") for k, v in headers.items() if v}
+
+    async def _answer(self, tool: Tool, request: "httpx2.Request") -> Json:
+        response = await self._sent(request)
+        try:
+            data = bytearray()
+            async for chunk in response.aiter_bytes():
+                data += chunk
+                if len(data) > self._max_bytes:
+                    break
+        finally:
+            # Also when the call is cancelled: the server then sees the connection end.
+            await response.aclose()
+        is_cut = len(data) > self._max_bytes
+        answer = Answer(
+            status=response.status_code,
+            media=bare_media(response.headers.get("content-type", "")),
+            charset=response.charset_encoding or "utf-8",
+            data=bytes(data[: self._max_bytes]),
+            note=f"(Cut after {self._max_bytes:,} bytes. Ask for less.)" if is_cut else "",
+            retry_after=clean_text(response.headers.get("retry-after", ""), 40),
+        )
+        return result_of(answer, f"openapi://{quoted(self._server)}/{quoted(tool.leaf)}")
+
+    async def _sent(self, request: "httpx2.Request") -> "httpx2.Response":
+        """Return the answer, after redirects within the same origin; no other is followed."""
+        client = self._client()
+        for _ in range(MAX_REDIRECTS):
+            response = await client.send(request, stream=True, follow_redirects=False)
+            further = self._redirected(request, response)
+            if further is None:
+                return response
+            await response.aclose()
+            request = further
+        return await client.send(request, stream=True, follow_redirects=False)
+
+    def _redirected(
+        self, request: "httpx2.Request", response: "httpx2.Response"
+    ) -> "httpx2.Request | None":
+        import httpx2
+
+        if not response.has_redirect_location:
+            return None
+        try:
+            url = request.url.join(response.headers["location"])
+        except (httpx2.InvalidURL, ValueError):
+            return None
+        if _origin(url) != _origin(self._base) or url.userinfo:
+            return None
+        headers, method, content = request.headers.copy(), request.method, request.content
+        is_post = response.status_code in (301, 302) and method == "POST"
+        if is_post or (response.status_code == 303 and method != "HEAD"):
+            method, content = "GET", b""
+            for name in ("content-type", "content-length"):
+                headers.pop(name, None)
+        return httpx2.Request(
+            method, url, headers=headers, content=content or None, extensions=request.extensions
+        )
+
+
+def _checked_base(base_url: str) -> "httpx2.URL":
+    try:
+        import httpx2
+    except ImportError:
+        raise MissingExtra("httpx2", extra="gateway") from None
+    try:
+        url = httpx2.URL(base_url)
+    except (httpx2.InvalidURL, TypeError):
+        url = httpx2.URL("")
+    if url.scheme not in ("http", "https") or not url.host:
+        problem = "is no http or https URL"
+    elif url.userinfo or url.query or url.fragment or has_dots(url.path):
+        problem = "has more than a scheme, a host and a path"
+    else:
+        return url
+    raise InvalidConfig("base_url", problem, remedy="Credentials belong into headers.")
+
+
+def _origin(url: "httpx2.URL") -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port

@@ -1,0 +1,127 @@
+"""The operations of a document: which there are, what each says, and a name for each."""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import cast
+
+from toolscout.errors import InvalidTool
+from toolscout.names import exposed_name
+from toolscout.schemas import Json, is_list, is_object
+from toolscout.servers.openapi.document import Document
+from toolscout.tools import Effect
+
+MAX_OPERATIONS = 10_000
+MAX_PARAMETERS = 500
+DESCRIPTION_CHARS = 4_000
+LEAF_CHARS = 200
+NAME_CHARS = 1_000
+"""How much of a name is read, since many operations may share one."""
+
+EFFECTS = {
+    **dict.fromkeys(("get", "head", "options", "trace", "query"), Effect.READ),
+    **dict.fromkeys(("post", "put", "patch"), Effect.WRITE),
+    "delete": Effect.DESTRUCTIVE,
+}
+UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One method of one path, and what the document says of it."""
+
+    method: str
+    path: str
+    shared: Json
+    """What the path says for all its methods."""
+    said: Json
+
+    @property
+    def id(self) -> str:
+        """The name that the document gives, else that of the route."""
+        given = self.said.get("operationId")
+        name = UNSAFE.sub("_", given[:NAME_CHARS]).strip("_") if isinstance(given, str) else ""
+        return name[:LEAF_CHARS] or self.route
+
+    @property
+    def route(self) -> str:
+        """The name that method and path make."""
+        path = self.path[:NAME_CHARS]
+        return UNSAFE.sub("_", f"{self.method}{path}").strip("_")[:LEAF_CHARS]
+
+    @property
+    def numbered(self) -> str:
+        """The route's name with a hash, which tells like routes apart."""
+        return f"{self.route}_{digest(f'{self.method} {self.path}')}"
+
+
+def digest(text: str) -> str:
+    """Return eight hexadecimal digits over a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def operations_of(source: Document) -> Iterator[Operation]:
+    """Yield the operations of a document in its order; too many raise `InvalidFile`."""
+    paths = source.root.get("paths")
+    count = 0
+    for path, item in paths.items() if is_object(paths) else ():
+        shared = source.follow(item) if path.startswith("/") else {}
+        source.spend(len(shared))
+        for method, said in shared.items():
+            if method not in EFFECTS or not is_object(said):
+                continue
+            count += 1
+            if count > MAX_OPERATIONS:
+                raise source.refused(f"holds more than {MAX_OPERATIONS:,} operations")
+            yield Operation(method=method, path=path, shared=shared, said=said)
+
+
+def leaves_of(operations: list[Operation], server: str) -> list[str]:
+    """Return a name for each operation that no other has.
+
+    Operations that ask for one name all get another, so that none depends on their order.
+    """
+    found: dict[int, str] = {}
+    taken: set[str] = set()
+    choices: tuple[Callable[[Operation], str], ...] = (
+        lambda operation: operation.id,
+        lambda operation: operation.route,
+        lambda operation: operation.numbered,
+    )
+    for choose in choices:
+        wanted = {at: choose(op) for at, op in enumerate(operations) if at not in found}
+        exposed = {at: exposed_name(server, leaf) for at, leaf in wanted.items()}
+        counts = Counter(exposed.values())
+        unique = [at for at in wanted if counts[exposed[at]] == 1 and exposed[at] not in taken]
+        found.update((at, wanted[at]) for at in unique)
+        taken.update(exposed[at] for at in unique)
+    if len(found) < len(operations):
+        missing = next(op for at, op in enumerate(operations) if at not in found)
+        raise InvalidTool(
+            "has a name that another operation was given",
+            server=server,
+            tool=missing.numbered,
+            remedy="Give it an operationId of its own.",
+        )
+    return [found[at] for at in range(len(operations))]
+
+
+def text_of(said: Json, key: str) -> str:
+    """Return a text of the document, at most twice as long as is shown; empty if it is none."""
+    text = said.get(key)
+    return text[: 2 * DESCRIPTION_CHARS].strip() if isinstance(text, str) else ""
+
+
+def listed(value: object) -> Iterable[object]:
+    """Return the first items of a list, none of any other value."""
+    return islice(cast("list[object]", value), MAX_PARAMETERS) if is_list(value) else ()
+
+
+def content_of(said: Json) -> dict[str, Json]:
+    """Return what a parameter, body or response holds, by media type."""
+    content = said.get("content")
+    rows = islice(content.items(), MAX_PARAMETERS) if is_object(content) else ()
+    return {media: entry for media, entry in rows if is_object(entry)}

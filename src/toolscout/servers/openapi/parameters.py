@@ -1,0 +1,204 @@
+"""The arguments of an operation: its parameters and its body under one roof.
+
+`Arguments` gives them as a schema for the model and as a route for the call.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from toolscout.names import clean_text
+from toolscout.schemas import Json, is_object
+from toolscout.servers.openapi.document import Document
+from toolscout.servers.openapi.headers import NO_PARAMETERS, TOKEN
+from toolscout.servers.openapi.media import KINDS, kind_of, sent_media
+from toolscout.servers.openapi.operations import (
+    DESCRIPTION_CHARS,
+    MAX_PARAMETERS,
+    NAME_CHARS,
+    UNSAFE,
+    Operation,
+    content_of,
+    digest,
+    listed,
+    text_of,
+)
+from toolscout.servers.openapi.routes import VARIABLE, Body, Place, Route
+from toolscout.servers.openapi.schema import INPUT_VALUES, Schemas
+from toolscout.servers.openapi.styles import STYLES, style_of
+
+ARGUMENT_WORK = 50
+"""What an argument costs beside its schema, counted in values looked at."""
+KEY_CHARS = 64
+
+_FILE_NOTE = "Text, or a `data:` URL with base64 for binary content."
+
+
+class Arguments:
+    """The arguments of one operation: as a schema for the model, as a route for the call."""
+
+    def __init__(self, source: Document, schemas: Schemas, operation: Operation) -> None:
+        self.source = source
+        self._schemas = schemas
+        self._operation = operation
+        self._properties: Json = {}
+        self._required: list[str] = []
+        self._places: list[Place] = []
+        self._body: Body | None = None
+        for name, where, said in self._parameters():
+            self._add_parameter(name, where, said)
+        self._add_body(source.follow(operation.said.get("requestBody")))
+
+    def schema(self) -> Json:
+        """Return the input schema, complete with its definitions."""
+        found: Json = {"type": "object", "properties": self._properties}
+        if self._required:
+            found["required"] = self._required
+        # What has no place in the request would be lost without a word.
+        found["additionalProperties"] = False
+        return self._schemas.complete(found, INPUT_VALUES)
+
+    def route(self) -> Route:
+        """Return where in a request the arguments go."""
+        operation = self._operation
+        return Route(
+            method=operation.method.upper(),
+            path=operation.path,
+            places=tuple(self._places),
+            body=self._body,
+        )
+
+    def _parameters(self) -> Iterator[tuple[str, str, Json]]:
+        """Yield the parameters, those of the path first, each with its name and place."""
+        found: dict[tuple[str, str], Json] = {}
+        for holder in (self._operation.shared, self._operation.said):
+            for row in listed(holder.get("parameters")):
+                said = self.source.follow(row)
+                name, where = said.get("name"), said.get("in")
+                if isinstance(name, str) and isinstance(where, str) and _is_usable(name, where):
+                    found[name, where] = said
+        variables = dict.fromkeys(VARIABLE.findall(self._operation.path))
+        yield from ((name, "path", found.get((name, "path"), {})) for name in variables)
+        yield from ((*at, said) for at, said in found.items() if at[1] != "path")
+
+    def _add_parameter(self, name: str, where: str, said: Json) -> None:
+        media, entry = next(iter(content_of(said).items()), ("", said))
+        schema = dict(self._schemas.translate(entry.get("schema")))
+        if where == "path" and not schema:
+            schema["type"] = "string"
+        if text := text_of(said, "description"):
+            schema["description"] = clean_text(text, DESCRIPTION_CHARS)
+        if said.get("deprecated") is True:
+            schema["deprecated"] = True
+        style = style_of(said, STYLES[where])
+        explode = said.get("explode")
+        place = Place(
+            key=self._free_key(name, where),
+            name=name,
+            where=where,
+            style=style,
+            explode=explode if isinstance(explode, bool) else style == "form",
+            is_json=bool(media),
+            keeps_reserved=said.get("allowReserved") is True,
+        )
+        self._places.append(place)
+        self._put(place.key, schema, required=where == "path" or said.get("required") is True)
+
+    def _put(self, key: str, schema: Json, *, required: bool) -> None:
+        self.source.spend(ARGUMENT_WORK)
+        self._properties[key] = schema
+        if required:
+            self._required.append(key)
+
+    def _free_key(self, name: str, where: str) -> str:
+        """Return a key that no other argument has; it depends on no order but theirs."""
+        key = _key(name)
+        if key in self._properties:
+            key = _key(f"{where}_{name}")
+        if key in self._properties:
+            key = f"{key[: KEY_CHARS - 9]}_{digest(f'{where} {name}')}"
+        while key in self._properties:
+            key = f"_{key}"[:KEY_CHARS]
+        return key
+
+    def _add_body(self, said: Json) -> None:
+        content = content_of(said)
+        if not content:
+            return
+        media = min(content, key=lambda media: KINDS.index(kind_of(media)))
+        kind, entry = kind_of(media), content[media]
+        required = said.get("required") is True
+        schema = self._schemas.translate(entry.get("schema"))
+        body = Body(
+            kind=kind,
+            media=sent_media(media, kind),
+            required=required,
+            styles=_styles(entry) if kind == "form" else {},
+        )
+        members = None if kind == "text" else self._schemas.members(schema)
+        keys = {_key(name): name for name in members[0]} if members else {}
+        if members and len(keys) == len(members[0]) and not keys.keys() & self._properties.keys():
+            self._add_members(body, keys, *members)
+        else:
+            self._add_whole(body, schema, text_of(said, "description"))
+
+    def _add_members(self, body: Body, keys: dict[str, str], said: Json, wanted: list[str]) -> None:
+        files = {n: None for n in said if body.kind == "multipart" and _is_file(said[n])}
+        must = set(wanted) if body.required else set[str]()
+        for key, name in keys.items():
+            schema = _file_schema(said[name]) if name in files else said[name]
+            self._put(key, schema, required=name in must)
+        self._body = dataclasses.replace(body, members=keys, files=list(files))
+
+    def _add_whole(self, body: Body, schema: Json, text: str) -> None:
+        key = self._free_key("body", "request")
+        if body.kind == "text":
+            schema = {
+                "type": "string",
+                "description": f"Content of type {body.media}. {_FILE_NOTE}",
+            }
+        elif text:
+            schema = {**schema, "description": clean_text(text, DESCRIPTION_CHARS)}
+        self._put(key, schema, required=body.required)
+        self._body = dataclasses.replace(body, key=key)
+
+
+def _is_usable(name: str, where: str) -> bool:
+    if where == "header":
+        return TOKEN.fullmatch(name) is not None and name.lower() not in NO_PARAMETERS
+    if where == "cookie":
+        return TOKEN.fullmatch(name) is not None
+    return where in STYLES and 0 < len(name) <= NAME_CHARS
+
+
+def _key(name: str) -> str:
+    """Return a name that every provider accepts for a property."""
+    name = name[:NAME_CHARS]
+    safe = UNSAFE.sub("_", name)
+    return ((safe if safe == name else safe.strip("_")) or "value")[:KEY_CHARS]
+
+
+def _styles(entry: Json) -> dict[str, list[Any]]:
+    encoding = entry.get("encoding")
+    rows = islice(encoding.items(), MAX_PARAMETERS) if is_object(encoding) else ()
+    styles: dict[str, list[Any]] = {}
+    for name, said in rows:
+        if is_object(said) and "style" in said:
+            style = style_of(said, "form")
+            styles[name] = [style, said.get("explode", style == "form") is True]
+    return styles
+
+
+def _is_file(schema: object) -> bool:
+    if not is_object(schema):
+        return False
+    is_raw = "contentMediaType" in schema and "contentEncoding" not in schema
+    return schema.get("format") == "binary" or is_raw or _is_file(schema.get("items"))
+
+
+def _file_schema(schema: Json) -> Json:
+    text = f"{schema.get('description', '')} {_FILE_NOTE}".strip()
+    if schema.get("type") == "array":
+        return {"type": "array", "items": {"type": "string"}, "description": text}
+    return {"type": "string", "description": text}

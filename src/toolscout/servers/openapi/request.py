@@ -1,0 +1,149 @@
+"""From a route and its arguments to the parts of an HTTP request: target, headers, cookies, body.
+
+Arguments are the model's: what would move the request elsewhere or break it up raises
+`InvalidArguments`. Sending is the business of `executor`.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from toolscout.errors import InvalidArguments, Problem
+from toolscout.schemas import Json, is_list, is_object
+from toolscout.servers.openapi.headers import CONTROL, NO_PARAMETERS
+from toolscout.servers.openapi.media import MEDIA
+from toolscout.servers.openapi.routes import VARIABLE, Body, Route, has_dots
+from toolscout.servers.openapi.styles import (
+    quoted,
+    to_json,
+    to_pairs,
+    to_plain,
+    to_segment,
+    to_text,
+    to_texts,
+)
+from toolscout.tools import Tool
+
+_DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),")
+
+
+def refused(tool: Tool, key: str, rule: str, message: str) -> InvalidArguments:
+    """Return the error that says which argument no request can carry."""
+    return InvalidArguments(tool.name, [Problem(path=key, rule=rule, message=message)])
+
+
+def target_of(tool: Tool, route: Route, arguments: Json) -> str:
+    """Return path and query of a request, percent-encoded."""
+    template = route.path.partition("#")[0]  # a fragment is never sent
+    places = {place.name: place for place in route.places if place.where == "path"}
+    parts = VARIABLE.split(template)  # every second one is a name
+    parts[::2] = [quoted(part, safe="/?:@!$&'()*+,;=%") for part in parts[::2]]
+    for at in range(1, len(parts), 2):
+        place = places.get(parts[at])
+        text = to_segment(place, arguments.get(place.key)) if place else ""
+        if not text:
+            raise refused(tool, place.key if place else "", "path", "may not be empty")
+        parts[at] = text
+    path, _, query = "".join(parts).partition("?")
+    if not path.startswith("/") or has_dots(path):
+        keys = ", ".join(place.key for place in places.values())
+        raise refused(tool, keys, "path", "may not be or hold the steps '.' and '..'")
+    pairs = (f"{name}={value}" for name, value in _query(route, arguments))
+    query = "&".join(filter(None, (query, *pairs)))
+    return f"{path}?{query}" if query else path
+
+
+def _query(route: Route, arguments: Json) -> Iterator[tuple[str, str]]:
+    for place in route.places:
+        if place.where == "query":
+            value = to_plain(place, arguments.get(place.key))
+            safe = "/:@!$'()*,;?" if place.keeps_reserved else ""
+            yield from to_pairs(place.name, value, place.style, explode=place.explode, safe=safe)
+
+
+def headers_of(tool: Tool, route: Route, arguments: Json) -> dict[str, str]:
+    """Return the headers that arguments set, by lower-case name."""
+    headers: dict[str, str] = {}
+    for place in route.places:
+        value = to_plain(place, arguments.get(place.key)) if place.where == "header" else None
+        if value is None or place.name.lower() in NO_PARAMETERS:
+            continue
+        text = ",".join(to_texts(value, place.explode))
+        if CONTROL.search(text):
+            raise refused(tool, place.key, "header", "may not hold control characters")
+        headers[place.name.lower()] = text.strip()
+    return headers
+
+
+def cookies_of(route: Route, arguments: Json, own: str) -> str:
+    """Return the cookies of a request; those of the configuration cannot be replaced."""
+    names = {part.partition("=")[0].strip() for part in own.split(";")}
+    found = [own] if own else []
+    for place in route.places:
+        if place.where == "cookie" and place.name not in names:
+            value = to_plain(place, arguments.get(place.key))
+            pairs = to_pairs(place.name, value, place.style, explode=place.explode)
+            found += [f"{name}={text}" for name, text in pairs if name not in names]
+    return "; ".join(found)
+
+
+def payload_of(body: Body | None, arguments: Json) -> tuple[dict[str, Any], str]:
+    """Return a body as `httpx2.Request` wants it, and its type where that does not know it."""
+    value = _body_value(body, arguments)
+    if body is None or value is None:
+        return {}, ""
+    if body.kind == "multipart" and is_object(value):
+        return {"files": list(_parts(body, value))}, ""
+    return {"content": _content_bytes(body, value)}, body.media
+
+
+def _body_value(body: Body | None, arguments: Json) -> object:
+    if body is None:
+        return None
+    if body.key:
+        return arguments.get(body.key)
+    value = {name: arguments[key] for key, name in body.members.items() if key in arguments}
+    return value if value or body.required else None
+
+
+def _content_bytes(body: Body, value: object) -> bytes:
+    if body.kind == "json":
+        return to_json(value).encode("utf-8", "replace")
+    if body.kind == "form" and is_object(value):
+        pairs: list[str] = []
+        for name, item in value.items():
+            style, explode = body.styles.get(name, ("form", True))
+            pairs += [f"{k}={v}" for k, v in to_pairs(name, item, style, explode=explode)]
+        return "&".join(pairs).encode()
+    return _raw(value)[0]
+
+
+def _parts(body: Body, value: Json) -> Iterator[tuple[str, tuple[str | None, bytes, str]]]:
+    for name, given in value.items():
+        items: list[object] = given if is_list(given) else [given]
+        for item in items:
+            if name in body.files:
+                data, media = _raw(item)
+                yield name, (name, data, media or "application/octet-stream")
+            elif item is not None:
+                media = "application/json" if is_object(item) or is_list(item) else "text/plain"
+                yield name, (None, to_text(item).encode("utf-8", "replace"), media)
+
+
+def _raw(value: object) -> tuple[bytes, str]:
+    """Return the bytes of a file or body that the model wrote, and their type if it said one."""
+    text = to_text(value)
+    plain = text.encode("utf-8", "replace"), ""
+    head = _DATA_URL.match(text)
+    if head is None:
+        return plain
+    rest, media = text[head.end() :], head[1] if MEDIA.fullmatch(head[1]) else ""
+    if not head[2].endswith(";base64"):
+        return unquote_to_bytes(rest), media
+    try:
+        return base64.b64decode("".join(rest.split()), validate=True), media
+    except (binascii.Error, ValueError):
+        return plain

@@ -1,0 +1,319 @@
+"""The schemas of an OpenAPI 3.x document as JSON Schema 2020-12.
+
+`Schemas` translates what a document says of values, each schema once, and gathers the definitions
+that a schema refers to. Keywords of a wrong type are passed over.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable
+from typing import cast
+
+from toolscout.names import clean_text
+from toolscout.schemas import Json, is_list, is_object
+from toolscout.servers.openapi.document import HOPS, Document
+
+INPUT_VALUES = 20_000
+OUTPUT_VALUES = 2_000
+"""Values of one tool's schema with its definitions; what lies further off is left open."""
+DESCRIPTION_CHARS = 2_000
+TEXT_CHARS = 64
+"""Characters of text that count as one value more."""
+
+_COMPONENT = re.compile(r"#/components/schemas/([A-Za-z0-9._-]{1,200})")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_ABSENT = object()
+
+
+class Schemas:
+    """The schemas of a document in JSON Schema 2020-12.
+
+    `hidden` is `readOnly` or `writeOnly`: properties marked so are not sent this way. Results
+    share their parts; nobody edits them.
+    """
+
+    def __init__(self, document: Document, *, hidden: str) -> None:
+        self._document = document
+        self._hidden = hidden
+        self._done: dict[int, Json] = {}
+        self._keys: dict[str, str] = {}
+        self._targets: dict[str, object] = {}
+        self._weights: dict[str, tuple[int, list[str]]] = {}
+
+    def translate(self, schema: object) -> Json:
+        """Return a schema of the document in today's words; references stay references."""
+        if not is_object(schema):
+            return {"not": {}} if schema is False else {}
+        known = self._done.get(id(schema))  # the document outlives us, so no id is used twice
+        if known is None:
+            self._document.spend(1 + len(schema))
+            known = self._done[id(schema)] = self._translated(schema)
+        return known
+
+    def resolved(self, schema: Json) -> Json:
+        """Return the schema that a reference stands for, and any other as it is."""
+        for _ in range(HOPS):
+            key = self._referred(schema)
+            if key is None:
+                return schema
+            schema = self.translate(self._targets[key])
+        return {}
+
+    def members(self, schema: Json) -> tuple[Json, list[str]] | None:
+        """Return properties and required names of a plain object schema, None for any other.
+
+        Parts that hold together (`allOf`) count as one. Rules between the members are left to
+        the server.
+        """
+        properties: Json = {}
+        required: list[str] = []
+        parts = [schema]
+        seen: set[str] = set()
+        while parts:
+            part = parts.pop()
+            key = self._referred(part)
+            if key is not None:
+                parts.extend([self.translate(self._targets[key])] if key not in seen else [])
+                seen.add(key)
+                continue
+            if not _is_plain(part):
+                return None
+            found = part.get("properties", {}), part.get("required", []), part.get("allOf", [])
+            self._document.spend(sum(map(len, found)))
+            properties |= found[0]
+            required += found[1]
+            parts.extend(reversed(found[2]))
+        return (properties, required) if properties else None
+
+    def complete(self, schema: Json, limit: int) -> Json:
+        """Return a schema with all that it refers to in `$defs`, within a number of values.
+
+        What is near comes first. A definition that no longer fits says its type and no more.
+        """
+        schema = self._fitted(schema, limit)
+        size, waiting = self._measured(schema)
+        left = max(limit - size, 0)
+        definitions: Json = {}
+        for key in waiting:  # grows while it is read
+            if key in definitions or key not in self._targets:
+                continue
+            definition = self.translate(self._targets[key])
+            size, further = self._weight(key, definition)
+            if size > left:
+                definitions[key] = _stub(definition)
+                continue
+            definitions[key] = definition
+            left -= size
+            self._document.spend(size)
+            waiting.extend(further)
+        return {**schema, "$defs": definitions} if definitions else schema
+
+    def _fitted(self, schema: Json, limit: int) -> Json:
+        size, _ = self._measured(schema)
+        if size <= limit:
+            return schema
+        properties = schema.get("properties")
+        if not is_object(properties):
+            return _stub(schema)
+        kept: Json = {}
+        for name, inner in properties.items():
+            size, _ = self._measured(inner)
+            kept[name] = inner if size <= limit else _stub(inner)
+            limit -= size if size <= limit else 1
+        return {**schema, "properties": kept}
+
+    def _weight(self, key: str, definition: Json) -> tuple[int, list[str]]:
+        if key not in self._weights:
+            self._weights[key] = self._measured(definition)
+        return self._weights[key]
+
+    def _measured(self, schema: object) -> tuple[int, list[str]]:
+        """Return how many values a schema holds, and the keys of what it refers to."""
+        nodes: list[object] = [schema]
+        references: dict[str, None] = {}
+        for node in nodes:  # grows while it is read
+            if is_object(node):
+                reference = node.get("$ref")
+                if isinstance(reference, str):
+                    references[reference.removeprefix("#/$defs/")] = None
+                nodes.extend(node.values())
+            elif is_list(node):
+                nodes.extend(node)
+        size = len(nodes) + sum(len(n) for n in nodes if isinstance(n, str)) // TEXT_CHARS
+        self._document.spend(size)
+        return size, list(references)
+
+    def _referred(self, schema: Json) -> str | None:
+        reference = schema.get("$ref")
+        key = reference.removeprefix("#/$defs/") if isinstance(reference, str) else ""
+        return key if key in self._targets else None
+
+    def _translated(self, schema: Json) -> Json:
+        found: Json = {}
+        for key, value in schema.items():
+            if key in _READ and (read := _READ[key](self, value)) is not _ABSENT:
+                found[key] = read
+            elif key in _KEPT and _KEPT[key](value):
+                found[key] = value
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            found = self._reference(reference, found)
+        self._leave_out_hidden(found, schema.get("properties"))
+        _bring_up_to_date(found, schema)
+        return _with_null(found) if schema.get("nullable") is True else found
+
+    def _reference(self, reference: str, beside: Json) -> Json:
+        # OpenAPI 3.0 says that nothing counts beside a reference; its words do no harm.
+        if self._document.is_oldest:
+            beside = {key: beside[key] for key in ("description",) if key in beside}
+        key = self._key(reference)
+        return {"$ref": f"#/$defs/{key}", **beside} if key else beside
+
+    def _key(self, reference: str) -> str:
+        """Return the name that a referred schema has in `$defs`; none if it is not there.
+
+        It depends on the reference alone, so that a change elsewhere renames nothing.
+        """
+        if reference not in self._keys:
+            target = self._document.at(reference)
+            component = _COMPONENT.fullmatch(reference)
+            if component is not None:
+                key = component[1]
+            else:
+                last = _UNSAFE.sub("_", reference.rpartition("/")[2])[:60].strip("_")
+                key = f"{last}_{hashlib.sha256(reference.encode()).hexdigest()[:8]}"
+            self._keys[reference] = key if is_object(target) or isinstance(target, bool) else ""
+            if self._keys[reference]:
+                self._targets.setdefault(key, target)
+        return self._keys[reference]
+
+    def _leave_out_hidden(self, found: Json, said: object) -> None:
+        if not is_object(said):
+            return
+        hidden = {k for k, v in said.items() if is_object(v) and v.get(self._hidden) is True}
+        if hidden:
+            found["properties"] = {k: v for k, v in found["properties"].items() if k not in hidden}
+            found["required"] = [k for k in found.get("required", []) if k not in hidden]
+
+    def read_schema(self, value: object) -> object:
+        """Return one inner schema; true and false are schemas too."""
+        if isinstance(value, bool):
+            return value
+        return self.translate(value) if is_object(value) else _ABSENT
+
+    def read_items(self, value: object) -> object:
+        """Return what items are; older drafts list them one by one."""
+        return self.read_schemas(value) if is_list(value) else self.read_schema(value)
+
+    def read_schemas(self, value: object) -> object:
+        """Return a list of inner schemas."""
+        listed = [self.translate(v) for v in value] if is_list(value) else []
+        return listed or _ABSENT
+
+    def read_members(self, value: object) -> object:
+        """Return inner schemas by name."""
+        if not is_object(value):
+            return _ABSENT
+        return {name: self.translate(inner) for name, inner in value.items()}
+
+
+def _is_plain(schema: Json) -> bool:
+    kind = schema.get("type", "object")
+    if kind != "object" and kind != ["object", "null"]:
+        return False
+    choices = [*schema.get("anyOf", []), *schema.get("oneOf", [])]
+    is_closed = schema.get("additionalProperties", False) is False
+    return is_closed and all(choice.keys() <= {"required"} for choice in choices)
+
+
+def _stub(schema: object) -> Json:
+    kept = ("type", "title", "description")
+    return {key: schema[key] for key in kept if key in schema} if is_object(schema) else {}
+
+
+def _bring_up_to_date(found: Json, said: Json) -> None:
+    """Write the flags and lists of older drafts as the limits and schemas that they mean."""
+    for flag, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if said.get(flag) is True and limit in found:
+            found[flag] = found.pop(limit)
+    if is_list(found.get("items")):
+        found["prefixItems"] = found.pop("items")
+    if not found.get("required", True):
+        del found["required"]
+
+
+def _with_null(found: Json) -> Json:
+    if "enum" in found and None not in found["enum"]:
+        found["enum"] = [*found["enum"], None]
+    if "type" in found:
+        kinds: list[str] = found["type"] if is_list(found["type"]) else [found["type"]]
+        found["type"] = kinds if "null" in kinds else [*kinds, "null"]
+    elif any(key in found for key in ("$ref", "allOf", "anyOf", "oneOf")):
+        return {"anyOf": [found, {"type": "null"}]}
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_positive(value: object) -> bool:
+    return _is_number(value) and cast("float", value) > 0
+
+
+def _is_count(value: object) -> bool:
+    return _is_number(value) and isinstance(value, int) and value >= 0
+
+
+def _is_filled(value: object) -> bool:
+    return is_list(value) and bool(value)
+
+
+def _is_short(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= DESCRIPTION_CHARS
+
+
+def _read_type(_: Schemas, value: object) -> object:
+    kinds = [kind for kind in (value if is_list(value) else [value]) if _is_type(kind)]
+    return (list(dict.fromkeys(kinds)) if is_list(value) else value) if kinds else _ABSENT
+
+
+def _is_type(value: object) -> bool:
+    return isinstance(value, str) and value in _TYPES
+
+
+def _read_text(_: Schemas, value: object) -> object:
+    return clean_text(value, DESCRIPTION_CHARS) if isinstance(value, str) and value else _ABSENT
+
+
+def _read_names(_: Schemas, value: object) -> object:
+    if not is_list(value):
+        return _ABSENT
+    return list(dict.fromkeys(name for name in value if isinstance(name, str)))
+
+
+_TYPES = frozenset(("string", "integer", "number", "boolean", "array", "object", "null"))
+# What neither table lists says nothing to JSON Schema (`example`, `discriminator`, `xml`), or
+# would move references (`$id`), and is dropped.
+_KEPT: dict[str, Callable[[object], bool]] = {
+    **dict.fromkeys(("default", "const"), lambda _: True),
+    **dict.fromkeys(("uniqueItems", "deprecated"), lambda value: value is True),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is_number),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _is_count),
+    **dict.fromkeys(("minProperties", "maxProperties"), _is_count),
+    **dict.fromkeys(("minContains", "maxContains"), _is_count),
+    **dict.fromkeys(("format", "pattern", "contentMediaType", "contentEncoding"), _is_short),
+    "enum": _is_filled,
+    "multipleOf": _is_positive,
+}
+_READ: dict[str, Callable[[Schemas, object], object]] = {
+    "type": _read_type,
+    "required": _read_names,
+    "items": Schemas.read_items,
+    **dict.fromkeys(("title", "description"), _read_text),
+    **dict.fromkeys(("not", "contains", "propertyNames"), Schemas.read_schema),
+    **dict.fromkeys(("if", "then", "else"), Schemas.read_schema),
+    **dict.fromkeys(("additionalProperties", "unevaluatedProperties"), Schemas.read_schema),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), Schemas.read_schemas),
+    **dict.fromkeys(("properties", "patternProperties", "dependentSchemas"), Schemas.read_members),
+}
