@@ -8,10 +8,10 @@ from load.gateways import tell
 
 from toolscout.catalog import Catalog
 from toolscout.config.gateway import GatewayConfig
-from toolscout.console.apps import console_of
+from toolscout.console.app import console_of
 from toolscout.console.console import Console
 from toolscout.demo import demo_catalog
-from toolscout.gateway.access import ANONYMOUS
+from toolscout.gateway.auth import ANONYMOUS
 
 TOOLS = 22_665
 QUERIES = ("s", "send", "send an email", "refund a customer's order", "list open pull requests")

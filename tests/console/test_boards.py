@@ -4,7 +4,7 @@ import pytest
 
 from toolscout.config.file import Config, ServerConfig, Transport
 from toolscout.console.console import Console
-from toolscout.gateway.access import ANONYMOUS
+from toolscout.gateway.auth import ANONYMOUS
 from toolscout.gateway.gateway import Gateway
 from toolscout.stores.memory import MemoryStore
 from toolscout.tokens import definition_tokens

@@ -1,9 +1,9 @@
 """What a gateway did lately, within bounds."""
 
-from toolscout.console.chronicles import JOURNALS_KEPT, LATENCIES_KEPT, Chronicle
+from toolscout.console.activity import JOURNALS_KEPT, LATENCIES_KEPT, Chronicle
 from toolscout.console.journals import EVENTS_KEPT
 from toolscout.events import Event
-from toolscout.gateway.access import Principal
+from toolscout.gateway.auth import Principal
 
 BOB = Principal(name="bob")
 

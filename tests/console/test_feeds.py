@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Coroutine
 from typing import Any
 
 from console.asking import Json, parsed
-from toolscout.console.feeds import Feed
-from toolscout.gateway.access import ANONYMOUS, Principal
+from toolscout.console.events import Feed
+from toolscout.gateway.auth import ANONYMOUS, Principal
 
 BOB = Principal(name="bob")
 SECONDS = 20.0

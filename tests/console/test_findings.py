@@ -6,7 +6,7 @@ from toolscout.catalog import Catalog
 from toolscout.config.gateway import Profile
 from toolscout.console.findings import Findings
 from toolscout.console.views import View
-from toolscout.gateway.access import ANONYMOUS, Principal
+from toolscout.gateway.auth import ANONYMOUS, Principal
 from toolscout.scout import Scout
 
 DEADLINE_SECONDS = 30

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from toolscout.config.gateway import GatewayConfig, Profile, TokenConfig
 from toolscout.errors import InvalidConfig
-from toolscout.gateway.access import ANONYMOUS, Access, Principal, is_loopback
+from toolscout.gateway.auth import ANONYMOUS, Access, Principal, is_loopback
 
 READING = Profile(servers=("docs",))
 CONFIG = GatewayConfig(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolscout.gateway.bundles import KEPT_BYTES, Bundle
+from toolscout.gateway.shims import KEPT_BYTES, Bundle
 
 HEAD, BODY = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n", b"body"
 

@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from serving import DEADLINE_SECONDS, HANGING, MISSING, TIME, Served, served
 from toolscout.errors import InvalidConfig
-from toolscout.gateway.guards import TEXTS
+from toolscout.gateway.middleware import TEXTS
 from toolscout.policies import Permission, Policy
 from toolscout.schemas import Json
 from toolscout.tools import Tool

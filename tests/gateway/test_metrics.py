@@ -12,7 +12,7 @@ from toolscout.config.servers import ServerConfig, Transport
 from toolscout.dialects import Dialect, to_definition
 from toolscout.events import Event
 from toolscout.gateway.metrics import MOST_MENUS, MOST_TOOLS, OTHER, Metrics
-from toolscout.gateway.spans import Spans
+from toolscout.gateway.tracing import Spans
 from toolscout.schemas import Json
 from toolscout.servers.pool import Pool
 from toolscout.sessions.metatools import meta_tools

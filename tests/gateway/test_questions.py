@@ -24,8 +24,8 @@ from toolscout.config.gateway import TokenConfig
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidRequest
 from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.pending import Leg, Origin, Suspensions
 from toolscout.gateway.server import server_of
-from toolscout.gateway.suspensions import Leg, Origin, Suspensions
 from toolscout.schemas import Json
 from toolscout.servers.connection import Relay
 from toolscout.stores import MemoryStore

@@ -7,7 +7,7 @@ import pytest
 
 from toolscout.config.file import Config, ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.reports import readiness, status, without_secrets
+from toolscout.gateway.status import readiness, status, without_secrets
 from toolscout.servers.pool import Member, Phase
 from toolscout.stores.memory import MemoryStore
 

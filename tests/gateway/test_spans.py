@@ -21,8 +21,8 @@ from gateway.fleet import (
     known,
     text_of,
 )
-from toolscout.gateway.passages import Context
-from toolscout.gateway.spans import Sparing, is_collected
+from toolscout.gateway.forward import Context
+from toolscout.gateway.tracing import Sparing, is_collected
 from toolscout.schemas import Json
 
 NOTEBOOK = str(Path(__file__).parent / "notebook.py")

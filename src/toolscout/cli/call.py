@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from toolscout.cli import ExitCode
-from toolscout.cli.catalogs import find_tool, need_sdk
 from toolscout.cli.completion import complete_tools
 from toolscout.cli.configs import (
     config_option,
@@ -20,7 +19,8 @@ from toolscout.cli.configs import (
     read_servers,
     tokens_folder,
 )
-from toolscout.cli.pages import bars
+from toolscout.cli.inputs import find_tool, need_sdk
+from toolscout.cli.output import bars
 
 if TYPE_CHECKING:
     from toolscout.catalog import Catalog

@@ -11,13 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from toolscout.cli import Group
-from toolscout.cli.catalogs import (
-    catalog_at,
-    catalog_option,
-    chosen_catalog,
-    configured_option,
-    need_sdk,
-)
 from toolscout.cli.completion import complete_servers
 from toolscout.cli.configs import (
     config_option,
@@ -26,8 +19,15 @@ from toolscout.cli.configs import (
     read_servers,
     tokens_folder,
 )
+from toolscout.cli.inputs import (
+    catalog_at,
+    catalog_option,
+    chosen_catalog,
+    configured_option,
+    need_sdk,
+)
 from toolscout.cli.lint import lint
-from toolscout.cli.pages import bars
+from toolscout.cli.output import bars
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -162,7 +162,7 @@ def diff(old: Path, new: Path, as_json: bool, ends: bool) -> None:
     if as_json:
         click.echo(json.dumps(found.to_json(), ensure_ascii=False))
     else:
-        from toolscout.cli.pages import show
+        from toolscout.cli.output import show
 
         show(_changes(found))
     if ends and found:
@@ -170,7 +170,7 @@ def diff(old: Path, new: Path, as_json: bool, ends: bool) -> None:
 
 
 def _read(source: str, owner: str, config_file: Path | None) -> "list[Tool]":
-    from toolscout.cli.catalogs import read_all
+    from toolscout.cli.inputs import read_all
     from toolscout.errors import InvalidFile
     from toolscout.servers.imports import imported
 
@@ -216,7 +216,7 @@ def _check_servers(wanted: Iterable[str], known: set[str]) -> None:
 
 
 def _changes(found: "Difference") -> "Iterator[RenderableType]":
-    from toolscout.cli.pages import styled
+    from toolscout.cli.output import styled
 
     for sign, names in (("+", found.added), ("-", found.removed)):
         yield from (styled((f"{sign} {name}", STYLES[sign])) for name in names)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolscout.cli.catalogs import read_catalog
+from toolscout.cli.inputs import read_catalog
 
 if TYPE_CHECKING:
     from toolscout.catalog import Catalog
@@ -62,7 +62,7 @@ def console(paths: tuple[Path, ...], port: int, opens: bool) -> None:
 
 async def _serve(catalog: "Catalog", port: int, *, opens: bool) -> None:
     from toolscout.config.gateway import GatewayConfig
-    from toolscout.console.apps import console_of, serve_console
+    from toolscout.console.app import console_of, serve_console
 
     shown = await asyncio.to_thread(console_of, catalog, GatewayConfig(port=port))
 

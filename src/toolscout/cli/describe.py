@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolscout.cli.catalogs import (
+from toolscout.cli.completion import complete_tools
+from toolscout.cli.inputs import (
     catalog_option,
     chosen_catalog,
     configured_option,
     unknown_tool,
 )
-from toolscout.cli.completion import complete_tools
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,7 +51,7 @@ def describe(
         for tool in found.values():
             click.echo(json.dumps(_row(tool), ensure_ascii=False))
         return
-    from toolscout.cli.pages import show
+    from toolscout.cli.output import show
 
     show(_pages(list(found.values())))
 
@@ -79,7 +79,7 @@ def _pages(tools: "list[Tool]") -> "Iterator[RenderableType]":
 
 
 def _page(tool: "Tool") -> "Iterator[RenderableType]":
-    from toolscout.cli.pages import styled
+    from toolscout.cli.output import styled
     from toolscout.names import clean_text, one_line
     from toolscout.tokens import definition_tokens
 
@@ -98,7 +98,7 @@ def _page(tool: "Tool") -> "Iterator[RenderableType]":
 
 
 def _parameters(tool: "Tool") -> "Iterator[RenderableType]":
-    from toolscout.cli.pages import table
+    from toolscout.cli.output import table
     from toolscout.names import one_line
     from toolscout.schemas import parameters
 

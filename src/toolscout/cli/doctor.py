@@ -16,7 +16,7 @@ from toolscout.cli.clients import CLIENTS
 from toolscout.cli.configs import config_option, config_place, this_machine
 
 if TYPE_CHECKING:
-    from toolscout.checkups.findings import Checkup
+    from toolscout.cli.checks import Checkup
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 TEXT_SHOWN = 400
@@ -52,7 +52,7 @@ def doctor(path: Path | None, start: bool, as_json: bool) -> None:
 
 
 def _checkups(place: Path, *, start: bool) -> "Iterator[Checkup]":
-    from toolscout.checkups.rounds import every_checkup
+    from toolscout.cli.checks_rounds import every_checkup
 
     names = {program: name for name, program in CLIENTS.items()}
     yield from every_checkup(this_machine(), place, names)
@@ -61,7 +61,7 @@ def _checkups(place: Path, *, start: bool) -> "Iterator[Checkup]":
 
 
 def _started(place: Path) -> "Iterator[Checkup]":
-    from toolscout.checkups.findings import fail, ok
+    from toolscout.cli.checks import fail, ok
     from toolscout.cli.servers import tried_servers
     from toolscout.config.file import read_config
     from toolscout.errors import UsageError

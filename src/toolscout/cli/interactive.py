@@ -12,7 +12,7 @@ import click
 
 from toolscout.cli import ExitCode
 from toolscout.cli.looks import BAR_WIDTH, falling, style_of
-from toolscout.cli.pages import styled
+from toolscout.cli.output import styled
 from toolscout.cli.screens import RESIZED, Screen
 from toolscout.errors import ToolscoutError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolscout.cli.catalogs import (
+from toolscout.cli.inputs import (
     CONFIG_ENDING,
     catalog_option,
     chosen_catalog,
@@ -81,7 +81,7 @@ def lint(
     if as_json:
         click.echo(json.dumps(_to_json(catalog, found), ensure_ascii=False))
     else:
-        from toolscout.cli.pages import show
+        from toolscout.cli.output import show
 
         show(_pages(catalog, found, least))
     listed = [finding for findings in found.values() for finding in findings]
@@ -93,7 +93,7 @@ def _linted(
     paths: tuple[Path, ...], config_file: Path | None, queries_file: Path | None
 ) -> "tuple[Catalog, Found]":
     from toolscout import audit
-    from toolscout.cli.pages import bars
+    from toolscout.cli.output import bars
 
     probes = audit.read_probes(queries_file) if queries_file else []
     collisions: list[Finding] = []
@@ -125,7 +125,7 @@ def _to_json(catalog: "Catalog", found: Found) -> dict[str, object]:
 
 
 def _pages(catalog: "Catalog", found: Found, least: str) -> "Iterator[RenderableType]":
-    from toolscout.cli.pages import styled
+    from toolscout.cli.output import styled
 
     shown = {name: [f for f in fs if _is_as_bad(f, least)] for name, fs in found.items()}
     for name, findings in shown.items():
@@ -138,7 +138,7 @@ def _pages(catalog: "Catalog", found: Found, least: str) -> "Iterator[Renderable
 
 
 def _grouped(name: str, findings: "Sequence[Finding]") -> "Iterator[RenderableType]":
-    from toolscout.cli.pages import indented, styled
+    from toolscout.cli.output import indented, styled
 
     if findings:
         yield styled((name, "bold cyan"))
@@ -150,7 +150,7 @@ def _grouped(name: str, findings: "Sequence[Finding]") -> "Iterator[RenderableTy
 
 def _lines(findings: "Sequence[Finding]") -> "Iterator[RenderableType]":
     """Yield one line for each finding, so that other programs can pick from them."""
-    from toolscout.cli.pages import styled
+    from toolscout.cli.output import styled
 
     for finding in findings:
         text = f"{finding.tool}: {finding.severity} {finding.code}: {finding.message}"

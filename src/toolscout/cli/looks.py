@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from toolscout.cli.pages import indented, styled
+from toolscout.cli.output import indented, styled
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

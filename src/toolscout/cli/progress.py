@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from toolscout.cli.pages import bars
+from toolscout.cli.output import bars
 
 if TYPE_CHECKING:
     from toolscout.catalog import Catalog

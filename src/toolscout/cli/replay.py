@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolscout.cli.catalogs import catalog_at, index_of, known_catalog
 from toolscout.cli.configs import config_option, known_store, read_servers
+from toolscout.cli.inputs import catalog_at, index_of, known_catalog
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -145,7 +145,7 @@ def _new(new: Path | None, config_file: Path | None) -> "Catalog":
 def _replayed(file: Path, new: "Catalog", old: "Catalog | None", within: int) -> "Replay":
     from toolscout.audit import read_probes
     from toolscout.audit import replay as replays
-    from toolscout.cli.pages import bars
+    from toolscout.cli.output import bars
 
     probes = read_probes(file)
     sides = (_side(new), _side(old) if old is not None else None)
@@ -170,13 +170,13 @@ def _give(done: "Replay", *, show_all: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(done.to_json(), ensure_ascii=False))
         return
-    from toolscout.cli.pages import show
+    from toolscout.cli.output import show
 
     show(_pages(done, show_all=show_all))
 
 
 def _pages(done: "Replay", *, show_all: bool) -> "Iterator[RenderableType]":
-    from toolscout.cli.pages import styled, table
+    from toolscout.cli.output import styled, table
 
     quiet = QUIET if done.compared else ("found",)
     moves = [move for move in done.moves if show_all or move.fate not in quiet]

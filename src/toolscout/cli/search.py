@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolscout.cli import ExitCode
-from toolscout.cli.catalogs import read_catalog, tools_option
+from toolscout.cli.inputs import read_catalog, tools_option
 from toolscout.cli.looks import Answer, Look
-from toolscout.cli.pages import show
+from toolscout.cli.output import show
 from toolscout.cli.progress import watched_scout
 
 if TYPE_CHECKING:

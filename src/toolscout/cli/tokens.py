@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolscout.cli.catalogs import catalog_option, chosen_catalog, configured_option
+from toolscout.cli.inputs import catalog_option, chosen_catalog, configured_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -67,7 +67,7 @@ def tokens(
     if as_json:
         click.echo(json.dumps(costs.to_json() | _money(costs, paid, requests), ensure_ascii=False))
         return
-    from toolscout.cli.pages import show
+    from toolscout.cli.output import show
 
     show(_lines(costs, paid, requests))
 
@@ -82,7 +82,7 @@ def _price(model: str | None, dollars: float | None) -> "Price | None":
 
 def _measured(catalog: "Catalog") -> "Costs":
     from toolscout.bench.costs import measure_costs
-    from toolscout.cli.pages import bars
+    from toolscout.cli.output import bars
     from toolscout.scout import Scout
 
     done, total = 0, len(catalog)
@@ -119,7 +119,7 @@ def _money(costs: "Costs", price: "Price | None", requests: int) -> "Json":
 
 
 def _lines(costs: "Costs", price: "Price | None", requests: int) -> "Iterator[RenderableType]":
-    from toolscout.cli.pages import styled, table
+    from toolscout.cli.output import styled, table
 
     def priced(label: str, count: int, style: str = "") -> list[tuple[str, str]]:
         cells = [(label, style), (f"{count:,}", style)]

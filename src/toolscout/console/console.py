@@ -11,27 +11,27 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 
 from starlette.routing import BaseRoute
 
+from toolscout.console.activity import Chronicle
 from toolscout.console.assets import Assets
-from toolscout.console.boards import Board, state_of
-from toolscout.console.chronicles import Chronicle
+from toolscout.console.catalog import Directory
 from toolscout.console.conversations import Conversations
 from toolscout.console.costs import Costs
-from toolscout.console.directories import Directory
-from toolscout.console.feeds import Feed
+from toolscout.console.events import Feed
 from toolscout.console.findings import Findings
 from toolscout.console.indexes import Indexes
 from toolscout.console.journals import Happening, Journal
-from toolscout.console.maps import Maps
-from toolscout.console.overviews import Overviews
+from toolscout.console.map import Maps
+from toolscout.console.overview import Overviews
 from toolscout.console.routes import Routes
 from toolscout.console.savings import Savings
-from toolscout.console.searches import Searches
+from toolscout.console.search import Searches
+from toolscout.console.servers import Board, state_of
 from toolscout.console.subjects import Subject
 from toolscout.console.views import Views
 from toolscout.console.visits import Visits
 from toolscout.errors import ToolscoutError
 from toolscout.events import Event
-from toolscout.gateway.access import Principal, is_loopback
+from toolscout.gateway.auth import Principal, is_loopback
 from toolscout.gateway.gateway import Gateway
 from toolscout.notices import Change
 from toolscout.schemas import Json

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from toolscout.console.chronicles import Chronicle
+from toolscout.console.activity import Chronicle
 from toolscout.console.journals import Journal
 from toolscout.console.refusals import no_such
 from toolscout.console.views import View
-from toolscout.gateway.access import Principal
+from toolscout.gateway.auth import Principal
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.sessions.record import Record

@@ -3,7 +3,7 @@
 from functools import cache
 from importlib.metadata import version
 
-from toolscout.console.shapes import SHAPES, TEXT, choice, ref
+from toolscout.console.schema import SHAPES, TEXT, choice, ref
 from toolscout.schemas import Json
 
 _Q = ("q", "What is asked for, in the query language.", TEXT)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from toolscout.console.clocks import told_time
 from toolscout.events import Event
-from toolscout.gateway.access import Principal
+from toolscout.gateway.auth import Principal
 from toolscout.names import one_line
 from toolscout.schemas import Json
 from toolscout.sessions.replies import Reply

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from toolscout.config.servers import is_matched
 from toolscout.console.refusals import Refused, no_such
-from toolscout.gateway.access import Principal
+from toolscout.gateway.auth import Principal
 from toolscout.gateway.gateway import visible_to
 from toolscout.names import near_names
 from toolscout.scout import Scout

@@ -22,10 +22,10 @@ from toolscout.dialects import Dialect, to_definition
 from toolscout.errors import UnknownTool
 from toolscout.events import Event
 from toolscout.gateway.absences import absence
-from toolscout.gateway.materials import Materials
-from toolscout.gateway.passages import Context, Passage, told
+from toolscout.gateway.forward import Context, Passage, told
+from toolscout.gateway.pending import Suspensions
+from toolscout.gateway.resources import Materials
 from toolscout.gateway.subscriptions import Subscriptions
-from toolscout.gateway.suspensions import Suspensions
 from toolscout.notices import Change
 from toolscout.policies import Policy
 from toolscout.schemas import Json

@@ -28,9 +28,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolscout.config.gateway import GatewayConfig
 from toolscout.errors import ToolscoutError
-from toolscout.gateway.access import Access, Principal
+from toolscout.gateway.auth import Access, Principal
+from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.guards import (
+from toolscout.gateway.guests import DAY_SECONDS, OWN_SESSION, SSE, Guests
+from toolscout.gateway.lanes import Lanes, asked_method
+from toolscout.gateway.listen import (
+    WebServer,
+    address_of,
+    listening,
+    settings_of,
+    stopped_by_signals,
+)
+from toolscout.gateway.metrics import Metrics
+from toolscout.gateway.middleware import (
     LISTENING,
     PRINCIPAL,
     Ending,
@@ -39,21 +50,10 @@ from toolscout.gateway.guards import (
     headers_of,
     problem,
 )
-from toolscout.gateway.guests import DAY_SECONDS, OWN_SESSION, SSE, Guests
-from toolscout.gateway.lanes import Lanes, asked_method
-from toolscout.gateway.metrics import Metrics
 from toolscout.gateway.pages import Pages
-from toolscout.gateway.passages import Context
-from toolscout.gateway.ports import (
-    WebServer,
-    address_of,
-    listening,
-    settings_of,
-    stopped_by_signals,
-)
-from toolscout.gateway.reports import readiness, status
-from toolscout.gateway.revivals import SESSION, Revival, name_of, owner_of
+from toolscout.gateway.resume import SESSION, Revival, name_of, owner_of
 from toolscout.gateway.server import server_of
+from toolscout.gateway.status import readiness, status
 from toolscout.names import one_line
 from toolscout.schemas import Json
 from toolscout.sessions.session import Session

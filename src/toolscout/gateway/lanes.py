@@ -21,7 +21,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import Receive, Scope, Send
 
 from toolscout.gateway.gateway import SPLIT
-from toolscout.gateway.guards import FirstHeaders, headers_of, text_of
+from toolscout.gateway.middleware import FirstHeaders, headers_of, text_of
 from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH
 
 IN_ONE_GO = frozenset({SEARCH, DESCRIBE})

@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from toolscout.catalog import Catalog
 from toolscout.events import Event
-from toolscout.gateway.spans import Spans
+from toolscout.gateway.tracing import Spans
 from toolscout.schemas import Json
 from toolscout.servers.pool import Phase, Pool
 from toolscout.tokens import all_definition_tokens, count_tokens

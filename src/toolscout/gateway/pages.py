@@ -6,7 +6,7 @@ from typing import Protocol
 
 from starlette.routing import BaseRoute
 
-from toolscout.gateway.access import Principal
+from toolscout.gateway.auth import Principal
 from toolscout.schemas import Json
 from toolscout.tools import Tool
 

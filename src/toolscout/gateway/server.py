@@ -14,11 +14,11 @@ from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.models import InitializationOptions
 
+from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.logs import during
-from toolscout.gateway.passages import Context
-from toolscout.gateway.pipes import stdio_streams
-from toolscout.gateway.spans import Sparing
+from toolscout.gateway.stdio import stdio_streams
+from toolscout.gateway.tracing import Sparing
 from toolscout.sessions.metatools import INSTRUCTIONS
 from toolscout.sessions.session import Session
 

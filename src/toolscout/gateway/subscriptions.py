@@ -27,9 +27,9 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_to_notification
 
 from toolscout.errors import ToolscoutError
+from toolscout.gateway.forward import Context
 from toolscout.gateway.listeners import ALL_LISTS, Listener
-from toolscout.gateway.materials import Materials, address
-from toolscout.gateway.passages import Context
+from toolscout.gateway.resources import Materials, address
 from toolscout.notices import Change
 from toolscout.servers.offers import PROMPT, RESOURCE, TEMPLATE
 from toolscout.servers.pool import Pool

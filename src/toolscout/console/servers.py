@@ -11,13 +11,13 @@ from pathlib import Path
 
 from toolscout.config.secrets import masked_args, shown_url
 from toolscout.config.servers import ServerConfig, Transport
-from toolscout.console.chronicles import Chronicle, Ledger
+from toolscout.console.activity import Chronicle, Ledger
 from toolscout.console.clocks import told_time
 from toolscout.console.costs import Costs
 from toolscout.console.refusals import FORBIDDEN, NOT_FOUND, Refused, no_such
 from toolscout.console.views import View
 from toolscout.errors import UsageError
-from toolscout.gateway.reports import without_secrets
+from toolscout.gateway.status import without_secrets
 from toolscout.names import one_line
 from toolscout.schemas import Json
 from toolscout.servers.connection import masked, secrets_of

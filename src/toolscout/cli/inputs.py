@@ -131,7 +131,7 @@ def unknown_tool(catalog: "Catalog", name: str) -> NoReturn:
 
 def index_of(catalog: "Catalog", encoder: str = "static") -> "Index":
     """Return the index of a catalogue; shows that it is being made where that takes a while."""
-    from toolscout.cli.pages import bars
+    from toolscout.cli.output import bars
     from toolscout.encoders.onnx import OnnxEncoder
     from toolscout.encoders.static import StaticEncoder
     from toolscout.search.index import Index

@@ -19,15 +19,15 @@ from toolscout.catalog import Catalog
 from toolscout.config.gateway import GatewayConfig
 from toolscout.console.console import Console
 from toolscout.console.subjects import Subject
-from toolscout.gateway.access import Access
-from toolscout.gateway.guards import Guard, problem
-from toolscout.gateway.ports import (
+from toolscout.gateway.auth import Access
+from toolscout.gateway.listen import (
     WebServer,
     address_of,
     listening,
     settings_of,
     stopped_by_signals,
 )
+from toolscout.gateway.middleware import Guard, problem
 from toolscout.scout import Scout
 from toolscout.settings import Settings
 

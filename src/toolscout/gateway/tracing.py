@@ -14,7 +14,7 @@ from opentelemetry import trace
 from opentelemetry.propagate import get_global_textmap
 
 from toolscout.events import Event
-from toolscout.gateway.passages import Context
+from toolscout.gateway.forward import Context
 
 TRACED = ("search", "describe", "call", "refusal")
 

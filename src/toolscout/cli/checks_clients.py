@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from toolscout.checkups.findings import Checkup, fail, ok, warn
+from toolscout.cli.checks import Checkup, fail, ok, warn
 from toolscout.clients.discovery import OWN, Source
 from toolscout.clients.rewrite import (
     is_own_entry,

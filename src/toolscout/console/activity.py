@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from toolscout.console.journals import Happening, Journal
 from toolscout.events import Event
-from toolscout.gateway.access import ANONYMOUS, Principal
+from toolscout.gateway.auth import ANONYMOUS, Principal
 from toolscout.sessions.replies import Reply
 
 JOURNALS_KEPT = 200

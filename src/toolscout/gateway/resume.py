@@ -15,9 +15,9 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolscout.gateway.access import ANONYMOUS, Principal
-from toolscout.gateway.guards import PRINCIPAL, headers_of, text_of
+from toolscout.gateway.auth import ANONYMOUS, Principal
 from toolscout.gateway.guests import HTTP, Guest, Guests
+from toolscout.gateway.middleware import PRINCIPAL, headers_of, text_of
 from toolscout.schemas import Json
 
 SESSION_HEADER = "mcp-session-id"

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
-from toolscout.gateway.access import Principal
+from toolscout.gateway.auth import Principal
 from toolscout.schemas import Json
 
 KEPT = 1_000

@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from toolscout.gateway.suspensions import (
+from toolscout.gateway.pending import (
     INPUT_REQUIRED,
     Leg,
     Origin,

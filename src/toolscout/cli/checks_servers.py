@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from toolscout.checkups.findings import Checkup, fail, ok, warn
+from toolscout.cli.checks import Checkup, fail, ok, warn
 from toolscout.config.file import Config
 from toolscout.config.secrets import shown_url
 from toolscout.config.servers import ServerConfig, Transport

@@ -5,7 +5,7 @@ import json
 import socket
 from importlib.metadata import version
 
-from toolscout.checkups.findings import Checkup, ok, warn
+from toolscout.cli.checks import Checkup, ok, warn
 from toolscout.config.gateway import GatewayConfig
 from toolscout.schemas import Json, is_object
 

@@ -6,7 +6,7 @@ finds by comparing real answers.
 
 from toolscout.audit import Severity
 from toolscout.config.servers import Transport
-from toolscout.console.boards import STATES
+from toolscout.console.servers import STATES
 from toolscout.schemas import Json
 from toolscout.search.hits import Confidence
 from toolscout.servers.oauth.login import LoginState

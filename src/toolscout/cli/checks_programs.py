@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from toolscout.checkups.findings import Checkup, fail, ok, warn
+from toolscout.cli.checks import Checkup, fail, ok, warn
 from toolscout.errors import ToolscoutError
 
 OLDEST_PYTHON = (3, 11)

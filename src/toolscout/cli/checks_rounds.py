@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from toolscout.checkups.clients import clients
-from toolscout.checkups.findings import Checkup
-from toolscout.checkups.places import cache, configuration, leftovers, token_files
-from toolscout.checkups.ports import port
-from toolscout.checkups.programs import extras, node, own_program, python, vectors
-from toolscout.checkups.servers import commands, servers
+from toolscout.cli.checks import Checkup
+from toolscout.cli.checks_clients import clients
+from toolscout.cli.checks_places import cache, configuration, leftovers, token_files
+from toolscout.cli.checks_ports import port
+from toolscout.cli.checks_programs import extras, node, own_program, python, vectors
+from toolscout.cli.checks_servers import commands, servers
 from toolscout.clients.discovery import Machine, known_files
 from toolscout.config.file import Config
 from toolscout.errors import UsageError

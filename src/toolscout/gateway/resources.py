@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 
 from toolscout.errors import InvalidTool, ModelError, ToolscoutError
-from toolscout.gateway.passages import Passage
+from toolscout.gateway.forward import Passage
 from toolscout.names import near_names
 from toolscout.schemas import Json
 from toolscout.servers.manifest import Manifest

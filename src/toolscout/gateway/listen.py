@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from toolscout.config.gateway import GatewayConfig
 from toolscout.errors import InvalidConfig
-from toolscout.gateway.bundles import BundlingProtocol
+from toolscout.gateway.shims import BundlingProtocol
 
 BACKLOG = 2048
 

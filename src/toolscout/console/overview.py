@@ -3,8 +3,8 @@
 from collections import Counter
 from importlib.metadata import version
 
-from toolscout.console.boards import STATES, Board
 from toolscout.console.indexes import Indexes
+from toolscout.console.servers import STATES, Board
 from toolscout.console.subjects import Subject
 from toolscout.console.views import View
 from toolscout.schemas import Json

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from toolscout.checkups.findings import Checkup, fail, ok, warn
+from toolscout.cli.checks import Checkup, fail, ok, warn
 from toolscout.clients.discovery import secret_places
 from toolscout.config.documents import is_file
 from toolscout.config.file import Config, read_config

@@ -14,7 +14,7 @@ from mcp.server.auth.provider import AccessToken
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolscout.gateway.access import Access, Principal
+from toolscout.gateway.auth import Access, Principal
 
 PRINCIPAL = "toolscout.principal"
 """Where a request's scope tells who sent it."""
