@@ -8,8 +8,7 @@ from load.gateways import tell
 
 from toolscout.catalog import Catalog
 from toolscout.config.gateway import GatewayConfig
-from toolscout.console.app import console_of
-from toolscout.console.console import Console
+from toolscout.console.app import Console, console_of
 from toolscout.demo import demo_catalog
 from toolscout.gateway.auth import ANONYMOUS
 

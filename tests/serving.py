@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolscout.config.file import Config, GatewayConfig, ServerConfig, Transport
-from toolscout.console.console import Console
+from toolscout.console.app import Console
 from toolscout.events import Event
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.http import serve_http

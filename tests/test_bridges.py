@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from toolscout import Catalog, Mode, Scout, Settings, Tool
-from toolscout.adapters._toolkit import noted
-from toolscout.adapters.bridges import Bridge
+from toolscout.adapters._toolkit import Bridge, noted
 from toolscout.errors import UsageError
-from toolscout.sessions.admissions import Admission
 from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH
+from toolscout.sessions.session import Admission
 from toolscout.settings import Hiding
 
 META = [SEARCH, DESCRIBE, CALL]

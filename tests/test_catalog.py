@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.catalog import Catalog, ServerState, Status
+from toolscout.catalog import Catalog, Change, ServerState, Status
 from toolscout.errors import DuplicateTool, InvalidTool, UsageError
-from toolscout.notices import Change
 from toolscout.tools import Tool
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from toolscout.exports import Shape, exported
+from toolscout.files import Shape, exported
 from toolscout.schemas import Json
 from toolscout.tools import Tool
 

@@ -10,7 +10,7 @@ from toolscout import Catalog, Event, Mode, Permission, Policy, Reply, Scout, Se
 from toolscout.adapters._toolkit import Kit, by_own_name, carried, joined, noted, settling
 from toolscout.errors import InvalidTool, UsageError
 from toolscout.schemas import Json
-from toolscout.sessions.admissions import Admission
+from toolscout.sessions.session import Admission
 from toolscout.stores import MemoryStore
 
 WEATHER: Json = {

@@ -6,8 +6,8 @@ from toolscout.audit import Probe
 from toolscout.audit.replay import Fate, Recording, Side, recorded, replay
 from toolscout.catalog import Catalog
 from toolscout.demo import demo_catalog
+from toolscout.search.feedback import Usage, hashed, usage_to_bytes
 from toolscout.search.index import Index
-from toolscout.search.usage import Usage, hashed, usage_to_bytes
 from toolscout.stores.memory import MemoryStore
 from toolscout.tools import Tool
 

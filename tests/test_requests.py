@@ -3,7 +3,7 @@ from hypothesis import given, settings
 
 from hostile import ANYTHING
 from toolscout.errors import InvalidQuery, InvalidRequest
-from toolscout.sessions.requests import (
+from toolscout.sessions.metatools import (
     SearchRequest,
     call_request,
     names_in,

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from hostile import Tools, is_safe, tool_lists
 from toolscout.search.hits import Confidence, Hit, Missing, Why
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.sheets import Answer, Situation, written
+from toolscout.sessions.replies import Answer, Reply, Situation, written
 from toolscout.tools import Tool
 
 CREATE = Tool.define(

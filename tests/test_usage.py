@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.search.usage import Usage, hashed, is_hashed, usage_from_bytes, usage_to_bytes
+from toolscout.search.feedback import Usage, hashed, is_hashed, usage_from_bytes, usage_to_bytes
 
 CALL = Usage(session="s1", query="open an issue", tool="github__create_issue", code="ok", at=12.5)
 BYTES = (

@@ -8,7 +8,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # importing `typing` for it would take longer than all the rest
 if TYPE_CHECKING:
-    from toolscout.catalog import Catalog
+    from toolscout.catalog import Catalog, Change
     from toolscout.demo import demo_catalog
     from toolscout.dialects import Dialect
     from toolscout.encoders.encoder import (
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from toolscout.errors import ToolscoutError
     from toolscout.events import Event
     from toolscout.files import read_tools, write_tools
-    from toolscout.notices import Change
     from toolscout.policies import Permission, Policy
     from toolscout.query import Query, query_from_text
     from toolscout.scout import Scout
@@ -74,13 +73,12 @@ __all__ = [
 ]
 
 _NAMES_BY_MODULE = {
-    "catalog": ("Catalog",),
+    "catalog": ("Catalog", "Change"),
     "demo": ("demo_catalog",),
     "dialects": ("Dialect",),
     "errors": ("ToolscoutError",),
     "events": ("Event",),
     "files": ("read_tools", "write_tools"),
-    "notices": ("Change",),
     "policies": ("Permission", "Policy"),
     "query": ("Query", "query_from_text"),
     "sessions.replies": ("Reply",),

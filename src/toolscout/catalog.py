@@ -4,20 +4,172 @@ A server's tools are replaced at once or not at all; a server may be pending or 
 last known tools stay. Every change has a version and is told to subscribers in version order.
 Reading gives values: `tools`, `snapshot()` and `view()` never show half a change. Any thread may
 read or change. It does not rank, and it does not decide who may see what: views are told.
+
+Notices: what a change of the catalogue did, told to all who follow it.
+
+Changes are posted under the catalogue's lock and told outside it, in the order in which they
+were made. A subscriber that fails costs the others nothing.
+
+Spellings: all that a tool may be called, and what a text may call.
+
+The catalogue and the index both look tools up by these, so that a name means the same to each.
 """
 
 import hashlib
+import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
 from toolscout.errors import DuplicateTool, InvalidTool, UsageError
-from toolscout.names import is_exposed_name
-from toolscout.notices import Change, Notices
-from toolscout.spellings import Spellings
+from toolscout.names import fold_name, is_exposed_name
 from toolscout.tools import Tool
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What one change did. A tool with new content is in both lists: old removed, new added."""
+
+    version: int
+    server: str
+    added: tuple[Tool, ...]
+    removed: tuple[Tool, ...]
+
+
+class Notices:
+    """Hands changes to subscribers in the order in which they were posted."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Change] = deque()
+        self._turn = threading.RLock()
+        self._listing = threading.Lock()
+        self._delivering = False
+        self._subscribers: tuple[tuple[int, Callable[[Change], None]], ...] = ()
+
+    def subscribe(self, callback: Callable[[Change], None], since: int) -> Callable[[], None]:
+        """Tell a callback every change after a version; the result ends that."""
+        entry = (since, callback)
+        with self._listing:
+            self._subscribers = (*self._subscribers, entry)
+
+        def unsubscribe() -> None:
+            with self._listing:
+                self._subscribers = tuple(e for e in self._subscribers if e is not entry)
+
+        return unsubscribe
+
+    def post(self, change: Change) -> None:
+        """Put a change behind those that wait."""
+        self._waiting.append(change)
+
+    def deliver(self) -> None:
+        """Tell all changes that wait, one thread at a time."""
+        with self._turn:
+            # A callback that changes the catalogue comes back here: its notice waits its turn.
+            if self._delivering:
+                return
+            self._delivering = True
+            try:
+                while self._waiting:
+                    self._tell(self._waiting.popleft())
+            finally:
+                self._delivering = False
+
+    def _tell(self, change: Change) -> None:
+        for since, callback in self._subscribers:
+            if change.version <= since:
+                continue
+            try:
+                callback(change)
+            except Exception:
+                _log.exception("A subscriber failed on change %d.", change.version)
+
+
+Spelling = tuple[int, str]
+"""How a tool may be called: 0 by its qualified name, 1 by an alias, 2 by its leaf; and the name
+without case and separators."""
+
+
+def spellings_of(tool: Tool) -> set[Spelling]:
+    """Return all that a tool may be called."""
+    leaf = fold_name(tool.leaf)
+    found: set[Spelling] = {(0, fold_name(tool.name)), (0, fold_name(tool.server) + leaf)}
+    found.update((1, fold_name(alias)) for alias in tool.aliases)
+    found.add((2, leaf))
+    return found
+
+
+def spellings_meant(text: str) -> list[Spelling]:
+    """Return what a text may call, in the order in which it is tried; the first that is known wins.
+
+    Claude Code and others write `mcp__server__leaf`; folding leaves "mcp" in front.
+    """
+    key = fold_name(text)
+    bare = key.removeprefix("mcp")
+    if not key:
+        return []
+    return [(0, key), *([(0, bare)] if bare != key else []), (1, key), (2, key)]
+
+
+class Spellings:
+    """Spellings to exposed names, kept up to date tool by tool, so that nothing is scanned."""
+
+    def __init__(self) -> None:
+        self._lookups = (_Lookup(), _Lookup(), _Lookup())
+
+    def add(self, tool: Tool) -> None:
+        """Take in all that a tool may be called."""
+        for kind, key in spellings_of(tool):
+            self._lookups[kind].add(key, tool.name)
+
+    def remove(self, tool: Tool) -> None:
+        """Forget what a tool was called."""
+        for kind, key in spellings_of(tool):
+            self._lookups[kind].remove(key, tool.name)
+
+    def resolve(self, text: str) -> list[str]:
+        """Return the exposed names of the tools that a text may mean, sorted."""
+        for kind, key in spellings_meant(text):
+            if found := self._lookups[kind].find(key):
+                return found
+        return []
+
+
+class _Lookup:
+    """A key to one or several names; one name, the usual case, is stored without a set."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str | set[str]] = {}
+
+    def find(self, key: str) -> list[str]:
+        found = self._names.get(key)
+        if found is None:
+            return []
+        return [found] if isinstance(found, str) else sorted(found)
+
+    def add(self, key: str, name: str) -> None:
+        found = self._names.get(key)
+        if found is None:
+            self._names[key] = name
+        elif isinstance(found, set):
+            found.add(name)
+        elif found != name:
+            self._names[key] = {found, name}
+
+    def remove(self, key: str, name: str) -> None:
+        found = self._names.get(key)
+        if isinstance(found, set):
+            found.discard(name)
+            if len(found) == 1:
+                self._names[key] = found.pop()
+        elif found == name:
+            del self._names[key]
+
 
 RESERVED_NAMES = frozenset({"tool_search", "tool_describe", "tool_call"})
 INTERNAL_KIND = "internal"

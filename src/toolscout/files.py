@@ -4,6 +4,11 @@ Reads any definition that `Tool.from_any` knows, in a list, one for each line, o
 `servers`; writes toolscout's own shape, which reads back to equal tools. A file is written beside
 its place and moved there, so that a reader never sees half of it. Catalogues, indexes and
 vectors are stored elsewhere.
+
+A catalogue in the shapes that others read.
+
+toolscout's own shape reads back to equal tools. The shapes of providers hold what a model would
+be sent: exposed names, and nothing that their format has no place for.
 """
 
 import gzip
@@ -13,10 +18,12 @@ import secrets
 import zlib
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+from toolscout.dialects import Dialect, to_definition
 from toolscout.errors import InvalidFile, InvalidTool
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.tools import Effect, Tool
@@ -223,3 +230,35 @@ def _write_at_once(path: Path, data: bytes) -> None:
             f"cannot be written ({error.strerror or error})",
             remedy="Check that its folder exists and may be written to.",
         ) from error
+
+
+class Shape(StrEnum):
+    """Who is to read a catalogue."""
+
+    JSON = "json"
+    JSONL = "jsonl"
+    MCP = "mcp"
+    """The answer of `tools/list`."""
+    OPENAI = "openai"
+    """Chat Completions."""
+    OPENAI_RESPONSES = "openai-responses"
+    ANTHROPIC = "anthropic"
+
+
+_DIALECTS = {
+    Shape.MCP: Dialect.MCP,
+    Shape.OPENAI: Dialect.OPENAI_CHAT,
+    Shape.OPENAI_RESPONSES: Dialect.OPENAI_RESPONSES,
+    Shape.ANTHROPIC: Dialect.ANTHROPIC,
+}
+
+
+def exported(tools: Iterable[Tool], shape: Shape) -> str:
+    """Return tools as the text of a file, which ends in a line break."""
+    dialect = _DIALECTS.get(shape)
+    rows = [to_definition(t, dialect) if dialect else tool_to_json(t) for t in tools]
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    if shape is Shape.JSONL:
+        return "".join(f"{line}\n" for line in lines)
+    listed = "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"
+    return f'{{"tools": {listed}}}\n' if shape is Shape.MCP else f"{listed}\n"

@@ -24,17 +24,12 @@ from toolscout.policies import Permission, Policy
 from toolscout.schemas import Json
 from toolscout.search.feedback import Feedback
 from toolscout.search.index import Index
-from toolscout.sessions.admissions import Admission
-from toolscout.sessions.aims import Aims
-from toolscout.sessions.call import Call, Executor
-from toolscout.sessions.deliveries import delivered, note_delivered
+from toolscout.sessions.call import Aims, Call, Executor, broken, guarded, mistaken
 from toolscout.sessions.describe import Describe
-from toolscout.sessions.failures import broken, guarded, mistaken
 from toolscout.sessions.history import Step, steps_from_messages
-from toolscout.sessions.metatools import DESCRIBE, SEARCH
-from toolscout.sessions.record import Record
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.requests import (
+from toolscout.sessions.metatools import (
+    DESCRIBE,
+    SEARCH,
     call_request,
     names_in,
     names_request,
@@ -42,8 +37,10 @@ from toolscout.sessions.requests import (
     search_request,
     to_object,
 )
-from toolscout.sessions.search import Search
-from toolscout.sessions.session import SESSION_KIND, Session, Store
+from toolscout.sessions.record import Record
+from toolscout.sessions.replies import Reply
+from toolscout.sessions.search import Search, delivered, note_delivered
+from toolscout.sessions.session import SESSION_KIND, Admission, Session, Store
 from toolscout.sessions.suggest import Suggest
 from toolscout.sessions.usage import MADE, Experience, Later, at_once
 from toolscout.settings import Settings

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from toolscout.cli import main
-from toolscout.search.usage import hashed
+from toolscout.search.feedback import hashed
 from toolscout.sessions.usage import Experience
 from toolscout.stores import SqliteStore
 

@@ -3,7 +3,7 @@
 import pytest
 
 from toolscout.config.file import Config, ServerConfig, Transport
-from toolscout.console.console import Console
+from toolscout.console.app import Console
 from toolscout.gateway.auth import ANONYMOUS
 from toolscout.gateway.gateway import Gateway
 from toolscout.stores.memory import MemoryStore

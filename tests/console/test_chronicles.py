@@ -1,7 +1,6 @@
 """What a gateway did lately, within bounds."""
 
-from toolscout.console.activity import JOURNALS_KEPT, LATENCIES_KEPT, Chronicle
-from toolscout.console.journals import EVENTS_KEPT
+from toolscout.console.activity import EVENTS_KEPT, JOURNALS_KEPT, LATENCIES_KEPT, Chronicle
 from toolscout.events import Event
 from toolscout.gateway.auth import Principal
 

@@ -4,7 +4,7 @@ import threading
 
 from toolscout.catalog import Catalog
 from toolscout.config.gateway import Profile
-from toolscout.console.findings import Findings
+from toolscout.console.catalog import Findings
 from toolscout.console.views import View
 from toolscout.gateway.auth import ANONYMOUS, Principal
 from toolscout.scout import Scout

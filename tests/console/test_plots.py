@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from toolscout.console import plots
-from toolscout.console.plots import plotted
+from toolscout.console import map as plots
+from toolscout.console.map import plotted
 
 VECTORS = arrays.arrays(
     np.int16, st.tuples(st.integers(0, 30), st.integers(1, 8)), elements=st.integers(-2048, 2048)

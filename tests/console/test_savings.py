@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from toolscout.console.costs import Costs
+from toolscout.console.catalog import Costs
 from toolscout.console.savings import HOURS_KEPT, Savings
 from toolscout.schemas import Json
 from toolscout.sessions.session import Store

@@ -16,7 +16,7 @@ from gateway.fleet import TIME, configuration, text_of
 from gateway.processes import Running
 from serving import DEADLINE_SECONDS, Served, served
 from serving import TIME as CLOCK
-from toolscout.gateway.guests import DAY_SECONDS, GUEST_KIND, Guests
+from toolscout.gateway.resume import DAY_SECONDS, GUEST_KIND, Guests
 from toolscout.schemas import Json
 from toolscout.sessions.session import SESSION_KIND
 from toolscout.stores.memory import MemoryStore

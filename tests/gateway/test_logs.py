@@ -96,7 +96,7 @@ def test_a_gateway_logs_as_its_configuration_says(tmp_path: Path):
         {"id": "mine", "method": "tools/call", "params": params},
     )
 
-    called = [line for line in lines if line["logger"] == "toolscout.sessions.requests"]
+    called = [line for line in lines if line["logger"] == "toolscout.sessions.metatools"]
     assert called[0]["request"].endswith("-mine")
     assert called[0]["message"].startswith(("call time__", "refusal"))
 

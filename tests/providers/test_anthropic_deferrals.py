@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.adapters.anthropic.deferrals import TOOLS_LIMIT, defer, hosted_search
+from toolscout.adapters.anthropic.definitions import TOOLS_LIMIT, defer, hosted_search
 from toolscout.errors import UsageError
 
 Json = dict[str, Any]

@@ -5,14 +5,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.adapters.anthropic.foldings import (
+from toolscout.adapters._toolkit import add_usage
+from toolscout.adapters.anthropic.rounds import (
     LOST,
     fold_answer,
     fold_call,
     is_folded,
     unfold,
 )
-from toolscout.adapters.usages import add_usage
 
 Json = dict[str, Any]
 THINKING = {"type": "thinking", "thinking": "Hm.", "signature": "s"}

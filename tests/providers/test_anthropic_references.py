@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.adapters.anthropic.references import GONE, prune, referred
+from toolscout.adapters.anthropic.definitions import GONE, prune, referred
 
 Json = dict[str, Any]
 NAMES = ("send_email", "refund_order", "get_weather", "list_orders")

@@ -6,7 +6,7 @@ import pytest
 
 from toolscout.adapters._toolkit import Kit
 from toolscout.adapters.anthropic.definitions import Declarations
-from toolscout.adapters.anthropic.wrappers import INTERRUPTED_KEPT, Wrapper
+from toolscout.adapters.anthropic.rounds import INTERRUPTED_KEPT, Wrapper
 from toolscout.errors import UsageError
 from toolscout.tools import Tool
 

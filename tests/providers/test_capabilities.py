@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolscout.adapters.capabilities import (
+from toolscout.adapters._toolkit import (
     ANTHROPIC,
     ANTHROPIC_ELSEWHERE,
     FIXED,

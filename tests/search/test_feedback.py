@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from toolscout.demo import demo_catalog
 from toolscout.query import query_from_text
 from toolscout.schemas import Json
-from toolscout.search.feedback import MOST_LIFT, Feedback
+from toolscout.search.feedback import MOST_LIFT, Feedback, hashed
 from toolscout.search.fusion import confidence_of, worth_showing
 from toolscout.search.hits import Confidence, Hit, Result, Why
 from toolscout.search.index import Index
-from toolscout.search.usage import hashed
 from toolscout.tools import Tool
 
 GOLDEN = Path(__file__).parents[1] / "quality" / "golden.jsonl"

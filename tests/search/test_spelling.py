@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.search.spelling import SHORTEST, corrections
+from toolscout.search.rank import SHORTEST, find_corrections
 
 KNOWN = sorted(["branch", "calendar", "create", "issue", "list", "mail", "repository", "send"])
 words = st.text(alphabet="abc", max_size=10)
@@ -22,7 +22,7 @@ words = st.text(alphabet="abc", max_size=10)
 )
 def test_one_slip_is_forgiven(typed: str, meant: str):
     """R32"""
-    assert corrections([typed], KNOWN) == {typed: meant}
+    assert find_corrections([typed], KNOWN) == {typed: meant}
 
 
 @pytest.mark.requirement("R32")
@@ -31,7 +31,7 @@ def test_one_slip_is_forgiven(typed: str, meant: str):
 )
 def test_two_letters_that_changed_places_are_one_slip(typed: str, meant: str):
     """R32"""
-    assert corrections([typed], KNOWN) == {typed: meant}
+    assert find_corrections([typed], KNOWN) == {typed: meant}
 
 
 @pytest.mark.requirement("R32")
@@ -41,7 +41,7 @@ def test_two_letters_that_changed_places_are_one_slip(typed: str, meant: str):
 )
 def test_two_slips_are_forgiven_in_long_words(typed: str, meant: str):
     """R32"""
-    assert corrections([typed], KNOWN) == {typed: meant}
+    assert find_corrections([typed], KNOWN) == {typed: meant}
 
 
 @pytest.mark.requirement("R32")
@@ -49,14 +49,14 @@ def test_two_slips_are_forgiven_in_long_words(typed: str, meant: str):
 def test_two_slips_are_too_many_for_a_short_word(typed: str):
     """R32"""
     assert len(typed) < 8
-    assert corrections([typed], KNOWN) == {}
+    assert find_corrections([typed], KNOWN) == {}
 
 
 @pytest.mark.requirement("R32")
 @pytest.mark.parametrize("typed", ["repoosittorry", "xalxndxr"])
 def test_three_slips_are_too_many_for_any_word(typed: str):
     """R32"""
-    assert corrections([typed], KNOWN) == {}
+    assert find_corrections([typed], KNOWN) == {}
 
 
 @pytest.mark.requirement("R32")
@@ -64,13 +64,13 @@ def test_three_slips_are_too_many_for_any_word(typed: str):
 def test_short_words_are_left_alone(typed: str):
     """R32"""
     assert len(typed) < SHORTEST
-    assert corrections([typed], KNOWN) == {}
+    assert find_corrections([typed], KNOWN) == {}
 
 
 @pytest.mark.requirement("R32")
 def test_a_word_inside_another_is_no_slip():
     """R32"""
-    assert corrections(["thread"], ["read"]) == {}
+    assert find_corrections(["thread"], ["read"]) == {}
 
 
 @pytest.mark.requirement("R33")
@@ -78,29 +78,29 @@ def test_ties_go_by_name():
     """R33"""
     known = ["cast", "cost", "cyst"]
 
-    assert corrections(["cest"], known) == {"cest": "cast"}
-    assert corrections(["cest"], known[1:]) == {"cest": "cost"}
+    assert find_corrections(["cest"], known) == {"cest": "cast"}
+    assert find_corrections(["cest"], known[1:]) == {"cest": "cost"}
 
 
 def test_the_nearest_word_wins_over_the_first():
-    assert corrections(["calendars"], ["calandra", "calendar"]) == {"calendars": "calendar"}
+    assert find_corrections(["calendars"], ["calandra", "calendar"]) == {"calendars": "calendar"}
 
 
 def test_only_words_with_a_near_one_are_given():
-    assert corrections(["creat", "zebra", "isue", "x"], KNOWN) == {
+    assert find_corrections(["creat", "zebra", "isue", "x"], KNOWN) == {
         "creat": "create",
         "isue": "issue",
     }
 
 
 def test_nothing_is_near_nothing():
-    assert corrections([], KNOWN) == {}
-    assert corrections(["issue"], []) == {}
+    assert find_corrections([], KNOWN) == {}
+    assert find_corrections(["issue"], []) == {}
 
 
 @given(st.lists(words), st.lists(words))
 def test_every_correction_is_a_known_word(typed: list[str], known: list[str]):
-    found = corrections(typed, sorted(known))
+    found = find_corrections(typed, sorted(known))
 
     assert found.keys() <= set(typed)
     assert set(found.values()) <= set(known)

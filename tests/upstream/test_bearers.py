@@ -13,9 +13,8 @@ import pytest
 from toolscout.catalog import Catalog
 from toolscout.config.servers import Grant, ServerConfig, Transport
 from toolscout.errors import ServerUnavailable
-from toolscout.servers.delays import Delays
-from toolscout.servers.oauth.bearers import Bearer
-from toolscout.servers.oauth.login import LoginNeeded
+from toolscout.servers.connection import Delays
+from toolscout.servers.oauth.login import Bearer, LoginNeeded
 from toolscout.servers.oauth.tokens import Kept, TokenFile
 from toolscout.servers.pool import Phase, Pool
 from toolscout.stores.memory import MemoryStore

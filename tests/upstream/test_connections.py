@@ -15,8 +15,7 @@ from mcp.shared.exceptions import MCPError
 from toolscout.catalog import Catalog
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallFailed, ServerUnavailable
-from toolscout.servers.connection import call_failed, masked, secrets_of, unavailable
-from toolscout.servers.delays import Delays
+from toolscout.servers.connection import Delays, call_failed, masked, secrets_of, unavailable
 from toolscout.servers.pool import Pool
 from toolscout.servers.server import Phase
 from toolscout.stores import MemoryStore

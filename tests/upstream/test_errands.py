@@ -7,7 +7,7 @@ import pytest
 
 from serving import TIME
 from toolscout.errors import UsageError
-from toolscout.servers.errands import arguments_from_words, run
+from toolscout.servers.probe import arguments_from_words, run
 from toolscout.stores.memory import MemoryStore
 from toolscout.tools import Tool
 

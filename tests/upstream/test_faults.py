@@ -16,7 +16,7 @@ from toolscout.catalog import Catalog
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallFailed, CallTimedOut, ProtocolError, ServerUnavailable
 from toolscout.schemas import Json
-from toolscout.servers.delays import Delays
+from toolscout.servers.connection import Delays
 from toolscout.servers.pool import Pool
 from toolscout.servers.server import Phase
 from toolscout.stores import MemoryStore

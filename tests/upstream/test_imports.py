@@ -10,8 +10,8 @@ from toolscout.catalog import Status
 from toolscout.config.file import Config
 from toolscout.errors import InvalidFile
 from toolscout.servers.imports import imported, recalled
-from toolscout.servers.intake import config_key
 from toolscout.servers.manifest import MANIFEST_KIND, Manifest
+from toolscout.servers.server import config_key
 from toolscout.stores.memory import MemoryStore
 
 

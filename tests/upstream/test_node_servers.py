@@ -19,7 +19,7 @@ from foreign import NODE
 from toolscout.catalog import Catalog
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.schemas import Json
-from toolscout.servers.delays import Delays
+from toolscout.servers.connection import Delays
 from toolscout.servers.pool import Pool
 from toolscout.stores import MemoryStore
 

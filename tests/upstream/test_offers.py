@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.schemas import Json
-from toolscout.servers.manifest import Manifest
-from toolscout.servers.offers import offers_of
+from toolscout.servers.manifest import Manifest, offers_of
 from toolscout.tools import Effect
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

@@ -12,7 +12,7 @@ from toolscout.catalog import Catalog
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import ServerUnavailable, UnknownTool
 from toolscout.schemas import Json
-from toolscout.servers.openapi.connection import Operations
+from toolscout.servers.openapi.executor import Operations
 from toolscout.servers.pool import Pool
 from toolscout.stores import MemoryStore
 from toolscout.tools import Effect

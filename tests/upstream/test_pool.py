@@ -15,8 +15,7 @@ from toolscout.catalog import Catalog, Status
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallTimedOut, ServerBusy, ServerUnavailable
 from toolscout.schemas import Json
-from toolscout.servers.connection import Relay
-from toolscout.servers.delays import Delays
+from toolscout.servers.connection import Delays, Relay
 from toolscout.servers.manifest import Manifest
 from toolscout.servers.pool import Pool
 from toolscout.servers.server import Phase

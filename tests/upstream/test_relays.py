@@ -5,7 +5,7 @@ from typing import Any
 
 import mcp_types as types
 
-from toolscout.servers.relays import NOBODY, SEVERAL, Relays, progress_to
+from toolscout.servers.connection import NOBODY, SEVERAL, Relays, progress_to
 
 ANSWER = types.ListRootsResult(roots=[])
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.clients.diffs import shown_diff
 from toolscout.clients.discovery import Source
-from toolscout.clients.rewrite import Launch, Rewrite, rewritten
+from toolscout.clients.rewrite import Launch, Rewrite, rewritten, shown_diff
 from toolscout.clients.undo import backup_of, found_undos, put_back, written
 from toolscout.config.documents import document_from_text
 from toolscout.config.file import Config, import_servers

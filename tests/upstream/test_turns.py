@@ -9,8 +9,7 @@ import pytest
 
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.servers.connection import Relay
-from toolscout.servers.server import Member
-from toolscout.servers.slots import Turn
+from toolscout.servers.server import Member, Turn
 
 DEADLINE_SECONDS = 10
 

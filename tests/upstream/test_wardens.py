@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from toolscout.servers.wardens import Warden
+from toolscout.servers.process import Warden
 
 FAULTY = Path(__file__).with_name("faulty.py")
 DEADLINE_SECONDS = 20

@@ -12,7 +12,7 @@ import pytest
 
 from toolscout.catalog import Catalog
 from toolscout.config.servers import ServerConfig, Transport
-from toolscout.servers.delays import Delays
+from toolscout.servers.connection import Delays
 from toolscout.servers.pool import Pool
 from toolscout.stores import MemoryStore
 

@@ -2,25 +2,41 @@
 
 An adapter says how one of its tools becomes a `Tool` and how it is run; the kit keeps the two in
 step. Which tools a model is told, and which calls pass, stays with the session.
+
+`Bridge`: a kit for an SDK that fixes its tools before a run, so that none can be loaded in it.
+
+The model is told the meta-tools and what is pinned, always the same, and reaches the rest through
+`tool_call`. Tools that an SDK treats by their names, to ask a person or to end a run, are pinned:
+what the SDK does with them, it does before `tool_call` could tell it whom the call is for.
+
+Which loading mode fits an endpoint or framework, decided from what it can do.
+
+Takes `Capabilities`, or a base URL to read them from; gives a `Mode`. Nothing is asked over a
+network: what is not known for sure counts as missing, because a proxy that drops or refuses the
+blocks of a provider breaks the whole conversation.
+
+What rounds cost together, in whatever members a provider counts.
 """
 
+import re
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import zip_longest
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeGuard, TypeVar
+from urllib.parse import urlsplit
 
 from toolscout.catalog import Catalog
-from toolscout.errors import ModelError, UsageError
+from toolscout.errors import InvalidConfig, ModelError, UsageError
 from toolscout.query import Query
-from toolscout.schemas import Json
+from toolscout.schemas import Json, is_list, is_object
 from toolscout.scout import Scout
-from toolscout.sessions.admissions import Admission
-from toolscout.sessions.metatools import CALL, meta_name
+from toolscout.sessions.metatools import CALL, call_request, meta_name
 from toolscout.sessions.record import Record
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.requests import call_request
-from toolscout.sessions.session import Session
+from toolscout.sessions.session import Admission, Session
 from toolscout.settings import Mode, Settings
 from toolscout.tools import Tool
 
@@ -264,3 +280,154 @@ def _meant(name: str, arguments: object) -> tuple[str, object]:
     except ModelError:
         return name, arguments
     return str(target), given
+
+
+class Bridge(Generic[T]):
+    """The tools of an SDK behind three that never change.
+
+    `by_name` tells the tools that the SDK must see called by their own names.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[T],
+        define: Callable[[T], Tool],
+        *,
+        by_name: Callable[[T], bool] | None = None,
+        scout: Scout | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        natives = list(tools)
+        self.kit = Kit(natives, define, scout=scout, settings=settings)
+        mode = self.kit.scout.settings.mode
+        if mode is not Mode.BRIDGE:
+            raise UsageError(
+                f"Mode {str(mode)!r} changes the tools of a run, which this SDK fixes before it. "
+                "Use 'bridge'."
+            )
+        named = natives if by_name is not None else []
+        self._pins = [define(native).name for native in named if by_name and by_name(native)]
+
+    def open(self, id_: str, state: object = None) -> Session:
+        """Return the session that an SDK's own state holds, or a new one."""
+        session = self.kit.open(id_, state)
+        if self._pins:
+            session.pin(*self._pins)
+        return session
+
+    def declared(self) -> list[tuple[Tool, T | None]]:
+        """Return what every request carries, in order, each with the SDK's tool if it is one."""
+        shown = self.open("declared").shown()
+        return [(entry.tool, self.kit.get(entry.tool.name)) for entry in shown]
+
+
+FIRST_PARTY = "anthropic.com"
+OPENAI_HOSTS = ("openai.com", "openai.azure.com", "services.ai.azure.com")
+SEARCHING_SINCE = [5, 4]
+"""The first GPT that has its client search for tools."""
+_GPT = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?![\w.])")
+
+
+class Addition(StrEnum):
+    """How an endpoint learns in mid-conversation that a tool was found."""
+
+    NONE = "none"
+    BY_REFERENCE = "by_reference"
+    """By its name; the definition was declared before, and hidden by the provider."""
+    WITH_DEFINITIONS = "with_definitions"
+    """By its definition in the output of a search."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What an endpoint or framework can do with tools."""
+
+    addition: Addition = Addition.NONE
+    may_change: bool = True
+    """Whether the tools of a conversation may be others from one request to the next."""
+    caches_prefix: bool = False
+    """Whether a cache is lost, and dear, when the tools change."""
+
+
+ANTHROPIC = Capabilities(addition=Addition.BY_REFERENCE, caches_prefix=True)
+ANTHROPIC_ELSEWHERE = Capabilities(caches_prefix=True)
+"""Anthropic's format at a host that is not known to take references: clouds, proxies, gateways."""
+OPENAI_SEARCHING = Capabilities(addition=Addition.WITH_DEFINITIONS, caches_prefix=True)
+"""OpenAI's Responses API with a model that knows tool search."""
+GROWING = Capabilities()
+"""A framework that asks for its tools before every request."""
+FIXED = Capabilities(may_change=False)
+"""A framework that asks for its tools once."""
+
+
+def choose_mode(capabilities: Capabilities, override: Mode | str | None = None) -> Mode:
+    """Return how found tools become callable; an override always wins."""
+    if override is not None:
+        return _mode(override)
+    if capabilities.addition is Addition.BY_REFERENCE:
+        return Mode.REFERENCE
+    if capabilities.addition is Addition.WITH_DEFINITIONS:
+        return Mode.DEFINITIONS
+    if not capabilities.may_change or capabilities.caches_prefix:
+        return Mode.BRIDGE
+    return Mode.NATIVE
+
+
+def anthropic_capabilities(base_url: str) -> Capabilities:
+    """Return what the Messages API can do at an address; only Anthropic's own hosts are known."""
+    return ANTHROPIC if _is_at(base_url, FIRST_PARTY) else ANTHROPIC_ELSEWHERE
+
+
+def openai_capabilities(model: str, base_url: str = "") -> Capabilities:
+    """Return what the Responses API can do with a model; without an address it is OpenAI's own.
+
+    Models before GPT-5.4, those of the nano size and all others are told tools with the request.
+    """
+    version = _GPT.match(model)
+    number = [int(part or 0) for part in version.groups()] if version is not None else []
+    is_known_host = not base_url or any(_is_at(base_url, host) for host in OPENAI_HOSTS)
+    searches = is_known_host and number >= SEARCHING_SINCE and "nano" not in model
+    return OPENAI_SEARCHING if searches else GROWING
+
+
+def _is_at(base_url: str, domain: str) -> bool:
+    host = (urlsplit(base_url).hostname or "").rstrip(".")
+    return host == domain or host.endswith(f".{domain}")
+
+
+def settings_for(
+    capabilities: Capabilities, settings: Settings | None = None, mode: Mode | str | None = None
+) -> Settings:
+    """Return settings with the mode that fits; settings that are given have chosen theirs."""
+    if settings is not None and mode is None:
+        return settings
+    return replace(settings or Settings(), mode=choose_mode(capabilities, mode))
+
+
+def _mode(name: Mode | str) -> Mode:
+    try:
+        return Mode(str(name))
+    except ValueError:
+        raise InvalidConfig(
+            "mode", f"is {name!r}", remedy=f"Use one of {', '.join(Mode)}."
+        ) from None
+
+
+def add_usage(first: Mapping[str, Any], second: Mapping[str, Any]) -> Json:
+    """Return what two rounds cost together; what is no number is as the second has it."""
+    total: Json = dict(first)
+    for key, value in second.items():
+        before = total.get(key)
+        if _is_number(before) and _is_number(value):
+            total[key] = before + value
+        elif is_object(before) and is_object(value):
+            total[key] = add_usage(before, value)
+        elif is_list(before) and is_list(value):
+            total[key] = [*before, *value]
+        elif value is not None:
+            total[key] = value
+    return total
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -16,10 +16,9 @@ from toolscout.adapters._toolkit import Kit, carried, settling
 from toolscout.errors import ApprovalNeeded, MissingExtra
 from toolscout.schemas import Json, is_object
 from toolscout.scout import Scout
-from toolscout.sessions.admissions import Admission
 from toolscout.sessions.metatools import meta_tools
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Session
+from toolscout.sessions.session import Admission, Session
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 

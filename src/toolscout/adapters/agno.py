@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any, cast
 
-from toolscout.adapters._toolkit import joined, noted, settling
-from toolscout.adapters.bridges import Bridge
+from toolscout.adapters._toolkit import Bridge, joined, noted, settling
 from toolscout.errors import CallFailed, MissingExtra
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions.admissions import Admission
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Session
+from toolscout.sessions.session import Admission, Session
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 

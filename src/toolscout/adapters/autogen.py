@@ -14,10 +14,9 @@ from uuid import uuid4
 from toolscout.adapters._toolkit import Kit
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.scout import Scout
-from toolscout.sessions.admissions import Admission
 from toolscout.sessions.metatools import SEARCH
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Session
+from toolscout.sessions.session import Admission, Session
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 

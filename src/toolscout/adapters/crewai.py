@@ -14,15 +14,13 @@ from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
-from toolscout.adapters._toolkit import joined, noted, settling
-from toolscout.adapters.bridges import Bridge
+from toolscout.adapters._toolkit import Bridge, joined, noted, settling
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions.admissions import Admission
 from toolscout.sessions.metatools import CALL
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Session
+from toolscout.sessions.session import Admission, Session
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 

@@ -15,12 +15,10 @@ from toolscout.adapters._toolkit import Kit
 from toolscout.errors import MissingExtra, ModelError, UsageError
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions.admissions import Admission
-from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH, meta_tools
+from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH, call_request, meta_tools
 from toolscout.sessions.record import Record
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.requests import call_request
-from toolscout.sessions.session import Session
+from toolscout.sessions.session import Admission, Session
 from toolscout.settings import Mode, Settings
 from toolscout.tools import Tool
 

@@ -18,12 +18,10 @@ from toolscout.errors import ApprovalNeeded, MissingExtra, ModelError
 from toolscout.names import exposed_name
 from toolscout.schemas import Json, is_object
 from toolscout.scout import Scout
-from toolscout.sessions.admissions import Admission
-from toolscout.sessions.aims import Aims
-from toolscout.sessions.metatools import CALL
+from toolscout.sessions.call import Aims
+from toolscout.sessions.metatools import CALL, to_object
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.requests import to_object
-from toolscout.sessions.session import Session
+from toolscout.sessions.session import Admission, Session
 from toolscout.settings import Mode, Settings
 from toolscout.tools import Tool
 

@@ -18,9 +18,9 @@ from toolscout.adapters._toolkit import Kit, by_own_name, noted, settling
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions.admissions import Admission
 from toolscout.sessions.metatools import CALL
 from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Admission
 from toolscout.settings import Mode, Settings
 
 try:

@@ -14,28 +14,26 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, NotRequired, cast
 from uuid import uuid4
 
-from toolscout.adapters._toolkit import Kit
-from toolscout.adapters.anthropic.references import GONE
-from toolscout.adapters.capabilities import (
+from toolscout.adapters._toolkit import (
     GROWING,
     Capabilities,
+    Kit,
     anthropic_capabilities,
     choose_mode,
     openai_capabilities,
 )
+from toolscout.adapters.anthropic.definitions import GONE
 from toolscout.dialects import Dialect, to_search, to_search_output
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.names import exposed_name
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.scout import Scout
-from toolscout.sessions.admissions import Admission
-from toolscout.sessions.aims import Aims
-from toolscout.sessions.metatools import CALL, SEARCH, meta_tools
+from toolscout.sessions.call import Aims
+from toolscout.sessions.metatools import CALL, SEARCH, meta_tools, to_object
 from toolscout.sessions.prompt import Shown
 from toolscout.sessions.record import Record
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.requests import to_object
-from toolscout.sessions.session import Session
+from toolscout.sessions.session import Admission, Session
 from toolscout.settings import Mode, Settings
 from toolscout.tools import Tool
 

@@ -16,11 +16,9 @@ from toolscout.errors import MissingExtra, UsageError
 from toolscout.names import exposed_name
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions.admissions import Admission
-from toolscout.sessions.metatools import CALL
+from toolscout.sessions.metatools import CALL, to_object
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.requests import to_object
-from toolscout.sessions.session import Session
+from toolscout.sessions.session import Admission, Session
 from toolscout.settings import Mode, Settings
 from toolscout.tools import Tool
 

@@ -11,10 +11,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from toolscout.adapters._toolkit import Kit
-from toolscout.adapters.capabilities import GROWING, choose_mode, openai_capabilities
-from toolscout.adapters.openai.confluences import Confluence
-from toolscout.adapters.openai.responses import Memory, Rounds
+from toolscout.adapters._toolkit import GROWING, Kit, choose_mode, openai_capabilities
+from toolscout.adapters.openai.responses import Confluence, Memory, Rounds
 from toolscout.dialects import Dialect, to_search
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.schemas import Json

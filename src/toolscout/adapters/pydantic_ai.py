@@ -17,11 +17,10 @@ from toolscout.catalog import RESERVED_NAMES
 from toolscout.errors import ApprovalNeeded, MissingExtra
 from toolscout.schemas import Json, is_object
 from toolscout.scout import Scout
-from toolscout.sessions.admissions import Admission
 from toolscout.sessions.metatools import LIMIT_MAX
 from toolscout.sessions.record import Record
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Session
+from toolscout.sessions.session import Admission, Session
 from toolscout.settings import Mode, Settings
 from toolscout.tools import Tool
 

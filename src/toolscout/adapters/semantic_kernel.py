@@ -10,16 +10,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import reduce
 from typing import Any, cast
 
-from toolscout.adapters._toolkit import noted
-from toolscout.adapters.bridges import Bridge
+from toolscout.adapters._toolkit import Bridge, noted
 from toolscout.catalog import RESERVED_NAMES
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions.admissions import Admission
 from toolscout.sessions.record import Record
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Session
+from toolscout.sessions.session import Admission, Session
 from toolscout.sessions.usage import MADE
 from toolscout.settings import Settings
 from toolscout.tools import Tool

@@ -17,10 +17,9 @@ from toolscout.adapters._toolkit import Kit, noted, settling
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.schemas import Json, is_list
 from toolscout.scout import Scout
-from toolscout.sessions.admissions import Admission
 from toolscout.sessions.metatools import CALL, meta_tools
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Session
+from toolscout.sessions.session import Admission, Session
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 

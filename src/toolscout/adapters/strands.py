@@ -14,10 +14,9 @@ from toolscout.adapters._toolkit import Kit, joined
 from toolscout.errors import ApprovalNeeded, MissingExtra
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions.admissions import Admission
 from toolscout.sessions.metatools import meta_tools
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Session
+from toolscout.sessions.session import Admission, Session
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 

@@ -6,11 +6,10 @@ function of its own: of one tool in `rules`, of several in `names` and `twins`, 
 `probes`. Nothing here changes a tool or prints.
 """
 
-from toolscout.audit.clashes import admitted
 from toolscout.audit.duplicates import Near, near
-from toolscout.audit.lint import Progress, by_tool, findings, probed_tools
+from toolscout.audit.lint import Progress, admitted, by_tool, findings, probed_tools
 from toolscout.audit.probes import Probe, read_probes
-from toolscout.audit.verdicts import Finding, Severity
+from toolscout.audit.rules import Finding, Severity
 
 __all__ = [
     "Finding",

@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from toolscout.audit.verdicts import Finding, Severity
+from toolscout.audit.rules import Finding, Severity
 from toolscout.errors import UsageError
 from toolscout.names import fold_name, near_names
 from toolscout.search.index import Index

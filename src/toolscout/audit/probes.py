@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolscout.audit.verdicts import Finding, Severity
+from toolscout.audit.rules import Finding, Severity
 from toolscout.catalog import Catalog
 from toolscout.errors import InvalidFile, ModelError
 from toolscout.names import near_names, one_line

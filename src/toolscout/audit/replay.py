@@ -15,8 +15,8 @@ from toolscout.audit.probes import Probe
 from toolscout.catalog import Catalog
 from toolscout.errors import ModelError
 from toolscout.schemas import Json
+from toolscout.search.feedback import is_hashed, usage_from_bytes
 from toolscout.search.index import Index
-from toolscout.search.usage import is_hashed, usage_from_bytes
 from toolscout.sessions.session import Store
 from toolscout.sessions.usage import USAGE_KIND
 

@@ -1,15 +1,59 @@
-"""Rules about one tool by itself. Each takes a tool and gives a finding or nothing."""
+"""Rules about one tool by itself. Each takes a tool and gives a finding or nothing.
+
+`Finding`: one thing that makes a tool hard to find, and what mends it.
+"""
 
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
 
-from toolscout.audit.verdicts import Finding, Severity
 from toolscout.names import one_line
-from toolscout.schemas import parameters
+from toolscout.schemas import Json, parameters
 from toolscout.search.text import content, split_token, term, tokens, words
 from toolscout.tokens import definition_tokens
 from toolscout.tools import Effect, Tool
+
+
+class Severity(StrEnum):
+    """How bad a finding is, mildest first."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+    @property
+    def rank(self) -> int:
+        """Higher is worse."""
+        return list(Severity).index(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one rule says about one tool."""
+
+    tool: str
+    """The exposed name."""
+    code: str
+    """Which rule; stays the same between versions."""
+    severity: Severity
+    message: str
+    remedy: str
+    others: tuple[str, ...] = ()
+    """Exposed names of other tools that have a part in it."""
+
+    def to_json(self) -> Json:
+        """Return the finding as plain JSON."""
+        return {
+            "tool": self.tool,
+            "code": self.code,
+            "severity": self.severity.value,
+            "message": self.message,
+            "remedy": self.remedy,
+            "others": list(self.others),
+        }
+
 
 Rule = Callable[[Tool], Finding | None]
 

@@ -11,15 +11,16 @@ import click
 
 from toolscout.cli import ExitCode
 from toolscout.cli.completion import complete_tools
-from toolscout.cli.configs import (
+from toolscout.cli.inputs import (
     config_option,
     find_server,
+    find_tool,
     known_store,
+    need_sdk,
     opened_store,
     read_servers,
     tokens_folder,
 )
-from toolscout.cli.inputs import find_tool, need_sdk
 from toolscout.cli.output import bars
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def call(name: str, words: tuple[str, ...], path: Path | None, yes: bool, as_jso
     import logging
 
     need_sdk()
-    from toolscout.servers.errands import arguments_from_words
+    from toolscout.servers.probe import arguments_from_words
 
     # The SDK logs what it raises as well, with a traceback.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
@@ -92,8 +93,8 @@ async def _catalog(config: "Config", name: str) -> "Catalog":
 
 async def _ask(config: "Config", server: str) -> None:
     from toolscout.errors import ServerUnavailable
-    from toolscout.servers.delays import Delays
-    from toolscout.servers.dials import Dialer
+    from toolscout.servers.connection import Delays
+    from toolscout.servers.pool import Dialer
     from toolscout.servers.probe import tried
 
     with (
@@ -126,7 +127,7 @@ def _confirm(tool: "Tool", arguments: str) -> None:
 
 
 async def _run(config: "Config", tool: "Tool", arguments: dict[str, object]) -> "Reply":
-    from toolscout.servers.errands import run
+    from toolscout.servers.probe import run
 
     server = find_server(config, tool.server)
     with opened_store(config) as store:

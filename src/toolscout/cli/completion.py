@@ -62,7 +62,7 @@ def complete_servers(
 
 
 def _known() -> "Catalog | None":
-    from toolscout.cli.configs import known_store, read_servers
+    from toolscout.cli.inputs import known_store, read_servers
 
     try:
         from toolscout.servers.imports import recalled

@@ -1,6 +1,12 @@
-"""The options that name a catalogue, and the catalogue that they name."""
+"""The options that name a catalogue, and the catalogue that they name.
 
-from collections.abc import Iterable
+The `--config` option, and the servers that it leads to.
+"""
+
+import os
+import sys
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -8,8 +14,13 @@ import click
 
 if TYPE_CHECKING:
     from toolscout.catalog import Catalog
+    from toolscout.clients.discovery import Machine
+    from toolscout.config.file import Config
+    from toolscout.config.servers import ServerConfig
     from toolscout.search.index import Index
+    from toolscout.stores import PostgresStore, SqliteStore
     from toolscout.tools import Tool
+
 
 TOOL_FILE_ENDINGS = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 CONFIG_ENDING = ".toml"
@@ -68,8 +79,6 @@ def read_all(paths: Iterable[Path]) -> "list[Tool]":
 
 def chosen_catalog(paths: Iterable[Path], config_file: Path | None) -> "Catalog":
     """Return the catalogue that `--catalog` or `--config` name, or else the nearest at hand."""
-    from toolscout.cli.configs import config_place
-
     listed = list(paths)
     if listed and config_file:
         raise click.UsageError("Say either --catalog or --config.")
@@ -91,8 +100,6 @@ def catalog_at(paths: Iterable[Path]) -> "Catalog":
 
 def known_catalog(config_file: Path | None) -> "Catalog":
     """Return what the servers of a configuration offered last, and tell which are unknown."""
-    from toolscout.cli.configs import known_store, read_servers
-
     need_sdk()
     from toolscout.servers.imports import recalled
 
@@ -163,3 +170,79 @@ def _tool_files(path: Path) -> list[Path]:
         remedy = f"Name a file, or a folder with files that end in {', '.join(TOOL_FILE_ENDINGS)}."
         raise InvalidFile(str(path), "holds no file of tools", remedy=remedy)
     return [file for file in found if file.name.startswith("tools.")] or found
+
+
+TOKENS_FOLDER = "tokens"
+
+config_option = click.option(
+    "--config",
+    "path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The configuration. Without it, ./toolscout.toml or the one in your configuration folder.",
+)
+
+
+def this_machine() -> "Machine":
+    """Return where this machine keeps things."""
+    from toolscout.clients.discovery import Machine
+
+    return Machine(home=Path.home(), platform=sys.platform, env=os.environ, cwd=Path.cwd())
+
+
+def config_place(path: Path | None) -> Path:
+    """Return the file that is meant, whether it exists or not."""
+    return (path or this_machine().config_file).absolute()
+
+
+def read_servers(path: Path | None) -> "Config":
+    """Return the configuration that is meant; raises `InvalidFile` where there is none."""
+    from toolscout.config.file import read_config
+    from toolscout.errors import InvalidFile
+
+    place = config_place(path)
+    if not place.exists():
+        remedy = "Run `toolscout init` or `toolscout servers add`, or name a file with --config."
+        raise InvalidFile(str(place), "does not exist", remedy=remedy)
+    return read_config(place)
+
+
+def find_server(config: "Config", name: str) -> "ServerConfig":
+    """Return a server by name, or raise `UnknownServer`."""
+    from toolscout.errors import UnknownServer
+    from toolscout.names import near_names, one_line
+
+    servers = {server.name: server for server in config.servers}
+    if name not in servers:
+        otherwise = "See `toolscout servers list`."
+        raise UnknownServer(one_line(name, 60), near_names(name, servers), otherwise=otherwise)
+    return servers[name]
+
+
+def tokens_folder(config: "Config") -> Path:
+    """Return the folder with the tokens of servers; it may not exist yet."""
+    return this_machine().cache_file(config.gateway).parent / TOKENS_FOLDER
+
+
+def opened_store(config: "Config") -> "SqliteStore | PostgresStore":
+    """Open the store of the gateway, which is made where there is none."""
+    address = config.gateway.database()
+    if address:
+        from toolscout.stores import PostgresStore
+
+        return PostgresStore(address)
+    from toolscout.stores import SqliteStore
+
+    file = this_machine().cache_file(config.gateway)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return SqliteStore(file)
+
+
+@contextmanager
+def known_store(config: "Config") -> "Generator[SqliteStore | PostgresStore | None]":
+    """Open the store of the gateway; gives nothing where there is none yet."""
+    if not config.gateway.store and not this_machine().cache_file(config.gateway).exists():
+        yield None
+        return
+    with opened_store(config) as store:
+        yield store

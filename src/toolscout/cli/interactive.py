@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolscout.cli import ExitCode
-from toolscout.cli.looks import BAR_WIDTH, falling, style_of
-from toolscout.cli.output import styled
+from toolscout.cli.output import BAR_WIDTH, falling, style_of, styled
 from toolscout.cli.screens import RESIZED, Screen
 from toolscout.errors import ToolscoutError
 

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolscout.cli.configs import config_option, known_store, read_servers
-from toolscout.cli.inputs import catalog_at, index_of, known_catalog
+from toolscout.cli.inputs import (
+    catalog_at,
+    config_option,
+    index_of,
+    known_catalog,
+    known_store,
+    read_servers,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -14,9 +14,7 @@ import click
 
 from toolscout.cli import ExitCode
 from toolscout.cli.inputs import read_catalog, tools_option
-from toolscout.cli.looks import Answer, Look
-from toolscout.cli.output import show
-from toolscout.cli.progress import watched_scout
+from toolscout.cli.output import Answer, Look, show, watched_scout
 
 if TYPE_CHECKING:
     from toolscout.scout import Scout

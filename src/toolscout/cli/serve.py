@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolscout.cli.configs import opened_store, this_machine, tokens_folder
+from toolscout.cli.inputs import opened_store, this_machine, tokens_folder
 from toolscout.cli.keyboards import typed_stdin
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _need_sdk() -> None:
 
 
 def _demo_config(cache: Path | None) -> "Config":
-    from toolscout.config.demo import demo_config
+    from toolscout.config.file import demo_config
 
     return demo_config(cache)
 
@@ -187,7 +187,7 @@ def _stamp(path: Path) -> float:
 
 async def _answer(gateway: "Gateway", metrics: "Metrics", *, http: bool) -> None:
     if http:
-        from toolscout.console.console import Console
+        from toolscout.console.app import Console
         from toolscout.gateway.http import serve_http
 
         pages = Console.of(gateway)

@@ -2,11 +2,16 @@
 
 Asks the gateway's `/status` and prints a table or JSON. Without a gateway there is nothing to
 tell: figures live as long as the process that counts them.
+
+`toolscout status --watch`: the same lines again and again, in place on a terminal.
 """
 
 import http.client
 import json
 import os
+import sys
+import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urlsplit
@@ -16,7 +21,10 @@ import click
 from toolscout.errors import InvalidConfig, UpstreamError
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from toolscout.schemas import Json
+
 
 DEFAULT_URL = "http://127.0.0.1:8765"
 ANSWER_SECONDS = 10.0
@@ -75,8 +83,6 @@ def status(url: str, reference: str, watch: bool, every: float, as_json: bool) -
     target, token = _target(url), _token(reference)
     told = _told(target, token)
     if watch:
-        from toolscout.cli.watches import watch_status
-
         ask = partial(_told, target, token)
         watch_status(told, ask, _lines, every=every, as_json=as_json)
     elif as_json:
@@ -195,3 +201,59 @@ def _shown(server: "Json") -> str:
     from toolscout.names import one_line
 
     return one_line(str(server["name"]), NAME_SHOWN)
+
+
+Ask = Callable[[], "Json"]
+Lines = Callable[["Json"], list[str]]
+
+
+def watch_status(told: "Json", ask: Ask, lines: Lines, *, every: float, as_json: bool) -> None:
+    """Show what a gateway tells as lines until Ctrl-C; who does not answer is asked again."""
+    if as_json or not sys.stdout.isatty():
+        _watch_pipe(told, ask, lines, every=every, as_json=as_json)
+    else:
+        _watch_terminal(told, ask, lines, every=every)
+
+
+def _watch_pipe(told: "Json", ask: Ask, lines: Lines, *, every: float, as_json: bool) -> None:
+    while True:
+        if as_json:
+            click.echo(json.dumps(told, ensure_ascii=False))
+        else:
+            click.echo("\n".join(lines(told)) + "\n")
+        time.sleep(every)
+        told, problem = _ask_again(told, ask)
+        while problem:
+            click.echo(problem, err=True)
+            time.sleep(every)
+            told, problem = _ask_again(told, ask)
+
+
+def _watch_terminal(told: "Json", ask: Ask, lines: Lines, *, every: float) -> None:
+    from rich.live import Live
+
+    problem = ""
+    with Live(screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            live.update(_page(lines(told), problem, every), refresh=True)
+            time.sleep(every)
+            told, problem = _ask_again(told, ask)
+
+
+def _ask_again(told: "Json", ask: Ask) -> tuple["Json", str]:
+    """Return what the gateway tells, or what it told last and why it does not."""
+    try:
+        return ask(), ""
+    except UpstreamError as error:
+        return told, str(error)
+
+
+def _page(lines: list[str], problem: str, every: float) -> "Text":
+    from rich.text import Text
+
+    head = problem or f"{time.strftime('%H:%M:%S')}, every {every:g} s. Ctrl-C ends it."
+    page = Text(no_wrap=True, overflow="ellipsis")
+    page.append(head, "bold red" if problem else "dim")
+    text = "\n".join(lines)
+    plain = click.unstyle(text) if os.environ.get("NO_COLOR") else text
+    return page.append("\n\n").append_text(Text.from_ansi(plain))

@@ -3,22 +3,25 @@
 `read_config` takes toolscout's own TOML or another program's list of servers and gives checked
 values; `to_toml` writes what it gave. Nothing is started here, and no reference is looked up.
 Where files lie is known to `sources`.
+
+A configuration to try the gateway with: real servers that need no account and no network.
+
+Servers of several files under one name each.
+
+Servers that start the same under the same name are one; others that share a name are numbered.
 """
 
-from collections.abc import Generator, Mapping
+import sys
+import tempfile
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-from toolscout.clients.merges import kept_name, merge_servers, merged_origins
-from toolscout.config.documents import (
-    Document,
-    document_from_text,
-    read_document,
-    toml_text,
-)
+from toolscout.config.documents import Document, document_from_text, read_document, toml_text
 from toolscout.config.formats import listed_servers
 from toolscout.config.gateway import (
     GATEWAY_CHECKS,
@@ -31,11 +34,58 @@ from toolscout.config.gateway import (
 )
 from toolscout.config.references import anchor, anchor_path
 from toolscout.config.servers import SERVER_CHECKS, ServerConfig, Transport
-from toolscout.errors import InvalidConfig, InvalidFile
+from toolscout.errors import InvalidConfig, InvalidFile, MissingExtra
 from toolscout.names import one_line
 from toolscout.options import as_table, as_texts, from_table, key_path, under, unknown_key
 from toolscout.schemas import Json
 from toolscout.settings import Settings
+
+MAX_SERVERS = 1_000
+
+
+def merge_servers(
+    servers: Iterable[ServerConfig],
+) -> tuple[tuple[ServerConfig, ...], tuple[str, ...]]:
+    """Return servers under one name each, and a note for each that was renamed.
+
+    Servers that start the same under the same name are one, the first.
+    """
+    kept: dict[str, ServerConfig] = {}
+    notes: list[str] = []
+    for server in servers:
+        name = kept_name(server, kept)
+        if name not in kept and name != server.name:
+            shown = one_line(server.name, NAME_SHOWN)
+            notes.append(f"There are several servers {shown!r}. One of them is {name!r} now.")
+        kept.setdefault(name, replace(server, name=name))
+    return tuple(kept.values()), tuple(notes)
+
+
+def kept_name(server: ServerConfig, kept: Mapping[str, ServerConfig]) -> str:
+    """Return the name under which a server is kept already, or may be."""
+    name = server.name
+    for number in range(2, MAX_SERVERS + 2):
+        if name not in kept or kept[name].starts_like(server):
+            break
+        name = f"{server.name}-{number}"
+    if name not in kept and len(kept) >= MAX_SERVERS:
+        remedy = f"Configure at most {MAX_SERVERS:,}."
+        raise InvalidConfig("servers", "are too many", remedy=remedy)
+    return name
+
+
+def merged_origins(
+    own: Iterable[ServerConfig], others: Iterable[tuple[ServerConfig, Path]]
+) -> Mapping[str, Path]:
+    """Return the files of others' servers, under the names that `merge_servers` gives them."""
+    kept = {server.name: server for server in own}
+    origins: dict[str, Path] = {}
+    for server, path in others:
+        name = kept_name(server, kept)
+        if name not in kept:
+            kept[name], origins[name] = server, path
+    return origins
+
 
 __all__ = [
     "Config",
@@ -329,3 +379,24 @@ def imported(document: Document, project: Path | None) -> Config | None:
         servers, renamed = merge_servers(found)
     told = tuple(f"{document.path}: {note}" for note in (*notes, *renamed))
     return Config(servers=servers, source=document.path, notes=told)
+
+
+SERVERS = {"time": "mcp_server_time", "git": "mcp_server_git", "fetch": "mcp_server_fetch"}
+"""Servers of the MCP project, by the module that runs each."""
+
+
+def demo_config(cache: Path | None = None) -> Config:
+    """Return a configuration of those demo servers that this environment has."""
+    found = {name: module for name, module in SERVERS.items() if find_spec(module) is not None}
+    if not found:
+        raise MissingExtra("mcp-server-time", extra="demo")
+    folder = Path(tempfile.mkdtemp(prefix="toolscout-")) if cache is None else cache
+    return Config(
+        servers=tuple(
+            ServerConfig(
+                name=name, transport=Transport.STDIO, command=sys.executable, args=("-m", module)
+            )
+            for name, module in found.items()
+        ),
+        gateway=GatewayConfig(cache=str(folder / "gateway.db")),
+    )

@@ -3,12 +3,11 @@
 from collections import Counter
 from importlib.metadata import version
 
-from toolscout.console.indexes import Indexes
+from toolscout.console.search import Indexes
 from toolscout.console.servers import STATES, Board
-from toolscout.console.subjects import Subject
-from toolscout.console.views import View
+from toolscout.console.views import Subject, View
 from toolscout.schemas import Json
-from toolscout.servers.offers import PROMPT, RESOURCE, TEMPLATE, TOOL
+from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL
 from toolscout.sessions.metatools import meta_tools
 from toolscout.tokens import all_definition_tokens, definition_tokens
 

@@ -16,16 +16,15 @@ from starlette.routing import BaseRoute, Route
 from toolscout.console import catalog as directories
 from toolscout.console import search as searches
 from toolscout.console.assets import INDEX
-from toolscout.console.documents import document
-from toolscout.console.refusals import BAD, FORBIDDEN, NOT_FOUND, Refused, refused
-from toolscout.console.views import View
+from toolscout.console.schema import document
+from toolscout.console.views import BAD, FORBIDDEN, NOT_FOUND, Refused, View, refused
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.auth import Principal
 from toolscout.gateway.middleware import PRINCIPAL
 from toolscout.prices import AS_OF, PRICES
 
 if TYPE_CHECKING:
-    from toolscout.console.console import Console
+    from toolscout.console.app import Console
     from toolscout.console.servers import Board
 
 API, STATIC = "/api", "/static/"

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 
-from toolscout.console.clocks import HOUR_SECONDS, hour_of, told_time
-from toolscout.console.costs import Costs
+from toolscout.console.activity import HOUR_SECONDS, hour_of, told_time
+from toolscout.console.catalog import Costs
 from toolscout.schemas import Json
 from toolscout.sessions.session import Store
 from toolscout.tokens import count_tokens

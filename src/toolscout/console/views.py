@@ -1,18 +1,81 @@
 """`View`: what one principal sees of a catalogue.
 
 Every answer of the console is made out of a view, so that a profile narrows all of it.
+
+`Subject`: what a console looks at, a live gateway or a catalogue alone.
+
+`Refused`: a request that is not answered, and why, for the reader of a JSON error.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+from starlette.responses import JSONResponse
+
+from toolscout.config.gateway import GatewayConfig
 from toolscout.config.servers import is_matched
-from toolscout.console.refusals import Refused, no_such
+from toolscout.errors import LoginFailed, ModelError, ToolscoutError, UpstreamError
 from toolscout.gateway.auth import Principal
 from toolscout.gateway.gateway import visible_to
 from toolscout.names import near_names
 from toolscout.scout import Scout
-from toolscout.servers.offers import TOOL
+from toolscout.servers.manifest import TOOL
+from toolscout.servers.pool import Pool
+from toolscout.sessions.session import Store
 from toolscout.tools import Tool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A scout, and the servers behind it if there are any."""
+
+    scout: Scout
+    config: GatewayConfig
+    pool: Pool | None = None
+    store: Store | None = None
+    """Where the hours are kept."""
+    tokens: Path | None = None
+    """The folder with logins of servers."""
+
+    @property
+    def host(self) -> str:
+        """What kind it is."""
+        return "console" if self.pool is None else "gateway"
+
+
+BAD, FORBIDDEN, NOT_FOUND, CONFLICT = 400, 403, 404, 409
+
+
+class Refused(Exception):
+    """An error of the API: what happened, and what to do next."""
+
+    def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
+        self.status, self.code, self.message, self.hint = status, code, message, hint
+        super().__init__(message)
+
+    def response(self) -> JSONResponse:
+        """Return it as JSON."""
+        told = {"code": self.code, "message": self.message, "hint": self.hint}
+        return JSONResponse({"error": told}, self.status)
+
+
+def refused(error: ToolscoutError) -> Refused:
+    """Return what an error of toolscout means to whoever asked the API."""
+    message, hint = str(error), str(getattr(error, "remedy", ""))
+    if hint and message.endswith(hint):
+        message = message.removesuffix(hint).strip()
+    message = message.removeprefix("Not called: ")
+    code = error.code if isinstance(error, ModelError | UpstreamError) else "usage"
+    is_elsewhere = isinstance(error, UpstreamError | LoginFailed)
+    return Refused(CONFLICT if is_elsewhere else BAD, code, message[:1].upper() + message[1:], hint)
+
+
+def no_such(what: str, name: str, near: str = "") -> Refused:
+    """Return that a thing does not exist, or not for this caller, which is told the same way."""
+    hint = f"Near: {near}." if near else f"Ask for the list of {what}s."
+    return Refused(NOT_FOUND, f"unknown_{what}", f"There is no {what} {name[:80]!r}.", hint)
+
 
 NAMES_TRIED = 5_000
 """Names among which near ones are looked for; more would take too long for an error."""

@@ -26,7 +26,7 @@ from toolscout.gateway.pending import (
 )
 from toolscout.schemas import Json
 from toolscout.servers.connection import Relay, call_failed
-from toolscout.servers.offers import PROMPT, RESOURCE, TEMPLATE
+from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.servers.pool import Pool
 from toolscout.sessions.replies import Reply
 from toolscout.tools import Tool

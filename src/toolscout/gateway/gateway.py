@@ -2,12 +2,17 @@
 
 Owns catalogue, index, scout and pool, and answers the requests of clients in their own terms. The
 wire is `server`'s; which server runs and when is the pool's.
+
+Why a tool is not known: its server is not there to tell of it.
+
+A model that calls `server__tool` should learn that the server failed, is starting or waits for a
+login, and what to do about it. A caller who may not see a server learns nothing of it (R77).
 """
 
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,29 +20,76 @@ from typing import Any, Protocol
 import mcp_types as types
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from toolscout.catalog import Catalog
+from toolscout.catalog import Catalog, Change
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayMode, Profile
 from toolscout.dialects import Dialect, to_definition
-from toolscout.errors import UnknownTool
+from toolscout.errors import ServerUnavailable, UnknownTool
 from toolscout.events import Event
-from toolscout.gateway.absences import absence
 from toolscout.gateway.forward import Context, Passage, told
 from toolscout.gateway.pending import Suspensions
 from toolscout.gateway.resources import Materials
 from toolscout.gateway.subscriptions import Subscriptions
-from toolscout.notices import Change
+from toolscout.names import exposed_name
 from toolscout.policies import Policy
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.servers.offers import TOOL
+from toolscout.servers.manifest import TOOL
 from toolscout.servers.pool import Pool
-from toolscout.sessions.metatools import CALL, meta_name, meta_tools
+from toolscout.servers.server import Member, Phase
+from toolscout.sessions.metatools import CALL, meta_name, meta_tools, to_object
 from toolscout.sessions.replies import Reply, refused
-from toolscout.sessions.requests import to_object
 from toolscout.sessions.session import Session, Store
 from toolscout.tokens import count_tokens
 from toolscout.tools import Effect, Tool
+
+OTHER_SPELLING = "mcp__"
+SEPARATORS = ("__", ".", "/", ":")
+
+_LATER = "Try again later, or use another tool."
+_STATES: Mapping[Phase, tuple[str, str]] = {
+    Phase.CONFIGURED: ("starting", "Its tools are not known yet; try again shortly."),
+    Phase.STARTING: ("starting", "Its tools are not known yet; try again shortly."),
+    Phase.FAILED: ("failed", _LATER),
+    Phase.NEEDS_LOGIN: (
+        "waiting for a login",
+        "Ask the user to run `toolscout servers login {}`, then try again.",
+    ),
+    Phase.STOPPED: ("stopped", "Ask the user to start it, or use another tool."),
+}
+
+
+def absence(
+    members: Mapping[str, Member], session: Session, name: object
+) -> ServerUnavailable | None:
+    """Return why a name that means no tool may still have one, or nothing."""
+    server = _server_in(str(name).strip(), members)
+    if server is None or not _is_known_to(session, server):
+        return None
+    member = members[server]
+    # One that rests is as it should be, and what it offers is known.
+    if member.phase not in _STATES or (member.phase is Phase.STOPPED and not member.is_held):
+        return None
+    state, remedy = _STATES[member.phase]
+    return ServerUnavailable(server, state, member.reason, remedy=remedy.format(server))
+
+
+def _server_in(text: str, servers: Iterable[str]) -> str | None:
+    """Return the server that a name begins with, the longest if there are several."""
+    text = text.casefold().removeprefix(OTHER_SPELLING)
+    found = [server for server in servers if text.startswith(tuple(_heads(server)))]
+    return max(found, key=len, default=None)
+
+
+def _heads(server: str) -> Iterable[str]:
+    for head in {server, exposed_name(server, "x").removesuffix("__x")}:
+        yield from (f"{head.casefold()}{separator}" for separator in SEPARATORS)
+
+
+def _is_known_to(session: Session, server: str) -> bool:
+    tools = (Tool.define("x", server=server, effect=effect) for effect in Effect)
+    return any(map(session.policy.sees, tools))
+
 
 _log = logging.getLogger(__name__)
 

@@ -2,15 +2,18 @@
 
 `/mcp` is streamable HTTP; `/sse` and `/messages/` serve older clients; `/healthz`, `/readyz`,
 `/metrics` and `/status` tell how the gateway is. Who may ask is decided by `access`.
+
+`Pages`: what the gateway serves over HTTP beside MCP, such as the console.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import uvicorn
 from mcp.server import Server
@@ -23,7 +26,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolscout.config.gateway import GatewayConfig
@@ -31,8 +34,6 @@ from toolscout.errors import ToolscoutError
 from toolscout.gateway.auth import Access, Principal
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.guests import DAY_SECONDS, OWN_SESSION, SSE, Guests
-from toolscout.gateway.lanes import Lanes, asked_method
 from toolscout.gateway.listen import (
     WebServer,
     address_of,
@@ -50,13 +51,59 @@ from toolscout.gateway.middleware import (
     headers_of,
     problem,
 )
-from toolscout.gateway.pages import Pages
-from toolscout.gateway.resume import SESSION, Revival, name_of, owner_of
+from toolscout.gateway.resume import (
+    DAY_SECONDS,
+    OWN_SESSION,
+    SESSION,
+    SSE,
+    Guests,
+    Revival,
+    name_of,
+    owner_of,
+)
 from toolscout.gateway.server import server_of
+from toolscout.gateway.shims import Lanes, asked_method
 from toolscout.gateway.status import readiness, status
 from toolscout.names import one_line
 from toolscout.schemas import Json
 from toolscout.sessions.session import Session
+from toolscout.tools import Tool
+
+
+class Pages(Protocol):
+    """What is served beside MCP, and is told who comes and what they are listed."""
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """What is served."""
+        ...
+
+    def is_public(self, path: str) -> bool:
+        """Tell whether anybody may load a path, with a token or without."""
+        ...
+
+    def run(self) -> AbstractAsyncContextManager[None]:
+        """Work while this is entered."""
+        ...
+
+    async def close(self) -> None:
+        """End what would hold the gateway up."""
+        ...
+
+    def meet(self, session: str, principal: Principal, client: str) -> None:
+        """Take note of who speaks in a session, and with which program."""
+        ...
+
+    def list(
+        self,
+        session: str,
+        principal: Principal,
+        visible: Callable[[], Sequence[Tool]],
+        listed: Sequence[Json],
+    ) -> None:
+        """Take note of a list of tools that was sent; `visible` gives all there are."""
+        ...
+
 
 MCP_PATH, MESSAGES_PATH = "/mcp", "/messages/"
 SESSIONS_KEPT = 1_000

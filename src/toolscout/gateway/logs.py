@@ -23,7 +23,7 @@ SECRET_CHARS = 6
 """Values below this length are too common in texts to be hidden."""
 
 _request: ContextVar[tuple[str, object] | None] = ContextVar("toolscout_request", default=None)
-_log = logging.getLogger("toolscout.sessions.requests")
+_log = logging.getLogger("toolscout.sessions.metatools")
 
 
 @contextmanager

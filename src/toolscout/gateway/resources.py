@@ -16,8 +16,7 @@ from toolscout.errors import InvalidTool, ModelError, ToolscoutError
 from toolscout.gateway.forward import Passage
 from toolscout.names import near_names
 from toolscout.schemas import Json
-from toolscout.servers.manifest import Manifest
-from toolscout.servers.offers import PROMPT, RESOURCE, TEMPLATE
+from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, Manifest
 from toolscout.servers.pool import Pool
 from toolscout.sessions.session import Session
 from toolscout.tools import Effect, Tool

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from toolscout.search.lexical import Floats
 from toolscout.search.question import Question
-from toolscout.search.shard import Shard, by_shard
-from toolscout.search.states import Mask, State
+from toolscout.search.shard import Mask, Shard, State, by_shard
 from toolscout.search.vectors import leading_row, similarities
 
 CANDIDATES = 48

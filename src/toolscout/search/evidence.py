@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from toolscout.search.fusion import Doubles, Signal
 from toolscout.search.lexical import COVERED, ByTerm, Floats, Ints
 from toolscout.search.question import Question
-from toolscout.search.shard import by_shard
-from toolscout.search.states import State
+from toolscout.search.shard import State, by_shard
 from toolscout.search.vectors import similarities
 
 _LOOKED_AT = np.array([0xFF, *COVERED], np.uint8)[:, None]

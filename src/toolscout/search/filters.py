@@ -14,7 +14,7 @@ import re2
 from toolscout.errors import UnknownServer
 from toolscout.names import fold_name, near_names
 from toolscout.query import PATTERN_MEMORY_BYTES, Query
-from toolscout.search.states import Mask, State
+from toolscout.search.shard import Mask, State
 from toolscout.search.text import term, words
 from toolscout.tools import Tool
 

@@ -16,21 +16,19 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from toolscout.catalog import Catalog
+from toolscout.catalog import Catalog, Change
 from toolscout.encoders.encoder import Encoder
 from toolscout.encoders.static import StaticEncoder
 from toolscout.errors import UsageError
 from toolscout.names import near_names
-from toolscout.notices import Change
 from toolscout.query import Query, query_from_text
-from toolscout.search import storage
+from toolscout.search import build as storage
 from toolscout.search.build import Writer
-from toolscout.search.explanations import explain
 from toolscout.search.filters import admitted, pattern_places, prefix_places
 from toolscout.search.fusion import Doubles, Fusion, confidence_of, worth_showing
 from toolscout.search.hits import Confidence, Hit, Hits, Missing, Result, Why
-from toolscout.search.rank import Ranker, Ranking
-from toolscout.search.states import Mask, State
+from toolscout.search.rank import Ranker, Ranking, explain
+from toolscout.search.shard import Mask, State
 from toolscout.search.text import words
 from toolscout.tools import Tool
 

@@ -2,6 +2,12 @@
 
 `Ranker` brings question, candidates, evidence and fusion together for one encoder. It reads a
 state and keeps nothing but the vectors of words it met.
+
+Explanations: what brought a candidate up and what held it back, in words.
+
+Reads a ranking that is already made; changes nothing about it.
+
+Words read as others: typing errors, forgiven on whole words of names only (R32).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,10 +16,11 @@ from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
+from rapidfuzz import process
+from rapidfuzz.distance import OSA
 
 from toolscout.encoders.encoder import Encoder
 from toolscout.encoders.static import Remembered
-from toolscout.search import spelling
 from toolscout.search.candidates import (
     Similar,
     best_by_name,
@@ -21,11 +28,7 @@ from toolscout.search.candidates import (
     candidates_for,
     lexical_scores,
 )
-from toolscout.search.evidence import (
-    lexical_evidence,
-    meaning_evidence,
-    name_evidence,
-)
+from toolscout.search.evidence import lexical_evidence, matches_of, meaning_evidence, name_evidence
 from toolscout.search.fusion import (
     LATIN_FAMILIES,
     LIKELY,
@@ -35,12 +38,34 @@ from toolscout.search.fusion import (
     fusion_for,
     gate_of,
 )
+from toolscout.search.hits import Why
 from toolscout.search.lexical import Floats
 from toolscout.search.question import Question, question_of
-from toolscout.search.states import Mask, State
-from toolscout.search.text import STOP_WORDS, term, words
+from toolscout.search.shard import Mask, State
+from toolscout.search.text import STOP_WORDS, Field, content, term, words
 from toolscout.search.translate import Lexicon
 from toolscout.search.vectors import query_vectors
+from toolscout.tools import Tool
+
+SHORTEST = 4
+
+
+def find_corrections(typed: Sequence[str], known: Sequence[str]) -> Mapping[str, str]:
+    """Return the known word meant by each typed one that is a slip away from it.
+
+    From eight letters on, two slips are forgiven.
+    """
+    found: dict[str, str] = {}
+    for word in typed:
+        if len(word) < SHORTEST:
+            continue
+        slips = 1 if len(word) < 8 else 2
+        # `known` is sorted, and the first of equals wins, so ties go by name.
+        near = process.extractOne(word, known, scorer=OSA.distance, score_cutoff=slips)
+        if near is not None:
+            found[word] = near[0]
+    return found
+
 
 KNOWN_SHARE = 0.2
 """Of a question's foreign words, how many tools may have before it is left as it is."""
@@ -127,7 +152,7 @@ class Ranker:
         if ranking.top_chance >= LIKELY:
             return {}
         unknown = [w for w in ranking.question.words if state.find(term(w)) is None]
-        return spelling.corrections(unknown, state.live_words)
+        return find_corrections(unknown, state.live_words)
 
     def rank(
         self,
@@ -223,3 +248,64 @@ def _is_latin(text: str) -> bool:
         return True
     letters = [char for char in text[:2_000] if char.isalpha()]
     return 2 * sum(char < "\u0250" for char in letters) >= len(letters)
+
+
+FIELD_NAMES = {
+    Field.NAME: "name",
+    Field.SERVER: "server",
+    Field.DESCRIPTION: "description",
+    Field.PARAMETER: "parameters",
+    Field.PARAMETER_DESCRIPTION: "parameter descriptions",
+    Field.ENUM: "values",
+    Field.HINT: "hint",
+    Field.TITLE: "title",
+}
+FAR = 0.25
+"""Similarity below which meaning does not speak for a tool."""
+
+
+def explain(state: State, ranking: Ranking, row: int) -> Why:
+    """Return why one candidate of a ranking stands where it does."""
+    tool = state.tools[int(ranking.places[row])]
+    matched = _matched(state, ranking, row)
+    return Why(
+        matched=matched,
+        shares=ranking.fusion.shares(
+            ranking.evidence[row], ranking.question.length, gate_of(ranking.evidence)
+        ),
+        held_back=tuple(_held_back(ranking, row, tool, matched)),
+    )
+
+
+def _matched(state: State, ranking: Ranking, row: int) -> dict[str, tuple[str, ...]]:
+    question = ranking.question
+    _, found = matches_of(question, state, ranking.places[row : row + 1])
+    masks: dict[int | None, int] = dict(zip(question.numbers, found[:, 0].tolist(), strict=True))
+    listed = [(word, masks.get(state.find(term(word)), 0)) for word in question.words]
+    by_field = {
+        name: tuple(word for word, mask in listed if mask >> field & 1)
+        for field, name in FIELD_NAMES.items()
+    }
+    return {name: found_words for name, found_words in by_field.items() if found_words}
+
+
+def _held_back(
+    ranking: Ranking, row: int, tool: Tool, matched: dict[str, tuple[str, ...]]
+) -> list[str]:
+    said: list[str] = []
+    has = {word for listed in matched.values() for word in listed}
+    missing = [word for word in ranking.question.words if word not in has]
+    if missing:
+        said.append(f"It does not mention: {', '.join(missing[:8])}.")
+    extra = [w for w in dict.fromkeys(content(words(tool.leaf))) if term(w) not in map(term, has)]
+    if extra and ranking.evidence[row, Signal.NAME_MEANING] < 0.99:
+        said.append(f"Its name also says: {', '.join(extra[:8])}.")
+    if not tool.description:
+        said.append("It has no description.")
+    if 0 < ranking.evidence[row, Signal.MEANING] < FAR:
+        said.append("Its meaning is far from the query.")
+    better = int(np.sum(ranking.scores > ranking.scores[row]))
+    if better:
+        fit = "tool fits" if better == 1 else "tools fit"
+        said.append(f"{better} other {fit} better.")
+    return said

@@ -2,13 +2,23 @@
 
 Also `Relay`, which takes what a server says during a call back to whoever made the call, and the
 words for what went wrong. How connections are made is known to `dials`, when to the pool.
+
+`Delays`: how long the pool waits for what, in one place, so that a test can wait for less.
+
+`Relays`: whom to ask what a server asks for while it works on calls.
+
+A server's question does not say which call it belongs to. With several calls running, the answer
+of one client could reach the call of another, so nobody is asked then.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Generator, Iterable, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import mcp_types as types
+from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 
 from toolscout.config.secrets import MASK
@@ -139,3 +149,86 @@ def masked(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, MASK)
     return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delays:
+    """Seconds."""
+
+    first_retry: float = 0.5
+    """Before the first new start after a failure; doubled with each that follows."""
+    most_retry: float = 60.0
+    change: float = 0.2
+    """How long notices of changed lists are gathered; doubled while they do not end."""
+    most_change: float = 30.0
+    idle_look: float = 1.0
+    """Between two looks for servers that nobody uses."""
+    login_look: float = 1.0
+    """Between two looks for new tokens of servers that want a login."""
+    gate: float = 3.0
+    """How long one slow start keeps others from starting."""
+    drain: float = 10.0
+    """For running calls to end before their server is stopped."""
+    exit: float = 2.0
+    """For a process to end by itself once its input is closed."""
+    kill: float = 2.0
+    """Between asking a process to end and killing it."""
+    rest: float = 0.2
+    """For what a dead process wrote to arrive, and for its own children to end."""
+
+
+NOBODY = "No call is being worked on."
+SEVERAL = "Several calls are being worked on, and it is not known which one asks."
+
+
+class Relays:
+    """The relays of running calls; the methods are callbacks of the SDK."""
+
+    def __init__(self) -> None:
+        self._relays: list[Relay] = []
+
+    @contextmanager
+    def joined(self, relay: Relay) -> Generator[None]:
+        """Have a relay among those that may be asked."""
+        self._relays.append(relay)
+        try:
+            yield
+        finally:
+            self._relays.remove(relay)
+
+    async def sample(self, context: Any, params: types.CreateMessageRequestParams) -> Any:
+        """Have a client's model complete a message."""
+        relay = self._only()
+        return await relay.sample(params) if relay else self._refusal()
+
+    async def elicit(self, context: Any, params: types.ElicitRequestParams) -> Any:
+        """Ask a client's user."""
+        relay = self._only()
+        return await relay.elicit(params) if relay else self._refusal()
+
+    async def roots(self, context: Any) -> Any:
+        """Ask for a client's roots."""
+        relay = self._only()
+        return await relay.roots() if relay else self._refusal()
+
+    async def log(self, params: types.LoggingMessageNotificationParams) -> None:
+        """Pass on a log message, if it is clear whose it is."""
+        relay = self._only()
+        if relay is not None:
+            await relay.log(params)
+
+    def _only(self) -> Relay | None:
+        return self._relays[0] if len(self._relays) == 1 else None
+
+    def _refusal(self) -> types.ErrorData:
+        message = SEVERAL if self._relays else NOBODY
+        return types.ErrorData(code=types.INVALID_REQUEST, message=message)
+
+
+def progress_to(relay: Relay) -> ProgressFnT:
+    """Return what tells a relay how far its call is."""
+
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        await relay.progress(progress, total, message)
+
+    return heard

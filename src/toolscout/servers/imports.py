@@ -12,9 +12,8 @@ from toolscout.catalog import Catalog
 from toolscout.config.file import Config
 from toolscout.files import read_tools
 from toolscout.schemas import is_object
-from toolscout.servers.intake import Intake
 from toolscout.servers.openapi import read_document, tools_from_openapi
-from toolscout.servers.server import Member
+from toolscout.servers.server import Intake, Member
 from toolscout.sessions.session import Store
 from toolscout.tools import Tool
 

@@ -28,22 +28,20 @@ from toolscout.schemas import Json, is_list, is_object
 from toolscout.servers.connection import (
     NEEDS_LOGIN,
     SAID_CHARS,
+    Delays,
     Relay,
+    Relays,
     masked,
+    progress_to,
     said_by,
     secrets_of,
     unavailable,
 )
-from toolscout.servers.delays import Delays
 from toolscout.servers.manifest import Manifest
-from toolscout.servers.oauth.bearers import Bearer
-from toolscout.servers.oauth.login import LoginNeeded, has_own_token
-from toolscout.servers.process import MESSAGE_BYTES, Child, run
-from toolscout.servers.relays import Relays, progress_to
-from toolscout.servers.sieves import Sieve
-from toolscout.servers.sifted import sifted
+from toolscout.servers.oauth.login import Bearer, LoginNeeded, has_own_token
+from toolscout.servers.process import MESSAGE_BYTES, Child, Warden, run
+from toolscout.servers.streams import Sieve, sifted
 from toolscout.servers.updates import Updates
-from toolscout.servers.wardens import Warden
 
 PAGES_LIMIT = 1_000
 HTTP_CONNECT_SECONDS = 10.0

@@ -3,6 +3,8 @@
 Starts a server when a call needs it, once however many ask; stops idle ones, and keeps one that
 is broken from being tried again and again. What servers offer is put into the catalogue by
 `intake`. The pool knows no sessions and writes no reply.
+
+`Dialer`: makes the right kind of connection for a server, and owns what they share.
 """
 
 import asyncio
@@ -17,22 +19,57 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 
 from toolscout.catalog import Catalog
-from toolscout.config.servers import ServerConfig
-from toolscout.errors import (
-    CallTimedOut,
-    ServerBusy,
-    ServerUnavailable,
-    ToolscoutError,
-)
+from toolscout.config.servers import ServerConfig, Transport
+from toolscout.errors import CallTimedOut, ServerBusy, ServerUnavailable, ToolscoutError
 from toolscout.schemas import Json
-from toolscout.servers.connection import Connection, Dial, Relay, unavailable
-from toolscout.servers.delays import Delays
-from toolscout.servers.dials import Dialer
-from toolscout.servers.intake import Intake
-from toolscout.servers.server import Member, Phase
-from toolscout.servers.slots import Turn
-from toolscout.servers.watches import Watches
+from toolscout.servers.connection import Connection, Delays, Dial, Relay, unavailable
+from toolscout.servers.mcp import Client
+from toolscout.servers.oauth.login import auth_for
+from toolscout.servers.oauth.tokens import TokenFile
+from toolscout.servers.openapi.executor import Operations
+from toolscout.servers.process import Warden
+from toolscout.servers.server import Intake, Member, Phase, Turn
+from toolscout.servers.updates import Watches
 from toolscout.sessions.session import Store
+
+
+class Dialer:
+    """Makes connections; `close` it once they are closed.
+
+    `tokens` is the folder with the tokens of servers that want OAuth.
+    """
+
+    def __init__(self, delays: Delays, tokens: Path | None = None) -> None:
+        self._delays, self._tokens = delays, tokens
+        self._warden = Warden()
+
+    def __call__(
+        self,
+        config: ServerConfig,
+        *,
+        on_change: Callable[[], None],
+        on_line: Callable[[str], None],
+    ) -> Connection:
+        """Return a connection to a server whose references are resolved."""
+        if config.transport is Transport.OPENAPI:
+            return Operations(config)
+        return Client(
+            config,
+            on_change=on_change,
+            on_line=on_line,
+            warden=self._warden,
+            delays=self._delays,
+            auth=auth_for(config, self._tokens) if self._tokens is not None else None,
+        )
+
+    def token_file(self, config: ServerConfig) -> TokenFile | None:
+        """Return where a login at a server leaves its tokens."""
+        return TokenFile(self._tokens, config) if self._tokens is not None else None
+
+    def close(self) -> None:
+        """Stop watching over processes."""
+        self._warden.close()
+
 
 __all__ = ["Member", "Phase", "Pool"]
 

@@ -2,25 +2,42 @@
 
 Tells what it offers and how long that took, or what went wrong and what mends it. What it offers
 is kept where a gateway looks for it, so that the next search knows its tools.
+
+The roster: all configured servers, and what is known of them without starting any.
+
+Errands: one call of one tool, for a person rather than a model.
+
+Starts the tool's server, checks the arguments as for any other call, calls, and stops it again.
 """
 
 import asyncio
+import json
 import shlex
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import cast
 
 from mcp.shared.exceptions import MCPError
 
+from toolscout.catalog import Catalog
+from toolscout.config.file import Config
+from toolscout.config.references import expand
 from toolscout.config.servers import ServerConfig, Transport
-from toolscout.errors import ServerUnavailable, ToolscoutError, UsageError
-from toolscout.servers.connection import NEEDS_LOGIN, Connection, Dial, unavailable
-from toolscout.servers.intake import config_key
-from toolscout.servers.manifest import MANIFEST_KIND, Manifest
-from toolscout.servers.oauth.login import has_own_token, login_command
-from toolscout.servers.offers import offers_of
+from toolscout.errors import InvalidConfig, ServerUnavailable, ToolscoutError, UsageError
+from toolscout.schemas import Json, is_object, parameters
+from toolscout.scout import Scout
+from toolscout.servers.connection import NEEDS_LOGIN, Connection, Dial, call_failed, unavailable
+from toolscout.servers.manifest import MANIFEST_KIND, TOOL, Manifest, manifest_from_bytes, offers_of
+from toolscout.servers.oauth.login import LoginState, has_own_token, login_command, login_state
+from toolscout.servers.pool import Pool
+from toolscout.servers.server import config_key
+from toolscout.sessions.replies import Reply
 from toolscout.sessions.session import Store
+from toolscout.settings import Settings
+from toolscout.tools import Tool
 
 LINES_SHOWN = 3
 MISSING = "not found"
@@ -112,3 +129,133 @@ def _explained(config: ServerConfig, error: Exception) -> tuple[str, str]:
     if MISSING in reason:
         return reason, f"Install {shlex.quote(config.command)}, or name another command."
     return reason, "Run its command by hand to see more."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One server of the roster."""
+
+    server: ServerConfig
+    file: Path
+    """Where it is configured."""
+    tools: int | None
+    """How many get through to clients; nothing while they are unknown."""
+    login: LoginState
+
+    @property
+    def state(self) -> str:
+        """Whether its tools are known."""
+        if self.server.disabled:
+            return "disabled"
+        return "unknown" if self.tools is None else "known"
+
+
+def roster(
+    config: Config, store: Store | None, tokens: Path, *, env: Mapping[str, str], now: float
+) -> tuple[Entry, ...]:
+    """Return all servers in the order of the configuration.
+
+    `store` is that of the gateway, `tokens` its folder of tokens.
+    """
+    return tuple(
+        Entry(
+            server=server,
+            file=config.origins.get(server.name, config.source),
+            tools=_known_tools(server, store),
+            login=_login(server, tokens, env, now),
+        )
+        for server in config.servers
+    )
+
+
+def _known_tools(server: ServerConfig, store: Store | None) -> int | None:
+    data = store.read(MANIFEST_KIND, server.name) if store is not None else None
+    manifest = manifest_from_bytes(data, config_key(server)) if data is not None else None
+    if manifest is None:
+        return None
+    return sum(tool.kind == TOOL for tool in offers_of(server, manifest).tools)
+
+
+def _login(server: ServerConfig, tokens: Path, env: Mapping[str, str], now: float) -> LoginState:
+    if server.transport is Transport.STDIO:
+        return LoginState.NONE
+    try:
+        url = expand(server.url, env)
+    except InvalidConfig:  # nobody can have logged in at an address that is not known
+        url = server.url
+    return login_state(replace(server, url=url), tokens, now)
+
+
+WHOLE_RESULT_TOKENS = 1_000_000
+LONGEST_SECONDS = 86_400.0
+"""The pool has the server's own limits; the scout is to have none beside them."""
+
+
+def arguments_from_words(tool: Tool, words: Sequence[str]) -> Json:
+    """Return arguments given as one JSON object, or as `key=value` words.
+
+    A value is text where the tool takes text; elsewhere it is read as JSON if it is some.
+    """
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        return _object(words[0])
+    types = {p.name: p.type for p in parameters(tool.input_schema, max_depth=1)}
+    found: Json = {}
+    for word in words:
+        key, sign, text = word.partition("=")
+        if not sign or not key:
+            raise UsageError(
+                f"{word!r} is no argument. Write key=value, or all arguments as one JSON object."
+            )
+        found[key] = text if "string" in types.get(key, "any").split("|") else _value(text)
+    return found
+
+
+async def run(
+    config: ServerConfig, store: Store, tool: Tool, arguments: Json, *, tokens: Path
+) -> Reply:
+    """Call a tool of a server; `tokens` is the folder with the tokens of servers."""
+    if tool.kind != TOOL:
+        raise UsageError(f"{tool.name!r} is a {tool.kind}, which cannot be called. Name a tool.")
+    settings = Settings(
+        calls_by_name=True, result_tokens=WHOLE_RESULT_TOKENS, call_seconds=LONGEST_SECONDS
+    )
+    async with Pool([config], Catalog(), store, tokens=tokens) as pool:
+        scout = Scout(pool.catalog, encoder=None, settings=settings)
+        session = scout.session("errand")
+        return await scout.call(
+            session, tool.name, arguments, approved=True, executor=_Runner(pool)
+        )
+
+
+class _Runner:
+    """Runs tools in a pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def __call__(self, tool: Tool, arguments: Json) -> object:
+        leaf = tool.extras.get("leaf", tool.leaf)
+        params: Json = {"name": leaf, "arguments": arguments}
+        try:
+            return await self._pool.request(tool.server, "tools/call", params)
+        except MCPError as error:
+            raise call_failed(tool.name, error) from error
+
+
+def _object(text: str) -> Json:
+    try:
+        value = cast("object", json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"The arguments are not JSON ({error}). Quote them for your shell."
+        ) from None
+    if not is_object(value):
+        raise UsageError('The arguments are no JSON object. Write them as \'{"key": "value"}\'.')
+    return value
+
+
+def _value(text: str) -> object:
+    try:
+        return cast("object", json.loads(text))
+    except (ValueError, RecursionError):
+        return text

@@ -2,6 +2,16 @@
 
 A call that is refused at any step is not made, and the reply says so. A tool's own failure is a
 result, not an exception. What runs a tool is its function, or the executor of its server.
+
+Which tool a model means by a name; one answer for description, gate and call (R2, R73).
+
+A name that the caller may not see is answered like one that does not exist (R77).
+
+Whom a call of the model is for, and what it may do, before it is made.
+
+`tool_call` is for the tool that its arguments name: a host's rules for that tool hold for it (R81).
+
+What a model is told when a verb fails: its own mistake in full, ours without any detail.
 """
 
 import asyncio
@@ -18,27 +28,83 @@ from typing import cast
 from toolscout.calls.arguments import prepare
 from toolscout.calls.outcome import Outcome, outcome_of
 from toolscout.calls.results import Results, is_handle
-from toolscout.catalog import Catalog
+from toolscout.catalog import Catalog, ServerState, Status
 from toolscout.errors import (
+    AmbiguousTool,
     ApprovalNeeded,
+    BrokenPolicy,
     CallFailed,
     CallTimedOut,
     InvalidArguments,
     ModelError,
     NotAllowed,
     NotLoaded,
+    ServerUnavailable,
     ToolChanged,
+    ToolDisabled,
+    UnknownTool,
     UpstreamError,
 )
-from toolscout.names import one_line
+from toolscout.names import near_names, one_line
 from toolscout.policies import Permission
 from toolscout.schemas import Json
-from toolscout.sessions.admissions import Admission
-from toolscout.sessions.naming import absent_server, tool_named, unavailable
+from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH, call_request, meta_name, to_object
 from toolscout.sessions.replies import Reply, refused
-from toolscout.sessions.requests import to_object
-from toolscout.sessions.session import Session
-from toolscout.tools import Tool
+from toolscout.sessions.session import Admission, Session
+from toolscout.tools import Effect, Tool
+
+AMBIGUOUS_SHOWN = 8
+REASON_CHARS = 200
+SERVER_CHARS = 60
+
+
+def tool_named(session: Session, catalog: Catalog, name: object) -> Tool:
+    """Return the tool that a name means, or raise the error that the model should read.
+
+    Of several tools with the same short name, those that are not switched off count, and of
+    these the one that is loaded.
+    """
+    text = name.strip() if isinstance(name, str) else ""
+    meant = [tool for tool in catalog.resolve(text) if session.policy.knows(tool)]
+    meant = [tool for tool in meant if not session.policy.why_disabled(tool)] or meant
+    if len(meant) > 1:
+        loaded = [tool for tool in meant if session.is_callable(tool)]
+        meant = loaded if len(loaded) == 1 else meant
+    if not meant:
+        raise _absent(session, catalog, text)
+    if len(meant) > 1:
+        names = [tool.name for tool in meant]
+        raise AmbiguousTool(one_line(text, 64), names[:AMBIGUOUS_SHOWN])
+    reason = session.policy.why_disabled(meant[0])
+    if reason:
+        raise ToolDisabled(meant[0].name, reason)
+    return meant[0]
+
+
+def _absent(session: Session, catalog: Catalog, text: str) -> Exception:
+    entry = session.record.entries.get(text)
+    if entry is not None:
+        return absent_server(entry.server, catalog.state(entry.server))
+    return UnknownTool(
+        one_line(text, 64), near_names(text[:200], (tool.name for tool in session.visible()))
+    )
+
+
+def unavailable(catalog: Catalog, tool: Tool) -> ServerUnavailable | None:
+    """Return why a tool's server cannot take a call, or nothing; pending ones may be started."""
+    state = catalog.state(tool.server)
+    if state is None or state.status is not Status.FAILED:
+        return None
+    return absent_server(tool.server, state)
+
+
+def absent_server(server: str, state: ServerState | None = None) -> ServerUnavailable:
+    """Return the error of a server that is not there, in words that are safe to read."""
+    name = one_line(server, SERVER_CHARS)
+    if state is None:
+        return ServerUnavailable(name, "not connected")
+    return ServerUnavailable(name, state.status, one_line(state.reason, REASON_CHARS))
+
 
 Executor = Callable[[Tool, Json], object | Awaitable[object]]
 """Runs a tool with checked arguments; may be asynchronous."""
@@ -269,3 +335,92 @@ async def _in_thread(work: Callable[[], object]) -> object:
 
     threading.Thread(target=run, name="toolscout-call", daemon=True).start()
     return await asyncio.wrap_future(done)
+
+
+@dataclass(frozen=True, slots=True)
+class Aims:
+    """Reads calls against one catalogue."""
+
+    catalog: Catalog
+
+    def meta(self, name: str) -> str:
+        """Return which meta-tool a name means; a server's tool of such a name is none."""
+        meta = meta_name(name)
+        return meta if meta == name or not self.catalog.resolve(name) else ""
+
+    def tool(self, session: Session, name: str, arguments: object) -> tuple[Tool | None, object]:
+        """Return the tool that a call would reach, if there is one, and what it is given."""
+        wanted, given = self._wanted(name, arguments)
+        try:
+            return tool_named(session, self.catalog, wanted), given
+        except (ModelError, UpstreamError):
+            return None, None
+
+    def effect(self, session: Session, name: str, arguments: object) -> Effect:
+        """Return what a call may do."""
+        if self._only_reads(name, arguments):
+            return Effect.READ
+        tool, _ = self.tool(session, name, arguments)
+        return tool.effect if tool is not None else Effect.UNKNOWN
+
+    async def permission(self, session: Session, name: str, arguments: object) -> Permission:
+        """Return what the host says to a call; what would not be sent is to be asked about."""
+        if self._only_reads(name, arguments):
+            return Permission.ALLOW
+        tool, given = self.tool(session, name, arguments)
+        if tool is None:
+            return Permission.ASK
+        try:
+            prepared = prepare(tool, {} if given is None else given)
+        except ModelError:
+            return Permission.ASK
+        return await session.policy.permission(tool, prepared.arguments)
+
+    def _only_reads(self, name: str, arguments: object) -> bool:
+        wanted, _ = self._wanted(name, arguments)
+        return self.meta(name) in (SEARCH, DESCRIBE) or is_handle(wanted)
+
+    def _wanted(self, name: str, arguments: object) -> tuple[object, object]:
+        if self.meta(name) != CALL:
+            return name, arguments
+        try:
+            return call_request(arguments)
+        except ModelError:
+            return None, None
+
+
+_NOTHING_DONE = (
+    "Something broke inside the tool search; nothing was called or loaded. Tell the user."
+)
+_UNSURE = (
+    "Something broke inside the tool search; the tool may have been called. "
+    "Check before you call it again, or tell the user."
+)
+
+
+def guarded(session: Session, work: Callable[[], Reply]) -> Reply:
+    """Return what the work gives, or a reply that says why it gave nothing."""
+    try:
+        return work()
+    except ModelError as error:
+        return mistaken(session, error)
+    except Exception as error:
+        return broken(session, error)
+
+
+def mistaken(session: Session, error: ModelError) -> Reply:
+    """Return the reply to a mistake that the model can put right."""
+    return refused(error, code=error.code, budget=session.settings.reply_tokens)
+
+
+def broken(session: Session, error: Exception, *, unsure: bool = False) -> Reply:
+    """Return a reply that exposes nothing, and log what went wrong (R47).
+
+    `unsure` says that a tool may have run meanwhile.
+    """
+    _log.error("A request of a session failed with %s.", type(error).__name__)
+    _log.debug("The failed request:", exc_info=error)
+    policy = isinstance(error, BrokenPolicy)  # always asked before anything is done
+    said = _UNSURE if unsure and not policy else _NOTHING_DONE
+    code = "broken_policy" if policy else "broken_index"
+    return refused(ModelError(said), code=code, budget=session.settings.reply_tokens)

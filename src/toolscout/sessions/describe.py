@@ -13,7 +13,7 @@ from toolscout.catalog import Catalog
 from toolscout.errors import ModelError, ServerUnavailable
 from toolscout.names import one_line
 from toolscout.schemas import Json
-from toolscout.sessions.naming import tool_named
+from toolscout.sessions.call import tool_named
 from toolscout.sessions.replies import Reply, definition_text, limited
 from toolscout.sessions.session import Session
 from toolscout.settings import Mode

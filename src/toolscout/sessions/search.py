@@ -2,30 +2,122 @@
 
 Asks the index, sorts hits into new and already callable, decides which of them are sure enough to
 be loaded or shown whole, and has the reply written. What it says a tool is, the session holds to.
+
+Details: what the reply to a search says, as JSON for programs (R42).
+
+How the answer to a search reaches the model: as text, as references, or as definitions.
+
+Takes a session and what a verb replied; gives the reply in the form of the session's mode. What was
+found and loaded is decided before; the shape on the wire is the dialect's.
 """
 
+import hashlib
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from toolscout.catalog import Catalog, Status
 from toolscout.errors import ModelError
-from toolscout.names import clean_text
+from toolscout.names import clean_text, one_line
 from toolscout.query import Query, query_from_text
 from toolscout.schemas import Json
-from toolscout.search.feedback import Feedback
+from toolscout.search.feedback import Feedback, hashed
 from toolscout.search.hits import Confidence, Hit, Result
 from toolscout.search.index import Index
-from toolscout.search.usage import hashed
-from toolscout.sessions.details import details_of, form_of
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.requests import SearchRequest
+from toolscout.sessions.metatools import SearchRequest
+from toolscout.sessions.replies import (
+    QUERY_CHARS,
+    Answer,
+    Reply,
+    Situation,
+    Written,
+    reserve,
+    written,
+)
 from toolscout.sessions.session import Session
-from toolscout.sessions.sheets import QUERY_CHARS, Answer, Situation, Written, reserve, written
 from toolscout.settings import Mode
 from toolscout.tokens import definition_tokens
-from toolscout.tools import Tool
+from toolscout.tools import Effect, Tool
+
+
+def details_of(
+    session: Session,
+    request: SearchRequest,
+    page: Written,
+    answers: Sequence[Answer],
+    situation: Situation,
+) -> Json:
+    """Return the details of a search that loaded nothing."""
+    shown = {hit.tool.name for hit in page.hits}
+    return {
+        "queries": [_answer_json(session, answer, shown) for answer in answers],
+        "loaded": list[str](),
+        "described": list(page.described),
+        "pending": list(situation.pending),
+        "failed": [{"server": server, "reason": reason} for server, reason in situation.failed],
+        "news": list(situation.news),
+        "notes": list(request.notes),
+        "limit": request.limit,
+        "max_tokens": request.max_tokens,
+        "mode": session.settings.mode.value,
+        "form": "",
+        "totals": _totals(session, page),
+    }
+
+
+def form_of(queries: Iterable[Query | None]) -> str:
+    """Return which form all queries have; nothing stands for one that could not be read."""
+    forms = {_form(query) for query in queries}
+    return forms.pop() if len(forms) == 1 else "mixed"
+
+
+def _form(query: Query | None) -> str:
+    if query is None:
+        return "invalid"
+    if query.select:
+        return "select"
+    if query.prefix:
+        return "prefix"
+    if query.pattern:
+        return "pattern"
+    return "words" if query.words or query.required else "filter"
+
+
+def _answer_json(session: Session, answer: Answer, shown: set[str]) -> Json:
+    return {
+        "query": answer.query,
+        "code": answer.code,
+        "error": answer.error,
+        "hits": [_hit_json(session, hit, answer) for hit in answer.hits if hit.tool.name in shown],
+        "left_off": [hit.tool.name for hit in answer.hits if hit.tool.name not in shown],
+        "already_loaded": [hit.tool.name for hit in answer.known],
+        "missing": [{"name": m.name, "near": list(m.near)} for m in answer.missing],
+        "corrected": dict(answer.corrected),
+        "further": answer.further,
+    }
+
+
+def _hit_json(session: Session, hit: Hit, answer: Answer) -> Json:
+    return {
+        "name": hit.tool.name,
+        "server": hit.tool.server,
+        "score": hit.score,
+        "confidence": hit.confidence.value,
+        "loaded": session.is_callable(hit.tool),
+        "available": hit.tool.server not in answer.failed,
+    }
+
+
+def _totals(session: Session, page: Written) -> Json:
+    catalogued = len(session.visible())
+    return {
+        "hits": len(page.hits),
+        "loaded": len(session.record.loaded),
+        "hidden": max(0, catalogued - len(session.record.entries)),
+        "catalogued": catalogued,
+    }
+
 
 SURE = (Confidence.EXACT, Confidence.STRONG)
 SEARCHED = 20
@@ -338,3 +430,62 @@ def _next_step(session: Session, answers: Sequence[Answer]) -> str:
     if live:
         return "Next: tool_search in other words; if one of these is right, tool_describe it."
     return "Next: tool_search in other words, or list a server with 'server:name'."
+
+
+NOTE_CHARS = 1_000
+"""Providers limit descriptions."""
+
+
+def delivered(session: Session, reply: Reply, *, searched: bool) -> Reply:
+    """Return a reply as the session's mode has it go to the model."""
+    match session.settings.mode:
+        case Mode.REFERENCE:
+            return replace(reply, by_reference=True)
+        case Mode.DEFINITIONS if searched:
+            told = _definitions(session, reply)
+            note_delivered(session, told)
+            return replace(reply, definitions=(*told,) or (_note(reply),))
+        case _:
+            return reply
+
+
+def note_delivered(session: Session, tools: Iterable[Tool]) -> None:
+    """Note that the conversation's items hold the definitions of these tools."""
+    if session.settings.mode is Mode.DEFINITIONS:
+        for tool in tools:
+            session.record.show(tool)
+
+
+def _definitions(session: Session, reply: Reply) -> list[Tool]:
+    """Return what a search made callable, and of the rest what the items lack.
+
+    A tool that was loaded otherwise, or whose definition was dropped from the conversation, is
+    delivered again; so is one that is all that was found. They stand in the order of loading, so
+    that a session rebuilt from the conversation has the same.
+    """
+    fresh = [hit.tool for hit in reply.hits if session.is_callable(hit.tool)]
+    known = [hit.tool for hit in reply.known if not _is_declared(session, hit.tool)]
+    lacking = [tool for tool in known if not session.has_shown(tool)]
+    chosen = [*fresh, *lacking] or known
+    by_name = {tool.name: tool for tool in chosen}
+    return [by_name[name] for name in session.record.entries if name in by_name]
+
+
+def _is_declared(session: Session, tool: Tool) -> bool:
+    """Tell whether every request carries a tool's definition."""
+    entry = session.record.entries.get(tool.name)
+    return entry is None or entry.pinned or tool.name in session.record.declared
+
+
+def _note(reply: Reply) -> Tool:
+    """Return what a search without a tool to deliver says, as a definition.
+
+    An output of definitions has no room for text, and an empty one would be a dead end.
+    """
+    text = one_line(reply.text, NOTE_CHARS)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return Tool(
+        name=f"search_note_{digest}",
+        description=f"No tool, only a note; do not call it. {text}",
+        effect=Effect.READ,
+    )

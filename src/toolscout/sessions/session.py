@@ -4,6 +4,11 @@ Owns a `Record` and keeps it true to the catalogue: tools that are gone are prun
 those of an absent server sleep until it is back, changed ones must be described again. Searching
 and calling is done by the scout behind it, through the `Verbs` protocol.
 Any thread may use a session; two sessions share nothing.
+
+`Admission`: a call that has passed the gate and may be made once.
+
+The scout gives it; whoever runs the tool reads it. A host that runs its tools itself makes the
+call with these arguments and tells the session how it went.
 """
 
 import asyncio
@@ -11,6 +16,7 @@ import contextvars
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from toolscout.catalog import Catalog, ServerState, Status
@@ -18,7 +24,6 @@ from toolscout.dialects import Dialect
 from toolscout.errors import UnknownPin, UsageError
 from toolscout.policies import Policy
 from toolscout.schemas import Json
-from toolscout.sessions.admissions import Admission
 from toolscout.sessions.pins import near_targets, pinned
 from toolscout.sessions.prompt import Prompt, Shown
 from toolscout.sessions.record import Entry, Record
@@ -26,6 +31,27 @@ from toolscout.sessions.replies import Reply, some_names
 from toolscout.settings import Mode, Scope, Settings
 from toolscout.tokens import definition_tokens
 from toolscout.tools import Tool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Which tool may be run, and with what."""
+
+    tool: Tool
+    arguments: Json
+    """Checked against the tool's schema, and repaired where that was harmless."""
+    repairs: tuple[str, ...] = ()
+    """What was changed, one sentence each."""
+    unchecked: str = ""
+    """What could not be checked; empty if all was."""
+    started: float = 0.0
+    """When it was asked for, by the scout's timer."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What a host says of the repairs before the result, one line each."""
+        return [f"({repair})" for repair in self.repairs]
+
 
 _T = TypeVar("_T")
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from toolscout.errors import ModelError
 from toolscout.names import one_line
 from toolscout.query import Query
+from toolscout.search.feedback import hashed
 from toolscout.search.hits import Confidence, Hit
 from toolscout.search.index import Index
 from toolscout.search.text import words
-from toolscout.search.usage import hashed
 from toolscout.sessions.pins import routed
 from toolscout.sessions.replies import Reply, some_names
 from toolscout.sessions.session import Session

@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from toolscout.search.feedback import Feedback
-from toolscout.search.usage import OK, Usage, usage_from_bytes, usage_to_bytes
+from toolscout.search.feedback import OK, Feedback, Usage, usage_from_bytes, usage_to_bytes
 from toolscout.sessions.session import Store
 from toolscout.tools import Tool
 

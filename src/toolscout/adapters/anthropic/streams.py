@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from toolscout.adapters.usages import add_usage
+from toolscout.adapters._toolkit import add_usage
 from toolscout.schemas import Json, is_list, is_object
 
 _TEXTS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}

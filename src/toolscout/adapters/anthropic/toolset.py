@@ -15,21 +15,24 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypedDict, TypeVar, cast
 
-from toolscout.adapters._toolkit import Kit, settling
-from toolscout.adapters.anthropic.definitions import Declarations
-from toolscout.adapters.anthropic.foldings import to_plain, unfold
-from toolscout.adapters.anthropic.references import prune
-from toolscout.adapters.anthropic.rounds import ROUNDS, calls_in, conversation_id
+from toolscout.adapters._toolkit import Kit, anthropic_capabilities, settings_for, settling
+from toolscout.adapters.anthropic.definitions import Declarations, prune
+from toolscout.adapters.anthropic.rounds import (
+    LISTS_KEPT,
+    ROUNDS,
+    Wrapper,
+    calls_in,
+    conversation_id,
+    to_plain,
+    unfold,
+)
 from toolscout.adapters.anthropic.streams import to_frame
-from toolscout.adapters.anthropic.wrappers import LISTS_KEPT, Wrapper
-from toolscout.adapters.capabilities import anthropic_capabilities, settings_for
 from toolscout.dialects import Dialect
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions.admissions import Admission
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Session
+from toolscout.sessions.session import Admission, Session
 from toolscout.settings import Mode, Settings
 from toolscout.tools import Tool
 

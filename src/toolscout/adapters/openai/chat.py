@@ -11,15 +11,14 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from toolscout.adapters._toolkit import Kit
+from toolscout.adapters._toolkit import Kit, add_usage
 from toolscout.adapters.openai.responses import ROUNDS_LIMIT
-from toolscout.adapters.usages import add_usage
 from toolscout.dialects import Dialect
 from toolscout.errors import UsageError
 from toolscout.schemas import Json, is_list, is_object
-from toolscout.sessions.admissions import Admission
+from toolscout.sessions.metatools import to_object
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.requests import to_object
+from toolscout.sessions.session import Admission
 
 T = TypeVar("T")
 

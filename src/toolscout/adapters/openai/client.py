@@ -9,8 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
-from toolscout.adapters._toolkit import Kit
-from toolscout.adapters.capabilities import choose_mode, openai_capabilities
+from toolscout.adapters._toolkit import Kit, choose_mode, openai_capabilities
 from toolscout.adapters.openai.function_tools import (
     Call,
     Function,

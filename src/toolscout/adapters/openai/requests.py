@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
-from toolscout.adapters._toolkit import Kit
-from toolscout.adapters.capabilities import choose_mode, openai_capabilities
+from toolscout.adapters._toolkit import Kit, add_usage, choose_mode, openai_capabilities
 from toolscout.adapters.openai.chat import Chat, Chunks
-from toolscout.adapters.openai.confluences import Confluence
 from toolscout.adapters.openai.function_tools import (
     Function,
     check_mode,
@@ -21,8 +19,7 @@ from toolscout.adapters.openai.function_tools import (
     is_hosted,
     tool_of,
 )
-from toolscout.adapters.openai.responses import Memory, Rounds
-from toolscout.adapters.usages import add_usage
+from toolscout.adapters.openai.responses import Confluence, Memory, Rounds
 from toolscout.dialects import Dialect
 from toolscout.errors import UsageError
 from toolscout.schemas import Json, is_list, is_object

@@ -9,6 +9,6 @@ document lead nowhere, and content of a wrong type is passed over.
 
 from toolscout.servers.openapi.document import read_document
 from toolscout.servers.openapi.executor import OpenApi
-from toolscout.servers.openapi.tools import tools_from_openapi
+from toolscout.servers.openapi.parameters import tools_from_openapi
 
 __all__ = ["OpenApi", "read_document", "tools_from_openapi"]

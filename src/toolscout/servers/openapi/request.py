@@ -13,10 +13,14 @@ from urllib.parse import unquote_to_bytes
 
 from toolscout.errors import InvalidArguments, Problem
 from toolscout.schemas import Json, is_list, is_object
-from toolscout.servers.openapi.headers import CONTROL, NO_PARAMETERS
-from toolscout.servers.openapi.media import MEDIA
-from toolscout.servers.openapi.routes import VARIABLE, Body, Route, has_dots
-from toolscout.servers.openapi.styles import (
+from toolscout.servers.openapi.route import (
+    CONTROL,
+    MEDIA,
+    NO_PARAMETERS,
+    VARIABLE,
+    Body,
+    Route,
+    has_dots,
     quoted,
     to_json,
     to_pairs,

@@ -8,8 +8,7 @@ from http import HTTPStatus
 
 from toolscout.names import clean_text
 from toolscout.schemas import Json
-from toolscout.servers.openapi.media import is_json
-from toolscout.servers.openapi.styles import to_json
+from toolscout.servers.openapi.route import is_json, to_json
 
 ERROR_CHARS = 4_000
 
