@@ -65,7 +65,7 @@ bench-console: browser .venv/.installed ## the console's page over 22,665 tools;
 	$(BIN)/python -m pytest -q -s tests/console/speed.py
 
 screenshots: browser .venv/.installed .npm-servers/.installed ## the pictures of the console in docs/images
-	TOOLSCOUT_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q -p no:randomly tests/console/test_screens.py
+	TOOLSCOUT_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q -p no:randomly tests/console/test_console_screens.py
 
 .venv-peers/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv-peers
@@ -78,7 +78,7 @@ test-load: .venv/.installed ## many clients, broken servers, kills; prints its f
 	$(BIN)/python -m pytest -q -s load
 
 test-peers: .venv-peers/.installed ## the benchmark's peers and FastMCP's client, with their real packages
-	.venv-peers/bin/python -m pytest -q tests/bench tests/gateway/test_foreign_clients_fastmcp.py \
+	.venv-peers/bin/python -m pytest -q tests/bench tests/gateway/test_gateway_clients_fastmcp.py \
 		-p no:randomly
 
 test-adapters: .venv/.installed ## every adapter with its real SDK, each in an environment of its own

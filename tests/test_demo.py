@@ -11,7 +11,7 @@ from toolscout.demo import demo_catalog, demo_tools
 from toolscout.schemas import Json, is_object
 from toolscout.tools import Effect, Tool
 
-GOLDEN = Path(__file__).parent / "quality" / "golden.jsonl"
+GOLDEN = Path(__file__).parent / "integration" / "golden.jsonl"
 KINDS = {"words", "paraphrase", "request", "keywords", "foreign"}
 TYPES = {"object", "array", "string", "integer", "number", "boolean", "null"}
 TOOLS = demo_tools()

@@ -17,8 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.fleet import client_of, known, text_of
+from servers.oauthserver import MACHINE, World, oauth_world
 from toolscout.cli import main
-from upstream.oauthserver import MACHINE, World, oauth_world
 
 DEADLINE_SECONDS = 30
 ADD = {"name": "web__add", "arguments": {"a": 2, "b": 3}}

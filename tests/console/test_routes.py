@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from console.asking import Asker, Json, converse
+from servers.browsing import visit
+from servers.oauthserver import oauth_world
 from serving import DEADLINE_SECONDS, MISSING, TIME, served
 from toolscout.config.file import ServerConfig, Transport
 from toolscout.stores.memory import MemoryStore
-from upstream.browsing import visit
-from upstream.oauthserver import oauth_world
 
 NOW = {"name": "time__get_current_time", "arguments": {"timezone": "UTC"}}
 WRONG = {"name": "time__get_current_time", "arguments": {"timezone": "Nowhere/Land"}}

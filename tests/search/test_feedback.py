@@ -22,7 +22,7 @@ from toolscout.search.hits import Confidence, Hit, Result, Why
 from toolscout.search.index import Index
 from toolscout.tools import Tool
 
-GOLDEN = Path(__file__).parents[1] / "quality" / "golden.jsonl"
+GOLDEN = Path(__file__).parents[1] / "integration" / "golden.jsonl"
 WIDE = 20
 DEADLINE = 50.0
 QUERIES = (

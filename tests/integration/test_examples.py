@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 # A name of two parts begins with an SDK's; those run where that SDK is, in tests/adapters.
-SCRIPTS = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+SCRIPTS = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 EXAMPLES = [path for path in SCRIPTS if "_" not in path.stem]
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from servers.openapi.samples import body, document, only, parameter
 from toolscout.errors import InvalidFile
 from toolscout.files import tool_to_json
 from toolscout.schemas import Json
 from toolscout.servers.openapi import document as document_module
 from toolscout.servers.openapi import read_document, tools_from_openapi
-from upstream.openapi.samples import body, document, only, parameter
 
 
 def test_swagger_2_is_refused_with_the_way_out():

@@ -2,10 +2,10 @@
 
 import pytest
 
+from servers.openapi.samples import body, document, only, operation, parameter
 from toolscout.calls.arguments import prepare
 from toolscout.errors import InvalidArguments
 from toolscout.schemas import Json
-from upstream.openapi.samples import body, document, only, operation, parameter
 
 
 def test_the_words_of_openapi_3_0_become_json_schema():

@@ -10,6 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from servers.browsing import logged_in
+from servers.oauthserver import MACHINE, World, oauth_world
 from toolscout.catalog import Catalog
 from toolscout.config.servers import Grant, ServerConfig, Transport
 from toolscout.errors import ServerUnavailable
@@ -18,8 +20,6 @@ from toolscout.servers.oauth.login import Bearer, LoginNeeded
 from toolscout.servers.oauth.tokens import Kept, TokenFile
 from toolscout.servers.pool import Phase, Pool
 from toolscout.stores.memory import MemoryStore
-from upstream.browsing import logged_in
-from upstream.oauthserver import MACHINE, World, oauth_world
 
 DEADLINE_SECONDS = 20.0
 ADD: dict[str, Any] = {"name": "add", "arguments": {"a": 2, "b": 3}}

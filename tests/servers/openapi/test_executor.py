@@ -9,6 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from servers.openapi.samples import body, operation, parameter
+from servers.openapi.services import WAIT_SECONDS, Reply, Seen, Service, call, json_reply
 from toolscout.catalog import Catalog
 from toolscout.errors import (
     CallFailed,
@@ -20,8 +22,6 @@ from toolscout.errors import (
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.servers.openapi import OpenApi
-from upstream.openapi.samples import body, operation, parameter
-from upstream.openapi.services import WAIT_SECONDS, Reply, Seen, Service, call, json_reply
 
 
 def test_a_call_is_one_request_below_the_base_with_the_configured_credentials(service: Service):

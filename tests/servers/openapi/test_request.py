@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servers.openapi.samples import body, only, operation, parameter
+from servers.openapi.services import Service, call, target
 from toolscout.errors import InvalidArguments
 from toolscout.schemas import Json
 from toolscout.servers.openapi import OpenApi
-from upstream.openapi.samples import body, only, operation, parameter
-from upstream.openapi.services import Service, call, target
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ from mcp.server.auth.provider import construct_redirect_uri
 from mcp.shared.auth import OAuthClientInformationFull
 from pydantic import AnyUrl
 
+from servers.browsing import SECONDS, logged_in, visit
+from servers.oauthserver import MORE, SCOPE, World, oauth_world
 from toolscout.config.servers import Grant, ServerConfig, Transport
 from toolscout.errors import InvalidConfig, LoginFailed
 from toolscout.servers.oauth.callback import Callback
 from toolscout.servers.oauth.login import LoginState, check_login, log_in, login_state
 from toolscout.servers.oauth.tokens import Kept, TokenFile
-from upstream.browsing import SECONDS, logged_in, visit
-from upstream.oauthserver import MORE, SCOPE, World, oauth_world
 
 
 @pytest.fixture

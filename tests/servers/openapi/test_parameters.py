@@ -1,7 +1,7 @@
 """Parameters and bodies as the arguments of a tool."""
 
+from servers.openapi.samples import body, document, only, operation, parameter
 from toolscout.schemas import Json
-from upstream.openapi.samples import body, document, only, operation, parameter
 
 
 def test_members_of_a_json_body_become_arguments():

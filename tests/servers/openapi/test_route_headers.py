@@ -2,9 +2,9 @@
 
 import pytest
 
+from servers.openapi.samples import operation
 from toolscout.errors import InvalidConfig
 from toolscout.servers.openapi import OpenApi
-from upstream.openapi.samples import operation
 
 
 def test_a_header_that_is_none_is_refused_without_its_value():

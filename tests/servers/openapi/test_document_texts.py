@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from servers.openapi.samples import operation, parameter
 from toolscout.errors import InvalidFile, MissingExtra
 from toolscout.servers.openapi import read_document
-from upstream.openapi.samples import operation, parameter
 
 
 def test_json_and_yaml_say_the_same(tmp_path: Path):

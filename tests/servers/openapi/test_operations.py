@@ -2,11 +2,11 @@
 
 import pytest
 
+from servers.openapi.samples import document, only, operation
 from toolscout.errors import InvalidFile
 from toolscout.schemas import Json
 from toolscout.servers.openapi import tools_from_openapi
 from toolscout.tools import Effect
-from upstream.openapi.samples import document, only, operation
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from upstream.openapi.services import Service
+from servers.openapi.services import Service
 
 
 @pytest.fixture

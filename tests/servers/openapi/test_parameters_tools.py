@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostile import ANYTHING
+from servers.openapi.samples import body, document, only, operation, parameter
 from toolscout.catalog import Catalog
 from toolscout.errors import InvalidFile, InvalidTool
 from toolscout.files import tool_from_json, tool_to_json
 from toolscout.schemas import Json
 from toolscout.servers.openapi import tools_from_openapi
 from toolscout.tools import Effect
-from upstream.openapi.samples import body, document, only, operation, parameter
 
 
 def test_an_operation_becomes_a_tool_with_its_words_and_arguments():

@@ -4,10 +4,10 @@ import gzip
 
 import pytest
 
+from servers.openapi.samples import operation
+from servers.openapi.services import Reply, Service, call, json_reply
 from toolscout.calls.outcome import outcome_of
 from toolscout.schemas import Json
-from upstream.openapi.samples import operation
-from upstream.openapi.services import Reply, Service, call, json_reply
 
 
 def test_a_refusal_is_a_result_with_status_and_words(service: Service):

@@ -8,9 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from servers.browsing import SECONDS, visit
 from toolscout.errors import InvalidConfig
 from toolscout.servers.oauth.callback import HEAD_BYTES, Callback, LoginRefused
-from upstream.browsing import SECONDS, visit
 
 ASKED = "https://login.example/authorize?client_id=us&state=secret-state"
 

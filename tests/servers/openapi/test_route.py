@@ -5,13 +5,13 @@ import json
 
 import pytest
 
+from servers.openapi.samples import operation
+from servers.openapi.services import Service
 from toolscout.errors import CallFailed, InvalidArguments
 from toolscout.files import tool_from_json, tool_to_json
 from toolscout.schemas import Json
 from toolscout.servers.openapi import OpenApi
 from toolscout.tools import Tool
-from upstream.openapi.samples import operation
-from upstream.openapi.services import Service
 
 
 def test_a_tool_that_was_renamed_or_stored_is_still_called(service: Service):

@@ -2,9 +2,9 @@
 
 import pytest
 
+from servers.openapi.samples import operation, parameter
+from servers.openapi.services import Service, target
 from toolscout.schemas import Json
-from upstream.openapi.samples import operation, parameter
-from upstream.openapi.services import Service, target
 
 DEEP = "q%5Bx%5D%5By%5D%5B0%5D=1&q%5Bx%5D%5By%5D%5B1%5D%5Bz%5D=true"
 
