@@ -117,9 +117,9 @@ def check_one(environment: Environment) -> Outcome:
         return built
     if not environment.tests.exists():
         # Without an adapter there is nothing to test; with one, there must be a test.
-        passed = not environment.source.exists()
+        passed = not environment.sources
         told = f"{built.told}; no tests"
-        missing = f"{environment.source.name} has no {environment.tests.name}."
+        missing = f"{environment.module} has no {environment.tests.name}."
         return Outcome(name=environment.name, passed=passed, told=told, output=missing)
     checks = environment.venv / "contract.jsonl"
     checks.unlink(missing_ok=True)
@@ -140,7 +140,7 @@ def facts_of(environment: Environment) -> Json:
     python, versions = cast("tuple[str, Json]", json.loads(asked.stdout))
     mcp = versions["mcp"]
     sdk = {name: versions[name] for name in environment.sdk}
-    adapter = environment.module if environment.source.exists() else None
+    adapter = environment.module if environment.sources else None
     return {
         "environment": environment.name,
         "adapter": adapter,

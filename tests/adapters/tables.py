@@ -53,9 +53,10 @@ class Environment:
         return self.venv / "bin" / "python"
 
     @property
-    def source(self) -> Path:
-        """The adapter."""
-        return ADAPTERS / f"{self.module}.py"
+    def sources(self) -> list[Path]:
+        """The modules of the adapter; none where there is no adapter."""
+        module, package = ADAPTERS / f"{self.module}.py", ADAPTERS / self.module
+        return [module] if module.exists() else sorted(package.glob("*.py"))
 
     @property
     def tests(self) -> Path:
@@ -69,8 +70,8 @@ class Environment:
 
     @property
     def files(self) -> list[Path]:
-        """What is checked in this environment, as far as it exists."""
-        found = [self.source, self.tests, *self.examples]
+        """The files that the type checker reads in this environment."""
+        found = [*self.sources, self.tests, *self.examples]
         return [path for path in found if path.exists()]
 
 
@@ -99,10 +100,23 @@ def foreign_tests(prefix: Path) -> list[Path]:
     return [entry.tests for entry in listed if prefix.resolve() != entry.venv.resolve()]
 
 
-def kept_out() -> list[str]:
-    """Return the patterns of files that need an SDK, as the type checker excludes them."""
+def list_excluded() -> list[str]:
+    """Return the files that need an SDK, as the main type check excludes them."""
+    sources = [source for entry in environments().values() for source in entry.sources]
+    needing = [path.relative_to(ROOT).as_posix() for path in sources if needs_sdk(path)]
     tests = (f"tests/adapters/test_{entry.module}.py" for entry in environments().values())
-    return ["src/toolscout/adapters", "examples/*_*.py", *tests]
+    return [*needing, "examples/*_*.py", *tests]
+
+
+def needs_sdk(source: Path) -> bool:
+    """Tell whether a module of an adapter imports its SDK, which it guards by `MissingExtra`."""
+    return "raise MissingExtra(" in source.read_text(encoding="utf-8")
+
+
+def list_adapters() -> list[str]:
+    """Return the names of all adapters, modules and packages."""
+    found = [path for path in ADAPTERS.iterdir() if path.suffix == ".py" or path.is_dir()]
+    return sorted(path.stem for path in found if not path.stem.startswith("_"))
 
 
 def _environment(name: str, base: tuple[str, ...], entry: dict[str, Any]) -> Environment:

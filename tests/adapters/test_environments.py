@@ -11,22 +11,22 @@ import pytest
 from adapters import environments as runner
 from adapters.installers import uv_variables
 from adapters.tables import (
-    ADAPTERS,
     EXAMPLES,
     LOCKS,
     ROOT,
     environments,
     foreign_tests,
-    kept_out,
+    list_adapters,
+    list_excluded,
+    needs_sdk,
     owner,
 )
 
-WRITTEN = sorted(path.stem for path in ADAPTERS.glob("*.py") if path.stem != "__init__")
 BY_MODULE = {entry.module: entry for entry in environments().values()}
 _PIN = re.compile(r"[a-z0-9][a-z0-9._-]*(\[[a-z0-9,-]+\])?==[\w.+!]+( ; .+)?")
 
 
-@pytest.mark.parametrize("module", WRITTEN)
+@pytest.mark.parametrize("module", list_adapters())
 def test_an_adapter_has_all_that_belongs_to_it(module: str):
     page = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
     entry = BY_MODULE.get(module)
@@ -37,6 +37,14 @@ def test_an_adapter_has_all_that_belongs_to_it(module: str):
     assert entry.tests.exists(), f"{entry.tests.name} is missing"
     assert entry.examples, f"examples has no {module}_….py"
     assert f"| `{module}` |" in page, "run `environments.py test` and `environments.py docs`"
+
+
+@pytest.mark.parametrize("module", list_adapters())
+def test_an_adapter_is_type_checked_where_its_sdk_is_installed(module: str):
+    entry = BY_MODULE[module]
+
+    assert any(map(needs_sdk, entry.sources)), f"{module} never raises MissingExtra"
+    assert set(entry.sources) < set(entry.files)
 
 
 def test_every_lock_belongs_to_an_environment():
@@ -74,7 +82,7 @@ def test_every_adapter_has_an_extra_with_its_name_and_an_upper_bound():
 def test_the_main_type_check_leaves_out_what_needs_an_sdk_and_nothing_else():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
-    assert project["tool"]["pyright"]["exclude"] == kept_out()
+    assert project["tool"]["pyright"]["exclude"] == list_excluded()
 
 
 def test_an_example_needs_an_sdk_or_an_endpoint_exactly_if_its_name_has_two_parts():
