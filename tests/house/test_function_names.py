@@ -43,7 +43,7 @@ VERBS = set(
     try turn unescape unfold unload unpack unpin unquote unregister unsubscribe unwrap update upload
     use validate verify view visit wait wake walk warm warn watch weigh widen withdraw work wrap
     write yield zip
-    """.split()
+    """.split()  # noqa: SIM905  # a list of words, not of strings
 )
 QUESTIONS = {
     *("is", "has", "can", "may", "should", "must", "does", "needs", "was", "accepts", "admits"),
@@ -74,8 +74,7 @@ def is_well_named(name: str) -> bool:
         or name in DICTATED
         or (name.startswith("__") and name.endswith("__"))
         # The asynchronous twin of a verb, as SDKs name theirs.
-        or words[0][:1] == "a"
-        and words[0][1:] in VERBS
+        or (words[0][:1] == "a" and words[0][1:] in VERBS)
     )
 
 
