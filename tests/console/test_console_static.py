@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from toolscout.console.assets import FOLDER
+from toolscout.console.routes import FOLDER
 
 MOST_BYTES = 300_000
 NAMESPACE = "http://www.w3.org/2000/svg"

@@ -50,7 +50,9 @@ QUESTIONS = {
     *("allows", "contains", "covers", "differs", "equals", "exists", "fits", "holds", "knows"),
     *("matches", "offers", "sees", "starts", "supports", "wants", "waits", "asks", "ends"),
 }
-DICTATED: set[str] = set()
+DICTATED = {
+    "file_response",
+}
 """Names that another package or a protocol asks for."""
 
 

@@ -124,7 +124,7 @@ ORDERS = {
         http
     """,
     "toolscout.console": """
-        assets events views
+        events views
         activity catalog search
         map savings servers
         overview schema

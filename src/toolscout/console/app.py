@@ -24,7 +24,6 @@ from starlette.routing import BaseRoute, Route
 from toolscout.catalog import Catalog, Change
 from toolscout.config.gateway import GatewayConfig
 from toolscout.console.activity import Chronicle, Conversations, Happening, Journal
-from toolscout.console.assets import Assets
 from toolscout.console.catalog import Costs, Directory, Findings
 from toolscout.console.events import Feed
 from toolscout.console.map import Maps
@@ -91,7 +90,6 @@ class Console:
             subject.pool.on_phase = self._entered
             subject.pool.on_line = self.chronicle.say
         self.overviews = Overviews(subject, self.indexes, self.board)
-        self.assets = Assets()
         self._routes = Routes(self)
         self._unsubscribe = scout.catalog.subscribe(self._changed)
 

@@ -6,16 +6,22 @@ its loop.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
+from starlette.staticfiles import NotModifiedResponse, StaticFiles
+from starlette.types import Scope
 
 from toolscout.console import catalog as directories
 from toolscout.console import search as searches
-from toolscout.console.assets import INDEX
 from toolscout.console.schema import document
 from toolscout.console.views import BAD, FORBIDDEN, NOT_FOUND, Refused, View, refused
 from toolscout.errors import ToolscoutError
@@ -28,6 +34,9 @@ if TYPE_CHECKING:
     from toolscout.console.servers import Board
 
 API, STATIC = "/api", "/static/"
+FOLDER = Path(__file__).parent / "static"
+MEDIA_TYPES = {".js": "text/javascript", ".svg": "image/svg+xml"}
+"""The machine's own table may give a script a type that browsers refuse to run."""
 HOURS = 24
 Answer = Any
 """Whatever JSON can hold."""
@@ -48,6 +57,7 @@ class Routes:
 
     def __init__(self, console: "Console") -> None:
         self._console = console
+        self._files = PageFiles(directory=FOLDER)
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -73,8 +83,8 @@ class Routes:
             Route(f"{API}/servers/{{name}}/{{action}}", self._json(self._act), methods=["POST"]),
             Route(f"{API}/events", self._events),
             Route(f"{API}/{{rest:path}}", self._json(self._nothing)),
-            Route("/", self._page),
-            Route(f"{STATIC}{{name:path}}", self._page),
+            Route("/", self._send_file),
+            Route(f"{STATIC}{{name:path}}", self._send_file),
         ]
 
     def is_public(self, path: str) -> bool:
@@ -209,14 +219,44 @@ class Routes:
 
     # The page.
 
-    async def _page(self, request: Request) -> Response:
-        name = request.path_params.get("name", INDEX)
-        response = await asyncio.to_thread(self._console.assets.response, request, name)
-        if response is None:
+    async def _send_file(self, request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        try:
+            response = await self._files.get_response(name, request.scope)
+        except HTTPException:
             hint = "Open / for the page."
             missing = Refused(NOT_FOUND, "not_found", "There is no such file.", hint)
             response = missing.response()
         return _with(response, HEADERS)
+
+
+class PageFiles(StaticFiles):
+    """Serves the files of the page; a browser asks each time whether a file has changed."""
+
+    def file_response(
+        self,
+        full_path: str | os.PathLike[str],
+        stat_result: os.stat_result,
+        scope: Scope,
+        status_code: int = 200,
+    ) -> Response:
+        """Return a file, or only that the browser has it already."""
+        # An upgrade may keep the time and size of a file that it changes.
+        tag = f'"{version("toolscout")}-{stat_result.st_mtime_ns:x}-{stat_result.st_size:x}"'
+        response = FileResponse(
+            full_path,
+            headers={"ETag": tag, "Cache-Control": "no-cache"},
+            media_type=MEDIA_TYPES.get(Path(full_path).suffix),
+            stat_result=stat_result,
+        )
+        if self.is_not_modified(response.headers, Headers(scope=scope)):
+            return NotModifiedResponse(response.headers)
+        return response
+
+    def is_not_modified(self, response_headers: Headers, request_headers: Headers) -> bool:
+        """Tell whether the browser has this version of a file, going by its tag alone."""
+        has_tag = "if-none-match" in request_headers
+        return has_tag and super().is_not_modified(response_headers, request_headers)
 
 
 def _with(response: Response, headers: Mapping[str, str]) -> Response:
