@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.catalog import Catalog, Change, ServerState, Status
+from toolscout.catalog import Availability, Catalog, Change, Status
 from toolscout.errors import DuplicateTool, InvalidTool, UsageError
 from toolscout.tools import Tool
 
@@ -100,7 +100,7 @@ def test_tools_are_removed_by_exposed_name_or_leaf():
     assert [names(change.removed) for change in changes] == [
         ["my_server__search", "my_server__send_mail"]
     ]
-    assert catalog.state("my server") == ServerState(status=Status.READY)
+    assert catalog.state("my server") == Availability(status=Status.READY)
 
 
 @pytest.mark.requirement("R82")
@@ -208,12 +208,12 @@ def test_a_server_that_fails_keeps_its_tools_and_says_why():
 
     catalog.set_failed("github", "connection refused")
 
-    state = ServerState(status=Status.FAILED, reason="connection refused")
+    state = Availability(status=Status.FAILED, reason="connection refused")
     assert catalog.state("github") == state
     assert (catalog.version, len(catalog)) == (version, 5)
 
     catalog.replace("github", [tool("search")])
-    assert catalog.state("github") == ServerState(status=Status.READY)
+    assert catalog.state("github") == Availability(status=Status.READY)
     assert catalog.state("unknown") is None
 
 

@@ -185,7 +185,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerState:
+class Availability:
     """Where a server stands, and why it failed."""
 
     status: Status
@@ -226,7 +226,7 @@ class Catalog:
         self._lock = threading.RLock()
         self._tools: dict[str, Tool] = {}
         self._by_server: dict[str, dict[str, Tool]] = {}
-        self._states: dict[str, ServerState] = {}
+        self._states: dict[str, Availability] = {}
         self._names = Spellings()
         self._version = 0
         self._sorted: tuple[Tool, ...] | None = ()
@@ -263,13 +263,13 @@ class Catalog:
                 self._fingerprint = (self._version, _fingerprint_of(self.tools))
             return self._fingerprint[1]
 
-    def state(self, server: str) -> ServerState | None:
+    def state(self, server: str) -> Availability | None:
         """Return where a server stands, or nothing for a server never heard of."""
         with self._lock:
             return self._states.get(server)
 
     @property
-    def unready(self) -> dict[str, ServerState]:
+    def unready(self) -> dict[str, Availability]:
         """The servers that are pending or failed, by name."""
         with self._lock:
             states = self._states.items()
@@ -341,12 +341,12 @@ class Catalog:
     def set_pending(self, server: str) -> None:
         """Say that a server is still connecting; tools known from before stay searchable."""
         with self._lock:
-            self._states[server] = ServerState(status=Status.PENDING)
+            self._states[server] = Availability(status=Status.PENDING)
 
     def set_failed(self, server: str, reason: str) -> None:
         """Say that a server failed, and why; tools known from before stay searchable."""
         with self._lock:
-            self._states[server] = ServerState(status=Status.FAILED, reason=reason)
+            self._states[server] = Availability(status=Status.FAILED, reason=reason)
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         """Tell every later change to a callback; the result ends that.
@@ -377,7 +377,7 @@ class Catalog:
         if not keep_others:
             gone += [tool for name, tool in mine.items() if name not in wanted]
         self._commit(server, list(changed.values()), gone)
-        self._states[server] = ServerState(status=Status.READY)
+        self._states[server] = Availability(status=Status.READY)
 
     def _commit(self, server: str, added: list[Tool], removed: list[Tool]) -> None:
         if not added and not removed:
@@ -436,7 +436,7 @@ class CatalogView:
         """16 hex digits over the content of the accepted tools."""
         return _fingerprint_of(self.tools)
 
-    def state(self, server: str) -> ServerState | None:
+    def state(self, server: str) -> Availability | None:
         """Return where a server of this view stands."""
         return self._catalog.state(server) if server in self.servers else None
 

@@ -31,7 +31,7 @@ async def gateway_and_client(
         asyncio.timeout(DEADLINE_SECONDS),
         Gateway(Config(servers=(server,)), MemoryStore()) as gateway,
     ):
-        member = gateway.pool.members[server.name]
+        member = gateway.pool.servers[server.name]
         while member.phase is not phase:  # noqa: ASYNC110  # phases are no events
             await asyncio.sleep(0.001)
         session = gateway.session("ann", profile)

@@ -157,7 +157,7 @@ def test_a_user_who_thinks_keeps_nobody_else_waiting(mode: str, tmp_path: Path):
 
             assert told == ["done"] * 3
             assert text_of(await asking) == "Hello, Ada."
-            member = gateway.pool.members["notes"]
+            member = gateway.pool.servers["notes"]
             assert (member.running, member.waiting, member.resting) == (0, 0, 0)
             assert not member.slots.locked()
 
@@ -196,7 +196,7 @@ def test_an_answer_that_takes_too_long_ends_the_call(mode: str, tmp_path: Path):
         ):
             asking = asyncio.create_task(client.call_tool("notes__ask", {}))
             await thinking.asked.wait()
-            member = gateway.pool.members["notes"]
+            member = gateway.pool.servers["notes"]
             await member.idle.wait()
             thinking.may_answer.set()
             told = await asking

@@ -72,7 +72,7 @@ class Listener:
     def __init__(self) -> None:
         self.steps: list[float] = []
 
-    async def progress(self, done: float, total: float | None, message: str | None) -> None:
+    async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
         self.steps.append(done)
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
@@ -84,7 +84,7 @@ class Listener:
     async def elicit(self, params: types.ElicitRequestParams) -> Any:
         raise AssertionError
 
-    async def roots(self) -> Any:
+    async def list_roots(self) -> Any:
         raise AssertionError
 
 
@@ -98,7 +98,7 @@ class Server:
     async def __call__(self, relay: Relay) -> Json:
         self.begun += 1
         try:
-            return {"given": await relay.roots()}
+            return {"given": await relay.list_roots()}
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
@@ -312,7 +312,7 @@ def test_a_result_that_came_without_the_answer_is_kept_for_the_client():
         suspensions, ended = Suspensions(), asyncio.Event()
 
         async def work(relay: Relay) -> Json:
-            question = asyncio.ensure_future(relay.roots())
+            question = asyncio.ensure_future(relay.list_roots())
             await asyncio.wait((question,), timeout=0)
             ended.set()
             return {"given": None}
@@ -329,7 +329,7 @@ def test_a_result_that_came_without_the_answer_is_kept_for_the_client():
 def test_what_went_wrong_meanwhile_is_told_to_the_client():
     async def conversation() -> None:
         async def work(relay: Relay) -> Json:
-            await relay.roots()
+            await relay.list_roots()
             raise LookupError("no such note")
 
         suspensions = Suspensions()
@@ -344,9 +344,9 @@ def test_what_went_wrong_meanwhile_is_told_to_the_client():
 def test_progress_is_heard_by_the_request_that_is_open():
     async def conversation() -> None:
         async def work(relay: Relay) -> Json:
-            await relay.progress(1, 3, None)
-            await relay.roots()
-            await relay.progress(2, 3, None)
+            await relay.report_progress(1, 3, None)
+            await relay.list_roots()
+            await relay.report_progress(2, 3, None)
             return {}
 
         suspensions, early, late = Suspensions(), Listener(), Listener()
@@ -364,7 +364,7 @@ Question = Callable[[Relay], Awaitable[Any]]
 
 
 def _rooted(relay: Relay) -> Awaitable[Any]:
-    return relay.roots()
+    return relay.list_roots()
 
 
 def _sampled(**more: Any) -> Question:

@@ -8,7 +8,7 @@ import pytest
 from toolscout.config.file import Config, ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.status import readiness, status, without_secrets
-from toolscout.servers.pool import Member, Phase
+from toolscout.servers.pool import Phase, ServerState
 from toolscout.stores.memory import MemoryStore
 
 NEAR = ServerConfig(name="near", transport=Transport.STDIO, command="near")
@@ -28,7 +28,7 @@ def gateway_of(*servers: ServerConfig) -> Gateway:
 
 def test_a_server_is_pending_until_its_first_start_has_ended():
     gateway = gateway_of(NEAR)
-    member = gateway.pool.members["near"]
+    member = gateway.pool.servers["near"]
     told: list[tuple[bool, int, int]] = []
 
     for phase, failures in (
@@ -55,8 +55,8 @@ def test_a_gateway_without_servers_is_ready():
 
 def test_the_status_tells_when_a_phase_began_and_why():
     gateway = gateway_of(NEAR, FAR)
-    failed(gateway.pool.members["far"], "no answer")
-    gateway.pool.members["far"].lines.extend(f"line {n}" for n in range(30))
+    failed(gateway.pool.servers["far"], "no answer")
+    gateway.pool.servers["far"].lines.extend(f"line {n}" for n in range(30))
 
     told = status(gateway, {"searches": 3}, now=160.0, wall=NOON)
 
@@ -89,7 +89,7 @@ def test_a_reference_that_leads_nowhere_hides_what_it_can(monkeypatch: pytest.Mo
     assert without_secrets("bad literal-token", FAR) == "bad …"
 
 
-def failed(member: Member, reason: str) -> None:
+def failed(member: ServerState, reason: str) -> None:
     member.phase, member.reason, member.since, member.failures = Phase.FAILED, reason, 100.0, 1
 
 

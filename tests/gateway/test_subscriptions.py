@@ -168,7 +168,7 @@ async def ear(gateway: Gateway, mode: str, name: str = "ann") -> AsyncGenerator[
 async def gateway_of(*servers: ServerConfig, **options: Any) -> AsyncGenerator[Gateway]:
     config = Config(servers=servers, gateway=GatewayConfig(**options))
     async with Gateway(config, MemoryStore()) as gateway:
-        members = gateway.pool.members.values()
+        members = gateway.pool.servers.values()
         # Later, what they offer would be a change.
         await eventually(lambda: all(member.manifest for member in members))
         yield gateway
@@ -258,7 +258,7 @@ def test_a_client_that_goes_away_leaves_no_subscription_behind(mode: str, era: s
             await eventually(lambda: ledger(tmp_path)[-1] == last)
 
             assert len(gateway.subscriptions) == 0
-            assert not gateway.pool.watches.of("notes")
+            assert not gateway.pool.watched.get_wanted("notes")
 
     run(conversation)
 
@@ -301,7 +301,7 @@ def test_a_server_with_a_subscription_is_not_idle(tmp_path: Path):
     async def conversation() -> None:
         async with gateway_of(*servers) as gateway, ear(gateway, "legacy") as ann:
             await ann.subscribe(A)
-            members = gateway.pool.members
+            members = gateway.pool.servers
             await known(ann.client, "other__echo")
             await eventually(lambda: members["other"].phase == "stopped")
             assert members["notes"].phase == "ready"
@@ -319,8 +319,8 @@ def test_an_update_of_a_part_is_told_to_those_who_asked_for_the_whole(tmp_path: 
             ear(gateway, "legacy") as ann,
         ):
             await ann.subscribe(A)
-            gateway.pool.watches.on_update("notes", "note://ab")
-            gateway.pool.watches.on_update("notes", "note://a/1")
+            gateway.pool.watched.on_update("notes", "note://ab")
+            gateway.pool.watched.on_update("notes", "note://a/1")
 
             assert await ann.heard.get() == ResourceUpdated(uri=f"{A}/1")
 
@@ -362,7 +362,7 @@ def test_a_server_that_tells_nothing_is_said_to_tell_nothing(mode: str, tmp_path
             else:
                 with pytest.raises(MCPError, match="Read it again instead"):
                     await ann.subscribe(uri)
-            await eventually(lambda: not gateway.pool.watches.of("git"))
+            await eventually(lambda: not gateway.pool.watched.get_wanted("git"))
 
     run(conversation)
 
@@ -455,7 +455,7 @@ def test_a_list_that_gives_way_to_the_meta_tools_is_told(tmp_path: Path):
 
     async def conversation() -> None:
         async with Gateway(config, MemoryStore()) as gateway:
-            await eventually(lambda: gateway.pool.members["notes"].manifest)
+            await eventually(lambda: gateway.pool.servers["notes"].manifest)
             async with ear(gateway, "auto") as ann:
                 before = len((await ann.client.list_tools()).tools)
                 await ann.listen("lists", tools_list_changed=True)

@@ -38,7 +38,7 @@ class Listener:
     def __init__(self) -> None:
         self.steps: list[float] = []
 
-    async def progress(self, done: float, total: float | None, message: str | None) -> None:
+    async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
         self.steps.append(done)
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
@@ -50,7 +50,7 @@ class Listener:
     async def elicit(self, params: types.ElicitRequestParams) -> Any:
         raise AssertionError
 
-    async def roots(self) -> Any:
+    async def list_roots(self) -> Any:
         return types.ListRootsResult(roots=[])
 
 

@@ -15,7 +15,13 @@ from mcp.shared.exceptions import MCPError
 from toolscout.catalog import Catalog
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallFailed, ServerUnavailable
-from toolscout.servers.connection import Delays, call_failed, masked, secrets_of, unavailable
+from toolscout.servers.connection import (
+    Delays,
+    call_failed_from_error,
+    masked,
+    secrets_of,
+    unavailable,
+)
 from toolscout.servers.pool import Pool
 from toolscout.servers.server import Phase
 from toolscout.stores import MemoryStore
@@ -104,7 +110,7 @@ def test_the_time_server_starts_lists_and_answers():
             arguments = {"timezone": "Europe/Berlin"}
             params = {"name": "get_current_time", "arguments": arguments}
             result = await pool.request("time", "tools/call", params)
-            manifest = pool.members["time"].manifest
+            manifest = pool.servers["time"].manifest
 
             assert result["structuredContent"]["timezone"] == "Europe/Berlin"
             assert manifest is not None
@@ -131,7 +137,7 @@ def test_the_git_server_answers_about_a_repository(tmp_path: Path):
 def test_the_fetch_server_offers_its_tool_and_its_prompt():
     async def work() -> None:
         async with pool_of(module("mcp_server_fetch")) as pool:
-            await eventually(lambda: pool.members["fetch"].manifest)
+            await eventually(lambda: pool.servers["fetch"].manifest)
             kinds = {tool.kind for tool in pool.catalog if tool.server == "fetch"}
 
             assert kinds == {"tool", "prompt"}
@@ -169,9 +175,9 @@ def test_a_server_of_the_newest_protocol_tells_changed_lists_to_its_subscriber()
 def test_a_web_server_that_refuses_the_credentials_needs_a_login(transport: Transport):
     async def work(port: int) -> None:
         async with pool_of(web(port, transport, token="wrong-token")) as pool:
-            await eventually(lambda: pool.members["web"].phase is Phase.NEEDS_LOGIN)
+            await eventually(lambda: pool.servers["web"].phase is Phase.NEEDS_LOGIN)
 
-            assert pool.members["web"].reason == "it refused the credentials"
+            assert pool.servers["web"].reason == "it refused the credentials"
 
     with web_server(transport.value, "right-token") as server:
         run(work(server.port))
@@ -218,7 +224,7 @@ def test_a_web_server_that_was_restarted_is_reached_again(transport: Transport):
 def test_what_a_server_answers_as_an_error_is_told_in_one_short_line():
     error = MCPError(code=-32000, message="no\nway " * 200)
 
-    failed = call_failed("a__b", error)
+    failed = call_failed_from_error("a__b", error)
 
     assert len(failed.said) <= 300
     assert "\n" not in failed.said

@@ -5,7 +5,7 @@ from typing import Any
 
 import mcp_types as types
 
-from toolscout.servers.connection import NOBODY, SEVERAL, Relays, progress_to
+from toolscout.servers.connection import NOBODY, SEVERAL, Relays, forward_progress_to
 
 ANSWER = types.ListRootsResult(roots=[])
 
@@ -16,7 +16,7 @@ class Client:
     def __init__(self) -> None:
         self.heard: list[object] = []
 
-    async def progress(self, done: float, total: float | None, message: str | None) -> None:
+    async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
         self.heard.append((done, total, message))
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
@@ -28,7 +28,7 @@ class Client:
     async def elicit(self, params: types.ElicitRequestParams) -> Any:
         return "elicited"
 
-    async def roots(self) -> Any:
+    async def list_roots(self) -> Any:
         return ANSWER
 
 
@@ -41,7 +41,7 @@ def test_the_client_of_the_only_call_is_asked():
 
     with relays.joined(client):
         asyncio.run(relays.log(message("hello")))
-        answer = asyncio.run(relays.roots(None))
+        answer = asyncio.run(relays.list_roots(None))
 
     assert answer is ANSWER
     assert client.heard == ["hello"]
@@ -52,7 +52,7 @@ def test_with_several_calls_nobody_is_asked_and_nothing_is_passed_on():
 
     with relays.joined(one), relays.joined(other):
         asyncio.run(relays.log(message("a secret of one")))
-        answer = asyncio.run(relays.roots(None))
+        answer = asyncio.run(relays.list_roots(None))
 
     assert isinstance(answer, types.ErrorData)
     assert answer.message == SEVERAL
@@ -60,7 +60,7 @@ def test_with_several_calls_nobody_is_asked_and_nothing_is_passed_on():
 
 
 def test_without_a_call_nobody_is_asked():
-    answer = asyncio.run(Relays().roots(None))
+    answer = asyncio.run(Relays().list_roots(None))
 
     assert isinstance(answer, types.ErrorData)
     assert answer.message == NOBODY
@@ -70,6 +70,6 @@ def test_progress_goes_to_its_own_call_however_many_there_are():
     relays, one, other = Relays(), Client(), Client()
 
     with relays.joined(one), relays.joined(other):
-        asyncio.run(progress_to(other)(1, 2, "half"))
+        asyncio.run(forward_progress_to(other)(1, 2, "half"))
 
     assert (one.heard, other.heard) == ([], [(1, 2, "half")])

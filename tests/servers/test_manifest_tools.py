@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.schemas import Json
-from toolscout.servers.manifest import Manifest, offers_of
+from toolscout.servers.manifest import Manifest, build_entries
 from toolscout.tools import Effect
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -23,7 +23,7 @@ def tool(name: str, **members: Any) -> Json:
 
 
 def names(manifest: Manifest, **options: Any) -> list[str]:
-    return [offered.name for offered in offers_of(config(**options), manifest).tools]
+    return [offered.name for offered in build_entries(config(**options), manifest).tools]
 
 
 def test_allowed_tools_that_are_not_denied_are_offered():
@@ -35,7 +35,7 @@ def test_allowed_tools_that_are_not_denied_are_offered():
 def test_a_renamed_tool_is_called_by_its_old_name_and_found_by_both():
     manifest = Manifest(tools=(tool("old"),))
 
-    (offered,) = offers_of(config(renames={"old": "new"}), manifest).tools
+    (offered,) = build_entries(config(renames={"old": "new"}), manifest).tools
 
     assert (offered.name, offered.leaf) == ("s__new", "new")
     assert offered.extras["leaf"] == "old"
@@ -51,7 +51,7 @@ def test_effects_hints_and_pins_come_from_the_configuration():
         "pins": ("drop",),
     }
 
-    drop, other = offers_of(config(**options), manifest).tools
+    drop, other = build_entries(config(**options), manifest).tools
 
     assert (drop.effect, drop.hint, drop.always_load) == (Effect.DESTRUCTIVE, "remove table", True)
     assert (other.hint, other.always_load) == ("database", False)
@@ -60,7 +60,7 @@ def test_effects_hints_and_pins_come_from_the_configuration():
 def test_of_two_tools_with_one_name_the_first_is_offered_and_the_second_told():
     manifest = Manifest(tools=(tool("a", description="first"), tool("a", description="second")))
 
-    offers = offers_of(config(), manifest)
+    offers = build_entries(config(), manifest)
 
     assert [offered.description for offered in offers.tools] == ["first"]
     assert offers.problems == ("'a' is offered twice; the first one counts.",)
@@ -69,7 +69,7 @@ def test_of_two_tools_with_one_name_the_first_is_offered_and_the_second_told():
 def test_a_definition_without_use_costs_only_itself():
     manifest = Manifest(tools=(tool("a"), {"description": "nameless"}, tool("b")))
 
-    offers = offers_of(config(), manifest)
+    offers = build_entries(config(), manifest)
 
     assert [offered.leaf for offered in offers.tools] == ["a", "b"]
     assert len(offers.problems) == 1
@@ -84,7 +84,7 @@ def test_resources_templates_and_prompts_are_entries_of_their_own_kind():
         prompts=({"name": "ask", "arguments": [{"name": "topic", "required": True}]},),
     )
 
-    log, day, ask = offers_of(config(), manifest).tools
+    log, day, ask = build_entries(config(), manifest).tools
 
     assert (log.kind, log.effect, log.extras["uri"]) == ("resource", Effect.READ, "file:///log")
     assert (day.kind, list(day.input_schema["properties"])) == ("template", ["year", "month"])
@@ -94,7 +94,7 @@ def test_resources_templates_and_prompts_are_entries_of_their_own_kind():
 def test_a_prompt_with_the_name_of_a_tool_is_offered_beside_it():
     manifest = Manifest(tools=(tool("fetch"),), prompts=({"name": "fetch"},))
 
-    offers = offers_of(config(), manifest)
+    offers = build_entries(config(), manifest)
 
     assert [offered.name for offered in offers.tools] == ["s__fetch", "s__fetch_prompt"]
     assert offers.tools[1].extras["prompt"] == "fetch"
@@ -104,7 +104,7 @@ def test_a_prompt_with_the_name_of_a_tool_is_offered_beside_it():
 def test_resources_of_one_name_are_told_apart_by_their_addresses():
     rows = tuple({"name": "README", "uri": f"file:///{place}/README"} for place in "abcd")
 
-    offers = offers_of(config(), Manifest(resources=rows))
+    offers = build_entries(config(), Manifest(resources=rows))
 
     assert {offered.extras["uri"] for offered in offers.tools} == {row["uri"] for row in rows}
     assert offers.problems == ()

@@ -71,7 +71,7 @@ class Fake:
         self.is_closed = True
         self.ended.set()
 
-    async def manifest(self) -> Manifest:
+    async def read_manifest(self) -> Manifest:
         self.listings += 1
         return Manifest(tools=tuple(map(tool, self.plan.tools)))
 
@@ -132,7 +132,7 @@ async def warm_store(*configs: ServerConfig) -> MemoryStore:
     """Return a store that knows the tools of these servers."""
     store, fakes = MemoryStore(), Fakes()
     async with pool_of(fakes, *configs, store=store) as pool:
-        await eventually(lambda: all(m.manifest for m in pool.members.values()))
+        await eventually(lambda: all(m.manifest for m in pool.servers.values()))
     return store
 
 
@@ -148,10 +148,10 @@ def test_cached_tools_are_searchable_though_nothing_has_started():
         store, fakes = await warm_store(server()), Fakes()
         async with pool_of(fakes, server(), store=store) as pool:
             assert pool.catalog.get("a__echo") is not None
-            assert pool.members["a"].phase is Phase.KNOWN
+            assert pool.servers["a"].phase is Phase.KNOWN
             await pool.request("a", "tools/call", {"name": "echo"})
 
-            assert pool.members["a"].phase is Phase.READY
+            assert pool.servers["a"].phase is Phase.READY
             assert len(fakes["a"].made) == 1
 
     run(work())
@@ -200,7 +200,7 @@ def test_a_caller_that_gives_up_does_not_stop_the_start_for_others():
         async with pool_of(fakes, server()) as pool:
             hasty = asyncio.create_task(pool.request("a", "m", {}))
             patient = asyncio.create_task(pool.request("a", "m", {}))
-            await eventually(lambda: pool.members["a"].waiting == 2)
+            await eventually(lambda: pool.servers["a"].waiting == 2)
             hasty.cancel()
             fakes["a"].open_gate.set()
 
@@ -217,7 +217,7 @@ def test_beyond_the_queue_a_server_is_busy():
         async with pool_of(fakes, server(concurrency=1), queue=2) as pool:
             calls = [asyncio.create_task(pool.request("a", "m", {})) for _ in range(3)]
             await eventually(
-                lambda: (pool.members["a"].running, pool.members["a"].waiting) == (1, 2)
+                lambda: (pool.servers["a"].running, pool.servers["a"].waiting) == (1, 2)
             )
             with pytest.raises(ServerBusy) as caught:
                 await pool.request("a", "m", {})
@@ -225,7 +225,7 @@ def test_beyond_the_queue_a_server_is_busy():
             await asyncio.gather(*calls)
 
             assert caught.value.waiting == 3
-            assert (pool.members["a"].running, pool.members["a"].waiting) == (0, 0)
+            assert (pool.servers["a"].running, pool.servers["a"].waiting) == (0, 0)
 
     run(work())
 
@@ -242,7 +242,7 @@ def test_whatever_happens_to_calls_no_more_run_than_allowed_and_none_stays_count
         fakes["a"].answer_gate = gate = asyncio.Event()
         config = server(concurrency=limit, call_seconds=10)
         async with pool_of(fakes, config) as pool:
-            member = pool.members["a"]
+            member = pool.servers["a"]
             await eventually(lambda: member.phase is Phase.READY)
             tasks = [asyncio.create_task(pool.request("a", "m", {})) for _ in calls]
             await eventually(lambda: member.running == min(limit, len(calls)))
@@ -279,7 +279,7 @@ def test_a_failing_server_is_tried_again_until_its_tools_are_known():
             fakes["a"].fails = ""
             await eventually(lambda: pool.catalog.get("a__echo"))
 
-            assert pool.members["a"].phase is Phase.READY
+            assert pool.servers["a"].phase is Phase.READY
 
     run(work())
 
@@ -292,7 +292,7 @@ def test_after_three_failures_calls_are_refused_at_once():
             for _ in range(3):
                 with pytest.raises(ServerUnavailable):
                     await pool.request("a", "m", {})
-            pool.members["a"].retry_at += 3_600
+            pool.servers["a"].retry_at += 3_600
             with pytest.raises(ServerUnavailable) as caught:
                 await pool.request("a", "m", {})
             state = pool.catalog.state("a")
@@ -318,7 +318,7 @@ def test_a_refused_server_is_tried_again_once_its_delay_is_over():
             await eventually(lambda: pool.catalog.unready["a"].status is Status.PENDING)
 
             assert await pool.request("a", "m", {}) == {"answer": "a"}
-            assert pool.members["a"].failures == 0
+            assert pool.servers["a"].failures == 0
             assert "a" not in pool.catalog.unready
 
     run(work())
@@ -330,7 +330,7 @@ def test_delays_grow_and_differ_but_stay_below_the_most():
         fakes["a"].fails = "no luck"
         delays = replace(QUICK, first_retry=0.002, most_retry=100.0)
         async with pool_of(fakes, server(), store=store, delays=delays) as pool:
-            member, waits = pool.members["a"], list[float]()
+            member, waits = pool.servers["a"], list[float]()
             for _ in range(3):
                 with pytest.raises(ServerUnavailable):
                     await pool.request("a", "m", {})
@@ -352,7 +352,7 @@ def test_a_server_that_wants_a_login_is_not_tried_again_and_says_so():
                     await pool.request("a", "m", {})
             state = pool.catalog.state("a")
 
-            assert pool.members["a"].phase is Phase.NEEDS_LOGIN
+            assert pool.servers["a"].phase is Phase.NEEDS_LOGIN
             assert len(fakes["a"].made) == 1
             assert state is not None
             assert state.reason == "needs login: it refused the credentials"
@@ -366,7 +366,7 @@ def test_a_server_that_fell_is_started_by_the_next_call():
         async with pool_of(fakes, server()) as pool:
             await pool.request("a", "m", {})
             fakes["a"].made[0].ended.set()
-            await eventually(lambda: pool.members["a"].phase is Phase.FAILED)
+            await eventually(lambda: pool.servers["a"].phase is Phase.FAILED)
 
             assert await pool.request("a", "m", {}) == {"answer": "a"}
             assert len(fakes["a"].made) == 2
@@ -378,10 +378,10 @@ def test_a_server_that_is_not_lazy_comes_back_by_itself():
     async def work() -> None:
         fakes = Fakes()
         async with pool_of(fakes, server(lazy=False)) as pool:
-            await eventually(lambda: pool.members["a"].phase is Phase.READY)
+            await eventually(lambda: pool.servers["a"].phase is Phase.READY)
             fakes["a"].made[0].ended.set()
             await eventually(lambda: len(fakes["a"].made) == 2)
-            await eventually(lambda: pool.members["a"].phase is Phase.READY)
+            await eventually(lambda: pool.servers["a"].phase is Phase.READY)
 
     run(work())
 
@@ -391,11 +391,11 @@ def test_an_idle_server_is_stopped_and_started_by_the_next_call():
         fakes = Fakes()
         async with pool_of(fakes, server(idle_stop=0.01)) as pool:
             await pool.request("a", "m", {})
-            await eventually(lambda: pool.members["a"].phase is Phase.STOPPED)
+            await eventually(lambda: pool.servers["a"].phase is Phase.STOPPED)
             await eventually(lambda: fakes["a"].made[0].is_closed)
 
             assert await pool.request("a", "m", {}) == {"answer": "a"}
-            assert pool.members["a"].failures == 0
+            assert pool.servers["a"].failures == 0
 
     run(work())
 
@@ -408,10 +408,10 @@ def test_a_server_at_work_is_not_idle():
             fakes, server("a", idle_stop=0.001), server("b", idle_stop=0.001)
         ) as pool:
             running = asyncio.create_task(pool.request("a", "m", {}))
-            await eventually(lambda: pool.members["a"].running)
+            await eventually(lambda: pool.servers["a"].running)
             await pool.request("b", "m", {})
-            await eventually(lambda: pool.members["b"].phase is Phase.STOPPED)
-            assert pool.members["a"].phase is Phase.READY
+            await eventually(lambda: pool.servers["b"].phase is Phase.STOPPED)
+            assert pool.servers["a"].phase is Phase.READY
             gate.set()
 
             assert await running == {"answer": "a"}
@@ -462,7 +462,7 @@ def test_a_name_that_another_server_has_is_left_out_and_told():
         async with pool_of(fakes, server("x"), server("x__y")) as pool:
             await eventually(lambda: pool.catalog.get("x__p") and pool.catalog.get("x__y__q"))
 
-            assert sum(len(member.problems) for member in pool.members.values()) == 1
+            assert sum(len(member.problems) for member in pool.servers.values()) == 1
 
     run(work())
 
@@ -494,7 +494,7 @@ def test_a_restart_closes_the_old_connection_and_forgets_failures():
             fakes["a"].fails = ""
             await pool.restart("a")
 
-            assert pool.members["a"].phase is Phase.READY
+            assert pool.servers["a"].phase is Phase.READY
 
     run(work())
 
@@ -505,9 +505,9 @@ def test_reloading_drops_adds_and_restarts_only_what_changed():
         fakes["same"].answer_gate = gate = asyncio.Event()
         configs = [server("same"), server("gone"), server("changed")]
         async with pool_of(fakes, *configs) as pool:
-            await eventually(lambda: all(m.manifest for m in pool.members.values()))
+            await eventually(lambda: all(m.manifest for m in pool.servers.values()))
             running = asyncio.create_task(pool.request("same", "m", {}))
-            await eventually(lambda: pool.members["same"].running)
+            await eventually(lambda: pool.servers["same"].running)
             await pool.reload([server("same"), server("changed", args=("x",)), server("new")])
             await eventually(lambda: pool.catalog.get("new__echo"))
             await eventually(lambda: pool.catalog.get("changed__echo"))
@@ -516,7 +516,7 @@ def test_reloading_drops_adds_and_restarts_only_what_changed():
 
             assert await running == {"answer": "same"}
             assert pool.catalog.get("gone__echo") is None
-            assert set(pool.members) == {"same", "changed", "new"}
+            assert set(pool.servers) == {"same", "changed", "new"}
             made = {name: len(plan.made) for name, plan in fakes.plans.items()}
             assert made == {"same": 1, "gone": 1, "changed": 2, "new": 1}
 
@@ -543,7 +543,7 @@ def test_calls_of_a_server_that_changes_are_finished_before_it_is_closed():
         fakes["a"].answer_gate = gate = asyncio.Event()
         async with pool_of(fakes, server()) as pool:
             running = asyncio.create_task(pool.request("a", "m", {}))
-            await eventually(lambda: pool.members["a"].running)
+            await eventually(lambda: pool.servers["a"].running)
             await pool.reload([server(args=("x",))])
             await eventually(lambda: len(fakes["a"].made) == 2)
             assert not fakes["a"].made[0].is_closed
@@ -561,7 +561,7 @@ def test_a_server_that_is_being_taken_out_is_closed_when_the_pool_ends():
         fakes["a"].answer_gate = asyncio.Event()
         async with pool_of(fakes, server(), delays=replace(QUICK, drain=0.05)) as pool:
             running = asyncio.create_task(pool.request("a", "m", {}))
-            await eventually(lambda: pool.members["a"].running)
+            await eventually(lambda: pool.servers["a"].running)
             await pool.reload([])
 
         assert fakes["a"].made[0].is_closed
@@ -573,7 +573,7 @@ def test_a_server_that_is_being_taken_out_is_closed_when_the_pool_ends():
 def test_disabled_servers_are_not_there():
     async def work() -> None:
         async with pool_of(Fakes(), server(disabled=True)) as pool:
-            assert pool.members == {}
+            assert pool.servers == {}
 
     run(work())
 
@@ -581,9 +581,9 @@ def test_disabled_servers_are_not_there():
 def test_a_variable_that_is_not_set_fails_its_server_with_its_name():
     async def work() -> None:
         async with pool_of(Fakes(), server(env={"KEY": "${TOOLSCOUT_NO_SUCH}"})) as pool:
-            await eventually(lambda: pool.members["a"].phase is Phase.FAILED)
+            await eventually(lambda: pool.servers["a"].phase is Phase.FAILED)
 
-            assert "TOOLSCOUT_NO_SUCH" in pool.members["a"].reason
+            assert "TOOLSCOUT_NO_SUCH" in pool.servers["a"].reason
 
     run(work())
 
@@ -607,7 +607,7 @@ def test_when_the_pool_ends_everything_is_closed_and_calls_are_refused():
         async with pool_of(fakes, server("a"), server("b")) as pool:
             await pool.request("a", "m", {})
             waiting = asyncio.create_task(pool.request("b", "m", {}))
-            await eventually(lambda: pool.members["b"].phase is Phase.STARTING)
+            await eventually(lambda: pool.servers["b"].phase is Phase.STARTING)
 
         assert fakes["a"].made[0].is_closed
         with pytest.raises((ServerUnavailable, asyncio.CancelledError)):

@@ -7,7 +7,7 @@ import pytest
 
 from serving import TIME
 from toolscout.errors import UsageError
-from toolscout.servers.probe import arguments_from_words, run
+from toolscout.servers.probe import arguments_from_words, call_tool
 from toolscout.stores.memory import MemoryStore
 from toolscout.tools import Tool
 
@@ -53,4 +53,4 @@ def test_only_tools_can_be_called(tmp_path: Path):
     page = Tool.define("page", server="time", kind="resource")
 
     with pytest.raises(UsageError, match="is a resource, which cannot be called"):
-        asyncio.run(run(TIME, MemoryStore(), page, {}, tokens=tmp_path))
+        asyncio.run(call_tool(TIME, MemoryStore(), page, {}, tokens=tmp_path))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from toolscout.servers.process import Warden
+from toolscout.servers.process import ProcessReaper
 
 FAULTY = Path(__file__).with_name("faulty.py")
 DEADLINE_SECONDS = 20
@@ -29,7 +29,7 @@ GATEWAY = f"""
     async def main():
         servers = [server("stubborn", "stubborn"), server("leaky", "leak")]
         async with Pool(servers, Catalog(), MemoryStore()) as pool:
-            for name in pool.members:
+            for name in pool.servers:
                 await pool.request(name, "tools/call", {{"name": "echo", "arguments": {{}}}})
             print("ready", flush=True)
             await asyncio.Event().wait()
@@ -79,7 +79,7 @@ def test_however_the_gateway_ends_its_servers_and_their_children_end_too(number:
 
 def test_a_group_that_was_released_is_left_alone():
     with subprocess.Popen(["sleep", "100"], start_new_session=True) as process:
-        warden = Warden()
+        warden = ProcessReaper()
         warden.watch(process.pid)
         warden.release(process.pid)
         warden.close()
@@ -90,7 +90,7 @@ def test_a_group_that_was_released_is_left_alone():
 
 def test_a_group_that_is_still_watched_at_the_end_is_killed():
     with subprocess.Popen(["sleep", "100"], start_new_session=True) as process:
-        warden = Warden()
+        warden = ProcessReaper()
         warden.watch(process.pid)
         warden.close()
 

@@ -9,7 +9,7 @@ import pytest
 
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.servers.connection import Relay
-from toolscout.servers.server import Member, Turn
+from toolscout.servers.server import CallSlot, ServerState
 
 DEADLINE_SECONDS = 10
 
@@ -20,7 +20,7 @@ class Asked:
     def __init__(self) -> None:
         self.may_answer = asyncio.Event()
 
-    async def progress(self, done: float, total: float | None, message: str | None) -> None:
+    async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
         raise AssertionError
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
@@ -32,7 +32,7 @@ class Asked:
     async def elicit(self, params: types.ElicitRequestParams) -> Any:
         raise AssertionError
 
-    async def roots(self) -> Any:
+    async def list_roots(self) -> Any:
         await self.may_answer.wait()
         return "roots"
 
@@ -45,15 +45,15 @@ def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(limited())
 
 
-def member_of(slots: int = 1) -> Member:
+def member_of(slots: int = 1) -> ServerState:
     config = ServerConfig(name="a", transport=Transport.STDIO, command="none")
-    return Member(config=config, slots=asyncio.Semaphore(slots))
+    return ServerState(config=config, slots=asyncio.Semaphore(slots))
 
 
 async def begun(relay: Relay | None) -> asyncio.Task[Any]:
     """Ask, and return the question once it is on its way."""
     assert relay is not None
-    question = asyncio.create_task(relay.roots())
+    question = asyncio.create_task(relay.list_roots())
     await asyncio.sleep(0)
     return question
 
@@ -61,10 +61,10 @@ async def begun(relay: Relay | None) -> asyncio.Task[Any]:
 def test_a_call_leaves_its_slot_while_somebody_is_asked_and_takes_it_again():
     async def work() -> None:
         member, asked = member_of(), Asked()
-        async with Turn(member) as turn:
+        async with CallSlot(member) as turn:
             question = await begun(turn.relay(asked))
             assert member.resting == 1
-            async with Turn(member):
+            async with CallSlot(member):
                 asked.may_answer.set()
                 # The answer waits for the slot that the other call has.
                 done, _ = await asyncio.wait((question,), timeout=0)
@@ -80,7 +80,7 @@ def test_a_call_leaves_its_slot_while_somebody_is_asked_and_takes_it_again():
 def test_the_clock_stands_still_until_all_questions_are_answered():
     async def work() -> None:
         member, first, second = member_of(), Asked(), Asked()
-        async with Turn(member) as turn, turn.timed(0.05):
+        async with CallSlot(member) as turn, turn.timed(0.05):
             questions = [await begun(turn.relay(asked)) for asked in (first, second)]
             first.may_answer.set()
             await questions[0]
@@ -99,7 +99,7 @@ def test_the_clock_goes_on_after_an_answer():
     async def work() -> None:
         member, asked = member_of(), Asked()
         with pytest.raises(TimeoutError):
-            async with Turn(member) as turn, turn.timed(0.05):
+            async with CallSlot(member) as turn, turn.timed(0.05):
                 question = await begun(turn.relay(asked))
                 asked.may_answer.set()
                 await question
@@ -113,7 +113,7 @@ def test_a_question_that_is_called_off_does_not_stop_the_clock_for_good():
     async def work() -> None:
         member = member_of()
         with pytest.raises(TimeoutError):
-            async with Turn(member) as turn, turn.timed(0.05):
+            async with CallSlot(member) as turn, turn.timed(0.05):
                 (await begun(turn.relay(Asked()))).cancel()
                 await asyncio.Event().wait()
         assert member.resting == 0
@@ -125,7 +125,7 @@ def test_a_question_that_is_called_off_does_not_stop_the_clock_for_good():
 def test_an_answer_that_comes_after_the_call_takes_no_slot():
     async def work() -> None:
         member, asked = member_of(), Asked()
-        async with Turn(member) as turn, turn.timed(60):
+        async with CallSlot(member) as turn, turn.timed(60):
             question = await begun(turn.relay(asked))
         asked.may_answer.set()
 

@@ -89,7 +89,7 @@ def test_a_server_that_crashes_at_start_fails_with_its_exit_code_and_last_words(
         async with pool_of(faulty("crash")) as pool:
             with pytest.raises(ServerUnavailable) as caught:
                 await echoed(pool, "hello")
-            member = pool.members["faulty"]
+            member = pool.servers["faulty"]
 
             assert caught.value.reason == "it ended with code 3"
             assert member.phase is Phase.FAILED
@@ -127,7 +127,7 @@ def test_servers_that_hang_at_start_delay_no_other():
         async with pool_of(*hanging, faulty()) as pool:
             await eventually(lambda: pool.catalog.get("faulty__echo"))
 
-            assert pool.members["hanging0"].phase is Phase.STARTING
+            assert pool.servers["hanging0"].phase is Phase.STARTING
 
     run(work())
 
@@ -142,7 +142,7 @@ def test_a_crash_in_a_call_fails_that_call_and_the_next_one_starts_the_server_ag
                 "the server is gone (it ended with code 7); the call may still have had an effect"
             )
             assert await echoed(pool, "again") == "again"
-            assert pool.members["faulty"].starts == 2
+            assert pool.servers["faulty"].starts == 2
 
     run(work())
 
@@ -168,12 +168,12 @@ def test_a_server_that_crashes_in_every_call_is_refused_until_its_delay_is_over(
             for _ in range(3):
                 with pytest.raises(CallFailed):
                     await call(pool, "crash")
-            pool.members["faulty"].retry_at += 60
-            starts = pool.members["faulty"].starts
+            pool.servers["faulty"].retry_at += 60
+            starts = pool.servers["faulty"].starts
             with pytest.raises(ServerUnavailable):
                 await echoed(pool, "hello")
 
-            assert pool.members["faulty"].starts == starts == 3
+            assert pool.servers["faulty"].starts == starts == 3
 
     run(work())
 
@@ -184,7 +184,7 @@ def test_the_death_of_a_server_is_noticed_without_a_call():
             assert await call(pool, "answer_and_end") == {
                 "content": [{"type": "text", "text": "last words"}]
             }
-            member = pool.members["faulty"]
+            member = pool.servers["faulty"]
             await eventually(lambda: member.phase is Phase.FAILED)
             await eventually(lambda: member.reason == "it ended with code 0")
 
@@ -196,11 +196,11 @@ def test_a_call_without_an_answer_is_cancelled_at_the_server_after_its_time():
         async with pool_of(faulty(call_seconds=0.1)) as pool:
             with pytest.raises(CallTimedOut):
                 await call(pool, "hang")
-            lines = pool.members["faulty"].lines
+            lines = pool.servers["faulty"].lines
             await eventually(lambda: any(line.startswith("cancelled") for line in lines))
 
             assert await echoed(pool, "still there") == "still there"
-            assert pool.members["faulty"].starts == 1
+            assert pool.servers["faulty"].starts == 1
 
     run(work())
 
@@ -212,7 +212,7 @@ def test_a_server_that_leaves_three_calls_unanswered_is_started_anew():
             for _ in range(3):
                 with pytest.raises(CallTimedOut):
                     await call(pool, "hang")
-            await eventually(lambda: pool.members["faulty"].reason.startswith("it left 3 calls"))
+            await eventually(lambda: pool.servers["faulty"].reason.startswith("it left 3 calls"))
 
     run(work())
 
@@ -221,12 +221,12 @@ def test_cancelling_a_call_cancels_it_at_the_server():
     async def work() -> None:
         async with pool_of(faulty()) as pool:
             task = asyncio.create_task(call(pool, "hang"))
-            lines = pool.members["faulty"].lines
+            lines = pool.servers["faulty"].lines
             await eventually(lambda: "hanging" in lines)
             task.cancel()
             await eventually(lambda: any(line.startswith("cancelled") for line in lines))
 
-            assert pool.members["faulty"].running == 0
+            assert pool.servers["faulty"].running == 0
 
     run(work())
 
@@ -247,7 +247,7 @@ def test_lines_that_are_no_messages_are_passed_over():
             result = await call(pool, "garbage")
 
             assert result == {"content": [{"type": "text", "text": "after garbage"}]}
-            assert "Welcome to the faulty server!" in pool.members["faulty"].lines
+            assert "Welcome to the faulty server!" in pool.servers["faulty"].lines
 
     run(work())
 
@@ -290,7 +290,7 @@ def test_an_error_answer_is_no_failure_of_the_server():
                 await call(pool, "refuse")
 
             assert caught.value.error.message == "I would rather not"
-            assert pool.members["faulty"].phase is Phase.READY
+            assert pool.servers["faulty"].phase is Phase.READY
 
     run(work())
 
@@ -299,7 +299,7 @@ def test_of_two_tools_with_one_name_the_first_counts_and_nameless_ones_are_left_
     async def work() -> None:
         async with pool_of(faulty("duplicates")) as pool:
             assert await echoed(pool, "hello") == "hello"
-            assert len(pool.members["faulty"].problems) == 2
+            assert len(pool.servers["faulty"].problems) == 2
 
     run(work())
 
@@ -324,7 +324,7 @@ def test_a_storm_of_notices_is_one_reading_of_the_lists():
         async with pool_of(faulty(), delays=delays) as pool:
             await call(pool, "storm", notices=500)
             await eventually(lambda: pool.catalog.get("faulty__grown"))
-            lines = pool.members["faulty"].lines
+            lines = pool.servers["faulty"].lines
 
             assert [line for line in lines if line == "listed"] == ["listed"] * 2
 
@@ -335,7 +335,7 @@ def test_a_server_that_tells_a_change_at_every_reading_is_read_ever_less_often()
     async def work() -> None:
         delays = replace(QUICK, change=0.005, most_change=60.0)
         async with pool_of(faulty("always changed"), delays=delays) as pool:
-            lines = pool.members["faulty"].lines
+            lines = pool.servers["faulty"].lines
             await eventually(lambda: list(lines).count("listed") >= 4)
 
             assert await echoed(pool, "hello") == "hello"
@@ -360,7 +360,7 @@ def test_a_server_that_dies_while_it_is_stopped_is_stopped():
             await echoed(pool, "hello")
             await pool.stop("faulty")
 
-            assert pool.members["faulty"].phase is Phase.STOPPED
+            assert pool.servers["faulty"].phase is Phase.STOPPED
 
     run(work())
 
@@ -393,7 +393,7 @@ def test_a_grandchild_ends_with_its_server():
     async def work() -> None:
         async with pool_of(faulty("leak")) as pool:
             await echoed(pool, "hello")
-            lines = pool.members["faulty"].lines
+            lines = pool.servers["faulty"].lines
             pid = next(int(line.split()[1]) for line in lines if line.startswith("grandchild"))
             assert is_alive(pid)
             await pool.stop("faulty")
@@ -422,7 +422,7 @@ def test_secrets_do_not_show_in_what_a_server_writes():
         async with pool_of(faulty("secret", env=secret)) as pool:
             await echoed(pool, "hello")
 
-            assert "my token is …" in pool.members["faulty"].lines
+            assert "my token is …" in pool.servers["faulty"].lines
 
     run(work())
 
@@ -431,7 +431,7 @@ def test_of_what_a_server_writes_to_stderr_the_last_fifty_lines_are_kept_and_cut
     async def work() -> None:
         async with pool_of(faulty("chatter", "500")) as pool:
             await echoed(pool, "hello")
-            lines = pool.members["faulty"].lines
+            lines = pool.servers["faulty"].lines
 
             assert len(lines) == 50
             assert max(map(len, lines)) == 4_000
@@ -443,7 +443,7 @@ def test_stopping_waits_for_running_calls():
     async def work() -> None:
         async with pool_of(faulty()) as pool:
             running = asyncio.create_task(call(pool, "later", seconds=0.2))
-            await eventually(lambda: "working" in pool.members["faulty"].lines)
+            await eventually(lambda: "working" in pool.servers["faulty"].lines)
             await pool.stop("faulty")
 
             assert (await running)["content"][0]["text"] == "done"
@@ -455,7 +455,7 @@ def test_leaving_the_pool_waits_for_running_calls_and_leaves_no_process():
     async def work() -> None:
         async with pool_of(faulty()) as pool:
             running = asyncio.create_task(call(pool, "later", seconds=0.2))
-            await eventually(lambda: "working" in pool.members["faulty"].lines)
+            await eventually(lambda: "working" in pool.servers["faulty"].lines)
             pids = _children()
 
         assert (await running)["content"][0]["text"] == "done"
@@ -470,7 +470,7 @@ def test_a_call_made_while_a_server_comes_back_waits_for_it(tmp_path: Path):
             await eventually(lambda: pool.catalog.get("faulty__echo"))
 
             assert await echoed(pool, "hello") == "hello"
-            assert pool.members["faulty"].starts == 2
+            assert pool.servers["faulty"].starts == 2
 
     run(work())
 

@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from toolscout.servers.transport import Carrier, carrier
+from toolscout.servers.transport import AiohttpTransport, carrier
 
 DEADLINE_SECONDS = 30
 HOST = "127.0.0.1"
@@ -106,7 +106,7 @@ async def served(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncGene
 
 
 def client(**options: Any) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(transport=Carrier(), **options)
+    return httpx2.AsyncClient(transport=AiohttpTransport(), **options)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -386,7 +386,7 @@ def test_a_proxy_of_the_environment_is_used(name: str, monkeypatch: pytest.Monke
 def test_without_a_proxy_requests_are_carried(monkeypatch: pytest.MonkeyPatch):
     without_proxies(monkeypatch)
 
-    assert isinstance(carrier(), Carrier)
+    assert isinstance(carrier(), AiohttpTransport)
 
 
 def without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def test_a_server_that_was_away_is_asked_again_and_its_resources_count_as_change
     async def work() -> None:
         async with notebook_and_pool(tmp_path) as (notebook, pool):
             heard: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-            pool.watches.on_update = lambda server, uri: heard.put_nowait((server, uri))
+            pool.watched.on_update = lambda server, uri: heard.put_nowait((server, uri))
             agreed = await pool.watch("notes", {"note://a"})
             await pool.request("notes", "tools/call", TOUCH)
             first = await heard.get()
@@ -104,7 +104,7 @@ def test_a_change_is_told_once(tmp_path: Path):
     async def work() -> None:
         async with notebook_and_pool(tmp_path) as (_, pool):
             heard: asyncio.Queue[str] = asyncio.Queue()
-            pool.watches.on_update = lambda server, uri: heard.put_nowait(uri)
+            pool.watched.on_update = lambda server, uri: heard.put_nowait(uri)
             uris = ["note://a", "note://b"]
             await pool.watch("notes", set(uris))
             told: list[str] = []
@@ -126,6 +126,6 @@ def test_what_nobody_wants_any_more_is_not_told(tmp_path: Path):
             await eventually(lambda: notebook.lines[-1] == "end note://a")
 
             assert none == frozenset()
-            assert pool.watches.of("notes") == frozenset()
+            assert pool.watched.get_wanted("notes") == frozenset()
 
     asyncio.run(work())

@@ -79,31 +79,31 @@ def call(name: str, words: tuple[str, ...], path: Path | None, yes: bool, as_jso
 async def _catalog(config: "Config", name: str) -> "Catalog":
     """Return what is known, after asking a server that the name begins with and nobody knows."""
     from toolscout.names import exposed_name
-    from toolscout.servers.imports import recalled
+    from toolscout.servers.imports import recall_catalog
 
     with known_store(config) as store:
-        catalog = recalled(config, store)
+        catalog = recall_catalog(config, store)
     meant = [s for s in catalog.unready if name.startswith(exposed_name(s, "x")[:-1])]
     if catalog.resolve(name) or not meant:
         return catalog
     await _ask(config, meant[0])
     with opened_store(config) as store:
-        return recalled(config, store)
+        return recall_catalog(config, store)
 
 
 async def _ask(config: "Config", server: str) -> None:
     from toolscout.errors import ServerUnavailable
     from toolscout.servers.connection import Delays
-    from toolscout.servers.pool import Dialer
-    from toolscout.servers.probe import tried
+    from toolscout.servers.pool import Connector
+    from toolscout.servers.probe import probe_server
 
     with (
         bars() as progress,
         opened_store(config) as store,
-        closing(Dialer(Delays(), tokens_folder(config))) as dial,
+        closing(Connector(Delays(), tokens_folder(config))) as dial,
     ):
         progress(f"Asking {server} for its tools", 0, 0)
-        trial = await tried(find_server(config, server), dial, store)
+        trial = await probe_server(find_server(config, server), dial, store)
     if not trial.is_ok:
         remedy = trial.remedy or f"Run `toolscout servers test {server}`."
         raise ServerUnavailable(server, "failed", trial.problem, remedy=remedy)
@@ -127,11 +127,11 @@ def _confirm(tool: "Tool", arguments: str) -> None:
 
 
 async def _run(config: "Config", tool: "Tool", arguments: dict[str, object]) -> "Reply":
-    from toolscout.servers.probe import run
+    from toolscout.servers.probe import call_tool
 
     server = find_server(config, tool.server)
     with opened_store(config) as store:
-        return await run(server, store, tool, arguments, tokens=tokens_folder(config))
+        return await call_tool(server, store, tool, arguments, tokens=tokens_folder(config))
 
 
 def _tell(tool: "Tool", reply: "Reply", *, as_json: bool) -> None:

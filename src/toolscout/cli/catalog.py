@@ -325,13 +325,13 @@ def diff(old: Path, new: Path, as_json: bool, ends: bool) -> None:
 def _read(source: str, owner: str, config_file: Path | None) -> "list[Tool]":
     from toolscout.cli.inputs import read_all
     from toolscout.errors import InvalidFile
-    from toolscout.servers.imports import imported
+    from toolscout.servers.imports import import_tools
 
     place = Path(source)
     if place.is_dir():
         return read_all([place])
     if place.exists():
-        return imported(place, owner)
+        return import_tools(place, owner)
     if place.suffix or "/" in source:
         raise InvalidFile(source, "does not exist", remedy="Name a file or a configured server.")
     return asyncio.run(_offered(source, config_file))
@@ -340,22 +340,22 @@ def _read(source: str, owner: str, config_file: Path | None) -> "list[Tool]":
 async def _offered(name: str, config_file: Path | None) -> "list[Tool]":
     from toolscout.errors import ServerUnavailable
     from toolscout.servers.connection import Delays
-    from toolscout.servers.imports import recalled
-    from toolscout.servers.pool import Dialer
-    from toolscout.servers.probe import tried
+    from toolscout.servers.imports import recall_catalog
+    from toolscout.servers.pool import Connector
+    from toolscout.servers.probe import probe_server
 
     config = read_servers(config_file)
     server = find_server(config, name)
     with (
         bars() as progress,
         opened_store(config) as store,
-        closing(Dialer(Delays(), tokens_folder(config))) as dial,
+        closing(Connector(Delays(), tokens_folder(config))) as dial,
     ):
         progress(f"Asking {name} for its tools", 0, 0)
-        trial = await tried(server, dial, store)
+        trial = await probe_server(server, dial, store)
         if not trial.is_ok:
             raise ServerUnavailable(name, "failed", trial.problem, remedy=trial.remedy)
-        tools = recalled(config, store).tools
+        tools = recall_catalog(config, store).tools
     return [tool for tool in tools if tool.server == name]
 
 

@@ -65,10 +65,10 @@ def _known() -> "Catalog | None":
     from toolscout.cli.inputs import known_store, read_servers
 
     try:
-        from toolscout.servers.imports import recalled
+        from toolscout.servers.imports import recall_catalog
 
         config = read_servers(None)
         with known_store(config) as store:
-            return recalled(config, store)
+            return recall_catalog(config, store)
     except Exception:  # an edge: a broken configuration must not print into a command line
         return None

@@ -529,11 +529,11 @@ def _login(name: str, server: ServerConfig, tokens: Path) -> Checkup:
     place = shown_url(server.url)
     if find_spec("mcp") is None:
         return ok(name, place)
-    from toolscout.servers.oauth.login import LoginState, login_command, login_state
+    from toolscout.servers.oauth.login import LoginState, find_login_state, format_login_command
 
-    state = login_state(server, tokens, time.time())
+    state = find_login_state(server, tokens, time.time())
     if state in (LoginState.NEEDED, LoginState.EXPIRED):
-        return warn(name, f"The login at {place} is {state}.", login_command(server.name))
+        return warn(name, f"The login at {place} is {state}.", format_login_command(server.name))
     return ok(name, f"{place} (login: {state})")
 
 

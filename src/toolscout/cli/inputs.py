@@ -101,11 +101,11 @@ def catalog_at(paths: Iterable[Path]) -> "Catalog":
 def known_catalog(config_file: Path | None) -> "Catalog":
     """Return what the servers of a configuration offered last, and tell which are unknown."""
     need_sdk()
-    from toolscout.servers.imports import recalled
+    from toolscout.servers.imports import recall_catalog
 
     config = read_servers(config_file)
     with known_store(config) as store:
-        catalog = recalled(config, store)
+        catalog = recall_catalog(config, store)
     unknown = list(catalog.unready)
     if unknown:
         shown = " ".join(unknown[:UNKNOWN_SHOWN])

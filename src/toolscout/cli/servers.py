@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from toolscout.config.servers import ServerConfig
     from toolscout.schemas import Json
     from toolscout.servers.oauth.callback import Callback
-    from toolscout.servers.probe import Entry, Trial
+    from toolscout.servers.probe import ProbeResult, ServerSummary
 
 
 LOGIN_SECONDS = 300.0
@@ -202,12 +202,12 @@ def list_(path: Path | None, as_json: bool) -> None:
       toolscout servers list
       toolscout servers list --json
     """
-    from toolscout.servers.probe import roster
+    from toolscout.servers.probe import list_servers
 
     config = read_servers(path)
     folder = tokens_folder(config)
     with known_store(config) as store:
-        entries = roster(config, store, folder, env=os.environ, now=time.time())
+        entries = list_servers(config, store, folder, env=os.environ, now=time.time())
     if as_json:
         rows = [_entry_json(entry) for entry in entries]
         click.echo(json.dumps({"config": str(config.source), "servers": rows}, ensure_ascii=False))
@@ -307,21 +307,21 @@ def _forget_login(place: Path, name: str) -> None:
         TokenFile(tokens_folder(config), find_server(config, name).resolved()).forget()
 
 
-async def tried_servers(config: "Config", chosen: "Iterable[ServerConfig]") -> "list[Trial]":
+async def tried_servers(config: "Config", chosen: "Iterable[ServerConfig]") -> "list[ProbeResult]":
     """Start servers, some at a time, and return how each did."""
     from toolscout.servers.connection import Delays
-    from toolscout.servers.pool import Dialer
-    from toolscout.servers.probe import tried
+    from toolscout.servers.pool import Connector
+    from toolscout.servers.probe import probe_server
 
     gate = asyncio.Semaphore(TRIED_TOGETHER)
     with (
         opened_store(config) as store,
-        closing(Dialer(Delays(), tokens_folder(config))) as dial,
+        closing(Connector(Delays(), tokens_folder(config))) as dial,
     ):
 
-        async def work(server: "ServerConfig") -> "Trial":
+        async def work(server: "ServerConfig") -> "ProbeResult":
             async with gate:
-                return await tried(server, dial, store)
+                return await probe_server(server, dial, store)
 
         return await asyncio.gather(*map(work, chosen))
 
@@ -384,7 +384,7 @@ def _shown(name: str) -> str:
     return one_line(name, NAME_SHOWN)
 
 
-def _table(entries: "Iterable[Entry]") -> list[str]:
+def _table(entries: "Iterable[ServerSummary]") -> list[str]:
     rows = [("server", "transport", "state", "tools", "login", "configured in")]
     for entry in entries:
         tools = "-" if entry.tools is None else f"{entry.tools:,}"
@@ -408,7 +408,7 @@ def _table(entries: "Iterable[Entry]") -> list[str]:
     ]
 
 
-def _entry_json(entry: "Entry") -> "Json":
+def _entry_json(entry: "ServerSummary") -> "Json":
     from toolscout.config.secrets import shown_command, shown_url
 
     server = entry.server
@@ -424,7 +424,7 @@ def _entry_json(entry: "Entry") -> "Json":
     }
 
 
-def _trial_lines(trial: "Trial", width: int) -> list[str]:
+def _trial_lines(trial: "ProbeResult", width: int) -> list[str]:
     from toolscout.names import one_line
 
     name = f"{_shown(trial.server):<{width}}"
@@ -447,7 +447,7 @@ def _sentence(text: str) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-def _trial_json(trial: "Trial") -> "Json":
+def _trial_json(trial: "ProbeResult") -> "Json":
     return {
         "name": trial.server,
         "ok": trial.is_ok,

@@ -48,7 +48,7 @@ from toolscout.gateway.middleware import Guard, problem
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.search.feedback import hashed
-from toolscout.servers.server import Member
+from toolscout.servers.server import ServerState
 from toolscout.sessions.replies import Reply
 from toolscout.sessions.session import Session
 from toolscout.settings import Settings
@@ -206,7 +206,7 @@ class Console:
         self.feed.publish("session", lambda: self.conversations.row(name, journal), audience)
         self.feed.publish("savings", audience=audience)
 
-    def _entered(self, member: Member) -> None:
+    def _entered(self, member: ServerState) -> None:
         told: Json = {"name": member.name, "state": state_of(member)}
         self.feed.publish(
             "server", told.copy, lambda who: self.views.of(who).sees_server(told["name"])

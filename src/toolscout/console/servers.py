@@ -27,9 +27,9 @@ from toolscout.names import one_line
 from toolscout.schemas import Json
 from toolscout.servers.connection import masked, secrets_of
 from toolscout.servers.oauth.callback import PORT, Callback
-from toolscout.servers.oauth.login import LoginState, check_login, log_in, login_state
+from toolscout.servers.oauth.login import LoginState, check_login, find_login_state, log_in
 from toolscout.servers.pool import Pool
-from toolscout.servers.server import Member, Phase
+from toolscout.servers.server import Phase, ServerState
 
 START, STOP, RESTART, LOGIN = "start", "stop", "restart", "login"
 RUNNING = (Phase.READY, Phase.STARTING)
@@ -84,9 +84,9 @@ class Board:
             ]
         }
 
-    def member(self, view: View, name: str) -> Member:
+    def member(self, view: View, name: str) -> ServerState:
         """Return a visible server, or refuse as if there were none."""
-        member = self._pool.members.get(name)
+        member = self._pool.servers.get(name)
         if member is None or not view.sees_server(name):
             raise no_such("server", name)
         return member
@@ -103,7 +103,7 @@ class Board:
         await works[action](member.name)
         return self.row(view, name)
 
-    def actions(self, member: Member, view: View, login: str) -> list[str]:
+    def actions(self, member: ServerState, view: View, login: str) -> list[str]:
         """Return what may be done with a server as it is."""
         if view.is_limited:
             return []
@@ -113,7 +113,7 @@ class Board:
         wants = is_wanted or member.phase is Phase.NEEDS_LOGIN
         return [*found, *([LOGIN] if wants and self.can_log_in(member) else [])]
 
-    def can_log_in(self, member: Member) -> bool:
+    def can_log_in(self, member: ServerState) -> bool:
         """Tell whether a person can log in to a server from here."""
         try:
             check_login(member.config)
@@ -121,10 +121,10 @@ class Board:
             return False
         return self.logs_in
 
-    def _visible(self, view: View) -> list[Member]:
-        return [m for m in self._pool.members.values() if view.sees_server(m.name)]
+    def _visible(self, view: View) -> list[ServerState]:
+        return [m for m in self._pool.servers.values() if view.sees_server(m.name)]
 
-    def _row(self, member: Member, view: View, tools: int, tokens: int) -> Json:
+    def _row(self, member: ServerState, view: View, tools: int, tokens: int) -> Json:
         ledger = self._chronicle.ledger(member.name)
         login = self._login(member.config)
         return {
@@ -146,19 +146,19 @@ class Board:
     def _login(self, config: ServerConfig) -> str:
         if self._tokens is None or config.transport not in (Transport.HTTP, Transport.SSE):
             return LoginState.NONE.value
-        return login_state(config, self._tokens, time.time()).value
+        return find_login_state(config, self._tokens, time.time()).value
 
 
 NEEDED = "Use a token without a profile."
 STATES = tuple(phase.value.replace(" ", "_") for phase in Phase)
 
 
-def state_of(member: Member) -> str:
+def state_of(member: ServerState) -> str:
     """Return where a server stands, as the API writes it."""
     return member.phase.value.replace(" ", "_")
 
 
-def _since(member: Member) -> str | None:
+def _since(member: ServerState) -> str | None:
     if not member.since:
         return None
     ago = asyncio.get_running_loop().time() - member.since

@@ -25,7 +25,7 @@ from toolscout.gateway.pending import (
     refusal_of,
 )
 from toolscout.schemas import Json
-from toolscout.servers.connection import Relay, call_failed
+from toolscout.servers.connection import Relay, call_failed_from_error
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.servers.pool import Pool
 from toolscout.sessions.replies import Reply
@@ -71,7 +71,7 @@ class Passage:
         try:
             self.raw = await self.ask(tool.server, method, params, called=tool.name)
         except MCPError as error:
-            raise call_failed(tool.name, error) from error
+            raise call_failed_from_error(tool.name, error) from error
         if self.raw.get("resultType") == INPUT_REQUIRED:
             return {"content": []}  # a question is no result that could be cut or paged
         return _READERS.get(tool.kind, _same)(self.raw)
@@ -103,7 +103,7 @@ class Passage:
         abilities = self._context.session.client_capabilities
         if self._params.request_state is None and not can_answer(abilities):
             return False
-        member = self._pool.members.get(server)
+        member = self._pool.servers.get(server)
         manifest = member.manifest if member is not None else None
         return manifest is not None and manifest.protocol in HANDSHAKE_PROTOCOL_VERSIONS
 
@@ -169,7 +169,7 @@ class Passage:
 
     # What the server asks for while it works.
 
-    async def progress(self, done: float, total: float | None, message: str | None) -> None:
+    async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
         """Pass on how far the work is."""
         await self._context.session.report_progress(done, total, message)
 
@@ -188,7 +188,7 @@ class Passage:
         """Ask the client's user."""
         return await self._asked(types.ElicitRequest(params=params), types.ElicitResult)
 
-    async def roots(self) -> Any:
+    async def list_roots(self) -> Any:
         """Ask for the client's roots."""
         return await self._asked(types.ListRootsRequest(), types.ListRootsResult)
 

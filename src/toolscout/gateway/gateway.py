@@ -36,7 +36,7 @@ from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.servers.manifest import TOOL
 from toolscout.servers.pool import Pool
-from toolscout.servers.server import Member, Phase
+from toolscout.servers.server import Phase, ServerState
 from toolscout.sessions.metatools import CALL, meta_name, meta_tools, to_object
 from toolscout.sessions.replies import Reply, refused
 from toolscout.sessions.session import Session, Store
@@ -60,7 +60,7 @@ _STATES: Mapping[Phase, tuple[str, str]] = {
 
 
 def absence(
-    members: Mapping[str, Member], session: Session, name: object
+    members: Mapping[str, ServerState], session: Session, name: object
 ) -> ServerUnavailable | None:
     """Return why a name that means no tool may still have one, or nothing."""
     server = _server_in(str(name).strip(), members)
@@ -284,7 +284,7 @@ class Gateway:
 
     def _explained(self, session: Session, target: object, reply: Reply) -> Reply:
         """Return a reply that says if a tool is unknown because its server is not there."""
-        error = absence(self.pool.members, session, target)
+        error = absence(self.pool.servers, session, target)
         if error is None:
             return reply
         return refused(error, code=error.code, budget=session.settings.describe_tokens)

@@ -196,7 +196,7 @@ class _Phases:
 
     def collect(self) -> Iterable[Metric]:
         family = GaugeMetricFamily("toolscout_servers", "Servers by phase.", labels=["phase"])
-        phases = [member.phase for member in self._pool.members.values()]
+        phases = [member.phase for member in self._pool.servers.values()]
         for phase in Phase:
             family.add_metric([phase.value], phases.count(phase))
         yield family

@@ -176,10 +176,10 @@ class _Suspension:
         """Wait for the end of the call."""
         await asyncio.wait((self._work,))
 
-    async def progress(self, done: float, total: float | None, message: str | None) -> None:
+    async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
         """Pass on how far the work is, if somebody listens."""
         if self._relay is not None:
-            await self._relay.progress(done, total, message)
+            await self._relay.report_progress(done, total, message)
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
         """Pass on a log message, if somebody listens."""
@@ -194,7 +194,7 @@ class _Suspension:
         """Ask the client's user."""
         return await self._asked(types.ElicitRequest(params=params), types.ElicitResult)
 
-    async def roots(self) -> Any:
+    async def list_roots(self) -> Any:
         """Ask for the client's roots."""
         return await self._asked(types.ListRootsRequest(), types.ListRootsResult)
 

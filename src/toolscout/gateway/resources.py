@@ -96,7 +96,7 @@ class Materials:
 
         One that is not listed, as links in results may be, is judged by its address.
         """
-        member = self._pool.members.get(server)
+        member = self._pool.servers.get(server)
         if member is None or member.manifest is None:
             return False
         keys = list(_addresses(member.manifest))
@@ -118,7 +118,7 @@ class Materials:
     def _rows(self, session: Session, kind: str) -> Iterator[tuple[str, str, Json]]:
         """Yield server, exposed name and definition of what a session may see, in order."""
         visible = self._names(session)
-        for server, member in sorted(self._pool.members.items()):
+        for server, member in sorted(self._pool.servers.items()):
             if member.manifest is None:
                 continue
             for row in _LISTS[kind](member.manifest):

@@ -17,7 +17,7 @@ from toolscout.gateway.gateway import Gateway
 from toolscout.names import one_line
 from toolscout.schemas import Json
 from toolscout.servers.connection import masked, secrets_of
-from toolscout.servers.pool import Member, Phase
+from toolscout.servers.pool import Phase, ServerState
 
 REASON_CHARS = 300
 LINES_SHOWN = 10
@@ -31,7 +31,7 @@ def readiness(gateway: Gateway) -> Json:
     A server counts as pending until its first start has ended, well or badly; one that failed
     holds nothing up, however often it is tried again.
     """
-    members = gateway.pool.members.values()
+    members = gateway.pool.servers.values()
     pending = sum(map(_is_pending, members))
     return {
         "ready": pending == 0,
@@ -45,7 +45,7 @@ def readiness(gateway: Gateway) -> Json:
 def status(gateway: Gateway, totals: Json, *, now: float, wall: datetime) -> Json:
     """Return all servers and figures; `now` is the pool's time and `wall` the world's."""
     tools = Counter(tool.server for tool in gateway.catalog.tools)
-    members = gateway.pool.members
+    members = gateway.pool.servers
     return {
         "ready": readiness(gateway)["ready"],
         "mode": gateway.config.gateway.mode.value,
@@ -62,7 +62,7 @@ def status(gateway: Gateway, totals: Json, *, now: float, wall: datetime) -> Jso
     }
 
 
-def _server(member: Member, tools: int, since: datetime) -> Json:
+def _server(member: ServerState, tools: int, since: datetime) -> Json:
     config = member.config
     return {
         "name": config.name,
@@ -90,5 +90,5 @@ def without_secrets(text: str, config: ServerConfig) -> str:
     return one_line(masked(text, secrets_of(config)), REASON_CHARS)
 
 
-def _is_pending(member: Member) -> bool:
+def _is_pending(member: ServerState) -> bool:
     return member.manifest is None and not member.failures and member.phase in _UNDECIDED

@@ -133,7 +133,7 @@ class Subscriptions:
     def open(self) -> None:
         """Begin to hear of changes, in the running event loop."""
         loop = asyncio.get_running_loop()
-        self._pool.watches.on_update = self._updated
+        self._pool.watched.on_update = self._updated
 
         def hear(change: Change) -> None:
             loop.call_soon_threadsafe(self._changed, change)
@@ -234,7 +234,7 @@ class Subscriptions:
         try:
             agreed = await self._pool.watch(server, self._wanted(server))
         except ToolscoutError as error:
-            agreed, reason = self._pool.watches.agreed(server), str(error)
+            agreed, reason = self._pool.watched.get_agreed(server), str(error)
         refused = {place for place in places if place[1] not in agreed}
         for place in refused & new:
             del listener.places[place]

@@ -38,7 +38,7 @@ FAILED, NEEDS_LOGIN, STOPPED = "failed", "needs login", "stopped"
 class Relay(Protocol):
     """Takes what a server says or asks while it works on a call back to whoever made the call."""
 
-    async def progress(self, done: float, total: float | None, message: str | None) -> None:
+    async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
         """Pass on how far the work is."""
         ...
 
@@ -54,7 +54,7 @@ class Relay(Protocol):
         """Ask the client's user."""
         ...
 
-    async def roots(self) -> Any:
+    async def list_roots(self) -> Any:
         """Ask for the client's roots."""
         ...
 
@@ -80,7 +80,7 @@ class Connection(Protocol):
         """Stop the server and wait until it is gone."""
         ...
 
-    async def manifest(self) -> Manifest:
+    async def read_manifest(self) -> Manifest:
         """Return what the server offers."""
         ...
 
@@ -99,7 +99,7 @@ class Connection(Protocol):
         ...
 
 
-class Dial(Protocol):
+class ConnectionFactory(Protocol):
     """Makes connections that are not open yet."""
 
     def __call__(
@@ -113,13 +113,13 @@ class Dial(Protocol):
         ...
 
 
-def call_failed(name: str, error: MCPError) -> CallFailed:
+def call_failed_from_error(name: str, error: MCPError) -> CallFailed:
     """Return what an error answer means to the model."""
     said = f"{error.error.message} (code {error.error.code})"
     return CallFailed(name, one_line(said, SAID_CHARS))
 
 
-def said_by(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return what went wrong with a connection; it may hold secrets."""
     if isinstance(error, MCPError):
         return error.error.message
@@ -206,10 +206,10 @@ class Relays:
         relay = self._only()
         return await relay.elicit(params) if relay else self._refusal()
 
-    async def roots(self, context: Any) -> Any:
+    async def list_roots(self, context: Any) -> Any:
         """Ask for a client's roots."""
         relay = self._only()
-        return await relay.roots() if relay else self._refusal()
+        return await relay.list_roots() if relay else self._refusal()
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
         """Pass on a log message, if it is clear whose it is."""
@@ -225,10 +225,10 @@ class Relays:
         return types.ErrorData(code=types.INVALID_REQUEST, message=message)
 
 
-def progress_to(relay: Relay) -> ProgressFnT:
+def forward_progress_to(relay: Relay) -> ProgressFnT:
     """Return what tells a relay how far its call is."""
 
     async def heard(progress: float, total: float | None, message: str | None) -> None:
-        await relay.progress(progress, total, message)
+        await relay.report_progress(progress, total, message)
 
     return heard

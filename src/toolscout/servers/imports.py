@@ -13,7 +13,7 @@ from toolscout.config.file import Config
 from toolscout.files import read_tools
 from toolscout.schemas import is_object
 from toolscout.servers.openapi import read_document, tools_from_openapi
-from toolscout.servers.server import Intake, Member
+from toolscout.servers.server import CatalogUpdater, ServerState
 from toolscout.sessions.session import Store
 from toolscout.tools import Tool
 
@@ -21,7 +21,7 @@ YAML_ENDINGS = (".yaml", ".yml")
 OPENAPI_MEMBERS = ("openapi", "swagger")
 
 
-def imported(path: Path, server: str = "") -> list[Tool]:
+def import_tools(path: Path, server: str = "") -> list[Tool]:
     """Return the tools of a file, those without a server as of `server`; raises `InvalidFile`.
 
     The operations of an OpenAPI document belong to a server named like the file unless told.
@@ -45,7 +45,7 @@ def is_openapi(path: Path) -> bool:
     return is_object(value) and any(member in value for member in OPENAPI_MEMBERS)
 
 
-def recalled(config: Config, store: Store | None) -> Catalog:
+def recall_catalog(config: Config, store: Store | None) -> Catalog:
     """Return what the servers of a configuration offered last; the others are pending."""
     catalog = Catalog()
     for server in config.servers:
@@ -54,6 +54,6 @@ def recalled(config: Config, store: Store | None) -> Catalog:
         if store is None:
             catalog.set_pending(server.name)
         else:
-            member = Member(config=server, slots=asyncio.Semaphore(server.concurrency))
-            Intake(catalog, store).recall(member)
+            member = ServerState(config=server, slots=asyncio.Semaphore(server.concurrency))
+            CatalogUpdater(catalog, store).recall(member)
     return catalog

@@ -82,14 +82,14 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offers:
+class CatalogEntries:
     """A server's tools, and why some are missing."""
 
     tools: tuple[Tool, ...]
     problems: tuple[str, ...] = ()
 
 
-def offers_of(config: ServerConfig, manifest: Manifest) -> Offers:
+def build_entries(config: ServerConfig, manifest: Manifest) -> CatalogEntries:
     """Return the tools that a configuration lets through, each under its own name."""
     problems = list(manifest.problems)
     found: dict[str, Tool] = {}
@@ -104,7 +104,7 @@ def offers_of(config: ServerConfig, manifest: Manifest) -> Offers:
             break
         else:
             found[shown.name] = shown
-    return Offers(tools=tuple(found.values()), problems=tuple(problems))
+    return CatalogEntries(tools=tuple(found.values()), problems=tuple(problems))
 
 
 def _all(server: str, manifest: Manifest, problems: list[str]) -> Iterable[Tool]:

@@ -1,7 +1,7 @@
 """`Client`: a connection to an MCP server, over stdio, streamable HTTP or SSE.
 
 The official SDK speaks the protocol, in both eras. What the server asks for while it works on a
-call goes to the `Relay` of that call; what it tells by itself, to `Updates`.
+call goes to the `Relay` of that call; what it tells by itself, to `ServerNotifications`.
 """
 
 import asyncio
@@ -31,17 +31,17 @@ from toolscout.servers.connection import (
     Delays,
     Relay,
     Relays,
+    describe_error,
+    forward_progress_to,
     masked,
-    progress_to,
-    said_by,
     secrets_of,
     unavailable,
 )
 from toolscout.servers.manifest import Manifest
-from toolscout.servers.oauth.login import Bearer, LoginNeeded, has_own_token
-from toolscout.servers.process import MESSAGE_BYTES, Child, Warden, run
-from toolscout.servers.streams import Sieve, sifted
-from toolscout.servers.updates import Updates
+from toolscout.servers.oauth.login import BearerAuth, LoginNeeded, has_own_token
+from toolscout.servers.process import MESSAGE_BYTES, ProcessReaper, ServerProcess, run_process
+from toolscout.servers.streams import ListingFilter, sifted
+from toolscout.servers.updates import ServerNotifications
 
 PAGES_LIMIT = 1_000
 HTTP_CONNECT_SECONDS = 10.0
@@ -68,7 +68,7 @@ class Client:
         *,
         on_change: Callable[[], None],
         on_line: Callable[[str], None],
-        warden: Warden,
+        warden: ProcessReaper,
         delays: Delays,
         auth: httpx2.Auth | None = None,
         message_bytes: int = MESSAGE_BYTES,
@@ -78,23 +78,27 @@ class Client:
         self._warden, self._message_bytes = warden, message_bytes
         self._secrets = secrets_of(config)
         self._on_line = on_line
-        self._updates = Updates(delays, on_change)
+        self._updates = ServerNotifications(delays, on_change)
         self._stop = asyncio.Event()
         self._ready: asyncio.Future[SdkClient] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._child: Child | None = None
+        self._child: ServerProcess | None = None
         self._error: Exception | None = None
         self._is_refused = False
         self._is_forgotten = False
         self._relays = Relays()
-        self._sieve = Sieve()
+        self._sieve = ListingFilter()
 
     @property
     def reason(self) -> str:
         """Why it ended; more is known once it is closed."""
         if self._child is not None and self._child.reason:
             return self._child.reason
-        return "it ended" if self._error is None else masked(said_by(self._error), self._secrets)
+        return (
+            "it ended"
+            if self._error is None
+            else masked(describe_error(self._error), self._secrets)
+        )
 
     async def open(self) -> None:
         """Start the server and agree on a protocol, or raise `ServerUnavailable`."""
@@ -130,7 +134,7 @@ class Client:
             task.cancel()
             await asyncio.wait((task,), timeout=delays.kill)
 
-    async def manifest(self) -> Manifest:
+    async def read_manifest(self) -> Manifest:
         """Return what the server offers; a list other than that of tools may fail."""
         client = self._client()
         offers = client.server_capabilities
@@ -163,7 +167,7 @@ class Client:
             if relay is None:
                 return await session.send_request(asked, _RAW)
             with self._relays.joined(relay):
-                heard = progress_to(relay)
+                heard = forward_progress_to(relay)
                 return await session.send_request(asked, _RAW, progress_callback=heard)
         except MCPError as error:
             raise await self._failure(error, params.get("name") or method) from error
@@ -203,7 +207,7 @@ class Client:
             return unavailable(self._config, "it refused the credentials", NEEDS_LOGIN)
         if self._child is not None and self._child.reason:
             return unavailable(self._config, self._child.reason)
-        return unavailable(self._config, said_by(error))
+        return unavailable(self._config, describe_error(error))
 
     async def _live(self, ready: asyncio.Future[SdkClient]) -> None:
         try:
@@ -240,7 +244,7 @@ class Client:
                 await self._transport(stack),
                 sampling_callback=self._relays.sample,
                 elicitation_callback=self._relays.elicit,
-                list_roots_callback=self._relays.roots,
+                list_roots_callback=self._relays.list_roots,
                 logging_callback=self._relays.log,
                 message_handler=self._updates.hear,
                 cache=None,
@@ -277,8 +281,8 @@ class Client:
                 cwd=config.cwd or None,
             )
             return sifted(stdio_client(asked), self._over, self._sieve)
-        self._child = Child(self._heard, self._over, self._delays, self._message_bytes)
-        return sifted(run(self._child, config, self._warden), self._over, self._sieve)
+        self._child = ServerProcess(self._heard, self._over, self._delays, self._message_bytes)
+        return sifted(run_process(self._child, config, self._warden), self._over, self._sieve)
 
     def _headers(self) -> dict[str, str]:
         headers = dict(self._config.headers)
@@ -302,8 +306,8 @@ class Client:
 
     async def _answered(self, response: httpx2.Response) -> None:
         # The SDK gives all refusals the same words, so they are told apart here.
-        # What `Bearer` cannot mend, it raises by itself.
-        is_final = not isinstance(self._auth, Bearer)
+        # What `BearerAuth` cannot mend, it raises by itself.
+        is_final = not isinstance(self._auth, BearerAuth)
         self._is_refused = is_final and response.status_code == UNAUTHORIZED
         if response.status_code in FORGOTTEN and SESSION_HEADER in response.request.headers:
             self._is_forgotten = True

@@ -4,7 +4,7 @@ Starts a server when a call needs it, once however many ask; stops idle ones, an
 is broken from being tried again and again. What servers offer is put into the catalogue by
 `intake`. The pool knows no sessions and writes no reply.
 
-`Dialer`: makes the right kind of connection for a server, and owns what they share.
+`Connector`: makes the right kind of connection for a server, and owns what they share.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from toolscout.catalog import Catalog
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallTimedOut, ServerBusy, ServerUnavailable, ToolscoutError
 from toolscout.schemas import Json
-from toolscout.servers.connection import Connection, Delays, Dial, Relay, unavailable
+from toolscout.servers.connection import Connection, ConnectionFactory, Delays, Relay, unavailable
 from toolscout.servers.mcp import Client
-from toolscout.servers.oauth.login import auth_for
+from toolscout.servers.oauth.login import make_auth
 from toolscout.servers.oauth.tokens import TokenFile
-from toolscout.servers.openapi.executor import Operations
-from toolscout.servers.process import Warden
-from toolscout.servers.server import Intake, Member, Phase, Turn
-from toolscout.servers.updates import Watches
+from toolscout.servers.openapi.executor import OpenApiConnection
+from toolscout.servers.process import ProcessReaper
+from toolscout.servers.server import CallSlot, CatalogUpdater, Phase, ServerState
+from toolscout.servers.updates import WatchedResources
 from toolscout.sessions.session import Store
 
 
-class Dialer:
+class Connector:
     """Makes connections; `close` it once they are closed.
 
     `tokens` is the folder with the tokens of servers that want OAuth.
@@ -41,7 +41,7 @@ class Dialer:
 
     def __init__(self, delays: Delays, tokens: Path | None = None) -> None:
         self._delays, self._tokens = delays, tokens
-        self._warden = Warden()
+        self._warden = ProcessReaper()
 
     def __call__(
         self,
@@ -52,14 +52,14 @@ class Dialer:
     ) -> Connection:
         """Return a connection to a server whose references are resolved."""
         if config.transport is Transport.OPENAPI:
-            return Operations(config)
+            return OpenApiConnection(config)
         return Client(
             config,
             on_change=on_change,
             on_line=on_line,
             warden=self._warden,
             delays=self._delays,
-            auth=auth_for(config, self._tokens) if self._tokens is not None else None,
+            auth=make_auth(config, self._tokens) if self._tokens is not None else None,
         )
 
     def token_file(self, config: ServerConfig) -> TokenFile | None:
@@ -71,7 +71,7 @@ class Dialer:
         self._warden.close()
 
 
-__all__ = ["Member", "Phase", "Pool"]
+__all__ = ["Phase", "Pool", "ServerState"]
 
 STARTED_TOGETHER = 8
 FAILURES_ALLOWED = 3
@@ -101,22 +101,22 @@ class Pool:
         catalog: Catalog,
         store: Store,
         *,
-        dial: Dial | None = None,
+        dial: ConnectionFactory | None = None,
         queue: int = 64,
         delays: Delays | None = None,
         tokens: Path | None = None,
     ) -> None:
         self.catalog = catalog
-        self.members: dict[str, Member] = {}
-        self.watches = Watches()
-        self.on_phase: Callable[[Member], None] | None = None
+        self.servers: dict[str, ServerState] = {}
+        self.watched = WatchedResources()
+        self.on_phase: Callable[[ServerState], None] | None = None
         """Told whenever a server comes to stand elsewhere in its life."""
         self.on_line: Callable[[str, str], None] | None = None
         """Told the name of a server and what it writes to its log."""
         self._delays = delays or Delays()
-        self._dialer = Dialer(self._delays, tokens)
+        self._dialer = Connector(self._delays, tokens)
         self._dial = dial or self._dialer
-        self._intake = Intake(catalog, store)
+        self._intake = CatalogUpdater(catalog, store)
         self._queue = queue
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing: set[asyncio.Task[Any]] = set()
@@ -132,7 +132,7 @@ class Pool:
 
     async def __aenter__(self) -> "Pool":
         now = self._now()
-        for member in self.members.values():
+        for member in self.servers.values():
             member.since = now
             self._learn_if_needed(member)
         self._spawn(self._stop_idle())
@@ -142,7 +142,7 @@ class Pool:
     async def __aexit__(self, *_: object) -> None:
         """Let running calls end, up to a limit, then stop everything."""
         self._is_closing = True
-        members = list(self.members.values())
+        members = list(self.servers.values())
         await asyncio.gather(*map(self._drained, members))
         tasks = [*self._tasks, *(m.opening for m in members if m.opening)]
         for task in tasks:
@@ -160,27 +160,27 @@ class Pool:
 
         An error answer of the server raises `MCPError`; all else is an `UpstreamError`.
         """
-        member = self.members.get(server)
+        member = self.servers.get(server)
         if member is None:
             raise ServerUnavailable(server, "not configured")
         calls = member.waiting + member.running - min(member.resting, RESTING_LIMIT)
         if calls >= self._queue + member.config.concurrency:
             raise ServerBusy(server, calls)
         with member.queued():
-            async with Turn(member) as turn:
+            async with CallSlot(member) as turn:
                 return await self._answer(member, turn, method, params, turn.relay(relay))
 
     async def watch(self, server: str, uris: Set[str]) -> frozenset[str]:
         """Have these resources of a server watched, through restarts; return those agreed to.
 
         Starts the server for resources that are new, and does not stop it while there are any.
-        What changes is told to `watches.on_update`.
+        What changes is told to `watched.on_update`.
         """
-        is_more, member = self.watches.want(server, uris), self._member(server)
+        is_more, member = self.watched.set_wanted(server, uris), self._member(server)
         if is_more or member.connection is not None:
             connection = await self._opened(member)
-            return await self.watches.apply(server, connection, member.config.call_seconds)
-        return self.watches.agreed(server)
+            return await self.watched.apply(server, connection, member.config.call_seconds)
+        return self.watched.get_agreed(server)
 
     async def stop(self, server: str) -> None:
         """Stop a server once its running calls have ended; only `start` starts it again."""
@@ -209,10 +209,10 @@ class Pool:
         not restarted; one that starts in another way is, after its running calls.
         """
         wanted = {config.name: config for config in configs if not config.disabled}
-        for name in [name for name in self.members if name not in wanted]:
-            self._retire(self.members.pop(name))
+        for name in [name for name in self.servers if name not in wanted]:
+            self._retire(self.servers.pop(name))
         for name, config in wanted.items():
-            member = self.members.get(name)
+            member = self.servers.get(name)
             if member is not None and _starts_same(member.config, config):
                 self._show(member, config)
                 continue
@@ -220,13 +220,13 @@ class Pool:
                 self._retire(member)
             self._learn_if_needed(self._take_in(config))
 
-    def _take_in(self, config: ServerConfig) -> Member:
-        member = Member(config=config, slots=asyncio.Semaphore(config.concurrency))
-        self.members[config.name] = member
+    def _take_in(self, config: ServerConfig) -> ServerState:
+        member = ServerState(config=config, slots=asyncio.Semaphore(config.concurrency))
+        self.servers[config.name] = member
         self._intake.recall(member)
         return member
 
-    def _show(self, member: Member, config: ServerConfig) -> None:
+    def _show(self, member: ServerState, config: ServerConfig) -> None:
         """Take over a configuration that needs no new start."""
         old, member.config = member.config, config
         if old.concurrency != config.concurrency:
@@ -237,7 +237,7 @@ class Pool:
     # Calls.
 
     async def _answer(
-        self, member: Member, turn: Turn, method: str, params: Json, relay: Relay | None
+        self, member: ServerState, turn: CallSlot, method: str, params: Json, relay: Relay | None
     ) -> Json:
         for left in reversed(range(TRIES)):
             connection = await self._opened(member)
@@ -257,9 +257,9 @@ class Pool:
 
     async def _timed(
         self,
-        member: Member,
+        member: ServerState,
         connection: Connection,
-        turn: Turn,
+        turn: CallSlot,
         asked: Callable[[], Awaitable[Json]],
         name: str,
     ) -> Json:
@@ -278,7 +278,7 @@ class Pool:
         member.failures = member.silences = 0
         return answer
 
-    def _note_silence(self, member: Member, connection: Connection) -> None:
+    def _note_silence(self, member: ServerState, connection: Connection) -> None:
         member.silences += 1
         if member.silences >= FAILURES_ALLOWED:
             reason = f"it left {member.silences} calls in a row unanswered"
@@ -286,7 +286,7 @@ class Pool:
 
     # Start and end.
 
-    async def _opened(self, member: Member) -> Connection:
+    async def _opened(self, member: ServerState) -> Connection:
         """Return the open connection of a server; whoever asks first opens it for all."""
         connection = member.connection
         if connection is not None:
@@ -299,13 +299,13 @@ class Pool:
             member.opening.add_done_callback(lambda task: self._was_opened(member, task))
         return await asyncio.shield(member.opening)
 
-    def _was_opened(self, member: Member, task: asyncio.Task[Connection]) -> None:
+    def _was_opened(self, member: ServerState, task: asyncio.Task[Connection]) -> None:
         if member.opening is task:
             member.opening = None
         if not task.cancelled():
             task.exception()  # looked at, even if nobody waits for it any more
 
-    def _check_startable(self, member: Member) -> None:
+    def _check_startable(self, member: ServerState) -> None:
         if self._is_closing:
             raise ServerUnavailable(member.name, Phase.STOPPED, "the gateway is ending")
         if member.is_held:
@@ -313,10 +313,10 @@ class Pool:
         if self._is_barred(member) and self._now() < member.retry_at:
             raise ServerUnavailable(member.name, member.phase, member.reason)
 
-    def _is_barred(self, member: Member) -> bool:
+    def _is_barred(self, member: ServerState) -> bool:
         return member.phase is Phase.NEEDS_LOGIN or member.failures >= FAILURES_ALLOWED
 
-    async def _open(self, member: Member) -> Connection:
+    async def _open(self, member: ServerState) -> Connection:
         await asyncio.sleep(max(0.0, member.retry_at - self._now()))
         self._enter(member, Phase.STARTING)
         member.starts += 1
@@ -333,10 +333,10 @@ class Pool:
         self._enter(member, Phase.READY)
         self._spawn(self._attend(member, connection, stale))
         seconds = member.config.call_seconds
-        self._spawn(self.watches.renew(member.name, connection, seconds))
+        self._spawn(self.watched.renew(member.name, connection, seconds))
         return connection
 
-    async def _connected(self, member: Member, stale: asyncio.Event) -> Connection:
+    async def _connected(self, member: ServerState, stale: asyncio.Event) -> Connection:
         config = member.config.resolved()
         member.note_login(self._dialer.token_file(config))
         connection = self._dial(config, on_change=stale.set, on_line=self._hearer(member))
@@ -354,7 +354,7 @@ class Pool:
             raise
         return connection
 
-    def _hearer(self, member: Member) -> Callable[[str], None]:
+    def _hearer(self, member: ServerState) -> Callable[[str], None]:
         def hear(line: str) -> None:
             member.lines.append(line)
             if self.on_line is not None:
@@ -363,7 +363,9 @@ class Pool:
 
         return hear
 
-    async def _attend(self, member: Member, connection: Connection, stale: asyncio.Event) -> None:
+    async def _attend(
+        self, member: ServerState, connection: Connection, stale: asyncio.Event
+    ) -> None:
         """Read changed lists until the server ends, and take note of why it did."""
         reading = asyncio.create_task(self._reread(member, connection, stale))
         try:
@@ -378,7 +380,9 @@ class Pool:
         if member.phase is Phase.FAILED and self._must_run(member):
             await self._learn(member)
 
-    async def _reread(self, member: Member, connection: Connection, stale: asyncio.Event) -> None:
+    async def _reread(
+        self, member: ServerState, connection: Connection, stale: asyncio.Event
+    ) -> None:
         """Read the lists again when the server says so; a storm of notices is one change."""
         pause = self._delays.change
         while True:
@@ -393,7 +397,7 @@ class Pool:
             pause = self._delays.change if not stale.is_set() else pause * 2
             pause = min(pause, self._delays.most_change)
 
-    def _lose(self, member: Member, connection: Connection, error: ServerUnavailable) -> bool:
+    def _lose(self, member: ServerState, connection: Connection, error: ServerUnavailable) -> bool:
         """Give a connection up, and tell whether it was in use until now."""
         if member.connection is not connection:
             return False
@@ -401,12 +405,12 @@ class Pool:
         self._fail(member, error)
         return True
 
-    def _let_go(self, member: Member) -> asyncio.Task[None] | None:
+    def _let_go(self, member: ServerState) -> asyncio.Task[None] | None:
         """Close the connection of a server, whatever becomes of whoever wanted that."""
         connection, member.connection = member.connection, None
         return None if connection is None else self._see_through(connection.close())
 
-    def _retire(self, member: Member) -> None:
+    def _retire(self, member: ServerState) -> None:
         """Take a server out of the catalogue and end it after its running calls."""
         self.catalog.remove(member.name)
         self._see_through(self._end(member))
@@ -418,7 +422,7 @@ class Pool:
         task.add_done_callback(self._closing.discard)
         return task
 
-    def _fail(self, member: Member, error: ServerUnavailable) -> None:
+    def _fail(self, member: ServerState, error: ServerUnavailable) -> None:
         member.failures += 1
         delays = self._delays
         most = min(delays.most_retry, delays.first_retry * 2 ** (member.failures - 1))
@@ -434,14 +438,14 @@ class Pool:
             self.catalog.set_failed(member.name, told)
             self._spawn(self._forgive(member))
 
-    async def _forgive(self, member: Member) -> None:
+    async def _forgive(self, member: ServerState) -> None:
         """Let calls try a failed server again once its delay is over."""
         await asyncio.sleep(max(0.0, member.retry_at - self._now()))
         is_failed = member.phase in (Phase.FAILED, Phase.NEEDS_LOGIN)
         if is_failed and member.manifest is not None and not member.is_held:
             self.catalog.set_pending(member.name)
 
-    async def _end(self, member: Member) -> None:
+    async def _end(self, member: ServerState) -> None:
         """Stop a server once its running calls have ended, or their time is over."""
         member.is_held = True
         opening = member.opening
@@ -451,27 +455,27 @@ class Pool:
         await self._drained(member)
         await self._rest(member)
 
-    async def _rest(self, member: Member) -> None:
+    async def _rest(self, member: ServerState) -> None:
         closing = self._let_go(member)
         self._enter(member, Phase.STOPPED)
         if closing is not None:
             await asyncio.shield(closing)
 
-    async def _drained(self, member: Member) -> None:
+    async def _drained(self, member: ServerState) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._delays.drain):
                 await member.idle.wait()
 
     # In the background.
 
-    def _learn_if_needed(self, member: Member) -> None:
+    def _learn_if_needed(self, member: ServerState) -> None:
         if member.manifest is None or self._must_run(member):
             self._spawn(self._learn(member))
 
-    def _must_run(self, member: Member) -> bool:
-        return not member.config.lazy or bool(self.watches.of(member.name))
+    def _must_run(self, member: ServerState) -> bool:
+        return not member.config.lazy or bool(self.watched.get_wanted(member.name))
 
-    async def _learn(self, member: Member) -> None:
+    async def _learn(self, member: ServerState) -> None:
         """Start a server, so that its tools become known; a failure is tried again later."""
         await self.may_learn.wait()
         while not member.is_held:
@@ -490,8 +494,8 @@ class Pool:
     async def _stop_idle(self) -> None:
         while True:
             await asyncio.sleep(self._delays.idle_look)
-            for member in self.members.values():
-                is_busy = member.waiting or member.running or self.watches.of(member.name)
+            for member in self.servers.values():
+                is_busy = member.waiting or member.running or self.watched.get_wanted(member.name)
                 limit = member.config.idle_stop
                 is_idle = self._now() - member.used > limit
                 if limit and member.connection is not None and not is_busy and is_idle:
@@ -501,23 +505,23 @@ class Pool:
         """Start servers that wanted a login again once a person has logged in."""
         while True:
             await asyncio.sleep(self._delays.login_look)
-            for member in self.members.values():
+            for member in self.servers.values():
                 if member.phase is Phase.NEEDS_LOGIN and member.has_new_login:
                     self._spawn(self._start_again(member))
 
-    async def _start_again(self, member: Member) -> None:
+    async def _start_again(self, member: ServerState) -> None:
         with contextlib.suppress(ServerUnavailable):
             await self.start(member.name)
 
-    def _enter(self, member: Member, phase: Phase, reason: str = "") -> None:
+    def _enter(self, member: ServerState, phase: Phase, reason: str = "") -> None:
         member.phase, member.reason, member.since = phase, reason, self._now()
         if self.on_phase is not None:
             self.on_phase(member)
 
-    def _member(self, server: str) -> Member:
-        if server not in self.members:
+    def _member(self, server: str) -> ServerState:
+        if server not in self.servers:
             raise ServerUnavailable(server, "not configured")
-        return self.members[server]
+        return self.servers[server]
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -532,7 +536,7 @@ def _starts_same(old: ServerConfig, new: ServerConfig) -> bool:
     return all(getattr(old, key) == getattr(new, key) for key in STARTING_KEYS)
 
 
-def _failure(member: Member, error: Exception) -> ServerUnavailable:
+def _failure(member: ServerState, error: Exception) -> ServerUnavailable:
     if isinstance(error, ServerUnavailable):
         return error
     if isinstance(error, TimeoutError):

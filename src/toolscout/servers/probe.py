@@ -1,4 +1,4 @@
-"""`Trial`: one server started to see whether it works, and stopped again.
+"""`ProbeResult`: one server started to see whether it works, and stopped again.
 
 Tells what it offers and how long that took, or what went wrong and what mends it. What it offers
 is kept where a gateway looks for it, so that the next search knows its tools.
@@ -29,11 +29,28 @@ from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig, ServerUnavailable, ToolscoutError, UsageError
 from toolscout.schemas import Json, is_object, parameters
 from toolscout.scout import Scout
-from toolscout.servers.connection import NEEDS_LOGIN, Connection, Dial, call_failed, unavailable
-from toolscout.servers.manifest import MANIFEST_KIND, TOOL, Manifest, manifest_from_bytes, offers_of
-from toolscout.servers.oauth.login import LoginState, has_own_token, login_command, login_state
+from toolscout.servers.connection import (
+    NEEDS_LOGIN,
+    Connection,
+    ConnectionFactory,
+    call_failed_from_error,
+    unavailable,
+)
+from toolscout.servers.manifest import (
+    MANIFEST_KIND,
+    TOOL,
+    Manifest,
+    build_entries,
+    manifest_from_bytes,
+)
+from toolscout.servers.oauth.login import (
+    LoginState,
+    find_login_state,
+    format_login_command,
+    has_own_token,
+)
 from toolscout.servers.pool import Pool
-from toolscout.servers.server import config_key
+from toolscout.servers.server import compute_config_key
 from toolscout.sessions.replies import Reply
 from toolscout.sessions.session import Store
 from toolscout.settings import Settings
@@ -48,7 +65,7 @@ def _no_counts() -> Mapping[str, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class ProbeResult:
     """How one server did."""
 
     server: str
@@ -67,25 +84,27 @@ class Trial:
         return not self.problem
 
 
-async def tried(config: ServerConfig, dial: Dial, store: Store | None = None) -> Trial:
+async def probe_server(
+    config: ServerConfig, dial: ConnectionFactory, store: Store | None = None
+) -> ProbeResult:
     """Start a server, ask what it offers and stop it; with a store, keep what it offers."""
     began, lines = time.monotonic(), deque[str](maxlen=LINES_SHOWN)
     try:
-        manifest = await _manifest(config, dial, lines)
+        manifest = await _read_manifest(config, dial, lines)
     except (ToolscoutError, MCPError) as error:
         problem, remedy = _explained(config, error)
         seconds = time.monotonic() - began
-        return Trial(
+        return ProbeResult(
             server=config.name,
             seconds=seconds,
             problem=problem,
             remedy=remedy,
             notes=tuple(lines),
         )
-    seconds, offers = time.monotonic() - began, offers_of(config, manifest)
+    seconds, offers = time.monotonic() - began, build_entries(config, manifest)
     if store is not None:
-        store.write(MANIFEST_KIND, config.name, manifest.to_bytes(config_key(config)))
-    return Trial(
+        store.write(MANIFEST_KIND, config.name, manifest.to_bytes(compute_config_key(config)))
+    return ProbeResult(
         server=config.name,
         seconds=seconds,
         counts=Counter(tool.kind for tool in offers.tools),
@@ -94,7 +113,9 @@ async def tried(config: ServerConfig, dial: Dial, store: Store | None = None) ->
     )
 
 
-async def _manifest(config: ServerConfig, dial: Dial, lines: deque[str]) -> Manifest:
+async def _read_manifest(
+    config: ServerConfig, dial: ConnectionFactory, lines: deque[str]
+) -> Manifest:
     connection = dial(config.resolved(), on_change=lambda: None, on_line=lines.append)
     try:
         await connection.open()
@@ -106,7 +127,7 @@ async def _manifest(config: ServerConfig, dial: Dial, lines: deque[str]) -> Mani
 async def _listed(config: ServerConfig, connection: Connection) -> Manifest:
     try:
         async with asyncio.timeout(config.start_seconds):
-            return await connection.manifest()
+            return await connection.read_manifest()
     except TimeoutError:
         raise unavailable(config, f"no lists within {config.start_seconds:g} s") from None
 
@@ -121,7 +142,7 @@ def _explained(config: ServerConfig, error: Exception) -> tuple[str, str]:
         return str(error), ""
     reason = error.reason or error.state
     if error.state == NEEDS_LOGIN and not has_own_token(config):
-        return "it wants a login", f"Run `{login_command(config.name)}`."
+        return "it wants a login", f"Run `{format_login_command(config.name)}`."
     if error.state == NEEDS_LOGIN:
         return reason, "Put the right token into its configuration."
     if config.transport is not Transport.STDIO:
@@ -132,7 +153,7 @@ def _explained(config: ServerConfig, error: Exception) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ServerSummary:
     """One server of the roster."""
 
     server: ServerConfig
@@ -150,15 +171,15 @@ class Entry:
         return "unknown" if self.tools is None else "known"
 
 
-def roster(
+def list_servers(
     config: Config, store: Store | None, tokens: Path, *, env: Mapping[str, str], now: float
-) -> tuple[Entry, ...]:
+) -> tuple[ServerSummary, ...]:
     """Return all servers in the order of the configuration.
 
     `store` is that of the gateway, `tokens` its folder of tokens.
     """
     return tuple(
-        Entry(
+        ServerSummary(
             server=server,
             file=config.origins.get(server.name, config.source),
             tools=_known_tools(server, store),
@@ -170,10 +191,10 @@ def roster(
 
 def _known_tools(server: ServerConfig, store: Store | None) -> int | None:
     data = store.read(MANIFEST_KIND, server.name) if store is not None else None
-    manifest = manifest_from_bytes(data, config_key(server)) if data is not None else None
+    manifest = manifest_from_bytes(data, compute_config_key(server)) if data is not None else None
     if manifest is None:
         return None
-    return sum(tool.kind == TOOL for tool in offers_of(server, manifest).tools)
+    return sum(tool.kind == TOOL for tool in build_entries(server, manifest).tools)
 
 
 def _login(server: ServerConfig, tokens: Path, env: Mapping[str, str], now: float) -> LoginState:
@@ -183,7 +204,7 @@ def _login(server: ServerConfig, tokens: Path, env: Mapping[str, str], now: floa
         url = expand(server.url, env)
     except InvalidConfig:  # nobody can have logged in at an address that is not known
         url = server.url
-    return login_state(replace(server, url=url), tokens, now)
+    return find_login_state(replace(server, url=url), tokens, now)
 
 
 WHOLE_RESULT_TOKENS = 1_000_000
@@ -210,7 +231,7 @@ def arguments_from_words(tool: Tool, words: Sequence[str]) -> Json:
     return found
 
 
-async def run(
+async def call_tool(
     config: ServerConfig, store: Store, tool: Tool, arguments: Json, *, tokens: Path
 ) -> Reply:
     """Call a tool of a server; `tokens` is the folder with the tokens of servers."""
@@ -239,7 +260,7 @@ class _Runner:
         try:
             return await self._pool.request(tool.server, "tools/call", params)
         except MCPError as error:
-            raise call_failed(tool.name, error) from error
+            raise call_failed_from_error(tool.name, error) from error
 
 
 def _object(text: str) -> Json:

@@ -1,4 +1,4 @@
-"""`Child`: a server as a process of its own, spoken to over its stdin and stdout.
+"""`ServerProcess`: a server as a process of its own, spoken to over its stdin and stdout.
 
 Gives the two streams that the SDK's client reads and writes, one JSON message a line. The process
 leads a group of its own, which is ended as a whole; its end is noticed at once, whoever else holds
@@ -6,7 +6,7 @@ its pipes. What it writes to stderr, and noise on stdout, goes line by line to w
 The SDK's own transport copies a long message again for each part of it that arrives: one of 50 MB
 took half a minute there and a second here. For short messages the two are equally fast.
 
-`Warden`: kills what this process leaves behind, however it ends.
+`ProcessReaper`: kills what this process leaves behind, however it ends.
 
 A shell of a few hundred kilobytes is told which process groups live. When its input ends, because
 this process did, it kills them: grandchildren as well, and after SIGKILL too, where no code of
@@ -38,7 +38,7 @@ _SCRIPT = (
 )
 
 
-class Warden:
+class ProcessReaper:
     """Watches over process groups from the first `watch` until `close`."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ Streams = tuple["Incoming", "Outgoing"]
 Hear = Callable[[str], None]
 
 
-class Child(asyncio.SubprocessProtocol):
+class ServerProcess(asyncio.SubprocessProtocol):
     """One process. `run` starts and ends it."""
 
     def __init__(
@@ -279,7 +279,7 @@ class Lines:
 class Incoming(Receiving):
     """The messages of a child."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: ServerProcess) -> None:
         self.child = child
 
     async def receive(self) -> SessionMessage | Exception:
@@ -301,7 +301,7 @@ class Incoming(Receiving):
 class Outgoing(Stream):
     """The way to a child."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: ServerProcess) -> None:
         self.child = child
 
     async def send(self, item: SessionMessage, /) -> None:
@@ -313,7 +313,9 @@ class Outgoing(Stream):
 
 
 @asynccontextmanager
-async def run(child: Child, config: ServerConfig, warden: Warden) -> AsyncGenerator[Streams]:
+async def run_process(
+    child: ServerProcess, config: ServerConfig, reaper: ProcessReaper
+) -> AsyncGenerator[Streams]:
     """Start a child and give its streams; end it and its group at the end."""
     env = get_default_environment() | dict(config.env)
     loop = asyncio.get_running_loop()
@@ -325,14 +327,14 @@ async def run(child: Child, config: ServerConfig, warden: Warden) -> AsyncGenera
         cwd=config.cwd or None,
         start_new_session=True,
     )
-    warden.watch(child.pid)
+    reaper.watch(child.pid)
     try:
         yield Incoming(child), Outgoing(child)
     finally:
         # Shielded, or a cancelled start would leave the process behind.
         with anyio.CancelScope(shield=True):
             await child.stop()
-        warden.release(child.pid)
+        reaper.release(child.pid)
 
 
 def _ending(code: int) -> str:

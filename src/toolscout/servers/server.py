@@ -1,12 +1,12 @@
-"""`Member`: one server of the pool, and what became of it.
+"""`ServerState`: one server of the pool, and what became of it.
 
-`Turn`: one call's place among those that a server works on, and its clock.
+`CallSlot`: one call's place among those that a server works on, and its clock.
 
 While a person or a model is asked on behalf of a call, the server only waits. Such a call rests:
 it leaves its place to others, and its clock stands still. How long somebody may take to answer is
 limited by whoever asks.
 
-`Intake`: puts what servers offer into the catalogue, and keeps it for the next run.
+`CatalogUpdater`: puts what servers offer into the catalogue, and keeps it for the next run.
 
 What was kept is searchable before its server has started (R86).
 """
@@ -27,7 +27,7 @@ from toolscout.catalog import Catalog, Status
 from toolscout.config.servers import ServerConfig
 from toolscout.schemas import canonical_json
 from toolscout.servers.connection import FAILED, NEEDS_LOGIN, STOPPED, Connection, Relay
-from toolscout.servers.manifest import MANIFEST_KIND, Manifest, manifest_from_bytes, offers_of
+from toolscout.servers.manifest import MANIFEST_KIND, Manifest, build_entries, manifest_from_bytes
 from toolscout.servers.oauth.tokens import TokenFile
 from toolscout.sessions.session import Store
 from toolscout.tools import Tool
@@ -59,7 +59,7 @@ def _no_lines() -> deque[str]:
 
 
 @dataclass(slots=True, kw_only=True)
-class Member:
+class ServerState:
     """One server; times are those of the event loop."""
 
     config: ServerConfig
@@ -131,10 +131,10 @@ class Member:
                 self.idle.set()
 
 
-class Turn:
+class CallSlot:
     """The turn of one call; begins when a slot is free. Use it as a context manager."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: ServerState) -> None:
         self._member, self._slots = member, member.slots
         self._has_slot = self._is_resting = self._is_over = False
         self._clock: asyncio.Timeout | None = None
@@ -219,11 +219,11 @@ class Turn:
 class _Resting:
     """A relay during whose questions a call rests."""
 
-    def __init__(self, relay: Relay, turn: Turn) -> None:
+    def __init__(self, relay: Relay, turn: CallSlot) -> None:
         self._relay, self._turn = relay, turn
 
-    async def progress(self, done: float, total: float | None, message: str | None) -> None:
-        await self._relay.progress(done, total, message)
+    async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
+        await self._relay.report_progress(done, total, message)
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
         await self._relay.log(params)
@@ -236,46 +236,50 @@ class _Resting:
         async with self._turn.resting():
             return await self._relay.elicit(params)
 
-    async def roots(self) -> Any:
+    async def list_roots(self) -> Any:
         async with self._turn.resting():
-            return await self._relay.roots()
+            return await self._relay.list_roots()
 
 
 _log = logging.getLogger(__name__)
 
 
-class Intake:
+class CatalogUpdater:
     """The way from servers into one catalogue."""
 
     def __init__(self, catalog: Catalog, store: Store) -> None:
         self._catalog, self._store = catalog, store
 
-    def recall(self, member: Member) -> None:
+    def recall(self, member: ServerState) -> None:
         """Offer what a server offered last, or say that it is awaited."""
         data = self._store.read(MANIFEST_KIND, member.name)
-        kept = manifest_from_bytes(data, config_key(member.config)) if data is not None else None
+        kept = (
+            manifest_from_bytes(data, compute_config_key(member.config))
+            if data is not None
+            else None
+        )
         if kept is None:
             self._catalog.set_pending(member.name)
         else:
             self.offer(member, kept)
             member.phase = Phase.KNOWN
 
-    async def read(self, member: Member, connection: Connection) -> None:
+    async def read(self, member: ServerState, connection: Connection) -> None:
         """Ask a server what it offers; offer that, and keep it."""
         async with asyncio.timeout(member.config.start_seconds):
-            manifest = await connection.manifest()
+            manifest = await connection.read_manifest()
         if manifest == member.manifest and self.is_ready(member):
             return
         self.offer(member, manifest)
         try:
-            data = manifest.to_bytes(config_key(member.config))
+            data = manifest.to_bytes(compute_config_key(member.config))
             self._store.write(MANIFEST_KIND, member.name, data)
         except Exception:  # a cache that cannot be written is no reason to lose a server
             _log.warning("The lists of server %s were not kept.", member.name, exc_info=True)
 
-    def offer(self, member: Member, manifest: Manifest) -> None:
+    def offer(self, member: ServerState, manifest: Manifest) -> None:
         """Make the tools of a manifest those of a server, which is ready by that."""
-        offers = offers_of(member.config, manifest)
+        offers = build_entries(member.config, manifest)
         problems = list(offers.problems)
         tools = [tool for tool in offers.tools if self._is_free(tool, problems)]
         for problem in problems:
@@ -284,7 +288,7 @@ class Intake:
         member.manifest, member.problems = manifest, tuple(problems)
         self._catalog.replace(member.name, tools)
 
-    def is_ready(self, member: Member) -> bool:
+    def is_ready(self, member: ServerState) -> bool:
         """Tell whether the catalogue has a server as ready."""
         state = self._catalog.state(member.name)
         return state is not None and state.status is Status.READY
@@ -298,7 +302,7 @@ class Intake:
         return False
 
 
-def config_key(config: ServerConfig) -> str:
+def compute_config_key(config: ServerConfig) -> str:
     """Return a digest of what decides a server's tools; another one makes its cache void."""
     parts = [config.command, list(config.args), config.cwd, config.url, config.spec]
     return hashlib.sha256(canonical_json([str(config.transport), *parts])).hexdigest()[:16]

@@ -2,9 +2,9 @@
 
 A transport of our own writes `receive` or `send`; whoever opened the pipes closes them.
 
-Streams of messages from a server, seen through a `Sieve`, which tell when they end.
+Streams of messages from a server, seen through a `ListingFilter`, which tell when they end.
 
-`Sieve`: takes unusable entries out of a server's lists before the SDK looks at them.
+`ListingFilter`: takes unusable entries out of a server's lists before the SDK looks at them.
 
 The SDK refuses a whole list for one entry that breaks the protocol. A server with a thousand
 tools would be lost for one without a name.
@@ -63,7 +63,7 @@ _ENTRIES: Mapping[str, type[BaseModel]] = {
 }
 
 
-class Sieve:
+class ListingFilter:
     """Looks at all that one server sends."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Sieve:
 class Sifted:
     """A stream of messages through a sieve, which tells when it is left."""
 
-    def __init__(self, stream: Any, over: Callable[[], None], sieve: Sieve) -> None:
+    def __init__(self, stream: Any, over: Callable[[], None], sieve: ListingFilter) -> None:
         self._stream, self._over, self._sieve = stream, over, sieve
 
     @property
@@ -132,7 +132,7 @@ class Sifted:
 
 @asynccontextmanager
 async def sifted(
-    streams: AbstractAsyncContextManager[Any], over: Callable[[], None], sieve: Sieve
+    streams: AbstractAsyncContextManager[Any], over: Callable[[], None], sieve: ListingFilter
 ) -> AsyncGenerator[Any]:
     """Open streams whose reading end goes through a sieve; `over` is called when it is left."""
     async with streams as (read, write):

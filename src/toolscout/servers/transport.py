@@ -1,4 +1,4 @@
-"""`Carrier`: sends the requests of an `httpx2` client with aiohttp, which takes half the time.
+"""`AiohttpTransport`: sends the requests of an `httpx2` client with aiohttp.
 
 A transport as `httpx2` knows them: authorization, cookies, redirects and decoding stay with its
 client, and so do the names of errors. Proxies are not for here; `carrier` gives none where the
@@ -64,10 +64,14 @@ Only what fails before anything was sent may be a `ConnectError` or a `ConnectTi
 """
 
 
-def carrier() -> "Carrier | None":
+def carrier() -> "AiohttpTransport | None":
     """Return what sends the requests of a client; none if they go through a proxy."""
     proxies = getproxies()
-    return None if any(proxies.get(scheme) for scheme in ("http", "https", "all")) else Carrier()
+    return (
+        None
+        if any(proxies.get(scheme) for scheme in ("http", "https", "all"))
+        else AiohttpTransport()
+    )
 
 
 class Poster(httpx2.AsyncClient):
@@ -83,7 +87,7 @@ def _apart(url: httpx2.URL | str) -> httpx2.URL:
     return httpx2.URL(url)
 
 
-class Carrier(httpx2.AsyncBaseTransport):
+class AiohttpTransport(httpx2.AsyncBaseTransport):
     """A transport of one client; it connects when the first request is sent."""
 
     def __init__(self) -> None:

@@ -1,10 +1,10 @@
-"""`Updates`: what a running server is asked to tell by itself, its lists and its resources.
+"""`ServerNotifications`: the changes of lists and resources that a running server announces.
 
 A server of the handshake era tells changed lists unasked, and resources that were subscribed to
 one by one. A later one tells either over a stream that was opened for it. Who wants to hear is
 not known here, nor what becomes of it after a restart.
 
-`Watches`: which resources of which servers are watched, whatever becomes of the servers.
+`WatchedResources`: which resources of which servers are watched, whatever becomes of the servers.
 
 A server is asked once for each resource. After a restart it is asked again, and because nobody
 knows what changed meanwhile, every resource then counts as changed. Who wants to know is the
@@ -37,7 +37,7 @@ Send = Callable[[str, Json], Awaitable[Json]]
 _NONE: frozenset[str] = frozenset()
 
 
-class Updates:
+class ServerNotifications:
     """The ear for one connection. One `watch` at a time."""
 
     def __init__(self, delays: Delays, on_change: Callable[[], None]) -> None:
@@ -168,7 +168,7 @@ class _Agreement:
     uris: frozenset[str]
 
 
-class Watches:
+class WatchedResources:
     """The watched resources of a pool, by server."""
 
     def __init__(self) -> None:
@@ -178,18 +178,18 @@ class Watches:
         self._agreements: dict[str, _Agreement] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    def of(self, server: str) -> frozenset[str]:
+    def get_wanted(self, server: str) -> frozenset[str]:
         """Return the resources of a server that are to be watched."""
         return self._wanted.get(server, _NONE)
 
-    def agreed(self, server: str) -> frozenset[str]:
+    def get_agreed(self, server: str) -> frozenset[str]:
         """Return the resources that a server last agreed to tell of."""
         agreement = self._agreements.get(server)
-        return _NONE if agreement is None else agreement.uris & self.of(server)
+        return _NONE if agreement is None else agreement.uris & self.get_wanted(server)
 
-    def want(self, server: str, uris: Set[str]) -> bool:
+    def set_wanted(self, server: str, uris: Set[str]) -> bool:
         """Make these the resources to be watched, and tell whether some are new."""
-        is_more = not uris <= self.of(server)
+        is_more = not uris <= self.get_wanted(server)
         self._wanted[server] = frozenset(uris)
         return is_more
 
@@ -210,13 +210,15 @@ class Watches:
     async def _apply(self, server: str, connection: Connection, seconds: float) -> frozenset[str]:
         try:
             async with asyncio.timeout(seconds):
-                agreed = await connection.watch(self.of(server), partial(self._updated, server))
+                agreed = await connection.watch(
+                    self.get_wanted(server), partial(self._updated, server)
+                )
         except TimeoutError:
             raise CallTimedOut("resources/subscribe", seconds) from None
         before = self._agreements.get(server)
         self._agreements[server] = _Agreement(connection=connection, uris=agreed)
         if before is not None and before.connection is not connection:
-            self._catch_up(server, before.uris & self.of(server), agreed)
+            self._catch_up(server, before.uris & self.get_wanted(server), agreed)
         return agreed
 
     def _catch_up(self, server: str, before: frozenset[str], agreed: frozenset[str]) -> None:

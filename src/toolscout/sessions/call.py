@@ -28,7 +28,7 @@ from typing import cast
 from toolscout.calls.arguments import prepare
 from toolscout.calls.outcome import Outcome, outcome_of
 from toolscout.calls.results import Results, is_handle
-from toolscout.catalog import Catalog, ServerState, Status
+from toolscout.catalog import Availability, Catalog, Status
 from toolscout.errors import (
     AmbiguousTool,
     ApprovalNeeded,
@@ -98,7 +98,7 @@ def unavailable(catalog: Catalog, tool: Tool) -> ServerUnavailable | None:
     return absent_server(tool.server, state)
 
 
-def absent_server(server: str, state: ServerState | None = None) -> ServerUnavailable:
+def absent_server(server: str, state: Availability | None = None) -> ServerUnavailable:
     """Return the error of a server that is not there, in words that are safe to read."""
     name = one_line(server, SERVER_CHARS)
     if state is None:

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from toolscout.catalog import Catalog, ServerState, Status
+from toolscout.catalog import Availability, Catalog, Status
 from toolscout.dialects import Dialect
 from toolscout.errors import UnknownPin, UsageError
 from toolscout.policies import Policy
@@ -381,7 +381,7 @@ class Session:
         found = self._catalog.get(name)
         return found if found is not None and self.policy.sees(found) else None
 
-    def unready(self) -> dict[str, ServerState]:
+    def unready(self) -> dict[str, Availability]:
         """Return the pending and failed servers of which this session may know."""
         unready = self._catalog.unready
         if not unready or self.policy.is_open:

@@ -18,8 +18,8 @@ from servers.oauthserver import MORE, SCOPE, World, oauth_world
 from toolscout.config.servers import Grant, ServerConfig, Transport
 from toolscout.errors import InvalidConfig, LoginFailed
 from toolscout.servers.oauth.callback import Callback
-from toolscout.servers.oauth.login import LoginState, check_login, log_in, login_state
-from toolscout.servers.oauth.tokens import Kept, TokenFile
+from toolscout.servers.oauth.login import LoginState, check_login, find_login_state, log_in
+from toolscout.servers.oauth.tokens import StoredLogin, TokenFile
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def config_of(world: World, **options: Any) -> ServerConfig:
     return ServerConfig(**(plain | options))
 
 
-def kept_by(config: ServerConfig, folder: Path) -> Kept:
+def kept_by(config: ServerConfig, folder: Path) -> StoredLogin:
     kept = TokenFile(folder, config).read()
     assert kept is not None
     return kept
@@ -252,17 +252,17 @@ def test_a_server_at_which_no_person_can_log_in_is_refused(config: ServerConfig,
 
 def test_the_state_of_a_login_is_known_without_asking(world: World, tmp_path: Path):
     config = config_of(world)
-    before = login_state(config, tmp_path, 0)
+    before = find_login_state(config, tmp_path, 0)
     run(logged_in(config, tmp_path))
     kept = kept_by(config, tmp_path)
-    after = login_state(config, tmp_path, 1e12)
+    after = find_login_state(config, tmp_path, 1e12)
     only_access = kept.tokens.model_copy(update={"refresh_token": None})
     TokenFile(tmp_path, config).write(replace(kept, tokens=only_access))
 
     assert before is LoginState.NEEDED
     assert after is LoginState.LOGGED_IN
-    assert login_state(config, tmp_path, 0) is LoginState.LOGGED_IN
-    assert login_state(config, tmp_path, 1e12) is LoginState.EXPIRED
-    assert login_state(WEB, tmp_path, 0) is LoginState.NONE
-    assert login_state(replace(WEB, token="x"), tmp_path, 0) is LoginState.TOKEN
-    assert login_state(MACHINE, tmp_path, 0) is LoginState.MACHINE
+    assert find_login_state(config, tmp_path, 0) is LoginState.LOGGED_IN
+    assert find_login_state(config, tmp_path, 1e12) is LoginState.EXPIRED
+    assert find_login_state(WEB, tmp_path, 0) is LoginState.NONE
+    assert find_login_state(replace(WEB, token="x"), tmp_path, 0) is LoginState.TOKEN
+    assert find_login_state(MACHINE, tmp_path, 0) is LoginState.MACHINE

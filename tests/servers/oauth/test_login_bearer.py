@@ -16,8 +16,8 @@ from toolscout.catalog import Catalog
 from toolscout.config.servers import Grant, ServerConfig, Transport
 from toolscout.errors import ServerUnavailable
 from toolscout.servers.connection import Delays
-from toolscout.servers.oauth.login import Bearer, LoginNeeded
-from toolscout.servers.oauth.tokens import Kept, TokenFile
+from toolscout.servers.oauth.login import BearerAuth, LoginNeeded
+from toolscout.servers.oauth.tokens import StoredLogin, TokenFile
 from toolscout.servers.pool import Phase, Pool
 from toolscout.stores.memory import MemoryStore
 
@@ -59,7 +59,7 @@ async def added(pool: Pool, server: str = "web") -> int:
     return result["structuredContent"]["result"]
 
 
-def kept_by(config: ServerConfig, folder: Path) -> Kept:
+def kept_by(config: ServerConfig, folder: Path) -> StoredLogin:
     kept = TokenFile(folder, config).read()
     assert kept is not None
     return kept
@@ -82,7 +82,7 @@ def test_a_running_pool_takes_a_login_over(world: World, tmp_path: Path, oauth: 
     async def work() -> None:
         config = config_of(world.url, oauth=oauth)
         async with pool_of(tmp_path, config) as pool:
-            await eventually(lambda: pool.members["web"].phase is Phase.NEEDS_LOGIN)
+            await eventually(lambda: pool.servers["web"].phase is Phase.NEEDS_LOGIN)
             with pytest.raises(ServerUnavailable) as caught:
                 await added(pool)
             await logged_in(config, tmp_path)
@@ -97,7 +97,7 @@ def test_a_running_pool_takes_a_login_over(world: World, tmp_path: Path, oauth: 
 def test_a_gateway_registers_nothing_while_nobody_logs_in(world: World, tmp_path: Path):
     async def work() -> None:
         async with pool_of(tmp_path, config_of(world.url)) as pool:
-            await eventually(lambda: pool.members["web"].phase is Phase.NEEDS_LOGIN)
+            await eventually(lambda: pool.servers["web"].phase is Phase.NEEDS_LOGIN)
 
             assert world.authority.clients == {}
 
@@ -134,12 +134,12 @@ def test_tokens_that_a_server_ends_early_are_renewed_in_the_middle_of_a_session(
         await logged_in(config, tmp_path)
         async with pool_of(tmp_path, config) as pool:
             await added(pool)
-            starts = pool.members["web"].starts
+            starts = pool.servers["web"].starts
             world.authority.access.clear()
 
             assert await added(pool) == 5
             assert world.authority.renewals == 1
-            assert pool.members["web"].starts == starts
+            assert pool.servers["web"].starts == starts
 
     run(work())
 
@@ -165,7 +165,7 @@ def test_a_request_that_is_under_way_takes_the_tokens_that_another_renewed(
     async def work() -> None:
         config = config_of(world.url)
         await logged_in(config, tmp_path)
-        auth = Bearer(config, TokenFile(tmp_path, config))
+        auth = BearerAuth(config, TokenFile(tmp_path, config))
         flows = [auth.async_auth_flow(httpx2.Request("POST", world.url)) for _ in range(2)]
         old = {(await anext(flow)).headers["authorization"] for flow in flows}
         new = {(await flow.asend(httpx2.Response(401))).headers["authorization"] for flow in flows}
@@ -206,9 +206,9 @@ def test_tokens_that_can_no_longer_be_renewed_need_a_login_and_then_work_again(
             with pytest.raises(ServerUnavailable) as caught:
                 await added(pool)
 
-            assert caught.value.state == pool.members["web"].phase == Phase.NEEDS_LOGIN
+            assert caught.value.state == pool.servers["web"].phase == Phase.NEEDS_LOGIN
             await logged_in(config, tmp_path)
-            await eventually(lambda: pool.members["web"].phase is Phase.READY)
+            await eventually(lambda: pool.servers["web"].phase is Phase.READY)
             assert await added(pool) == 5
 
     run(work())
@@ -242,10 +242,10 @@ def test_a_server_that_refuses_even_new_tokens_is_not_asked_again_and_again(
         world.authority.refresh[old.token] = old.model_copy(update={"resource": "http://other"})
         world.authority.access.clear()
         async with pool_of(tmp_path, config) as pool:
-            await eventually(lambda: pool.members["web"].phase is Phase.NEEDS_LOGIN)
+            await eventually(lambda: pool.servers["web"].phase is Phase.NEEDS_LOGIN)
 
             assert kept_by(config, tmp_path).tokens != kept.tokens
-            assert not pool.members["web"].has_new_login
+            assert not pool.servers["web"].has_new_login
             assert world.authority.renewals == 1
 
     run(work())
@@ -278,7 +278,7 @@ def test_two_servers_of_one_authority_have_tokens_of_their_own(tmp_path: Path):
         async with pool_of(tmp_path, one, two) as pool:
             await logged_in(one, tmp_path)
             await eventually(lambda: pool.catalog.get("one__add"))
-            await eventually(lambda: pool.members["two"].phase is Phase.NEEDS_LOGIN)
+            await eventually(lambda: pool.servers["two"].phase is Phase.NEEDS_LOGIN)
             await logged_in(two, tmp_path)
             await eventually(lambda: pool.catalog.get("two__add"))
 
@@ -324,7 +324,7 @@ def test_a_call_that_is_given_up_does_not_lose_renewed_tokens(world: World, tmp_
         world.authority.access.clear()
         world.authority.may_answer.clear()
         file = TokenFile(tmp_path, config)
-        async with httpx2.AsyncClient(auth=Bearer(config, file)) as http:
+        async with httpx2.AsyncClient(auth=BearerAuth(config, file)) as http:
             call = asyncio.create_task(http.post(world.url))
             await eventually(lambda: world.authority.renewals)
             call.cancel()
@@ -344,7 +344,7 @@ def test_without_tokens_nothing_is_sent(tmp_path: Path):
 
     async def work() -> None:
         config = config_of("http://127.0.0.1:9/mcp", "my web")
-        auth = Bearer(config, TokenFile(tmp_path, config))
+        auth = BearerAuth(config, TokenFile(tmp_path, config))
         async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer), auth=auth) as http:
             with pytest.raises(LoginNeeded, match="run `toolscout servers login 'my web'`"):
                 await http.post(config.url)

@@ -7,10 +7,10 @@ import pytest
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from toolscout.config.servers import ServerConfig, Transport
-from toolscout.servers.oauth.tokens import EARLY_SECONDS, Kept, TokenFile
+from toolscout.servers.oauth.tokens import EARLY_SECONDS, StoredLogin, TokenFile
 
 CONFIG = ServerConfig(name="web", transport=Transport.HTTP, url="http://web/mcp", oauth=True)
-KEPT = Kept(
+KEPT = StoredLogin(
     tokens=OAuthToken(access_token="good", refresh_token="more"),
     login="first",
     expires_at=1_000.0,
@@ -56,7 +56,7 @@ def test_what_is_forgotten_is_gone(tmp_path: Path):
 def test_tokens_are_over_a_little_before_their_end():
     assert not KEPT.is_over(1_000.0 - EARLY_SECONDS)
     assert KEPT.is_over(1_000.0 - EARLY_SECONDS + 0.1)
-    assert not Kept(tokens=KEPT.tokens).is_over(1e12)
+    assert not StoredLogin(tokens=KEPT.tokens).is_over(1e12)
 
 
 def test_no_token_shows_where_it_is_printed():

@@ -12,7 +12,7 @@ from toolscout.catalog import Catalog
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import ServerUnavailable, UnknownTool
 from toolscout.schemas import Json
-from toolscout.servers.openapi.executor import Operations
+from toolscout.servers.openapi.executor import OpenApiConnection
 from toolscout.servers.pool import Pool
 from toolscout.stores import MemoryStore
 from toolscout.tools import Effect
@@ -80,7 +80,7 @@ def test_a_document_without_use_makes_the_server_unavailable(tmp_path: Path, con
 
     async def work() -> None:
         with pytest.raises(ServerUnavailable):
-            await Operations(config(path)).open()
+            await OpenApiConnection(config(path)).open()
 
     run(work())
 
@@ -88,19 +88,19 @@ def test_a_document_without_use_makes_the_server_unavailable(tmp_path: Path, con
 def test_a_document_that_is_not_there_makes_the_server_unavailable(tmp_path: Path):
     async def work() -> None:
         with pytest.raises(ServerUnavailable):
-            await Operations(config(tmp_path / "none.json")).open()
+            await OpenApiConnection(config(tmp_path / "none.json")).open()
 
     run(work())
 
 
 def test_what_is_no_operation_cannot_be_called(spec: Path):
     async def work() -> None:
-        operations = Operations(config(spec))
+        operations = OpenApiConnection(config(spec))
         await operations.open()
         with pytest.raises(UnknownTool):
             await operations.request("tools/call", {"name": "none"})
         await operations.close()
         with pytest.raises(ServerUnavailable):
-            await operations.manifest()
+            await operations.read_manifest()
 
     run(work())

@@ -65,7 +65,9 @@ class Callback:
     @property
     def url(self) -> str:
         """The address to be redirected to."""
-        return callback_url(self._server.sockets[0].getsockname()[1] if self._server else PORT)
+        return format_callback_url(
+            self._server.sockets[0].getsockname()[1] if self._server else PORT
+        )
 
     def expect(self, authorization_url: str) -> None:
         """Take note of the state that an answer has to carry."""
@@ -138,7 +140,7 @@ class Callback:
             self._told.set_exception(LoginRefused(one_line(said, SAID_CHARS)))
 
 
-def callback_url(port: int) -> str:
+def format_callback_url(port: int) -> str:
     """Return the address to be redirected to, as it has to be registered."""
     return f"http://{HOST}:{port}{PATH}"
 

@@ -1,11 +1,11 @@
 """Logins at servers behind HTTP: a person logs in once, and the tokens are kept in a file.
 
-`log_in` does that, `login_state` tells what came of it. Sending and renewing tokens is done by
+`log_in` does that, `find_login_state` tells what came of it. Sending and renewing tokens is done by
 `bearers`, talking to the authorization server by `exchanges`.
 
-`Bearer`: sends the tokens of a login with each request, and renews them.
+`BearerAuth`: sends the tokens of a login with each request, and renews them.
 
-`auth_for` decides whether a server is called with tokens at all. Where only a person could help,
+`make_auth` decides whether a server is called with tokens at all. Where only a person could help,
 `LoginNeeded` says so: a gateway has none before it.
 """
 
@@ -29,18 +29,18 @@ from toolscout.errors import InvalidConfig, LoginFailed
 from toolscout.names import one_line
 from toolscout.options import key_path
 from toolscout.schemas import Json
-from toolscout.servers.oauth.callback import PORT, LoginRefused, callback_url
+from toolscout.servers.oauth.callback import PORT, LoginRefused, format_callback_url
 from toolscout.servers.oauth.tokens import (
     HTTP_SECONDS,
     Answer,
-    Kept,
+    MemoryTokenStorage,
     Redirect,
+    StoredLogin,
     TokenFile,
-    Wallet,
     can_renew,
-    configured_client,
-    fresh_tokens,
-    provider_for,
+    client_from_config,
+    make_provider,
+    renew_tokens,
 )
 
 SAID_CHARS = 300
@@ -64,7 +64,7 @@ class LoginNeeded(Exception):
     """A server wants a person to log in."""
 
     def __init__(self, server: str) -> None:
-        super().__init__(f"run `{login_command(server)}`")
+        super().__init__(f"run `{format_login_command(server)}`")
 
 
 class LoginState(StrEnum):
@@ -80,12 +80,12 @@ class LoginState(StrEnum):
     NEEDED = "needed"
 
 
-def login_command(server: str) -> str:
+def format_login_command(server: str) -> str:
     """Return what a person types to log in to a server."""
     return f"toolscout servers login {shlex.quote(server)}"
 
 
-def login_state(config: ServerConfig, folder: Path, now: float) -> LoginState:
+def find_login_state(config: ServerConfig, folder: Path, now: float) -> LoginState:
     """Return what is known of a server's login without asking it."""
     if has_own_token(config):
         return LoginState.TOKEN
@@ -130,8 +130,8 @@ async def log_in(
     `redirect` sends the person to an address, `answer` tells what came back to `callback`. What
     was kept before stays until there is something better. Raises `LoginFailed`.
     """
-    wallet = Wallet(client=configured_client(config, callback))
-    provider = provider_for(config, wallet, callback, redirect, answer)
+    wallet = MemoryTokenStorage(client=client_from_config(config, callback))
+    provider = make_provider(config, wallet, callback, redirect, answer)
     status = await _asked(config, provider)
     if wallet.tokens is None:
         _check_welcome(config, status)
@@ -140,7 +140,7 @@ async def log_in(
         remedy = "Ask whoever runs it, or set other 'oauth_scopes'."
         raise LoginFailed(config.name, "it refuses the tokens that it led to", remedy=remedy)
     context = provider.context
-    kept = Kept(
+    kept = StoredLogin(
         tokens=wallet.tokens,
         login=secrets.token_hex(8),
         expires_at=context.token_expiry_time,
@@ -192,7 +192,7 @@ def _explained(error: Exception) -> tuple[str, str]:
         case OAuthRegistrationError():
             return said, (
                 "If it registers nobody, register toolscout there with the redirect address "
-                f"{callback_url(PORT)} and set 'oauth_client_id'."
+                f"{format_callback_url(PORT)} and set 'oauth_client_id'."
             )
         case OAuthFlowError():
             return said, "Tell whoever runs the server."
@@ -200,7 +200,7 @@ def _explained(error: Exception) -> tuple[str, str]:
             return f"no answer ({said})", "Check its address and the network."
 
 
-def auth_for(config: ServerConfig, folder: Path) -> httpx2.Auth | None:
+def make_auth(config: ServerConfig, folder: Path) -> httpx2.Auth | None:
     """Return what adds a server's tokens to requests; nothing where no OAuth is in use.
 
     Without `oauth` in the configuration, tokens are sent once a person has logged in.
@@ -208,7 +208,7 @@ def auth_for(config: ServerConfig, folder: Path) -> httpx2.Auth | None:
     if config.oauth_grant is Grant.CLIENT_CREDENTIALS:
         return ClientCredentialsOAuthProvider(
             server_url=config.url,
-            storage=Wallet(),
+            storage=MemoryTokenStorage(),
             client_id=config.oauth_client_id,
             client_secret=config.oauth_client_secret,
             scope=" ".join(config.oauth_scopes) or None,
@@ -216,10 +216,10 @@ def auth_for(config: ServerConfig, folder: Path) -> httpx2.Auth | None:
         )
     file = TokenFile(folder, config)
     wants_tokens = config.oauth or file.read() is not None
-    return Bearer(config, file) if wants_tokens and not has_own_token(config) else None
+    return BearerAuth(config, file) if wants_tokens and not has_own_token(config) else None
 
 
-class Bearer(httpx2.Auth):
+class BearerAuth(httpx2.Auth):
     """Sends the tokens of a file with each request, and renews them once they are over.
 
     The file is looked at for each request: a login, a logout or another process that renewed
@@ -230,7 +230,7 @@ class Bearer(httpx2.Auth):
         self, config: ServerConfig, file: TokenFile, *, now: Callable[[], float] = time.time
     ) -> None:
         self._config, self._file, self._now = config, file, now
-        self._renewing: asyncio.Task[Kept] | None = None
+        self._renewing: asyncio.Task[StoredLogin] | None = None
 
     async def async_auth_flow(
         self, request: httpx2.Request
@@ -246,13 +246,13 @@ class Bearer(httpx2.Auth):
         if response.status_code == UNAUTHORIZED:
             raise LoginNeeded(self._config.name)
 
-    def _kept(self) -> Kept:
+    def _kept(self) -> StoredLogin:
         kept = self._file.read()
         if kept is None:
             raise LoginNeeded(self._config.name)
         return kept
 
-    async def _renewed(self, spent: Kept) -> Kept:
+    async def _renewed(self, spent: StoredLogin) -> StoredLogin:
         """Return tokens other than those that were no good; whoever asks first renews for all."""
         kept = self._kept()
         if kept.tokens.access_token != spent.tokens.access_token:
@@ -263,15 +263,15 @@ class Bearer(httpx2.Auth):
             self._renewing.add_done_callback(self._was_renewed)
         return await asyncio.shield(self._renewing)
 
-    def _was_renewed(self, task: asyncio.Task[Kept]) -> None:
+    def _was_renewed(self, task: asyncio.Task[StoredLogin]) -> None:
         self._renewing = None
         if not task.cancelled():
             task.exception()  # looked at, even if nobody waits for it any more
 
-    async def _renew(self, spent: Kept) -> Kept:
+    async def _renew(self, spent: StoredLogin) -> StoredLogin:
         if not can_renew(self._config, spent):
             raise LoginNeeded(self._config.name)
-        tokens, expires_at = await fresh_tokens(self._config, spent)
+        tokens, expires_at = await renew_tokens(self._config, spent)
         if tokens is not None:
             kept = replace(spent, tokens=tokens, expires_at=expires_at)
             self._file.write(kept)
@@ -282,6 +282,6 @@ class Bearer(httpx2.Auth):
         return kept  # another process was faster
 
 
-def _signed(request: httpx2.Request, kept: Kept) -> httpx2.Request:
+def _signed(request: httpx2.Request, kept: StoredLogin) -> httpx2.Request:
     request.headers["Authorization"] = f"Bearer {kept.tokens.access_token}"
     return request

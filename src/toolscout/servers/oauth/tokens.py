@@ -5,8 +5,9 @@ server registered us as, and where it is. Asking for tokens and renewing them is
 
 One exchange with an authorization server, done by the SDK's client.
 
-`provider_for` makes the client that a login goes through, `fresh_tokens` renews tokens without a
-person. Nothing is kept here: what came of an exchange is in its `Wallet` and in the SDK's context.
+`make_provider` makes the client that a login goes through, `renew_tokens` renews tokens without a
+person. Nothing is kept here: the results of an exchange are in its `MemoryTokenStorage` and in the
+SDK's context.
 """
 
 import hashlib
@@ -32,7 +33,7 @@ from toolscout.config.documents import is_file, read_document, write_private
 from toolscout.config.servers import ServerConfig
 from toolscout.errors import UsageError
 from toolscout.schemas import Json, is_object
-from toolscout.servers.oauth.callback import PORT, callback_url
+from toolscout.servers.oauth.callback import PORT, format_callback_url
 
 EARLY_SECONDS = 10.0
 """How long before their end tokens count as over, so that none ends on its way."""
@@ -41,7 +42,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Kept:
+class StoredLogin:
     """What one login gave, as it was last renewed."""
 
     tokens: OAuthToken
@@ -72,14 +73,14 @@ class TokenFile:
         kept = self.read()
         return kept.login if kept is not None else ""
 
-    def read(self) -> Kept | None:
+    def read(self) -> StoredLogin | None:
         """Return what is kept; a file that cannot be read is as good as none."""
         row = self._row()
         tokens = _as(OAuthToken, row.get("tokens"))
         if tokens is None:
             return None
         ends: object = row.get("expires_at")
-        return Kept(
+        return StoredLogin(
             tokens=tokens,
             login=str(row.get("login", "")),
             expires_at=float(ends) if isinstance(ends, int | float) else None,
@@ -88,7 +89,7 @@ class TokenFile:
             resource=_as(ProtectedResourceMetadata, row.get("resource")),
         )
 
-    def write(self, kept: Kept) -> None:
+    def write(self, kept: StoredLogin) -> None:
         """Keep this in place of what was kept, all or nothing."""
         row = {
             "login": kept.login,
@@ -139,7 +140,7 @@ Answer = Callable[[], Awaitable[AuthorizationCodeResult]]
 
 
 @dataclass(slots=True)
-class Wallet:
+class MemoryTokenStorage:
     """What the SDK keeps during one exchange."""
 
     tokens: OAuthToken | None = None
@@ -162,9 +163,9 @@ class Wallet:
         self.client = client_info
 
 
-def provider_for(
+def make_provider(
     config: ServerConfig,
-    wallet: Wallet,
+    wallet: MemoryTokenStorage,
     callback: str,
     redirect: Redirect | None = None,
     answer: Answer | None = None,
@@ -184,7 +185,7 @@ def provider_for(
     )
 
 
-def configured_client(config: ServerConfig, callback: str) -> OAuthClientInformationFull | None:
+def client_from_config(config: ServerConfig, callback: str) -> OAuthClientInformationFull | None:
     """Return what the configuration says that we are registered as."""
     if not config.oauth_client_id:
         return None
@@ -197,16 +198,20 @@ def configured_client(config: ServerConfig, callback: str) -> OAuthClientInforma
     )
 
 
-def can_renew(config: ServerConfig, kept: Kept) -> bool:
+def can_renew(config: ServerConfig, kept: StoredLogin) -> bool:
     """Tell whether tokens can be renewed without a person."""
     return bool(kept.tokens.refresh_token and (kept.client or config.oauth_client_id))
 
 
-async def fresh_tokens(config: ServerConfig, spent: Kept) -> tuple[OAuthToken | None, float | None]:
+async def renew_tokens(
+    config: ServerConfig, spent: StoredLogin
+) -> tuple[OAuthToken | None, float | None]:
     """Return renewed tokens and when they end; nothing where the server gives none."""
-    callback = callback_url(PORT)
-    client = configured_client(config, callback) or spent.client
-    provider = provider_for(config, Wallet(tokens=spent.tokens, client=client), callback)
+    callback = format_callback_url(PORT)
+    client = client_from_config(config, callback) or spent.client
+    provider = make_provider(
+        config, MemoryTokenStorage(tokens=spent.tokens, client=client), callback
+    )
     context = provider.context
     # The SDK forgets these between runs: it would take old tokens for good ones, and would look
     # for the authorization server at the address of the MCP server.

@@ -1,6 +1,6 @@
 """Runs the tools of one document over HTTP, at one base URL.
 
-`Operations`: an HTTP interface with an OpenAPI document, as a connection of the pool.
+`OpenApiConnection`: an HTTP interface with an OpenAPI document, as a connection of the pool.
 
 Reads the document when it is opened and answers `tools/list` and `tools/call` as an MCP server
 would. Requests are made by `openapi`.
@@ -239,7 +239,7 @@ def _origin(url: "httpx2.URL") -> tuple[str, str, int | None]:
 DOCUMENT_BYTES = 64 << 20
 
 
-class Operations:
+class OpenApiConnection:
     """The operations of one document."""
 
     def __init__(self, config: ServerConfig) -> None:
@@ -275,7 +275,7 @@ class Operations:
         if self._api is not None:
             await self._api.close()
 
-    async def manifest(self) -> Manifest:
+    async def read_manifest(self) -> Manifest:
         """Return the operations as tools."""
         tools = self._opened().tools
         # An operation is called by its leaf, as a tool of any other server is.
