@@ -538,7 +538,7 @@ def user(text: str) -> Any:
 
 
 def mode_of(toolset: ToolScoutToolset) -> str:
-    return toolset.kit.scout.settings.mode
+    return toolset.toolkit.scout.settings.mode
 
 
 def client_of(provider: Provider, *, max_retries: int = 0) -> Any:

@@ -6,8 +6,26 @@ from typing import Any
 
 import pytest
 
-from toolscout import Catalog, Event, Mode, Permission, Policy, Reply, Scout, Settings, Tool
-from toolscout.adapters._toolkit import Kit, by_own_name, carried, joined, noted, settling
+from toolscout import (
+    Catalog,
+    Event,
+    Mode,
+    Permission,
+    Policy,
+    Reply,
+    Scout,
+    Session,
+    Settings,
+    Tool,
+)
+from toolscout.adapters._toolkit import (
+    Toolkit,
+    add_notes,
+    list_request_tools,
+    merge_state,
+    report_outcome,
+    require_own_name,
+)
 from toolscout.errors import InvalidTool, UsageError
 from toolscout.schemas import Json
 from toolscout.sessions.session import Admission
@@ -42,83 +60,88 @@ def define(native: Native) -> Tool:
     return Tool.define(native.name, description=native.text, input_schema=WEATHER)
 
 
-def kit_of(**options: Any) -> Kit[Native]:
-    return Kit(NATIVES, define, run=Native.run, **options)
+def kit_of(**options: Any) -> Toolkit[Native]:
+    return Toolkit(NATIVES, define, run=Native.run, **options)
 
 
-def native_kit(**options: Any) -> Kit[Native]:
+def list_natives(toolkit: Toolkit[Native], session: Session) -> list[Native]:
+    natives = [toolkit.get(tool.name) for tool in list_request_tools(session)]
+    return [native for native in natives if native is not None]
+
+
+def native_kit(**options: Any) -> Toolkit[Native]:
     return kit_of(settings=Settings(mode=Mode.NATIVE, **options))
 
 
 def test_a_kit_leads_from_a_found_name_back_to_the_sdks_tool():
-    kit = native_kit()
-    session = kit.open("s")
-    before = kit.shown(session)
+    toolkit = native_kit()
+    session = toolkit.open_session("s")
+    before = list_natives(toolkit, session)
     session.search("weather forecast")
 
     assert before == []
-    assert kit.shown(session) == [NATIVES[0]]
-    assert kit.get("get_weather") is NATIVES[0]
-    assert kit.get("tool_search") is None
+    assert list_natives(toolkit, session) == [NATIVES[0]]
+    assert toolkit.get("get_weather") is NATIVES[0]
+    assert toolkit.get("tool_search") is None
 
 
 def test_in_bridge_mode_a_kit_shows_only_what_is_pinned_and_runs_calls_itself():
-    kit = kit_of(settings=Settings(pins=("send_email",)))
-    session = kit.open("s")
+    toolkit = kit_of(settings=Settings(pins=("send_email",)))
+    session = toolkit.open_session("s")
     session.search("weather forecast")
     request = {"name": "get_weather", "arguments": {"city": "Bonn"}}
     reply = session.handle_sync("tool_call", request)
 
-    assert kit.shown(session) == [NATIVES[1]]
+    assert list_natives(toolkit, session) == [NATIVES[1]]
     assert reply.text == "get_weather ran with ['city']"
 
 
 def test_a_session_lives_in_the_state_of_the_sdk_and_not_in_the_scout():
     store = MemoryStore()
-    kit = kit_of(scout=Scout(Catalog(), settings=Settings(mode=Mode.NATIVE), store=store))
-    first = kit.open("s")
+    toolkit = kit_of(scout=Scout(Catalog(), settings=Settings(mode=Mode.NATIVE), store=store))
+    first = toolkit.open_session("s")
     first.search("weather forecast")
 
-    assert kit.open("s").loaded == ()
-    assert kit.open("s", first.to_json()).loaded == ("get_weather",)
+    assert toolkit.open_session("s").loaded == ()
+    assert toolkit.open_session("s", first.to_json()).loaded == ("get_weather",)
     assert store.keys("session") == []
 
 
 def test_replaced_tools_leave_the_sessions():
-    kit = native_kit()
-    session = kit.open("s")
+    toolkit = native_kit()
+    session = toolkit.open_session("s")
     session.search("weather forecast")
-    kit.replace(NATIVES[1:])
+    toolkit.replace(NATIVES[1:])
 
-    assert kit.shown(session) == []
-    assert kit.get("get_weather") is None
+    assert list_natives(toolkit, session) == []
+    assert toolkit.get("get_weather") is None
 
 
 def test_a_kit_that_is_refused_tools_keeps_those_that_it_had():
-    kit = native_kit()
+    toolkit = native_kit()
     with pytest.raises(InvalidTool):
-        kit.replace([Native("", "No name.")])
+        toolkit.replace([Native("", "No name.")])
 
-    assert kit.get("get_weather") is NATIVES[0]
-    assert len(kit.scout.catalog.tools) == 3
+    assert toolkit.get("get_weather") is NATIVES[0]
+    assert len(toolkit.scout.catalog.tools) == 3
 
 
 def test_what_a_scout_had_before_stays_in_it():
     own = Tool.define("read_clock", description="Tell the time of day.", function=lambda: "noon")
-    kit = kit_of(scout=Scout(Catalog({"": [own]})))
-    kit.replace(NATIVES[:1])
+    toolkit = kit_of(scout=Scout(Catalog({"": [own]})))
+    toolkit.replace(NATIVES[:1])
 
-    assert [tool.name for tool in kit.scout.catalog.tools] == ["get_weather", "read_clock"]
+    assert [tool.name for tool in toolkit.scout.catalog.tools] == ["get_weather", "read_clock"]
 
 
 def test_settings_beside_a_scout_are_refused():
-    with pytest.raises(UsageError, match="Give them to the scout"):
+    with pytest.raises(UsageError, match="not both"):
         kit_of(scout=Scout(Catalog()), settings=Settings())
 
 
 def test_a_call_that_the_host_makes_itself_passes_the_same_gate():
-    kit = native_kit()
-    session = kit.open("s")
+    toolkit = native_kit()
+    session = toolkit.open_session("s")
     hidden = session.admit_sync("get_weather", {"city": "Bonn"})
     session.search("weather forecast")
     wrong = session.admit_sync("get_weather", {"city": ["Bonn", "Rome"]})
@@ -136,8 +159,8 @@ def test_a_call_that_the_host_makes_itself_passes_the_same_gate():
 
 def test_the_hosts_policy_is_asked_before_a_call_is_admitted():
     policy = Policy(permit=lambda tool, arguments: Permission.ASK)
-    kit = kit_of(scout=Scout(Catalog(), policy=policy))
-    session = kit.open("s")
+    toolkit = kit_of(scout=Scout(Catalog(), policy=policy))
+    session = toolkit.open_session("s")
     session.search("weather forecast")
     asked = session.admit_sync("get_weather", {"city": "Bonn"})
     agreed = session.admit_sync("get_weather", {"city": "Bonn"}, approved=True)
@@ -149,8 +172,8 @@ def test_the_hosts_policy_is_asked_before_a_call_is_admitted():
 
 def test_a_call_that_the_host_made_is_told_like_any_other():
     heard: list[Event] = []
-    kit = kit_of(scout=Scout(Catalog(), on_event=heard.append))
-    session = kit.open("s")
+    toolkit = kit_of(scout=Scout(Catalog(), on_event=heard.append))
+    session = toolkit.open_session("s")
     session.search("weather forecast")
 
     async def work() -> None:
@@ -171,63 +194,65 @@ def test_a_call_that_the_host_made_is_told_like_any_other():
 
 
 def test_learned_tools_join_those_of_before_and_only_changes_are_indexed():
-    kit: Kit[Native] = Kit((), define)
-    kit.learn({native.name: native for native in NATIVES[:2]})
-    version = kit.scout.catalog.version
-    again = kit.learn({native.name: Native(native.name, native.text) for native in NATIVES[:2]})
-    unchanged = kit.scout.catalog.version
-    kit.learn({"get_weather": Native("get_weather", "Measure the wind.")})
+    toolkit: Toolkit[Native] = Toolkit((), define)
+    toolkit.register({native.name: native for native in NATIVES[:2]})
+    version = toolkit.scout.catalog.version
+    again = toolkit.register(
+        {native.name: Native(native.name, native.text) for native in NATIVES[:2]}
+    )
+    unchanged = toolkit.scout.catalog.version
+    toolkit.register({"get_weather": Native("get_weather", "Measure the wind.")})
 
     assert again == {"get_weather", "send_email"}
     assert unchanged == version
-    assert kit.scout.catalog.version > version
-    assert kit.rank(["wind"], 5) == [Native("get_weather", "Measure the wind.")]
+    assert toolkit.scout.catalog.version > version
+    assert toolkit.rank(["wind"], 5) == [Native("get_weather", "Measure the wind.")]
 
 
 def test_a_tool_that_a_caller_does_not_have_is_neither_found_nor_named_nor_called():
-    kit: Kit[Native] = Kit((), define, run=Native.run)
-    kit.learn({native.name: native for native in NATIVES})
-    only = kit.learn({"send_email": NATIVES[1]})
-    session = kit.open("s", only=only)
+    toolkit: Toolkit[Native] = Toolkit((), define, run=Native.run)
+    toolkit.register({native.name: native for native in NATIVES})
+    only = toolkit.register({"send_email": NATIVES[1]})
+    session = toolkit.open_session("s", only=only)
     found = session.search("weather forecast")
     called = session.call_sync("get_weather", {"city": "Bonn"})
 
-    assert NATIVES[0] not in kit.rank(["weather forecast"], 5, only=only)
-    assert NATIVES[0] in kit.rank(["weather forecast"], 5)
+    assert NATIVES[0] not in toolkit.rank(["weather forecast"], 5, only=only)
+    assert NATIVES[0] in toolkit.rank(["weather forecast"], 5)
     assert "get_weather" not in found.text
     assert called.code == "unknown_tool"
 
 
 def test_several_queries_of_an_sdks_own_search_take_turns():
-    kit = kit_of()
-    ranked = kit.rank(["weather forecast", "send an email", " "], 2)
+    toolkit = kit_of()
+    ranked = toolkit.rank(["weather forecast", "send an email", " "], 2)
 
     assert ranked == [NATIVES[0], NATIVES[1]]
-    assert kit.rank(["-weather /forecast"], 1) == [NATIVES[0]]
+    assert toolkit.rank(["-weather /forecast"], 1) == [NATIVES[0]]
 
 
 def test_an_sdks_own_search_gives_its_own_tools_and_those_the_policy_shows():
     catalog = Catalog({"far": [Tool.define("weather_forecast", server="far")]})
     policy = Policy(disabled={"send_email": "on Sundays"})
-    kit = kit_of(scout=Scout(catalog, policy=policy))
+    toolkit = kit_of(scout=Scout(catalog, policy=policy))
 
-    assert kit.rank(["weather forecast"], 1) == [NATIVES[0]]
-    assert NATIVES[1] not in kit.rank(["send an email"], 5)
+    assert toolkit.rank(["weather forecast"], 1) == [NATIVES[0]]
+    assert NATIVES[1] not in toolkit.rank(["send an email"], 5)
 
 
 def test_a_call_is_judged_by_whose_it_is():
     scout = Scout(Catalog(), settings=Settings(mode=Mode.NATIVE))
     scout.catalog.add("mail", [Tool.define("post", server="mail", description="Post a letter.")])
     scout.connect("mail", lambda tool, arguments: "posted")
-    kit = Kit(NATIVES, define, scout=scout)
-    session = kit.open("s")
-    hidden = kit.judge_sync(session, "get_weather", {"city": "Bonn"})
-    found = kit.judge_sync(session, "tool_search", {"queries": ["weather forecast"]})
-    own = kit.judge_sync(session, "get_weather", {"city": "Bonn"})
+    toolkit = Toolkit(NATIVES, define, scout=scout)
+    session = toolkit.open_session("s")
+    hidden = toolkit.handle_sync(session, "get_weather", {"city": "Bonn"})
+    found = toolkit.handle_sync(session, "tool_search", {"queries": ["weather forecast"]})
+    own = toolkit.handle_sync(session, "get_weather", {"city": "Bonn"})
     request = {"name": "get_weather", "arguments": {"city": "Bonn"}}
-    bridged = kit.judge_sync(session, "tool_call", request)
+    bridged = toolkit.handle_sync(session, "tool_call", request)
     session.search("select:mail__post")
-    other = kit.judge_sync(session, "mail__post", {})
+    other = toolkit.handle_sync(session, "mail__post", {})
 
     assert isinstance(hidden, Reply)
     assert hidden.code == "not_loaded"
@@ -237,42 +262,45 @@ def test_a_call_is_judged_by_whose_it_is():
     assert (own.tool, own.arguments) == (bridged.tool, bridged.arguments)
     assert isinstance(other, Reply)
     assert other.text == "posted"
-    assert kit.judge_sync(session, "bash", {"command": "ls"}) is None
-    assert isinstance(kit.judge_sync(session, "tool_call", {}), Reply)
-    assert asyncio.run(kit.judge(session, "bash", {})) is None
-    assert isinstance(asyncio.run(kit.judge(session, "get_weather", {"city": "Bonn"})), Admission)
+    assert toolkit.handle_sync(session, "bash", {"command": "ls"}) is None
+    assert isinstance(toolkit.handle_sync(session, "tool_call", {}), Reply)
+    assert asyncio.run(toolkit.handle(session, "bash", {})) is None
+    assert isinstance(
+        asyncio.run(toolkit.handle(session, "get_weather", {"city": "Bonn"})), Admission
+    )
 
 
 def test_a_call_made_inside_is_settled_also_when_it_raises():
     heard: list[Event] = []
-    kit = kit_of(scout=Scout(Catalog(), on_event=heard.append))
-    session = kit.open("s")
+    toolkit = kit_of(scout=Scout(Catalog(), on_event=heard.append))
+    session = toolkit.open_session("s")
     session.search("weather forecast")
     admitted = session.admit_sync("get_weather", {"city": "Bonn"})
     assert isinstance(admitted, Admission)
-    with settling(session, admitted):
+    with report_outcome(session, admitted):
         pass
-    with pytest.raises(ZeroDivisionError), settling(session, admitted):
+    with pytest.raises(ZeroDivisionError), report_outcome(session, admitted):
         raise ZeroDivisionError
 
     assert [event.code for event in heard if event.kind == "call"] == ["ok", "tool_error"]
 
 
 def test_where_requests_grow_found_tools_join_them_unless_told_otherwise():
-    assert Kit[Native].growing(NATIVES, define).scout.settings.mode is Mode.NATIVE
+    assert Toolkit[Native].create_growing(NATIVES, define).scout.settings.mode is Mode.NATIVE
     assert (
-        Kit[Native].growing(NATIVES, define, settings=Settings()).scout.settings.mode is Mode.BRIDGE
+        Toolkit[Native].create_growing(NATIVES, define, settings=Settings()).scout.settings.mode
+        is Mode.BRIDGE
     )
     with pytest.raises(UsageError, match="Use 'native' or 'bridge'"):
-        Kit[Native].growing(NATIVES, define, settings=Settings(mode=Mode.DEFINITIONS))
+        Toolkit[Native].create_growing(NATIVES, define, settings=Settings(mode=Mode.DEFINITIONS))
 
 
 def test_a_tool_that_tool_call_must_not_run_is_loaded_and_asked_for_by_its_name():
-    session = native_kit().open("s")
+    session = native_kit().open_session("s")
     session.record.offer([define(NATIVES[0])])
     admitted = session.admit_sync("get_weather", {"city": "Bonn"})
     assert isinstance(admitted, Admission)
-    reply = by_own_name(session, admitted)
+    reply = require_own_name(session, admitted)
 
     assert reply.is_error
     assert "Call it by its own name" in reply.text
@@ -280,15 +308,15 @@ def test_a_tool_that_tool_call_must_not_run_is_loaded_and_asked_for_by_its_name(
 
 
 def test_states_of_calls_side_by_side_are_joined():
-    kit = native_kit()
-    before = kit.open("s").to_json()
-    one, other = kit.open("s", before), kit.open("s", before)
+    toolkit = native_kit()
+    before = toolkit.open_session("s").to_json()
+    one, other = toolkit.open_session("s", before), toolkit.open_session("s", before)
     one.search("weather forecast", limit=1)
     other.search("send an email", limit=1)
-    after = joined(one, before, before)
-    both = kit.open("s", joined(other, before, after))
+    after = merge_state(one, before, before)
+    both = toolkit.open_session("s", merge_state(other, before, after))
 
-    assert kit.open("s", after).loaded == ("get_weather",)
+    assert toolkit.open_session("s", after).loaded == ("get_weather",)
     assert both.loaded == ("get_weather", "send_email")
 
 
@@ -296,23 +324,23 @@ def test_repairs_stand_before_a_text_and_leave_other_results_alone():
     tool = define(NATIVES[0])
     admission = Admission(tool=tool, arguments={}, repairs=("Read '5' as 5.",))
 
-    assert noted(admission, "Sunny.") == "(Read '5' as 5.)\nSunny."
-    assert noted(admission, 7) == 7
-    assert noted(Admission(tool=tool, arguments={}), "Sunny.") == "Sunny."
+    assert add_notes(admission, "Sunny.") == "(Read '5' as 5.)\nSunny."
+    assert add_notes(admission, 7) == 7
+    assert add_notes(Admission(tool=tool, arguments={}), "Sunny.") == "Sunny."
 
 
 def test_what_a_person_agreed_to_is_run_on_another_server_too():
     scout = Scout(Catalog(), policy=Policy(permit=lambda tool, arguments: Permission.ASK))
     scout.catalog.add("mail", [Tool.define("post", server="mail", description="Post a letter.")])
     scout.connect("mail", lambda tool, arguments: "posted")
-    kit = Kit(NATIVES, define, scout=scout)
-    session = kit.open("s")
+    toolkit = Toolkit(NATIVES, define, scout=scout)
+    session = toolkit.open_session("s")
     session.search("select:mail__post")
     request: Json = {"name": "mail__post", "arguments": {}}
     verdicts = [
-        kit.judge_sync(session, "tool_call", request),
-        kit.judge_sync(session, "tool_call", request, approved=True),
-        asyncio.run(kit.judge(session, "mail__post", {}, approved=True)),
+        toolkit.handle_sync(session, "tool_call", request),
+        toolkit.handle_sync(session, "tool_call", request, approved=True),
+        asyncio.run(toolkit.handle(session, "mail__post", {}, approved=True)),
     ]
 
     assert [reply.code for reply in verdicts if isinstance(reply, Reply)] == [
@@ -321,13 +349,13 @@ def test_what_a_person_agreed_to_is_run_on_another_server_too():
 
 
 def test_a_tool_that_a_request_insists_on_stands_at_its_end_and_may_be_called():
-    kit = native_kit()
-    session = kit.open("s")
-    usual = [tool.name for tool in carried(session)]
-    forced = [tool.name for tool in carried(session, "get_weather")]
-    admitted = kit.judge_sync(session, "get_weather", {"city": "Bonn"})
+    toolkit = native_kit()
+    session = toolkit.open_session("s")
+    usual = [tool.name for tool in list_request_tools(session)]
+    forced = [tool.name for tool in list_request_tools(session, "get_weather")]
+    admitted = toolkit.handle_sync(session, "get_weather", {"city": "Bonn"})
 
     assert forced == [*usual, "get_weather"]
     assert isinstance(admitted, Admission)
-    assert kit.native(admitted) is NATIVES[0]
-    assert [tool.name for tool in carried(session, "nothing")] == usual
+    assert toolkit.get_native(admitted) is NATIVES[0]
+    assert [tool.name for tool in list_request_tools(session, "nothing")] == usual

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from toolscout import Catalog, Mode, Scout, Settings, Tool
-from toolscout.adapters._toolkit import Bridge, noted
+from toolscout.adapters._toolkit import Bridge, add_notes
 from toolscout.errors import UsageError
 from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH
 from toolscout.sessions.session import Admission
@@ -39,37 +39,37 @@ def bridge_of(**options: Any) -> Bridge[Native]:
 
 
 def names_of(bridge: Bridge[Native]) -> list[str]:
-    return [tool.name for tool, _ in bridge.declared()]
+    return [tool.name for tool, _ in bridge.list_tools()]
 
 
 def test_the_meta_tools_are_declared_and_nothing_else():
     assert names_of(bridge_of()) == META
-    assert [native for _, native in bridge_of().declared()] == [None, None, None]
+    assert [native for _, native in bridge_of().list_tools()] == [None, None, None]
 
 
 def test_tools_that_the_sdk_goes_by_the_name_of_are_declared_as_its_own():
     bridge = Bridge(NATIVES, define, by_name=lambda native: native.waits)
 
     assert names_of(bridge) == [*META, "pay_supplier"]
-    assert bridge.declared()[-1][1] is NATIVES[1]
-    assert isinstance(bridge.open("s").admit_sync("pay_supplier", {}), Admission)
+    assert bridge.list_tools()[-1][1] is NATIVES[1]
+    assert isinstance(bridge.open_session("s").admit_sync("pay_supplier", {}), Admission)
 
 
 def test_what_is_declared_stays_the_same_whatever_a_session_has_found():
     bridge = bridge_of()
-    session = bridge.open("s")
+    session = bridge.open_session("s")
     session.search("weather forecast")
 
     assert names_of(bridge) == META
     assert session.loaded == ("get_weather",)
-    assert bridge.open("s", session.to_json()).loaded == ("get_weather",)
-    assert bridge.open("s").loaded == ()
+    assert bridge.open_session("s", session.to_json()).loaded == ("get_weather",)
+    assert bridge.open_session("s").loaded == ()
 
 
 def test_where_nothing_is_hidden_the_sdks_tools_are_declared_themselves():
     bridge = bridge_of(settings=Settings(hiding=Hiding.OFF))
 
-    assert [native for _, native in bridge.declared()] == NATIVES
+    assert [native for _, native in bridge.list_tools()] == NATIVES
 
 
 @pytest.mark.parametrize("mode", [Mode.NATIVE, Mode.REFERENCE, Mode.DEFINITIONS])
@@ -84,6 +84,6 @@ def test_repairs_are_told_before_a_text_and_nothing_else_is_touched():
     tool = define(NATIVES[0])
     repaired = Admission(tool=tool, arguments={}, repairs=("Read 3 for '3'.",))
 
-    assert noted(repaired, "Rain.") == "(Read 3 for '3'.)\nRain."
-    assert noted(repaired, 7) == 7
-    assert noted(Admission(tool=tool, arguments={}), "Rain.") == "Rain."
+    assert add_notes(repaired, "Rain.") == "(Read 3 for '3'.)\nRain."
+    assert add_notes(repaired, 7) == 7
+    assert add_notes(Admission(tool=tool, arguments={}), "Rain.") == "Rain."

@@ -9,10 +9,10 @@ from toolscout.adapters._toolkit import (
     GROWING,
     Addition,
     Capabilities,
-    anthropic_capabilities,
     choose_mode,
-    openai_capabilities,
-    settings_for,
+    choose_settings,
+    detect_anthropic,
+    detect_openai,
 )
 from toolscout.errors import InvalidConfig
 from toolscout.settings import Mode, Settings
@@ -53,7 +53,7 @@ def test_an_override_that_is_no_mode_is_refused_with_those_that_are():
     ],
 )
 def test_hosts_of_anthropic_take_references(address: str):
-    assert anthropic_capabilities(address) is ANTHROPIC
+    assert detect_anthropic(address) is ANTHROPIC
 
 
 @pytest.mark.parametrize(
@@ -71,15 +71,15 @@ def test_hosts_of_anthropic_take_references(address: str):
     ],
 )
 def test_any_other_address_never_gets_a_reference(address: str):
-    assert choose_mode(anthropic_capabilities(address)) is Mode.BRIDGE
+    assert choose_mode(detect_anthropic(address)) is Mode.BRIDGE
 
 
 def test_settings_that_are_given_keep_their_mode_unless_another_is_asked_for():
     chosen = Settings(mode=Mode.NATIVE, limit=3)
 
-    assert settings_for(ANTHROPIC).mode is Mode.REFERENCE
-    assert settings_for(ANTHROPIC, chosen) is chosen
-    assert settings_for(ANTHROPIC, chosen, "bridge") == Settings(mode=Mode.BRIDGE, limit=3)
+    assert choose_settings(ANTHROPIC).mode is Mode.REFERENCE
+    assert choose_settings(ANTHROPIC, chosen) is chosen
+    assert choose_settings(ANTHROPIC, chosen, "bridge") == Settings(mode=Mode.BRIDGE, limit=3)
 
 
 @pytest.mark.parametrize(
@@ -90,16 +90,16 @@ def test_settings_that_are_given_keep_their_mode_unless_another_is_asked_for():
     ["", "https://api.openai.com/v1", "https://mine.openai.azure.com/openai/v1/"],
 )
 def test_newer_models_at_openais_hosts_take_definitions(model: str, address: str):
-    assert choose_mode(openai_capabilities(model, address)) is Mode.DEFINITIONS
+    assert choose_mode(detect_openai(model, address)) is Mode.DEFINITIONS
 
 
 @pytest.mark.parametrize(
     "model", ["gpt-5.4-nano", "gpt-5", "gpt-5.3", "gpt-4.1", "gpt-4o", "o3", "my-gpt-9", ""]
 )
 def test_other_models_are_told_found_tools_with_the_request(model: str):
-    assert choose_mode(openai_capabilities(model)) is Mode.NATIVE
+    assert choose_mode(detect_openai(model)) is Mode.NATIVE
 
 
 @pytest.mark.parametrize("address", ["http://localhost:1/v1", "https://api.openai.com.example.org"])
 def test_an_unknown_host_never_gets_a_search_of_openais(address: str):
-    assert choose_mode(openai_capabilities("gpt-5.4", address)) is Mode.NATIVE
+    assert choose_mode(detect_openai("gpt-5.4", address)) is Mode.NATIVE

@@ -12,15 +12,17 @@ from typing import Any, cast
 
 from pydantic_core import to_jsonable_python
 
-from toolscout.adapters._toolkit import Kit, carried, settling
+from toolscout import Reply, Scout, Session, Settings, Tool
+from toolscout.adapters._toolkit import (
+    Admission,
+    Json,
+    Toolkit,
+    is_object,
+    list_request_tools,
+    meta_tools,
+    report_outcome,
+)
 from toolscout.errors import ApprovalNeeded, MissingExtra
-from toolscout.schemas import Json, is_object
-from toolscout.scout import Scout
-from toolscout.sessions.metatools import meta_tools
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Admission, Session
-from toolscout.settings import Settings
-from toolscout.tools import Tool
 
 try:
     from agent_framework import (
@@ -63,7 +65,9 @@ class ToolScoutProvider(ContextProvider):
     ) -> None:
         super().__init__(source_id)
         self._given = _functions(normalize_tools(tools)) if tools is not None else None
-        self._kit = Kit[FunctionTool].growing((), _define, scout=scout, settings=settings)
+        self._toolkit = Toolkit[FunctionTool].create_growing(
+            (), _define, scout=scout, settings=settings
+        )
 
     async def before_run(
         self,
@@ -76,7 +80,7 @@ class ToolScoutProvider(ContextProvider):
         """Give the run the meta-tools, and the middleware that hides and guards the others."""
         said = "\n".join(message.text for message in context.input_messages)
         only = None if self._given is None else frozenset(tool.name for tool in self._given)
-        run = _Run(kit=self._kit, id=session.session_id, state=state, said=said, only=only)
+        run = _Run(toolkit=self._toolkit, id=session.session_id, state=state, said=said, only=only)
         own = [_stand_in(tool) for tool in (*meta_tools(), *run.foreign())]
         context.extend_tools(self.source_id, [*(self._given or ()), *own])
         context.extend_middleware(self.source_id, [run.show, run.guard])
@@ -86,7 +90,7 @@ class ToolScoutProvider(ContextProvider):
 class _Run:
     """One run of the agent, and the session that its requests and calls share."""
 
-    kit: Kit[FunctionTool]
+    toolkit: Toolkit[FunctionTool]
     id: str
     state: Json
     """The provider's part of the agent's session."""
@@ -100,10 +104,12 @@ class _Run:
 
     def open(self, tools: Iterable[object]) -> Session:
         """Return the session, which may use the tools that the run has now."""
-        names = self.kit.learn({tool.name: tool for tool in _functions(tools) if self.hides(tool)})
+        names = self.toolkit.register(
+            {tool.name: tool for tool in _functions(tools) if self.hides(tool)}
+        )
         if self.session is None or names != self.names:
             self.names = names
-            self.session = self.kit.open(self.id, self.state.get(STATE), only=names)
+            self.session = self.toolkit.open_session(self.id, self.state.get(STATE), only=names)
         if self.said:
             self.session.begin_turn(self.said)
             self.said = ""
@@ -118,9 +124,9 @@ class _Run:
 
     def foreign(self) -> list[Tool]:
         """Return the loaded tools that the scout has from elsewhere."""
-        session = self.session or self.kit.open(self.id, self.state.get(STATE))
+        session = self.session or self.toolkit.open_session(self.id, self.state.get(STATE))
         loaded = [session.tool(name) for name in session.loaded]
-        return [t for t in loaded if t is not None and self.kit.get(t.name) is None]
+        return [t for t in loaded if t is not None and self.toolkit.get(t.name) is None]
 
     async def show(self, context: ChatContext, call_next: Next) -> None:
         """Tell the model what its session has found, behind the tools that are not hidden."""
@@ -129,10 +135,10 @@ class _Run:
         choice = options.get("tool_choice")
         forced = choice.get("required_function_name") if is_object(choice) else None
         session = self.open(tools)
-        shown = carried(session, str(forced or ""))
+        shown = list_request_tools(session, str(forced or ""))
         self.state[STATE] = session.to_json()
         passed = [t for t in tools if not self.hides(t) and not isinstance(t, _StandIn)]
-        found = [self.kit.get(tool.name) or _stand_in(tool) for tool in shown]
+        found = [self.toolkit.get(tool.name) or _stand_in(tool) for tool in shown]
         # The list of before stays as it is: the agent runs calls with it.
         context.options = {**options, "tools": [*passed, *found]}
         await call_next()
@@ -145,7 +151,7 @@ class _Run:
         session = self.open(context.tools or [tool])
         given = cast("object", to_jsonable_python(context.arguments))
         approved = self._is_approved(context)
-        verdict = await self.kit.judge(session, tool.name, given, approved=approved)
+        verdict = await self.toolkit.handle(session, tool.name, given, approved=approved)
         try:
             if isinstance(verdict, Admission):
                 await self._make(context, session, verdict, call_next)
@@ -165,14 +171,14 @@ class _Run:
         call_next: Next,
     ) -> None:
         """Have the framework make a call, or make that which `tool_call` stands for."""
-        native = self.kit.native(admitted)
+        native = self.toolkit.get_native(admitted)
         is_inner = isinstance(context.function, _StandIn)
         if is_inner and native.approval_mode == ALWAYS and not self._is_approved(context):
             self._ask(context)
             return
         if admitted.repairs and not is_inner:
             context.arguments = admitted.arguments
-        with settling(session, admitted):
+        with report_outcome(session, admitted):
             if is_inner:
                 context.result = await _run_inside(context, native, admitted.arguments)
             else:

@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any, cast
 
-from toolscout.adapters._toolkit import Bridge, joined, noted, settling
+from toolscout import Reply, Scout, Session, Settings, Tool
+from toolscout.adapters._toolkit import (
+    NO_CONTENT,
+    Admission,
+    Bridge,
+    Json,
+    add_notes,
+    merge_state,
+    report_outcome,
+)
 from toolscout.errors import CallFailed, MissingExtra
-from toolscout.schemas import Json
-from toolscout.scout import Scout
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Admission, Session
-from toolscout.settings import Settings
-from toolscout.tools import Tool
 
 try:
     from agno.media import Image
@@ -55,7 +58,7 @@ class ToolScoutTools(Toolkit):
         self._bridge = Bridge(natives, _tool, by_name=_waits, scout=scout, settings=settings)
         told = "\n".join(_instructions(given, natives)) or None
         super().__init__(STATE, instructions=told, add_instructions=True, auto_register=False)
-        for tool, native in self._bridge.declared():
+        for tool, native in self._bridge.list_tools():
             sync = _meta(tool, self._answering(tool)) if native is None else native.sync
             both = _meta(tool, self._aanswering(tool)) if native is None else native.both
             self.async_functions[both.name] = both
@@ -71,11 +74,11 @@ class ToolScoutTools(Toolkit):
         ) -> object:
             turn = _Turn.begin(self._bridge, fc, run_context)
             try:
-                verdict = self._bridge.kit.judge_sync(turn.session, tool.name, given)
+                verdict = self._bridge.toolkit.handle_sync(turn.session, tool.name, given)
                 if not isinstance(verdict, Admission):
                     return _told(cast("Reply", verdict))
-                native = cast("_Native", self._bridge.kit.get(verdict.tool.name))
-                with settling(turn.session, verdict):
+                native = cast("_Native", self._bridge.toolkit.get(verdict.tool.name))
+                with report_outcome(turn.session, verdict):
                     return _result(verdict, _call(fc, native.sync, verdict).execute())
             finally:
                 turn.keep()
@@ -88,11 +91,11 @@ class ToolScoutTools(Toolkit):
         ) -> object:
             turn = _Turn.begin(self._bridge, fc, run_context)
             try:
-                verdict = await self._bridge.kit.judge(turn.session, tool.name, given)
+                verdict = await self._bridge.toolkit.handle(turn.session, tool.name, given)
                 if not isinstance(verdict, Admission):
                     return _told(cast("Reply", verdict))
-                native = cast("_Native", self._bridge.kit.get(verdict.tool.name))
-                with settling(turn.session, verdict):
+                native = cast("_Native", self._bridge.toolkit.get(verdict.tool.name))
+                with report_outcome(turn.session, verdict):
                     return _result(verdict, await _awaited(_call(fc, native.both, verdict)))
             finally:
                 turn.keep()
@@ -125,7 +128,7 @@ class _Turn:
         owner = str(getattr(function._agent or function._team, "name", None) or "")
         entry = _sessions(context).get(owner, {})
         before = entry.get("session")
-        session = bridge.open(context.session_id, before)
+        session = bridge.open_session(context.session_id, before)
         if entry and entry.get("run") != context.run_id:
             # Which messages of earlier runs the model still has is the agent's to say.
             session.compact()
@@ -134,7 +137,7 @@ class _Turn:
     def keep(self) -> None:
         sessions = _sessions(self.context)
         current = sessions.get(self.owner, {}).get("session")
-        state = joined(self.session, self.before, current)
+        state = merge_state(self.session, self.before, current)
         sessions[self.owner] = {"run": self.context.run_id, "session": state}
 
 
@@ -233,7 +236,7 @@ async def _awaited(call: FunctionCall) -> FunctionExecutionResult:
 def _result(admitted: Admission, done: FunctionExecutionResult) -> object:
     if done.status == "failure":
         raise CallFailed(admitted.tool.name, done.error or "it does not say why.")
-    return noted(admitted, "(no content)" if done.result in (None, "") else done.result)
+    return add_notes(admitted, NO_CONTENT if done.result in (None, "") else done.result)
 
 
 def _told(reply: Reply) -> object:

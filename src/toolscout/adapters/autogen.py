@@ -11,14 +11,9 @@ from dataclasses import asdict
 from typing import Any, cast
 from uuid import uuid4
 
-from toolscout.adapters._toolkit import Kit
+from toolscout import Reply, Scout, Session, Settings, Tool
+from toolscout.adapters._toolkit import SEARCH, Admission, Toolkit
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.scout import Scout
-from toolscout.sessions.metatools import SEARCH
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Admission, Session
-from toolscout.settings import Settings
-from toolscout.tools import Tool
 
 try:
     from autogen_core import CancellationToken, ComponentModel, Image
@@ -73,7 +68,7 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
         self._workbenches = _workbenches([tools] if isinstance(tools, Workbench) else tools)
         self._static: dict[int, list[ToolSchema]] = {}
         self._is_own = scout is None
-        self._kit = Kit[Offer].growing((), _define, scout=scout, settings=settings)
+        self._toolkit = Toolkit[Offer].create_growing((), _define, scout=scout, settings=settings)
         self._begin(None)
 
     async def list_tools(self) -> list[ToolSchema]:
@@ -100,7 +95,9 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
     ) -> AsyncGenerator[Any | ToolResult, None]:
         """Do the same, and yield what the tool streams before its result."""
         session, given = await self._open(), dict(arguments or {})
-        verdict = await self._kit.judge(session, name, given) or await session.call(name, given)
+        verdict = await self._toolkit.handle(session, name, given) or await session.call(
+            name, given
+        )
         if isinstance(verdict, Reply):
             yield _told(name, verdict)
             return
@@ -162,10 +159,10 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
             for at, workbench in enumerate(self._workbenches)
             for schema in await self._listed(at, workbench)
         }
-        names = self._kit.learn(offers)
+        names = self._toolkit.register(offers)
         if self._session is None or names != self._names:
             state = self._saved if self._session is None else self._session.to_json()
-            self._session = self._kit.open(uuid4().hex, state, only=names)
+            self._session = self._toolkit.open_session(uuid4().hex, state, only=names)
             self._names = names
         return self._session
 
@@ -178,7 +175,7 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
         return self._static[at]
 
     def _schema(self, tool: Tool) -> ToolSchema:
-        offer = self._kit.get(tool.name)
+        offer = self._toolkit.get(tool.name)
         if offer is not None:
             return offer[0]
         name, parameters = _Answering(tool.name), cast("ParametersSchema", tool.input_schema)
@@ -188,7 +185,7 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
     async def _run(
         self, admitted: Admission, token: CancellationToken | None, call_id: str | None
     ) -> AsyncGenerator[Any | ToolResult, None]:
-        schema, workbench = self._kit.native(admitted)
+        schema, workbench = self._toolkit.get_native(admitted)
         call = (schema["name"], admitted.arguments, token, call_id)
         if not isinstance(workbench, StaticStreamWorkbench):
             yield await workbench.call_tool(*call)
@@ -197,7 +194,7 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
             yield event
 
     def _to_config(self) -> ToolScoutConfig:  # pyright: ignore[reportIncompatibleMethodOverride]  # has other fields
-        settings = self._kit.scout.settings
+        settings = self._toolkit.scout.settings
         if not self._is_own or settings.hide is not None:
             raise UsageError(NO_FORM)
         values = {key: value for key, value in asdict(settings).items() if key != "hide"}

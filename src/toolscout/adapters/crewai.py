@@ -14,15 +14,18 @@ from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
-from toolscout.adapters._toolkit import Bridge, joined, noted, settling
+from toolscout import Reply, Scout, Session, Settings, Tool
+from toolscout.adapters._toolkit import (
+    CALL,
+    NO_CONTENT,
+    Admission,
+    Bridge,
+    Json,
+    add_notes,
+    merge_state,
+    report_outcome,
+)
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.schemas import Json
-from toolscout.scout import Scout
-from toolscout.sessions.metatools import CALL
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Admission, Session
-from toolscout.settings import Settings
-from toolscout.tools import Tool
 
 try:
     from crewai import Agent, Task
@@ -66,7 +69,7 @@ def hide_tools(
         settings=settings,
     )
     desk = _Desk(bridge, owner, _Runs(bridge) if state is None else _Kept(bridge, state))
-    owner.tools = [native or _MetaTool.of(tool, desk) for tool, native in bridge.declared()]
+    owner.tools = [native or _MetaTool.of(tool, desk) for tool, native in bridge.list_tools()]
     return owner
 
 
@@ -82,7 +85,7 @@ class _Runs:
 
     def _session(self, run: str) -> Session:
         with self._lock:
-            session = self._sessions.pop(run, None) or self._bridge.open(run)
+            session = self._sessions.pop(run, None) or self._bridge.open_session(run)
             self._sessions[run] = session
             while len(self._sessions) > RUNS_KEPT:
                 self._sessions.popitem(last=False)
@@ -97,12 +100,12 @@ class _Kept:
 
     def answered(self, answer: Callable[[Session], object]) -> object:
         before = self._state.get(STATE)
-        session = self._bridge.open(STATE, before)
+        session = self._bridge.open_session(STATE, before)
         try:
             return answer(session)
         finally:
             with self._lock:
-                self._state[STATE] = joined(session, before, self._state.get(STATE))
+                self._state[STATE] = merge_state(session, before, self._state.get(STATE))
 
 
 class _Desk:
@@ -117,15 +120,15 @@ class _Desk:
         return self._sessions.answered(lambda session: self._answered(session, name, given))
 
     def _answered(self, session: Session, name: str, given: Json) -> object:
-        verdict = self._bridge.kit.judge_sync(session, name, given)
+        verdict = self._bridge.toolkit.handle_sync(session, name, given)
         if not isinstance(verdict, Admission):
             return cast("Reply", verdict).text
-        with settling(session, verdict):
-            return noted(verdict, self._run(verdict))
+        with report_outcome(session, verdict):
+            return add_notes(verdict, self._run(verdict))
 
     def _run(self, admitted: Admission) -> str:
         """Make a call as CrewAI makes those of a model."""
-        native = cast("BaseTool", self._bridge.kit.get(admitted.tool.name))
+        native = cast("BaseTool", self._bridge.toolkit.get(admitted.tool.name))
         name, arguments = admitted.tool.name, json.dumps(admitted.arguments)
         agent = self._owner if isinstance(self._owner, Agent) else self._owner.agent
         executor = cast("Any", agent and agent.agent_executor)
@@ -140,7 +143,7 @@ class _Desk:
             crew=agent.crew if agent else None,
             event_source=agent or self,
         )
-        return done.result or "(no content)"
+        return done.result or NO_CONTENT
 
 
 def never_cached(arguments: object = None, result: object = None) -> bool:

@@ -11,16 +11,19 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Annotated, Any, cast
 
-from toolscout.adapters._toolkit import Kit
+from toolscout import Mode, Reply, Scout, Session, Settings, Tool
+from toolscout.adapters._toolkit import (
+    CALL,
+    DESCRIBE,
+    SEARCH,
+    Admission,
+    Json,
+    Toolkit,
+    call_request,
+    merge_state,
+    meta_tools,
+)
 from toolscout.errors import MissingExtra, ModelError, UsageError
-from toolscout.schemas import Json
-from toolscout.scout import Scout
-from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH, call_request, meta_tools
-from toolscout.sessions.record import Record
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Admission, Session
-from toolscout.settings import Mode, Settings
-from toolscout.tools import Tool
 
 try:
     from fastmcp.server.context import Context
@@ -65,8 +68,8 @@ class ToolScoutTransform(CatalogTransform):
             settings = Settings(limit=max_results, pins=pins, shared=True, essential=())
         elif max_results != 5 or always_visible:
             raise UsageError("Give max_results and always_visible to the settings: limit, pins.")
-        self._kit: Kit[ServerTool] = Kit((), _tool, scout=scout, settings=settings)
-        if self._kit.scout.settings.mode is not Mode.BRIDGE:
+        self._toolkit: Toolkit[ServerTool] = Toolkit((), _tool, scout=scout, settings=settings)
+        if self._toolkit.scout.settings.mode is not Mode.BRIDGE:
             raise UsageError("A server's list of tools may not grow. Use mode='bridge'.")
         self._listings = _Listings(listing_seconds)
         self._meta = {tool.name: _MetaTool.of(tool, self._answer) for tool in meta_tools()}
@@ -74,10 +77,10 @@ class ToolScoutTransform(CatalogTransform):
     async def transform_tools(self, tools: Sequence[ServerTool]) -> Sequence[ServerTool]:
         """Return the meta-tools, then the pinned tools."""
         newest = dedupe_with_versions(tools, lambda tool: tool.name)
-        only = self._kit.learn({tool.name: tool for tool in newest})
-        session = self._kit.open("list", only=only)
+        only = self._toolkit.register({tool.name: tool for tool in newest})
+        session = self._toolkit.open_session("list", only=only)
         shown = [entry.tool.name for entry in session.shown()]
-        natives = {native.name for native in map(self._kit.get, shown) if native is not None}
+        natives = {native.name for native in map(self._toolkit.get, shown) if native is not None}
         meta = [self._meta[name] for name in shown if name in self._meta]
         return [*meta, *(tool for tool in tools if tool.name in natives)]
 
@@ -90,23 +93,25 @@ class ToolScoutTransform(CatalogTransform):
     async def _answer(self, name: str, arguments: Json) -> ToolResult:
         ctx = get_context()
         tools = await self._listings.get(ctx, self.get_tool_catalog)
-        only = self._kit.learn(tools)
+        only = self._toolkit.register(tools)
         lasting = _lasts(ctx)
         state = await ctx.get_state(STATE) if lasting else None
-        session = self._kit.open(ctx.session_id if lasting else "request", state, only=only)
+        session = self._toolkit.open_session(
+            ctx.session_id if lasting else "request", state, only=only
+        )
         if name == CALL and not lasting:
             _let_through(session, arguments)
         try:
-            verdict = await self._kit.judge(session, name, arguments)
+            verdict = await self._toolkit.handle(session, name, arguments)
             if isinstance(verdict, Admission):
                 return await self._run(ctx, session, verdict)
             return _result(cast("Reply", verdict))
         finally:
             if lasting:
-                await _keep(ctx, session)
+                await _keep(ctx, session, state)
 
     async def _run(self, ctx: Context, session: Session, admitted: Admission) -> ToolResult:
-        native = self._kit.get(admitted.tool.name)
+        native = self._toolkit.get(admitted.tool.name)
         own_name = native.name if native is not None else admitted.tool.leaf
         failed = True
         try:
@@ -137,7 +142,7 @@ class ToolScoutSearchTransform(BaseSearchTransform):
             call_tool_name=call_tool_name,
             search_result_serializer=search_result_serializer,
         )
-        self._kit: Kit[ServerTool] = Kit((), _tool, scout=scout)
+        self._toolkit: Toolkit[ServerTool] = Toolkit((), _tool, scout=scout)
 
     def _make_search_tool(self) -> ServerTool:
         async def search_tools(
@@ -151,8 +156,8 @@ class ToolScoutSearchTransform(BaseSearchTransform):
         return ServerTool.from_function(search_tools, name=self._search_tool_name)
 
     async def _search(self, tools: Sequence[ServerTool], query: str) -> Sequence[ServerTool]:
-        only = self._kit.learn({tool.name: tool for tool in tools})
-        return self._kit.rank([query], self._max_results, only=only)
+        only = self._toolkit.register({tool.name: tool for tool in tools})
+        return self._toolkit.rank([query], self._max_results, only=only)
 
 
 class _MetaTool(ServerTool):
@@ -214,11 +219,10 @@ def _let_through(session: Session, arguments: Json) -> None:
         session.describe(str(call_request(arguments)[0]))
 
 
-async def _keep(ctx: Context, session: Session) -> None:
-    # Calls side by side each start from the same state, and each adds to it.
-    state = await ctx.get_state(STATE)
-    record = session.record if state is None else Record.from_json(state).merged(session.record)
-    await ctx.set_state(STATE, record.to_json())
+async def _keep(ctx: Context, session: Session, before: object) -> None:
+    # Parallel calls start from the same state, and each adds to it.
+    after = merge_state(session, before, await ctx.get_state(STATE))
+    await ctx.set_state(STATE, after)
 
 
 def _result(reply: Reply) -> ToolResult:

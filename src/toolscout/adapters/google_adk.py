@@ -12,18 +12,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-from toolscout.adapters._toolkit import Kit, by_own_name, joined, noted
-from toolscout.calls.arguments import prepare
-from toolscout.errors import ApprovalNeeded, MissingExtra, ModelError
-from toolscout.names import exposed_name
-from toolscout.schemas import Json, is_object
-from toolscout.scout import Scout
-from toolscout.sessions.call import Aims
-from toolscout.sessions.metatools import CALL, to_object
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Admission, Session
-from toolscout.settings import Mode, Settings
-from toolscout.tools import Tool
+from toolscout import Mode, Reply, Scout, Session, Settings, Tool
+from toolscout.adapters._toolkit import (
+    CALL,
+    Admission,
+    Json,
+    Toolkit,
+    add_notes,
+    exposed_name,
+    is_object,
+    merge_state,
+    require_own_name,
+    to_object,
+)
+from toolscout.errors import ApprovalNeeded, MissingExtra
 
 try:
     from google.adk.agents.readonly_context import ReadonlyContext
@@ -61,7 +63,9 @@ class ToolScoutToolset(BaseToolset):
         self._use_invocation_cache = False
         known = (BaseTool, BaseToolset)
         self._given = [tool if isinstance(tool, known) else FunctionTool(tool) for tool in tools]
-        self._kit = Kit[BaseTool].growing((), _define, scout=scout, settings=settings)
+        self._toolkit = Toolkit[BaseTool].create_growing(
+            (), _define, scout=scout, settings=settings
+        )
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
         """Return what the next request carries; all tools where there is no conversation."""
@@ -70,10 +74,10 @@ class ToolScoutToolset(BaseToolset):
             return tools
         named = {exposed_name("", tool.name): tool for tool in tools}
         # A declaration is built anew each time, so it is asked only of what is new.
-        known = {name for name, tool in named.items() if self._kit.get(name) is tool}
+        known = {name for name, tool in named.items() if self._toolkit.get(name) is tool}
         natives = {n: t for n, t in named.items() if n in known or _declaration(t) is not None}
         passed = [tool for name, tool in named.items() if name not in natives]
-        offer = _Offer(kit=self._kit, natives=natives, only=self._kit.learn(natives))
+        offer = _Offer(toolkit=self._toolkit, natives=natives, only=self._toolkit.register(natives))
         return [*passed, *offer.tools(readonly_context)]
 
     async def process_llm_request(
@@ -107,7 +111,7 @@ class ToolScoutToolset(BaseToolset):
 class _Offer:
     """What exists for one request and its calls; an inner toolset may list otherwise for others."""
 
-    kit: Kit[BaseTool]
+    toolkit: Toolkit[BaseTool]
     natives: Mapping[str, BaseTool]
     only: frozenset[str]
 
@@ -121,9 +125,9 @@ class _Offer:
         before, session = _kept(tool_context), self._open(tool_context)
         confirmed = tool_context.tool_confirmation
         approved = confirmed is not None and confirmed.confirmed
-        verdict = await self.kit.judge(session, name, args, approved=approved)
+        verdict = await self.toolkit.handle(session, name, args, approved=approved)
         if isinstance(verdict, Admission) and name == CALL and self._waits(verdict):
-            verdict = by_own_name(session, verdict)
+            verdict = require_own_name(session, verdict)
         if isinstance(verdict, Admission):
             result = await self._run(session, verdict, tool_context)
         else:
@@ -134,19 +138,15 @@ class _Offer:
     async def needs_confirmation(self, name: str, args: Json, tool_context: ToolContext) -> bool:
         """Tell whether a person is to confirm a call, also one through `tool_call`."""
         session = self._open(tool_context)
-        tool, given = Aims(self.kit.scout.catalog).tool(session, name, args)
-        native = self.natives.get(tool.name) if tool is not None else None
-        if tool is None or native is None or not session.may_call(tool):
-            return False
-        try:
-            checked = prepare(tool, given or {}).arguments
-        except ModelError:
+        call = self.toolkit.predict_call(session, name, args)
+        native = self.natives.get(call.tool.name) if call is not None else None
+        if call is None or native is None:
             return False  # It will not be made, so nobody needs to be asked.
-        return await native.check_require_confirmation(checked, tool_context)
+        return await native.check_require_confirmation(call.arguments, tool_context)
 
     def _open(self, context: ReadonlyContext) -> Session:
         kept = _kept(context)
-        session = self.kit.open(context.session.id, kept.get("session"), only=self.only)
+        session = self.toolkit.open_session(context.session.id, kept.get("session"), only=self.only)
         said = _said(context)
         if said and kept.get("turn") != context.invocation_id:
             session.begin_turn(said)
@@ -163,7 +163,7 @@ class _Offer:
 
     def _waits(self, admission: Admission) -> bool:
         # ADK goes by the tool that was called: any other has its result at once.
-        mode = self.kit.scout.settings.mode
+        mode = self.toolkit.scout.settings.mode
         return self.natives[admission.tool.name].is_long_running and mode is Mode.NATIVE
 
     async def _run(self, session: Session, admission: Admission, context: ToolContext) -> object:
@@ -174,7 +174,7 @@ class _Offer:
         finally:
             if not _is_asking(context):
                 session.settle(admission, failed=failed)
-        return noted(admission, result)
+        return add_notes(admission, result)
 
 
 class _OwnTool(BaseTool):
@@ -220,7 +220,7 @@ def _kept(context: ReadonlyContext) -> Json:
 
 def _keep(context: ToolContext, session: Session, before: Json) -> None:
     # Of calls side by side, ADK takes the value that was written last.
-    state = joined(session, before.get("session"), _kept(context).get("session"))
+    state = merge_state(session, before.get("session"), _kept(context).get("session"))
     context.state[f"{KEY}:{context.agent_name}"] = {"turn": context.invocation_id, "session": state}
 
 

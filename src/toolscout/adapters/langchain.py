@@ -14,28 +14,33 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, NotRequired, cast
 from uuid import uuid4
 
+from toolscout import Mode, Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
+    CALL,
     GROWING,
+    SEARCH,
+    Admission,
     Capabilities,
-    Kit,
-    anthropic_capabilities,
+    Dialect,
+    Json,
+    Shown,
+    Toolkit,
     choose_mode,
-    openai_capabilities,
+    detect_anthropic,
+    detect_openai,
+    exposed_name,
+    is_list,
+    is_object,
+    list_loaded,
+    merge_states,
+    meta_tools,
+    note_used,
+    to_object,
+    to_search,
+    to_search_output,
 )
 from toolscout.adapters.anthropic.definitions import GONE
-from toolscout.dialects import Dialect, to_search, to_search_output
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.names import exposed_name
-from toolscout.schemas import Json, is_list, is_object
-from toolscout.scout import Scout
-from toolscout.sessions.call import Aims
-from toolscout.sessions.metatools import CALL, SEARCH, meta_tools, to_object
-from toolscout.sessions.prompt import Shown
-from toolscout.sessions.record import Record
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Admission, Session
-from toolscout.settings import Mode, Settings
-from toolscout.tools import Tool
 
 try:
     from langchain.agents.middleware.types import (
@@ -77,8 +82,7 @@ def merge(before: Json, after: Json) -> Json:
     """Return the state after a step of the graph; calls side by side each add to the same one."""
     if not before or not after or after["step"] > before["step"]:
         return after
-    both = Record.from_json(before["session"]).merged(Record.from_json(after["session"]))
-    return {**after, "session": both.to_json()}
+    return {**after, "session": merge_states(before["session"], after["session"])}
 
 
 class ToolScoutState(AgentState[Any]):
@@ -101,9 +105,9 @@ def _capabilities(model: Any) -> Capabilities:
     # By the very class: those derived from it talk to clouds, in the same words.
     match f"{type(model).__module__.partition('.')[0]}.{type(model).__name__}":
         case "langchain_anthropic.ChatAnthropic":
-            return anthropic_capabilities(str(model.anthropic_api_url))
+            return detect_anthropic(str(model.anthropic_api_url))
         case "langchain_openai.ChatOpenAI" if model.use_responses_api:
-            return openai_capabilities(model.model_name, str(model.root_client.base_url))
+            return detect_openai(model.model_name, str(model.root_client.base_url))
         case _:
             return GROWING
 
@@ -112,7 +116,7 @@ def _capabilities(model: Any) -> Capabilities:
 class _Turn:
     """One request or call: what it may use, and the state that it started from."""
 
-    kit: Kit[BaseTool]
+    toolkit: Toolkit[BaseTool]
     session: Session
     natives: Natives
     before: Json
@@ -130,7 +134,7 @@ class _Turn:
 
     def target(self, call: ToolCall) -> tuple[Tool | None, object]:
         """Return the tool that a call is for, also through `tool_call`, and what it is given."""
-        return Aims(self.kit.scout.catalog).tool(self.session, call["name"], call["args"])
+        return self.toolkit.find_target(self.session, call["name"], call["args"])
 
     def native(self, call: ToolCall) -> tuple[BaseTool | None, str, object]:
         """Return the agent's own tool that a call is for, the name to admit, and arguments."""
@@ -193,12 +197,12 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
         self._listing = listing
         self._lock = threading.Lock()
         self._seen: OrderedDict[str, frozenset[str]] = OrderedDict()
-        self._kits: dict[Mode, Kit[BaseTool]] = {}
+        self._kits: dict[Mode, Toolkit[BaseTool]] = {}
         self._mode: Mode | None = None
         if scout is not None or settings is not None:
-            kit = Kit[BaseTool]((), _define, scout=scout, settings=settings)
-            self._mode = kit.scout.settings.mode
-            self._kits[self._mode] = kit
+            toolkit = Toolkit[BaseTool]((), _define, scout=scout, settings=settings)
+            self._mode = toolkit.scout.settings.mode
+            self._kits[self._mode] = toolkit
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
@@ -258,10 +262,10 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
             _settle_failure(turn, admitted, error)
             raise
 
-    def _kit(self, mode: Mode) -> Kit[BaseTool]:
+    def _toolkit(self, mode: Mode) -> Toolkit[BaseTool]:
         with self._lock:
             if mode not in self._kits:
-                self._kits[mode] = Kit((), _define, settings=Settings(mode=mode))
+                self._kits[mode] = Toolkit((), _define, settings=Settings(mode=mode))
             return self._kits[mode]
 
     def _natives(self, tools: Iterable[object], runtime: object) -> Natives:
@@ -276,16 +280,16 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
         return self._names is None or tool.name in self._names
 
     def _request(self, request: ModelRequest[Any]) -> tuple[_Turn, ModelRequest[Any]]:
-        kit = self._kit(self._mode or mode_for(request.model))
+        toolkit = self._toolkit(self._mode or mode_for(request.model))
         natives = self._natives(request.tools, request.runtime)
-        only = kit.learn(natives)
+        only = toolkit.register(natives)
         before = _state_in(request.state)
-        session = kit.open(
+        session = toolkit.open_session(
             _thread_id(request.runtime) or uuid4().hex, before.get("session"), only=only
         )
         _take_notice(session, request.messages)
         tools = self._remember(only)
-        turn = _Turn(kit=kit, session=session, natives=natives, before=before, tools=tools)
+        turn = _Turn(toolkit=toolkit, session=session, natives=natives, before=before, tools=tools)
         others = [tool for tool in request.tools if not self._is_mine(tool, natives)]
         points = [(tool.extras or {}).get("cache_control") for tool in natives.values()]
         point = next(filter(None, reversed(points)), None)
@@ -299,16 +303,18 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
     def _call(self, request: ToolCallRequest) -> _Turn | None:
         """Return what a call may use; nothing where its tool is none of the hidden ones."""
         before = _state_in(request.state)
-        kit = self._kit(self._mode or Mode(before.get("mode", Mode.NATIVE)))
+        toolkit = self._toolkit(self._mode or Mode(before.get("mode", Mode.NATIVE)))
         runtime = cast("Any", request.runtime)  # pyright: ignore[reportUnknownMemberType]  # of any state
         # What other middleware brings for this very call is nearer than what the agent has.
         natives = self._natives([*runtime.tools, request.tool], runtime)
         if request.tool is not None and not self._is_mine(request.tool, natives):
             return None
-        only = self._existing(before, kit.learn(natives))
-        session = kit.open(_thread_id(runtime) or uuid4().hex, before.get("session"), only=only)
+        only = self._existing(before, toolkit.register(natives))
+        session = toolkit.open_session(
+            _thread_id(runtime) or uuid4().hex, before.get("session"), only=only
+        )
         tools = before.get("tools", "")
-        return _Turn(kit=kit, session=session, natives=natives, before=before, tools=tools)
+        return _Turn(toolkit=toolkit, session=session, natives=natives, before=before, tools=tools)
 
     def _is_mine(self, tool: object, natives: Natives) -> bool:
         return isinstance(tool, BaseTool) and (
@@ -333,8 +339,7 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
         with self._lock:
             seen = self._seen.get(digest)
         # Another process made the request. What it may have kept back is not to be found here.
-        loaded = Record.from_json(before["session"]).entries
-        return seen if seen is not None else bound.intersection(loaded)
+        return seen if seen is not None else bound.intersection(list_loaded(before["session"]))
 
     def _shaped(self, turn: _Turn, shown: Shown, point: object) -> BaseTool | Json:
         """Return a tool as the agent's model takes it."""
@@ -370,7 +375,7 @@ def _take_notice(session: Session, messages: Sequence[AnyMessage]) -> None:
     for message in reversed(messages):
         if not isinstance(message, ToolMessage):
             break
-        session.record.touch(message.name or "")
+        note_used(session, message.name or "")
 
 
 def _heard(turn: _Turn, response: ModelResponse[Any]) -> ExtendedModelResponse[Any]:
@@ -558,11 +563,11 @@ def retrieve_tools(
 ) -> tuple[Callable[[str], list[str]], Callable[[str], Awaitable[list[str]]]]:
     """Return what langgraph-bigtool searches its registry with: a function and a coroutine."""
     tools = [(id_, _as_tool(native)) for id_, native in registry.items()]
-    kit = Kit(tools, lambda entry: _define(entry[1]), scout=scout, settings=settings)
+    toolkit = Toolkit(tools, lambda entry: _define(entry[1]), scout=scout, settings=settings)
 
     def retrieve_tools(query: str) -> list[str]:
         """Find tools by what they do. Describe one need in the words of a tool's description."""
-        return [id_ for id_, _ in kit.rank([query], limit)]
+        return [id_ for id_, _ in toolkit.rank([query], limit)]
 
     async def aretrieve_tools(query: str) -> list[str]:
         """Find tools by what they do. Describe one need in the words of a tool's description."""

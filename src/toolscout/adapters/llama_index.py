@@ -11,16 +11,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
-from toolscout.adapters._toolkit import Kit, by_own_name, joined
+from toolscout import Mode, Reply, Scout, Session, Settings, Tool
+from toolscout.adapters._toolkit import (
+    CALL,
+    Admission,
+    Json,
+    Toolkit,
+    exposed_name,
+    merge_state,
+    require_own_name,
+    to_object,
+)
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.names import exposed_name
-from toolscout.schemas import Json
-from toolscout.scout import Scout
-from toolscout.sessions.metatools import CALL, to_object
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Admission, Session
-from toolscout.settings import Mode, Settings
-from toolscout.tools import Tool
 
 try:
     from llama_index.core.base.llms.types import ContentBlock, ImageBlock, TextBlock
@@ -45,7 +47,7 @@ KEY = "toolscout"
 """The key of the sessions in the context's store, by agent."""
 RANKED = 5
 """Tools that a retriever gives outside of a workflow."""
-_Kit = Kit[AsyncBaseTool]
+_Kit = Toolkit[AsyncBaseTool]
 
 
 class ToolScoutRetriever(ObjectRetriever[BaseTool]):
@@ -64,13 +66,13 @@ class ToolScoutRetriever(ObjectRetriever[BaseTool]):
         # What the base class is made of, an index of nodes, has no use here.
         self._node_postprocessors = []
         natives = [*map(_as_tool, tools)]
-        self._kit = _Kit.growing(natives, _define, scout=scout, settings=settings)
+        self._toolkit = _Kit.create_growing(natives, _define, scout=scout, settings=settings)
 
     def retrieve(self, str_or_query_bundle: QueryType) -> list[BaseTool]:
         """Return the tools that fit best, or the one of that name, outside of a workflow."""
         query = str(getattr(str_or_query_bundle, "query_str", str_or_query_bundle))
-        named = self._kit.get(exposed_name("", query)) if query else None
-        return [*([named] if named is not None else self._kit.rank([query], RANKED))]
+        named = self._toolkit.get(exposed_name("", query)) if query else None
+        return [*([named] if named is not None else self._toolkit.rank([query], RANKED))]
 
     async def aretrieve(self, str_or_query_bundle: QueryType) -> list[BaseTool]:
         """Return what an agent's next request carries; for the name of a call, that tool too."""
@@ -78,7 +80,7 @@ class ToolScoutRetriever(ObjectRetriever[BaseTool]):
         context = _context()
         if context is None:
             return self.retrieve(query)
-        turn = await _Turn.open(self._kit, context)
+        turn = await _Turn.open(self._toolkit, context)
         if query != await context.store.get("user_msg_str", default=None):
             return [*turn.tools(), *turn.hidden(query)]
         if not await context.store.get("num_iterations", default=0):
@@ -91,25 +93,25 @@ class ToolScoutRetriever(ObjectRetriever[BaseTool]):
 class _Turn:
     """A session as one step of a workflow has it."""
 
-    kit: _Kit
+    toolkit: _Kit
     context: Context[Any]
     agent: str
     before: object
     session: Session
 
     @classmethod
-    async def open(cls, kit: _Kit, context: Context[Any]) -> "_Turn":
+    async def open(cls, toolkit: _Kit, context: Context[Any]) -> "_Turn":
         """Return the session of the agent whose step this is."""
         agent = str(await context.store.get("current_agent_name", default=""))
         before = to_object(await context.store.get(KEY, default=None)).get(agent)
-        session = kit.open(agent or "agent", before)
-        return cls(kit=kit, context=context, agent=agent, before=before, session=session)
+        session = toolkit.open_session(agent or "agent", before)
+        return cls(toolkit=toolkit, context=context, agent=agent, before=before, session=session)
 
     async def keep(self) -> None:
         """Write the session to the context, with what calls side by side have written."""
         async with self.context.store.edit_state() as state:
             sessions = to_object(state.get(KEY, None))
-            after = joined(self.session, self.before, sessions.get(self.agent))
+            after = merge_state(self.session, self.before, sessions.get(self.agent))
             state[KEY] = {**sessions, self.agent: after}
 
     def tools(self) -> Iterator[BaseTool]:
@@ -122,30 +124,34 @@ class _Turn:
             yield self._offered(tool)
 
     def _offered(self, tool: Tool) -> BaseTool:
-        native = self.kit.get(tool.name)
-        return _OwnTool(tool, self.kit) if native is None else _twin(native, tool.name, self.kit)
+        native = self.toolkit.get(tool.name)
+        return (
+            _OwnTool(tool, self.toolkit)
+            if native is None
+            else _twin(native, tool.name, self.toolkit)
+        )
 
 
-async def _call(kit: _Kit, name: str, arguments: Json) -> ToolOutput:
+async def _call(toolkit: _Kit, name: str, arguments: Json) -> ToolOutput:
     """Answer a meta-tool, or pass a call through the gate to the tool."""
     context = _context()
     if context is None:
         raise UsageError(f"{name} runs in the workflow of an agent. Call it with `acall` there.")
-    turn = await _Turn.open(kit, context)
-    verdict = await kit.judge(turn.session, name, arguments)
-    if isinstance(verdict, Admission) and name == CALL and _ends_the_run(kit, verdict):
-        verdict = by_own_name(turn.session, verdict)
+    turn = await _Turn.open(toolkit, context)
+    verdict = await toolkit.handle(turn.session, name, arguments)
+    if isinstance(verdict, Admission) and name == CALL and _ends_the_run(toolkit, verdict):
+        verdict = require_own_name(turn.session, verdict)
     if isinstance(verdict, Admission):
         with _settling(turn.session, verdict):
-            output = await _run(kit, verdict, context)
+            output = await _run(toolkit, verdict, context)
     else:
         output = _told(name, arguments, verdict or await turn.session.handle(name, arguments))
     await turn.keep()
     return output
 
 
-async def _run(kit: _Kit, admission: Admission, context: Context[Any]) -> ToolOutput:
-    native = cast("Any", kit.get(admission.tool.name))
+async def _run(toolkit: _Kit, admission: Admission, context: Context[Any]) -> ToolOutput:
+    native = cast("Any", toolkit.get(admission.tool.name))
     wanted = native.ctx_param_name if isinstance(native, FunctionTool) else None
     given = {**admission.arguments, wanted: context} if wanted else admission.arguments
     output: ToolOutput = await native.acall(**given)
@@ -155,9 +161,9 @@ async def _run(kit: _Kit, admission: Admission, context: Context[Any]) -> ToolOu
     return output
 
 
-def _ends_the_run(kit: _Kit, admission: Admission) -> bool:
+def _ends_the_run(toolkit: _Kit, admission: Admission) -> bool:
     # An agent goes by the tool that was called: the result of `tool_call` is read by the model.
-    native, mode = kit.get(admission.tool.name), kit.scout.settings.mode
+    native, mode = toolkit.get(admission.tool.name), toolkit.scout.settings.mode
     return native is not None and native.metadata.return_direct and mode is Mode.NATIVE
 
 
@@ -174,13 +180,13 @@ def _settling(session: Session, admission: Admission) -> Generator[None]:
     session.settle(admission)
 
 
-def _twin(native: AsyncBaseTool, name: str, kit: _Kit) -> BaseTool:
+def _twin(native: AsyncBaseTool, name: str, toolkit: _Kit) -> BaseTool:
     """Return a tool that an agent takes for the native one, and whose calls pass the gate."""
     twin = cast("Any", copy.copy(native))
     injected = native.ctx_param_name if isinstance(native, FunctionTool) else None
 
     async def acall(**given: Any) -> ToolOutput:
-        return await _call(kit, name, {key: v for key, v in given.items() if key != injected})
+        return await _call(toolkit, name, {key: v for key, v in given.items() if key != injected})
 
     twin.acall, twin.call = acall, _refuse_sync
     return twin
@@ -189,8 +195,8 @@ def _twin(native: AsyncBaseTool, name: str, kit: _Kit) -> BaseTool:
 class _OwnTool(AsyncBaseTool):
     """A meta-tool, or a tool of another server of the scout."""
 
-    def __init__(self, tool: Tool, kit: _Kit) -> None:
-        self._kit, self._name = kit, tool.name
+    def __init__(self, tool: Tool, toolkit: _Kit) -> None:
+        self._toolkit, self._name = toolkit, tool.name
         description = tool.description or tool.name
         self._metadata = ToolMetadata(description, tool.name, fn_schema=_model(tool))
 
@@ -202,7 +208,7 @@ class _OwnTool(AsyncBaseTool):
         _refuse_sync()
 
     async def acall(self, *args: Any, **arguments: Any) -> ToolOutput:
-        return await _call(self._kit, self._name, arguments)
+        return await _call(self._toolkit, self._name, arguments)
 
 
 def _model(tool: Tool) -> type[BaseModel]:

@@ -11,17 +11,20 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from toolscout.adapters._toolkit import GROWING, Kit, choose_mode, openai_capabilities
-from toolscout.adapters.openai.responses import Confluence, Memory, Rounds
-from toolscout.dialects import Dialect, to_search
+from toolscout import Mode, Scout, Session, Settings, Tool
+from toolscout.adapters._toolkit import (
+    GROWING,
+    SEARCH,
+    Dialect,
+    Json,
+    Toolkit,
+    choose_mode,
+    detect_openai,
+    list_request_tools,
+    to_search,
+)
+from toolscout.adapters.openai.responses import Memory, Rounds, StreamMerger
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.schemas import Json
-from toolscout.scout import Scout
-from toolscout.sessions.metatools import SEARCH
-from toolscout.sessions.prompt import Shown
-from toolscout.sessions.session import Session
-from toolscout.settings import Mode, Settings
-from toolscout.tools import Tool
 
 try:
     from agents import (
@@ -77,8 +80,8 @@ class ToolScoutModel(Model):
         self._model = MultiProvider().get_model(model) if isinstance(model, str) else model
         if scout is None and settings is None:
             settings = Settings(mode=_mode_of(self._model))
-        self._kit = Kit[FunctionTool]((), _define, scout=scout, settings=settings)
-        if self._kit.scout.settings.mode is Mode.REFERENCE:
+        self._toolkit = Toolkit[FunctionTool]((), _define, scout=scout, settings=settings)
+        if self._toolkit.scout.settings.mode is Mode.REFERENCE:
             raise UsageError("Mode 'reference' is Anthropic's. Use 'definitions' or 'native'.")
         self._memory = Memory()
 
@@ -133,7 +136,7 @@ class ToolScoutModel(Model):
     ) -> AsyncIterator[TResponseStreamEvent]:
         """Stream what the model says at once, and its calls when it is known whose they are."""
         turn = self._turn(input, tools, handoffs, previous_response_id, conversation_id)
-        stream = Confluence()
+        stream = StreamMerger()
         while True:
             events = self._model.stream_response(
                 system_instructions,
@@ -173,14 +176,14 @@ class ToolScoutModel(Model):
         conversation_id: str | None,
     ) -> "_Turn":
         hidden = {tool.name: tool for tool in tools if _is_hidden(tool)}
-        names = self._kit.learn(cast("dict[str, FunctionTool]", hidden))
+        names = self._toolkit.register(cast("dict[str, FunctionTool]", hidden))
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         key = conversation_id or previous_response_id or ""
         passed = [t for t in tools if not _is_hidden(t) and not isinstance(t, ToolSearchTool)]
         return _Turn(
-            kit=self._kit,
+            toolkit=self._toolkit,
             rounds=Rounds(
-                self._kit,
+                self._toolkit,
                 cast("list[Json]", items),
                 _written,
                 only=names,
@@ -197,7 +200,7 @@ class ToolScoutModel(Model):
 class _Turn:
     """One request of the runner, and what became of it."""
 
-    kit: Kit[FunctionTool]
+    toolkit: Toolkit[FunctionTool]
     rounds: Rounds[FunctionTool]
     passed: Sequence[AgentTool]
     """Tools that are not hidden: the provider's own, and those of namespaces."""
@@ -221,12 +224,8 @@ class _Turn:
     def tools(self, forced: str) -> list[AgentTool]:
         """Return what the model behind is told."""
         session = self.rounds.session
-        shown = session.shown()
-        tool = session.tool(forced) if forced else None
-        if tool is not None and all(one.tool.name != forced for one in shown):
-            session.record.offer([tool])
-            shown.append(Shown(tool))
-        return [*self.passed, *(self._told(session, one.tool) for one in shown)]
+        shown = list_request_tools(session, forced)
+        return [*self.passed, *(self._told(session, tool) for tool in shown)]
 
     async def take(self, output: list[TResponseOutputItem], response_id: str | None) -> bool:
         """Take in what the model put out; return whether it is to be asked again."""
@@ -239,7 +238,7 @@ class _Turn:
         if tool.name == SEARCH and session.settings.mode is Mode.DEFINITIONS:
             # The SDK's own ToolSearchTool is refused where no function is deferred.
             return _Verbatim(cast("Any", to_search(tool, _RESPONSES)))
-        return self.kit.get(tool.name) or FunctionTool(
+        return self.toolkit.get(tool.name) or FunctionTool(
             name=tool.name,
             description=tool.description,
             params_json_schema=tool.input_schema,
@@ -277,7 +276,7 @@ def _mode_of(model: Model) -> Mode:
     if not isinstance(model, OpenAIResponsesModel):
         return choose_mode(GROWING)
     client = model._client  # pyright: ignore[reportPrivateUsage]  # the address is nowhere else
-    return choose_mode(openai_capabilities(str(model.model), str(client.base_url)))
+    return choose_mode(detect_openai(str(model.model), str(client.base_url)))
 
 
 def _forced(settings: ModelSettings) -> str:

@@ -9,20 +9,19 @@ from base64 import b64decode
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import Any, cast
 
-from toolscout.adapters._toolkit import Kit
-from toolscout.catalog import RESERVED_NAMES
+from toolscout import Mode, Reply, Scout, Session, Settings, Tool
+from toolscout.adapters._toolkit import (
+    LIMIT_MAX,
+    RESERVED_NAMES,
+    Admission,
+    Json,
+    Toolkit,
+    is_object,
+    merge_states,
+)
 from toolscout.errors import ApprovalNeeded, MissingExtra
-from toolscout.schemas import Json, is_object
-from toolscout.scout import Scout
-from toolscout.sessions.metatools import LIMIT_MAX
-from toolscout.sessions.record import Record
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Admission, Session
-from toolscout.settings import Mode, Settings
-from toolscout.tools import Tool
 
 try:
     from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolReturn
@@ -51,13 +50,13 @@ _Tools = dict[str, ToolsetTool[AgentDepsT]]
 
 def scout_strategy(*, scout: Scout | None = None) -> ToolSearchFunc[Any]:
     """Return a strategy for `ToolSearch`: toolscout's ranking over the agent's deferred tools."""
-    kit = Kit[ToolDefinition]((), _tool, scout=scout)
+    toolkit = Toolkit[ToolDefinition]((), _tool, scout=scout)
 
     def search(
         ctx: RunContext[Any], queries: Sequence[str], tools: Sequence[ToolDefinition]
     ) -> list[str]:
-        only = kit.learn({tool.name: tool for tool in tools})
-        found = [tool.name for tool in kit.rank(queries, LIMIT_MAX, only=only)]
+        only = toolkit.register({tool.name: tool for tool in tools})
+        found = [tool.name for tool in toolkit.rank(queries, LIMIT_MAX, only=only)]
         # What the model has already takes no place from what it lacks.
         return sorted(found, key=ctx.discovered_tool_names.__contains__)
 
@@ -80,7 +79,7 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
     the request at the end and are called by their own names.
     """
 
-    kit: Kit[ToolDefinition] = field(repr=False)
+    toolkit: Toolkit[ToolDefinition] = field(repr=False)
     """The catalogue; copies of the toolset that the SDK makes for its runs share it."""
 
     def __init__(
@@ -90,14 +89,14 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
         *,
         scout: Scout | None = None,
         settings: Settings | None = None,
-        kit: Kit[ToolDefinition] | None = None,
+        toolkit: Toolkit[ToolDefinition] | None = None,
     ) -> None:
         if not isinstance(wrapped, AbstractToolset):
             wrapped = FunctionToolset(list(wrapped))
         super().__init__(wrapped)
         if scout is None and settings is None:
             settings = Settings(mode=Mode.NATIVE)
-        self.kit = kit or Kit((), _tool, scout=scout, settings=settings)
+        self.toolkit = toolkit or Toolkit((), _tool, scout=scout, settings=settings)
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> _Tools[AgentDepsT]:
         """Return the meta-tools, then what is pinned and what the conversation has found."""
@@ -117,7 +116,7 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
         inner = tool.inner if isinstance(tool, _OwnTool) else None
         session = self._session(ctx, inner)
         sent = _as_sent(ctx, tool_args) if inner is None else tool_args
-        verdict = await self.kit.judge(session, name, sent, approved=ctx.tool_call_approved)
+        verdict = await self.toolkit.handle(session, name, sent, approved=ctx.tool_call_approved)
         if isinstance(verdict, Reply):
             return _told(session, verdict)
         if inner is None or verdict is None:
@@ -130,15 +129,15 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
     def _session(self, ctx: RunContext[AgentDepsT], inner: _Tools[AgentDepsT] | None) -> Session:
         # A found tool is known from the request that offered it, so it is not learnt again.
         defined = {name: tool.tool_def for name, tool in (inner or {}).items()}
-        only = self.kit.learn(defined) if defined else None
+        only = self.toolkit.register(defined) if defined else None
         id_ = ctx.conversation_id or ctx.run_id or "run"
-        return self.kit.open(id_, _state(ctx.messages), only=only)
+        return self.toolkit.open_session(id_, _state(ctx.messages), only=only)
 
     def _offered(
         self, ctx: RunContext[AgentDepsT], session: Session, inner: _Tools[AgentDepsT]
     ) -> Iterator[tuple[str, ToolsetTool[AgentDepsT]]]:
         for tool in (shown.tool for shown in session.shown()):
-            native = self.kit.get(tool.name)
+            native = self.toolkit.get(tool.name)
             if native is not None:
                 yield native.name, inner[native.name]
                 continue
@@ -210,13 +209,10 @@ def _state(messages: Sequence[ModelMessage]) -> Json | None:
         if not isinstance(message, ModelRequest):
             continue
         parts = [part for part in message.parts if isinstance(part, ToolReturnPart)]
-        records = [*map(Record.from_json, filter(None, map(_kept, parts)))]
-        if records:
+        states = [*filter(None, map(_kept, parts))]
+        if states:
             # Calls of one response start from the same state, and each adds to it.
-            record = reduce(Record.merged, records)
-            for name in reversed(called):
-                record.touch(name)
-            return record.to_json()
+            return merge_states(*states, used=reversed(called))
         called += (part.tool_name for part in reversed(parts))
     return None
 

@@ -7,20 +7,20 @@ the meta-tools' results, so it goes where the chat history goes and ends where t
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from functools import reduce
 from typing import Any, cast
 
-from toolscout.adapters._toolkit import Bridge, noted
-from toolscout.catalog import RESERVED_NAMES
+from toolscout import Reply, Scout, Session, Settings, Tool
+from toolscout.adapters._toolkit import (
+    NO_CONTENT,
+    RESERVED_NAMES,
+    Admission,
+    Bridge,
+    Json,
+    add_notes,
+    is_made,
+    merge_states,
+)
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.schemas import Json
-from toolscout.scout import Scout
-from toolscout.sessions.record import Record
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Admission, Session
-from toolscout.sessions.usage import MADE
-from toolscout.settings import Settings
-from toolscout.tools import Tool
 
 try:
     from semantic_kernel import Kernel
@@ -70,7 +70,7 @@ class ToolScoutPlugin:
     ) -> None:
         functions = [function for plugin in plugins for function in _functions(plugin)]
         self._bridge = Bridge(functions, _tool, scout=scout, settings=settings)
-        declared = self._bridge.declared()
+        declared = self._bridge.list_tools()
         self._pinned = [native for _, native in declared if native is not None]
         # The kernel looks for its functions among the attributes of a plugin.
         self._methods = [self._method(tool) for tool, native in declared if native is None]
@@ -108,8 +108,8 @@ class ToolScoutPlugin:
     async def _answer(
         self, context: AutoFunctionInvocationContext, name: str, asked: Json
     ) -> FunctionResult:
-        session = self._bridge.open("chat", _state(context.chat_history))
-        verdict = await self._bridge.kit.judge(session, name, asked)
+        session = self._bridge.open_session("chat", _state(context.chat_history))
+        verdict = await self._bridge.toolkit.handle(session, name, asked)
         if isinstance(verdict, Admission):
             value = await self._run(context, session, verdict)
         else:
@@ -121,7 +121,7 @@ class ToolScoutPlugin:
         self, outer: AutoFunctionInvocationContext, session: Session, admitted: Admission
     ) -> object:
         """Make a call as the kernel makes those of a model, with all filters that it has."""
-        native = cast("KernelFunction", self._bridge.kit.get(admitted.tool.name))
+        native = cast("KernelFunction", self._bridge.toolkit.get(admitted.tool.name))
         inner = _inner(outer, native, admitted.arguments)
         errors: list[Exception] = []
 
@@ -141,7 +141,7 @@ class ToolScoutPlugin:
         outer.terminate = outer.terminate or inner.terminate
         result = inner.function_result
         value = result.value if result is not None else None
-        return noted(admitted, "(no content)" if value in (None, "") else value)
+        return add_notes(admitted, NO_CONTENT if value in (None, "") else value)
 
 
 class _Given(KernelArguments):
@@ -201,7 +201,7 @@ def _tool(function: KernelFunction) -> Tool:
 
 def _told(reply: Reply, plugin: str) -> str:
     """Return a reply that calls the meta-tools as the kernel does; a tool's result stays as is."""
-    if reply.details.get("tool") and reply.code in MADE:
+    if is_made(reply):
         return reply.text
     return _META.sub(rf"{plugin}-\g<0>", reply.text)
 
@@ -232,14 +232,14 @@ def _properties(tool: Tool) -> dict[str, Json]:
 
 def _state(history: ChatHistory | None) -> Json | None:
     """Return the session as the newest results have it."""
-    records: list[Record] = []
+    states: list[object] = []
     for message in reversed(history.messages if history is not None else []):
         if message.role != AuthorRole.TOOL:
-            if records:
+            if states:
                 break
             continue
         results = [item for item in message.items if isinstance(item, FunctionResultContent)]
         kept = [one.metadata.get(STATE) for one in results if one.function_name in RESERVED_NAMES]
-        records[:0] = map(Record.from_json, filter(None, kept))
+        states[:0] = filter(None, kept)
     # Calls of one answer start from the same state, and each adds to it.
-    return reduce(Record.merged, records).to_json() if records else None
+    return merge_states(*states) if states else None

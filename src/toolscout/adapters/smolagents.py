@@ -13,15 +13,18 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 from uuid import uuid4
 
-from toolscout.adapters._toolkit import Kit, noted, settling
+from toolscout import Reply, Scout, Session, Settings, Tool
+from toolscout.adapters._toolkit import (
+    CALL,
+    Admission,
+    Json,
+    Toolkit,
+    add_notes,
+    is_list,
+    meta_tools,
+    report_outcome,
+)
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.schemas import Json, is_list
-from toolscout.scout import Scout
-from toolscout.sessions.metatools import CALL, meta_tools
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Admission, Session
-from toolscout.settings import Settings
-from toolscout.tools import Tool
 
 try:
     from smolagents import CodeAgent, Model, MultiStepAgent, ToolCallingAgent
@@ -45,25 +48,27 @@ class _Hidden:
         settings: Settings | None,
         session: Json | None,
     ) -> None:
-        self.kit = Kit[AgentTool].growing(tools, _define, scout=scout, settings=settings)
-        self.session = self.kit.open(uuid4().hex, session)
+        self.toolkit = Toolkit[AgentTool].create_growing(
+            tools, _define, scout=scout, settings=settings
+        )
+        self.session = self.toolkit.open_session(uuid4().hex, session)
         self.meta = {tool.name: _Own(tool, self) for tool in meta_tools()}
 
     def begin(self, task: str, *, reset: bool) -> None:
         """Take notice of a run."""
         if reset:
-            self.session = self.kit.open(uuid4().hex)
+            self.session = self.toolkit.open_session(uuid4().hex)
         self.session.begin_turn(task)
 
-    def judge(self, name: str, given: object) -> Admission | Reply | None:
-        return self.kit.judge_sync(self.session, name, given)
+    def handle(self, name: str, given: object) -> Admission | Reply | None:
+        return self.toolkit.handle_sync(self.session, name, given)
 
     def shown(self) -> list[AgentTool]:
         """Return the meta-tools and what was found, for a request."""
         return [self._shown(one.tool) for one in self.session.shown()]
 
     def _shown(self, tool: Tool) -> AgentTool:
-        return self.kit.get(tool.name) or self.meta.get(tool.name) or _Own(tool, self)
+        return self.toolkit.get(tool.name) or self.meta.get(tool.name) or _Own(tool, self)
 
     def functions(self) -> dict[str, Callable[..., object]]:
         """Return a function for each tool, which asks the session when code calls it."""
@@ -73,10 +78,10 @@ class _Hidden:
         """Make a call in code: give back what the tool does, and raise what it refuses."""
         # Code has objects that no schema knows; they are for inputs that take anything.
         odd = {key: value for key, value in given.items() if name != CALL and not _is_json(value)}
-        verdict = self.judge(name, {**given, **dict.fromkeys(odd, "")})
+        verdict = self.handle(name, {**given, **dict.fromkeys(odd, "")})
         if isinstance(verdict, Admission):
-            with settling(self.session, verdict):
-                return self.kit.native(verdict)(**{**verdict.arguments, **odd})
+            with report_outcome(self.session, verdict):
+                return self.toolkit.get_native(verdict)(**{**verdict.arguments, **odd})
         if verdict is None or (verdict.is_error and not verdict.references):
             raise ToolRefused(verdict.text if verdict is not None else f"No tool {name!r}.")
         return verdict.text
@@ -137,8 +142,8 @@ class ToolScoutAgent(_Conversation, ToolCallingAgent):
 
     def initialize_system_prompt(self) -> str:
         """Return a prompt that tells of the meta-tools only, whatever was found."""
-        tools, kit = self.tools, self._hidden.kit
-        self.tools = {name: tool for name, tool in tools.items() if kit.get(name) is None}
+        tools, toolkit = self.tools, self._hidden.toolkit
+        self.tools = {name: tool for name, tool in tools.items() if toolkit.get(name) is None}
         try:
             return super().initialize_system_prompt()
         finally:
@@ -147,16 +152,16 @@ class ToolScoutAgent(_Conversation, ToolCallingAgent):
     def execute_tool_call(self, tool_name: str, arguments: dict[str, str] | str) -> Any:
         """Answer a meta-tool, or have a found tool run as any other."""
         is_agent = tool_name in self.managed_agents
-        verdict = None if is_agent else self._hidden.judge(tool_name, arguments)
+        verdict = None if is_agent else self._hidden.handle(tool_name, arguments)
         if isinstance(verdict, Reply):
             return verdict.text
         if verdict is None:
             return super().execute_tool_call(tool_name, arguments)
-        native = self._hidden.kit.native(verdict)
+        native = self._hidden.toolkit.get_native(verdict)
         self.tools.setdefault(native.name, native)
-        with settling(self.session, verdict):
+        with report_outcome(self.session, verdict):
             result = super().execute_tool_call(native.name, verdict.arguments)
-        return noted(verdict, result)
+        return add_notes(verdict, result)
 
 
 class ToolScoutCodeAgent(_Conversation, CodeAgent):

@@ -10,15 +10,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Literal, cast
 from uuid import uuid4
 
-from toolscout.adapters._toolkit import Kit, joined
+from toolscout import Reply, Scout, Session, Settings, Tool
+from toolscout.adapters._toolkit import Admission, Json, Toolkit, merge_state, meta_tools
 from toolscout.errors import ApprovalNeeded, MissingExtra
-from toolscout.schemas import Json
-from toolscout.scout import Scout
-from toolscout.sessions.metatools import meta_tools
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Admission, Session
-from toolscout.settings import Settings
-from toolscout.tools import Tool
 
 try:
     from strands import Agent
@@ -69,7 +63,9 @@ class ToolScoutPlugin(Plugin):
         super().__init__()
         self._given = tools
         self._hidden: frozenset[str] | None = None
-        self._kit = Kit[AgentTool].growing((), _define, scout=scout, settings=settings)
+        self._toolkit = Toolkit[AgentTool].create_growing(
+            (), _define, scout=scout, settings=settings
+        )
 
     def init_agent(self, agent: Agent) -> None:
         """Give an agent the meta-tools, and the middleware that hides and guards the others."""
@@ -92,9 +88,9 @@ class ToolScoutPlugin(Plugin):
 
     def _open(self, agent: Agent) -> tuple[Session, object]:
         """Return the session that the agent's state holds, and that state."""
-        only = self._kit.learn(self._natives(agent))
+        only = self._toolkit.register(self._natives(agent))
         state = cast("object", agent.state.get(STATE))
-        return self._kit.open(uuid4().hex, state, only=only), state
+        return self._toolkit.open_session(uuid4().hex, state, only=only), state
 
     def _show(self, context: InvokeModelContext) -> InvokeModelContext:
         """Tell the model what its session has found."""
@@ -114,7 +110,7 @@ class ToolScoutPlugin(Plugin):
         return context.replace(tool_specs=[*passed, *(self._spec(tool, specs) for tool in shown)])
 
     def _spec(self, tool: Tool, specs: dict[str, ToolSpec]) -> ToolSpec:
-        native = self._kit.get(tool.name)
+        native = self._toolkit.get(tool.name)
         return specs[native.tool_name] if native is not None else _spec(tool)
 
     async def _guard(
@@ -145,18 +141,18 @@ class ToolScoutPlugin(Plugin):
         self, session: Session, context: ExecuteToolContext
     ) -> Admission | Reply | None:
         name, given = context.tool_use["name"], cast("object", context.tool_use["input"])
-        verdict = await self._kit.judge(session, name, given)
+        verdict = await self._toolkit.handle(session, name, given)
         if isinstance(verdict, Reply) and verdict.code == ApprovalNeeded.code:
             answer = context.interrupt(APPROVAL, reason=verdict.details).response
             if answer in _AGREED or str(answer).strip().lower() in _AGREED:
-                return await self._kit.judge(session, name, given, approved=True)
+                return await self._toolkit.handle(session, name, given, approved=True)
         return verdict
 
     async def _run(
         self, session: Session, admitted: Admission, context: ExecuteToolContext, next_fn: Next
     ) -> AsyncGenerator[TypedEvent, None]:
         """Have the agent make a call, also where the model asked by `tool_call`."""
-        native = self._kit.native(admitted)
+        native = self._toolkit.get_native(admitted)
         use: ToolUse = {
             **context.tool_use,
             "name": native.tool_name,
@@ -208,7 +204,7 @@ def _define(tool: AgentTool) -> Tool:
 def _keep(agent: Agent, session: Session, before: object) -> None:
     """Write a session to the agent's state, which calls side by side have in common."""
     current = cast("object", agent.state.get(STATE))
-    after = joined(session, before, current)
+    after = merge_state(session, before, current)
     if after != current:
         agent.state.set(STATE, after)
 

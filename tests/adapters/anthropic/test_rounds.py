@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
-from toolscout.adapters._toolkit import Kit
+from toolscout.adapters._toolkit import Toolkit
 from toolscout.adapters.anthropic.definitions import Declarations
-from toolscout.adapters.anthropic.rounds import Interlude, conversation_id
+from toolscout.adapters.anthropic.rounds import SearchLoop, conversation_id
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 
@@ -19,14 +19,14 @@ TOOLS: list[Json] = [
 META = ["tool_search", "tool_describe", "tool_call"]
 
 
-def interlude(mode: str = "reference", *, rounds: int = 10, **body: Any) -> Interlude:
+def interlude(mode: str = "reference", *, rounds: int = 10, **body: Any) -> SearchLoop:
     def define(native: Json) -> Tool:
         return Tool.from_anthropic(native)
 
-    kit = Kit(TOOLS, define, settings=Settings.from_mapping({"mode": mode}))
-    declarations = Declarations(kit, dict, passed=[{"type": "web", "name": "web"}])
+    toolkit = Toolkit(TOOLS, define, settings=Settings.from_mapping({"mode": mode}))
+    declarations = Declarations(toolkit, dict, passed=[{"type": "web", "name": "web"}])
     given = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 5, **body}
-    return Interlude(declarations.kit, given, declarations.definitions, rounds=rounds)
+    return SearchLoop(declarations.toolkit, given, declarations.definitions, rounds=rounds)
 
 
 def call(id_: str, name: str, /, **given: Any) -> Json:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolscout.adapters._toolkit import Kit
+from toolscout.adapters._toolkit import Toolkit
 from toolscout.adapters.anthropic.definitions import Declarations
 from toolscout.adapters.anthropic.rounds import INTERRUPTED_KEPT, Wrapper
 from toolscout.errors import UsageError
@@ -26,7 +26,7 @@ def wrapper(kept: int = 8) -> tuple[Wrapper, list[int]]:
     def make(tools: Any) -> Declarations[Any]:
         listed = list[Json](tools)
         made.append(len(listed))
-        return Declarations(Kit(listed, define), dict)
+        return Declarations(Toolkit(listed, define), dict)
 
     return Wrapper(make, kept=kept), made
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from toolscout.adapters.anthropic.streams import Splice, to_frame
+from toolscout.adapters.anthropic.streams import StreamMerger, to_frame
 
 Json = dict[str, Any]
 
@@ -41,7 +41,7 @@ CALL: Json = {"type": "tool_use", "id": "t1", "name": "tool_search", "input": {"
 FOLDED: Json = {"type": "server_tool_use", "id": "x", "name": "y", "input": {"a": 1}}
 
 
-def fed(splice: Splice, *blocks: Json, **options: Any) -> list[Json]:
+def fed(splice: StreamMerger, *blocks: Json, **options: Any) -> list[Json]:
     return [passed for event in events(*blocks, **options) for passed in splice.feed(event)]
 
 
@@ -50,7 +50,7 @@ def kinds(passed: list[Json]) -> list[str]:
 
 
 def test_words_are_passed_on_at_once_and_calls_held_back():
-    splice = Splice()
+    splice = StreamMerger()
 
     passed = fed(splice, THINKING, TEXT, CALL)
 
@@ -62,7 +62,7 @@ def test_words_are_passed_on_at_once_and_calls_held_back():
 
 
 def test_blocks_behind_a_held_call_wait_for_it():
-    splice = Splice()
+    splice = StreamMerger()
 
     passed = fed(splice, CALL, TEXT)
     written = splice.end_round([FOLDED, TEXT])
@@ -75,7 +75,7 @@ def test_blocks_behind_a_held_call_wait_for_it():
 
 
 def test_several_rounds_have_one_beginning_one_end_and_one_sum():
-    splice = Splice()
+    splice = StreamMerger()
 
     first = fed(splice, TEXT, CALL)
     between = splice.end_round([FOLDED])
@@ -100,7 +100,7 @@ def test_several_rounds_have_one_beginning_one_end_and_one_sum():
 
 
 def test_a_pause_has_its_own_reason():
-    splice = Splice()
+    splice = StreamMerger()
     fed(splice, CALL)
 
     end = splice.end_round([FOLDED], "pause_turn", last=True)
@@ -109,7 +109,7 @@ def test_a_pause_has_its_own_reason():
 
 
 def test_a_stream_that_breaks_off_has_no_reason_to_stop():
-    splice = Splice()
+    splice = StreamMerger()
     error = {"type": "error", "error": {"type": "overloaded_error"}}
 
     assert splice.feed({"type": "message_start", "message": {}}) != []
@@ -118,7 +118,7 @@ def test_a_stream_that_breaks_off_has_no_reason_to_stop():
 
 
 def test_a_call_that_is_cut_off_is_kept_without_its_input():
-    splice = Splice()
+    splice = StreamMerger()
     block: Json = {"type": "tool_use", "id": "t", "name": "n", "input": {}}
     splice.feed({"type": "content_block_start", "index": 0, "content_block": block})
     delta = {"type": "input_json_delta", "partial_json": '{"a'}
@@ -129,7 +129,7 @@ def test_a_call_that_is_cut_off_is_kept_without_its_input():
 
 
 def test_citations_are_kept_for_the_next_round():
-    splice = Splice()
+    splice = StreamMerger()
     opened = {"type": "text", "text": "", "citations": None}
     splice.feed({"type": "content_block_start", "index": 0, "content_block": opened})
     for cited in ("a", "b"):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from toolscout import Mode, Settings, Tool
-from toolscout.adapters._toolkit import Kit
+from toolscout.adapters._toolkit import Toolkit
 from toolscout.adapters.openai.chat import Chat, Chunks
 from toolscout.adapters.openai.responses import ROUNDS_LIMIT
 from toolscout.errors import UsageError
@@ -26,8 +26,8 @@ def define(name: str) -> Tool:
     return Tool.define(name, description=TEXTS[name], input_schema=SCHEMA)
 
 
-def kit_of() -> Kit[str]:
-    return Kit(TEXTS, define, settings=Settings(mode=Mode.NATIVE))
+def kit_of() -> Toolkit[str]:
+    return Toolkit(TEXTS, define, settings=Settings(mode=Mode.NATIVE))
 
 
 def call(name: str, call_id: str = "c1", /, **arguments: Any) -> Json:
@@ -59,9 +59,9 @@ def test_a_search_is_answered_inside_and_the_found_tool_called_outside():
 
 
 def test_what_was_found_comes_back_with_the_message_and_leaves_no_trace_on_the_wire():
-    kit = kit_of()
+    toolkit = kit_of()
     message = {"role": "assistant", "content": "Shall I?", "toolscout": ["track_parcel", "gone"]}
-    chat = Chat(kit, [USER, message])
+    chat = Chat(toolkit, [USER, message])
 
     assert chat.session.loaded == ("track_parcel",)
     assert chat.messages == [USER, {"role": "assistant", "content": "Shall I?"}]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from toolscout import Dialect, Mode, Settings
-from toolscout.adapters._toolkit import Kit
+from toolscout.adapters._toolkit import Toolkit
 from toolscout.adapters.openai.function_tools import (
     Call,
     answer_of,
@@ -44,16 +44,16 @@ def test_what_the_provider_runs_is_told_from_functions():
 
 def test_a_search_is_answered_by_an_output_and_a_function_of_that_name_by_text():
     functions = [function_of(FLAT, Dialect.OPENAI_RESPONSES)]
-    kit = Kit(functions, tool_of, settings=Settings(mode=Mode.DEFINITIONS))
-    session = kit.open("a")
-    told = definitions_of(kit, session, Dialect.OPENAI_RESPONSES)
+    toolkit = Toolkit(functions, tool_of, settings=Settings(mode=Mode.DEFINITIONS))
+    session = toolkit.open_session("a")
+    told = definitions_of(toolkit, session, Dialect.OPENAI_RESPONSES)
     reply = session.handle_sync("tool_search", {"queries": ["weather"]})
     item = Call(id="c1", name="tool_search", arguments={}, searches=True)
     function = Call(id="c1", name="tool_search", arguments="{}")
 
     assert told[0]["type"] == "tool_search"
-    assert answer_of(kit, item, reply, Dialect.OPENAI_RESPONSES)["tools"] == [FLAT]
-    answer = answer_of(kit, function, reply, Dialect.OPENAI_RESPONSES)
+    assert answer_of(toolkit, item, reply, Dialect.OPENAI_RESPONSES)["tools"] == [FLAT]
+    answer = answer_of(toolkit, function, reply, Dialect.OPENAI_RESPONSES)
     assert (answer["type"], answer["output"]) == ("function_call_output", reply.text)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from toolscout import Mode, Settings, Tool
-from toolscout.adapters._toolkit import Kit
+from toolscout.adapters._toolkit import Toolkit
 from toolscout.adapters.openai.responses import ROUNDS_LIMIT, Memory, Rounds
 from toolscout.errors import UsageError
 from toolscout.schemas import Json
@@ -33,12 +33,12 @@ def write(name: str) -> Json:
     return {"type": "function", "name": name, "strict": True}
 
 
-def kit_of(mode: Mode) -> Kit[str]:
-    return Kit(TEXTS, define, settings=Settings(mode=mode))
+def kit_of(mode: Mode) -> Toolkit[str]:
+    return Toolkit(TEXTS, define, settings=Settings(mode=mode))
 
 
-def rounds_of(kit: Kit[str], *items: Json, **options: Any) -> Rounds[str]:
-    return Rounds(kit, [USER, *items], write, **options)
+def rounds_of(toolkit: Toolkit[str], *items: Json, **options: Any) -> Rounds[str]:
+    return Rounds(toolkit, [USER, *items], write, **options)
 
 
 def made(name: str, arguments: Json, call_id: str = "c1") -> Json:
@@ -82,21 +82,21 @@ def test_the_provider_gets_a_search_back_as_the_model_made_it(mode: Mode):
 
 @MODES
 def test_kept_items_say_all_and_come_to_the_same_bytes(mode: Mode):
-    kit = kit_of(mode)
-    first = rounds_of(kit)
+    toolkit = kit_of(mode)
+    first = rounds_of(toolkit)
     take(first, search_in(mode, "select:refund_order"))
     kept = json.loads(json.dumps(first.output))
-    second = rounds_of(kit, *kept)
+    second = rounds_of(toolkit, *kept)
 
     assert second.session.loaded == first.session.loaded == ("refund_order",)
     assert json.dumps(second.input) == json.dumps(first.input)
 
 
 def test_what_was_told_as_text_is_not_taken_for_delivered():
-    kit = kit_of(Mode.DEFINITIONS)
-    first = rounds_of(kit)
+    toolkit = kit_of(Mode.DEFINITIONS)
+    first = rounds_of(toolkit)
     take(first, made("tool_describe", {"names": ["refund_order"]}), searched("track parcel", "c2"))
-    second = rounds_of(kit, *first.output)
+    second = rounds_of(toolkit, *first.output)
 
     assert (
         set(second.session.loaded) == set(first.session.loaded) == {"refund_order", "track_parcel"}
@@ -113,8 +113,8 @@ def test_answers_hold_the_definitions_that_the_host_has():
 
 @MODES
 def test_a_call_is_the_hosts_under_the_tools_own_name(mode: Mode):
-    kit = kit_of(mode)
-    rounds = rounds_of(kit)
+    toolkit = kit_of(mode)
+    rounds = rounds_of(toolkit)
     take(rounds, search_in(mode, "select:refund_order"))
     given = {"order": "A", "cents": "5"}
     bridged = made("tool_call", {"name": "refund_order", "arguments": given}, "c2")
@@ -124,7 +124,7 @@ def test_a_call_is_the_hosts_under_the_tools_own_name(mode: Mode):
     assert not due
     assert shown["name"] == "refund_order"
     assert json.loads(shown["arguments"]) == {"order": "A", "cents": 5}
-    sent = rounds_of(kit, *rounds.output).input[-1]
+    sent = rounds_of(toolkit, *rounds.output).input[-1]
     assert sent["name"] == ("tool_call" if mode is Mode.BRIDGE else "refund_order")
 
 
@@ -148,26 +148,26 @@ def test_a_name_that_is_nobodys_is_answered_and_a_handoff_passes():
 
 
 def test_a_search_beside_a_call_of_the_hosts_ends_the_round():
-    kit = kit_of(Mode.DEFINITIONS)
-    rounds = rounds_of(kit)
+    toolkit = kit_of(Mode.DEFINITIONS)
+    rounds = rounds_of(toolkit)
     take(rounds, searched("select:refund_order"))
     call = made("refund_order", {"order": "A"}, "c2")
     due = take(rounds, searched("select:track_parcel", "c3"), call)
 
     assert not due
     assert [item["call_id"] for item in rounds.waiting] == ["c3"]
-    assert rounds_of(kit, *rounds.output).session.loaded == ("refund_order", "track_parcel")
+    assert rounds_of(toolkit, *rounds.output).session.loaded == ("refund_order", "track_parcel")
 
 
 def test_where_the_provider_keeps_the_items_only_answers_are_sent():
-    kit, memory = kit_of(Mode.DEFINITIONS), Memory()
-    first = rounds_of(kit)
+    toolkit, memory = kit_of(Mode.DEFINITIONS), Memory()
+    first = rounds_of(toolkit)
     take(first, searched("select:refund_order"))
     call = made("refund_order", {"order": "A"}, "c2")
     take(first, searched("select:track_parcel", "c3"), call)
     memory.keep(first, "resp_2", alias="resp_1")
     output = {"type": "function_call_output", "call_id": "c2", "output": "ok"}
-    second = Rounds(kit, [output], write, before=memory, key="resp_1")
+    second = Rounds(toolkit, [output], write, before=memory, key="resp_1")
 
     assert memory.real("resp_1") == "resp_2"
     assert second.session.loaded == ("refund_order", "track_parcel")

@@ -20,13 +20,16 @@ out. It reads structure only and changes nothing else, so that what is cached st
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Generic, TypeGuard, TypeVar, cast
 
-from toolscout.adapters._toolkit import Kit
-from toolscout.catalog import RESERVED_NAMES
-from toolscout.dialects import Dialect, to_definition
+from toolscout import Session, Tool
+from toolscout.adapters._toolkit import (
+    RESERVED_NAMES,
+    Dialect,
+    Json,
+    Toolkit,
+    is_list,
+    to_definition,
+)
 from toolscout.errors import UsageError
-from toolscout.schemas import Json, is_list
-from toolscout.sessions.session import Session
-from toolscout.tools import Tool
 
 TOOLS_LIMIT = 10_000
 """Definitions that the provider takes in one request."""
@@ -90,14 +93,14 @@ class Declarations(Generic[T]):
 
     def __init__(
         self,
-        kit: Kit[T],
+        toolkit: Toolkit[T],
         write: Callable[[T], Json],
         *,
         passed: Iterable[Json] = (),
         hosted: str = "",
     ) -> None:
         """`passed` are definitions that stand first, as they are; `hosted` is `bm25` or `regex`."""
-        self.kit = kit
+        self.toolkit = toolkit
         self._write, self._passed = write, list(passed)
         self._hosted = [hosted_search(hosted)] if hosted else []
 
@@ -109,13 +112,13 @@ class Declarations(Generic[T]):
         told = [self._told(each.tool) for each in shown]
         if self._hosted and hidden:
             told = [*self._hosted, *(each for each in told if each["name"] not in RESERVED_NAMES)]
-        tool = self.kit.scout.catalog.get(forced)
+        tool = self.toolkit.scout.catalog.get(forced)
         if tool is not None and forced not in names:
             told.append(self._told(tool))
         return [*self._passed, *defer(told, hidden)]
 
     def _told(self, tool: Tool) -> Json:
-        native = self.kit.get(tool.name)
+        native = self.toolkit.get(tool.name)
         if native is None:
             return to_definition(tool, Dialect.ANTHROPIC)
         return self._write(native) | {"name": tool.name}

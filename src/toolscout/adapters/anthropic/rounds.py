@@ -1,4 +1,4 @@
-"""`Interlude`: one request of a wrapped client, and the rounds with the model that it takes.
+"""`SearchLoop`: one request of a wrapped client, and the rounds with the model that it takes.
 
 Takes the body of a request in Anthropic's shape and, round by round, what the model answered and
 what the kit says to its calls; gives the body of the next request, and what the user of the
@@ -38,15 +38,22 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, TypeGuard, TypeVar, cast
 
-from toolscout.adapters._toolkit import Kit, add_usage
+from toolscout import Reply, Session
+from toolscout.adapters._toolkit import (
+    CALL,
+    Admission,
+    Dialect,
+    Json,
+    Toolkit,
+    add_usage,
+    canonical_json,
+    is_list,
+    is_object,
+    meta_name,
+)
 from toolscout.adapters.anthropic.definitions import Declarations, prune
-from toolscout.adapters.anthropic.streams import Splice
-from toolscout.dialects import Dialect
+from toolscout.adapters.anthropic.streams import StreamMerger
 from toolscout.errors import UsageError
-from toolscout.schemas import Json, canonical_json, is_list, is_object
-from toolscout.sessions.metatools import CALL, meta_name
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Admission, Session
 
 MARK = "srvtoolu_scout_"
 """What the ids of folded calls begin with; the provider's own searches have other ids."""
@@ -208,24 +215,24 @@ class _Round:
     """How the answer ends for the user, where it is not as the model said."""
 
 
-class Interlude:
+class SearchLoop:
     """One request on its way through several rounds."""
 
     def __init__(
         self,
-        kit: Kit[T],
+        toolkit: Toolkit[T],
         body: Mapping[str, Any],
         tools: Callable[[Session, str], list[Json]],
         *,
         rounds: int = ROUNDS,
     ) -> None:
         """`tools` gives the definitions of a request for a session and a tool that is forced."""
-        self._kit: Kit[Any] = kit
+        self._toolkit: Toolkit[Any] = toolkit
         self._body, self._tools, self._left = dict(body), tools, rounds
-        natives = (tool for tool in kit.scout.catalog if kit.get(tool.name) is not None)
+        natives = (tool for tool in toolkit.scout.catalog if toolkit.get(tool.name) is not None)
         self._names = {tool.leaf: tool.name for tool in natives}
         messages = unfold(_listed(body.get("messages")))
-        self.session = kit.scout.rebuild(conversation_id(messages), messages, keep=False)
+        self.session = toolkit.scout.rebuild(conversation_id(messages), messages, keep=False)
         self._forced = self._force(body.get("tool_choice"))
         declared = {str(tool.get("name")) for tool in tools(self.session, self._forced)}
         self._messages = prune((self._replayed(m, declared) for m in messages), declared)
@@ -257,7 +264,7 @@ class Interlude:
 
         `read` gives the events of a response, `send` the response to a body.
         """
-        splice, response = Splice(), first
+        splice, response = StreamMerger(), first
         while True:
             async for event in read(response):
                 for passed in splice.feed(event):
@@ -276,7 +283,7 @@ class Interlude:
         self, first: R, read: Callable[[R], Iterator[Json]], send: Callable[[Json], R]
     ) -> Generator[Json]:
         """Yield the events that the user gets, from code that is not asynchronous."""
-        splice, response = Splice(), first
+        splice, response = StreamMerger(), first
         while True:
             for event in read(response):
                 yield from splice.feed(event)
@@ -291,13 +298,13 @@ class Interlude:
 
     async def _judge(self, said: Sequence[Json], stop_reason: object) -> dict[str, _Verdict]:
         calls = calls_in(said) if stop_reason == CALLING else []
-        judge = self._kit.judge
-        return {c["id"]: await judge(self.session, c["name"], c["input"]) for c in calls}
+        handle = self._toolkit.handle
+        return {c["id"]: await handle(self.session, c["name"], c["input"]) for c in calls}
 
     def _judge_sync(self, said: Sequence[Json], stop_reason: object) -> dict[str, _Verdict]:
         calls = calls_in(said) if stop_reason == CALLING else []
-        judge = self._kit.judge_sync
-        return {c["id"]: judge(self.session, c["name"], c["input"]) for c in calls}
+        handle = self._toolkit.handle_sync
+        return {c["id"]: handle(self.session, c["name"], c["input"]) for c in calls}
 
     def _take(self, answer: Json, verdicts: Mapping[str, _Verdict]) -> Json | None:
         said, reason = _said(answer)
@@ -414,10 +421,10 @@ class Wrapper:
         """`make` gives the declarations of a request's tools, of which `kept` stay indexed."""
         self._make, self._rounds, self._kept = make, rounds, kept
         self._declared: OrderedDict[str, Declarations[Any]] = OrderedDict()
-        self._interrupted: OrderedDict[str, Interlude] = OrderedDict()
+        self._interrupted: OrderedDict[str, SearchLoop] = OrderedDict()
         self._lock = Lock()
 
-    def begin(self, path: str, body: object, key: str) -> Interlude | None:
+    def begin(self, path: str, body: object, key: str) -> SearchLoop | None:
         """Return the interlude of a request, or nothing for one that is not about tools.
 
         `key` names the request; a repetition has the same.
@@ -433,9 +440,9 @@ class Wrapper:
         if interrupted is not None:
             return interrupted
         declarations = self._declarations(tools if is_list(tools) else [])
-        return Interlude(declarations.kit, body, declarations.definitions, rounds=self._rounds)
+        return SearchLoop(declarations.toolkit, body, declarations.definitions, rounds=self._rounds)
 
-    def keep(self, key: str, interlude: Interlude) -> None:
+    def keep(self, key: str, interlude: SearchLoop) -> None:
         """Note that a request has more rounds to go, should one of them fail."""
         with self._lock:
             self._interrupted[key] = interlude

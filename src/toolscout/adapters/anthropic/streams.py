@@ -1,4 +1,4 @@
-"""`Splice`: the streams of several rounds with a model, as one stream for the user.
+"""`StreamMerger`: the streams of several rounds with a model, as one stream for the user.
 
 Takes the events of Anthropic's stream as JSON, round after round; gives those to pass on, with
 blocks numbered through and one beginning and end. What the model says goes on at once; its calls
@@ -9,8 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from toolscout.adapters._toolkit import add_usage
-from toolscout.schemas import Json, is_list, is_object
+from toolscout.adapters._toolkit import Json, add_usage, is_list, is_object
 
 _TEXTS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 _EMPTIED = ("text", "thinking")
@@ -21,7 +20,7 @@ def to_frame(event: Mapping[str, Any]) -> bytes:
     return f"event: {event.get('type')}\ndata: {json.dumps(event)}\n\n".encode()
 
 
-class Splice:
+class StreamMerger:
     """One stream out of several."""
 
     def __init__(self) -> None:

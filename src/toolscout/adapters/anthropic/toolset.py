@@ -15,7 +15,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypedDict, TypeVar, cast
 
-from toolscout.adapters._toolkit import Kit, anthropic_capabilities, settings_for, settling
+from toolscout import Mode, Reply, Scout, Session, Settings, Tool
+from toolscout.adapters._toolkit import (
+    NO_CONTENT,
+    Admission,
+    Dialect,
+    Json,
+    Toolkit,
+    choose_settings,
+    detect_anthropic,
+    report_outcome,
+)
 from toolscout.adapters.anthropic.definitions import Declarations, prune
 from toolscout.adapters.anthropic.rounds import (
     LISTS_KEPT,
@@ -27,14 +37,7 @@ from toolscout.adapters.anthropic.rounds import (
     unfold,
 )
 from toolscout.adapters.anthropic.streams import to_frame
-from toolscout.dialects import Dialect
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.schemas import Json
-from toolscout.scout import Scout
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Admission, Session
-from toolscout.settings import Mode, Settings
-from toolscout.tools import Tool
 
 try:
     import httpx2
@@ -53,7 +56,6 @@ except ModuleNotFoundError as error:
 
 SYNC = (BetaFunctionTool, BetaBuiltinFunctionTool)
 ASYNC = (BetaAsyncFunctionTool, BetaAsyncBuiltinFunctionTool)
-EMPTY = "(no content)"
 
 ClientT = TypeVar("ClientT")
 
@@ -91,12 +93,12 @@ class ToolScoutToolset:
             self._check(tool, client)
         settings = _settings(client, mode, settings, hosted=bool(hosted), scout=scout)
         self._declarations = _declarations(given, hosted, scout, settings)
-        self.kit = self._declarations.kit
+        self.toolkit = self._declarations.toolkit
 
     def session(self, messages: Iterable[object] = ()) -> Session:
         """Return what a conversation has found so far, read from its messages."""
         plain = unfold(map(to_plain, messages))
-        return self.kit.scout.rebuild(conversation_id(plain), plain, keep=False)
+        return self.toolkit.scout.rebuild(conversation_id(plain), plain, keep=False)
 
     def request(self, messages: Iterable[object], session: Session | None = None) -> Params:
         """Return `messages` and `tools` for `tool_runner`: tools that run behind the gate."""
@@ -147,25 +149,25 @@ class ToolScoutToolset:
 
     def _call(self, session: Session, name: str, arguments: object) -> Any:
         """Return the content of a call's result, or raise `ToolError` with one."""
-        verdict = self.kit.judge_sync(session, name, arguments)
+        verdict = self.toolkit.handle_sync(session, name, arguments)
         if not isinstance(verdict, Admission):
             return _replied(name, verdict)
-        with settling(session, verdict):
+        with report_outcome(session, verdict):
             return _reported(self._start(verdict), verdict)
 
     async def _call_async(self, session: Session, name: str, arguments: object) -> Any:
-        verdict = await self.kit.judge(session, name, arguments)
+        verdict = await self.toolkit.handle(session, name, arguments)
         if not isinstance(verdict, Admission):
             return _replied(name, verdict)
-        with settling(session, verdict):
-            if isinstance(self.kit.get(verdict.tool.name), SYNC):
+        with report_outcome(session, verdict):
+            if isinstance(self.toolkit.get(verdict.tool.name), SYNC):
                 return _reported(await asyncio.to_thread(self._start, verdict), verdict)
             started = self._start(verdict)
             result = await started if inspect.isawaitable(started) else started
             return _reported(result, verdict)
 
     def _start(self, admission: Admission) -> Any:
-        native = self.kit.get(admission.tool.name)
+        native = self.toolkit.get(admission.tool.name)
         if isinstance(native, SYNC + ASYNC):
             return cast("Any", native).call(admission.arguments)
         return cast("Any", self._run)(admission.tool.leaf, admission.arguments)
@@ -321,7 +323,7 @@ def _settings(
     if hosted:  # the provider searches, so nothing here knows what it has found
         return replace(settings or Settings(), mode=Mode.REFERENCE, calls_by_name=True)
     address = str(getattr(client, "base_url", ""))
-    return settings_for(anthropic_capabilities(address), settings, mode)
+    return choose_settings(detect_anthropic(address), settings, mode)
 
 
 def _declarations(
@@ -330,8 +332,8 @@ def _declarations(
     given = list(tools)
     passed = [_written(tool) for tool in given if not _is_hideable(tool)]
     hidden = [tool for tool in given if _is_hideable(tool)]
-    kit = Kit(hidden, _tool, scout=scout, settings=settings)
-    return Declarations(kit, _written, passed=passed, hosted=hosted)
+    toolkit = Toolkit(hidden, _tool, scout=scout, settings=settings)
+    return Declarations(toolkit, _written, passed=passed, hosted=hosted)
 
 
 def _native(tool: object) -> object:
@@ -391,8 +393,8 @@ def _reported(result: object, admission: Admission) -> Any:
     """Return what a tool gave, which is never nothing, behind what was repaired for it."""
     repairs = "\n".join(f"({repair})" for repair in admission.repairs)
     if result is None or isinstance(result, str):
-        return "\n".join(filter(None, (repairs, result or EMPTY)))
-    blocks = list(cast("Iterable[object]", result)) or [{"type": "text", "text": EMPTY}]
+        return "\n".join(filter(None, (repairs, result or NO_CONTENT)))
+    blocks = list(cast("Iterable[object]", result)) or [{"type": "text", "text": NO_CONTENT}]
     return [{"type": "text", "text": repairs}, *blocks] if repairs else blocks
 
 

@@ -11,14 +11,20 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from toolscout.adapters._toolkit import Kit, add_usage
+from toolscout import Reply
+from toolscout.adapters._toolkit import (
+    Admission,
+    Dialect,
+    Json,
+    Toolkit,
+    add_usage,
+    is_list,
+    is_object,
+    load_by_name,
+    to_object,
+)
 from toolscout.adapters.openai.responses import ROUNDS_LIMIT
-from toolscout.dialects import Dialect
 from toolscout.errors import UsageError
-from toolscout.schemas import Json, is_list, is_object
-from toolscout.sessions.metatools import to_object
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Admission
 
 T = TypeVar("T")
 
@@ -29,14 +35,14 @@ class Chat(Generic[T]):
     """One request of a host, and the rounds that it takes."""
 
     def __init__(
-        self, kit: Kit[T], messages: Iterable[Json], *, only: Collection[str] | None = None
+        self, toolkit: Toolkit[T], messages: Iterable[Json], *, only: Collection[str] | None = None
     ) -> None:
         given = list(messages)
-        self.session = kit.open("chat", only=only)
+        self.session = toolkit.open_session("chat", only=only)
         self.messages = [{k: v for k, v in m.items() if k != MEMBER} for m in given]
         """What the next request holds."""
         self.usage: Json = {}
-        self._kit, self._count = kit, 0
+        self._toolkit, self._count = toolkit, 0
         for message in given:
             self._restore(message)
 
@@ -62,7 +68,7 @@ class Chat(Generic[T]):
             return None
         name, arguments = str(function.get("name")), function.get("arguments")
         given = to_object(arguments) or arguments
-        judged = await self._kit.judge(self.session, name, given)
+        judged = await self._toolkit.handle(self.session, name, given)
         if isinstance(judged, Admission):
             self.session.settle(judged)
         return judged or await self.session.handle(name, given)
@@ -92,8 +98,7 @@ class Chat(Generic[T]):
             function = call.get("function")
             if is_object(function):
                 names.append(str(function.get("name")))
-        tools = [self.session.tool(name) for name in names]
-        self.session.load([tool for tool in tools if tool is not None])
+        load_by_name(self.session, names)
 
 
 class Chunks:

@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
-from toolscout.adapters._toolkit import Kit, choose_mode, openai_capabilities
+from toolscout import Mode, Reply, Scout, Session, Settings
+from toolscout.adapters._toolkit import Dialect, Json, Toolkit, choose_mode, detect_openai, run_sync
 from toolscout.adapters.openai.function_tools import (
     Call,
     Function,
@@ -24,13 +25,7 @@ from toolscout.adapters.openai.function_tools import (
     tool_of,
 )
 from toolscout.adapters.openai.requests import ChatAsk, ItemsAsk, Wrap
-from toolscout.dialects import Dialect
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.schemas import Json
-from toolscout.scout import Scout
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Session, run_sync
-from toolscout.settings import Mode, Settings
 
 try:
     from openai import AsyncOpenAI, AsyncStream, OpenAI, Stream
@@ -78,17 +73,17 @@ class _Tools(ABC, Generic[ResponseT]):
         if run is None:
             check_runnable(natives)
         execute = None if run is None else _by_name(run)
-        self.kit = Kit(natives, tool_of, run=execute, scout=scout, settings=settings)
+        self.toolkit = Toolkit(natives, tool_of, run=execute, scout=scout, settings=settings)
         self._namespaces = namespaces
-        check_mode(self.kit.scout.settings.mode)
+        check_mode(self.toolkit.scout.settings.mode)
 
     def open(self, id_: str, state: object = None) -> Session:
         """Return a conversation's session, new or from what `Session.to_json()` gave."""
-        return self.kit.open(id_, state)
+        return self.toolkit.open_session(id_, state)
 
     def definitions(self, session: Session) -> list[Any]:
         """Return the `tools` of the next request."""
-        return [*self.hosted, *definitions_of(self.kit, session, self.dialect)]
+        return [*self.hosted, *definitions_of(self.toolkit, session, self.dialect)]
 
     @abstractmethod
     def calls(self, response: ResponseT) -> list[Call]:
@@ -105,7 +100,7 @@ class _Tools(ABC, Generic[ResponseT]):
         return [self._shaped(c, session.handle_sync(c.name, c.arguments)) for c in made]
 
     def _shaped(self, call: Call, reply: Reply) -> Json:
-        return answer_of(self.kit, call, reply, self.dialect, grouped=self._namespaces)
+        return answer_of(self.toolkit, call, reply, self.dialect, grouped=self._namespaces)
 
 
 class ToolScoutResponses(_Tools[Response]):
@@ -130,7 +125,7 @@ class ToolScoutResponses(_Tools[Response]):
         settings: Settings | None = None,
     ) -> None:
         if scout is None and settings is None:
-            settings = Settings(mode=choose_mode(openai_capabilities(model, base_url)))
+            settings = Settings(mode=choose_mode(detect_openai(model, base_url)))
         super().__init__(tools, run=run, namespaces=namespaces, scout=scout, settings=settings)
 
     def calls(self, response: Response) -> list[Call]:

@@ -8,16 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
-from toolscout.adapters._toolkit import Kit
-from toolscout.dialects import Dialect, to_definition, to_search, to_search_output
+from toolscout import Mode, Reply, Session, Tool
+from toolscout.adapters._toolkit import (
+    SEARCH,
+    Dialect,
+    Json,
+    Toolkit,
+    is_object,
+    list_request_tools,
+    to_definition,
+    to_search,
+    to_search_output,
+)
 from toolscout.errors import UsageError
-from toolscout.schemas import Json, is_object
-from toolscout.sessions.metatools import SEARCH
-from toolscout.sessions.prompt import Shown
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Session
-from toolscout.settings import Mode
-from toolscout.tools import Tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,27 +59,29 @@ def function_of(tool: object, dialect: Dialect) -> Function:
     return Function(tool=read, definition={"type": "function", **told})
 
 
-def definitions_of(kit: Kit[Function], session: Session, dialect: Dialect) -> list[Json]:
+def definitions_of(
+    toolkit: Toolkit[Function], session: Session, dialect: Dialect, forced: str = ""
+) -> list[Json]:
     """Return the definitions of a request; those that were given stay as they are."""
 
-    def define(shown: Shown) -> Json:
-        if shown.tool.name == SEARCH and session.settings.mode is Mode.DEFINITIONS:
-            return to_search(shown.tool, dialect)
-        native = kit.get(shown.tool.name)
-        return native.definition if native is not None else to_definition(shown.tool, dialect)
+    def define(tool: Tool) -> Json:
+        if tool.name == SEARCH and session.settings.mode is Mode.DEFINITIONS:
+            return to_search(tool, dialect)
+        native = toolkit.get(tool.name)
+        return native.definition if native is not None else to_definition(tool, dialect)
 
-    return [define(shown) for shown in session.shown()]
+    return [define(tool) for tool in list_request_tools(session, forced)]
 
 
 def answer_of(
-    kit: Kit[Function], call: Call, reply: Reply, dialect: Dialect, *, grouped: bool = False
+    toolkit: Toolkit[Function], call: Call, reply: Reply, dialect: Dialect, *, grouped: bool = False
 ) -> Json:
     """Return a reply as the message or item that answers a call."""
     if not (call.searches and reply.definitions):
         return replace(reply, definitions=()).to_message(dialect, call.id)
 
     def define(tool: Tool) -> Json:
-        native = kit.get(tool.name)
+        native = toolkit.get(tool.name)
         return native.definition if native is not None else to_definition(tool, dialect)
 
     return to_search_output(dialect, call.id, reply.definitions, grouped=grouped, define=define)

@@ -9,7 +9,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
-from toolscout.adapters._toolkit import Kit, add_usage, choose_mode, openai_capabilities
+from toolscout import Mode, Session, Settings
+from toolscout.adapters._toolkit import (
+    Dialect,
+    Hiding,
+    Json,
+    Toolkit,
+    add_usage,
+    choose_mode,
+    detect_openai,
+    is_list,
+    is_object,
+)
 from toolscout.adapters.openai.chat import Chat, Chunks
 from toolscout.adapters.openai.function_tools import (
     Function,
@@ -19,12 +30,8 @@ from toolscout.adapters.openai.function_tools import (
     is_hosted,
     tool_of,
 )
-from toolscout.adapters.openai.responses import Confluence, Memory, Rounds
-from toolscout.dialects import Dialect
+from toolscout.adapters.openai.responses import Memory, Rounds, StreamMerger
 from toolscout.errors import UsageError
-from toolscout.schemas import Json, is_list, is_object
-from toolscout.sessions.session import Session
-from toolscout.settings import Hiding, Mode, Settings
 
 
 class Wrap:
@@ -35,20 +42,20 @@ class Wrap:
     ) -> None:
         self.memory, self.kinds = Memory(), kinds
         self._settings, self._base_url = settings, base_url
-        self._kits: dict[tuple[Dialect, Mode], Kit[Function]] = {}
+        self._kits: dict[tuple[Dialect, Mode], Toolkit[Function]] = {}
         if settings is not None:
             check_mode(settings.mode)
 
-    def kit(self, dialect: Dialect, model: str) -> Kit[Function]:
+    def toolkit(self, dialect: Dialect, model: str) -> Toolkit[Function]:
         """Return the kit for a model; all requests that have the same mode share one."""
         mode = Mode.NATIVE
         if dialect is Dialect.OPENAI_RESPONSES:
             override = self._settings.mode if self._settings is not None else None
-            mode = choose_mode(openai_capabilities(model, self._base_url), override)
+            mode = choose_mode(detect_openai(model, self._base_url), override)
         key = (dialect, mode)
         if key not in self._kits:
             settings = self._settings or Settings(hiding=Hiding.AUTO)
-            self._kits[key] = Kit((), tool_of, settings=replace(settings, mode=mode))
+            self._kits[key] = Toolkit((), tool_of, settings=replace(settings, mode=mode))
         return self._kits[key]
 
 
@@ -62,18 +69,13 @@ class _Ask:
         self.request, self.kinds = request, wrap.kinds
         self.hosted = [cast("Json", tool) for tool in given if is_hosted(tool)]
         natives = [function_of(tool, self.dialect) for tool in given if not is_hosted(tool)]
-        self.kit = wrap.kit(self.dialect, str(request.get("model", "")))
-        self.only = self.kit.learn({native.tool.name: native for native in natives})
+        self.toolkit = wrap.toolkit(self.dialect, str(request.get("model", "")))
+        self.only = self.toolkit.register({native.tool.name: native for native in natives})
 
     def definitions(self, session: Session) -> list[Json]:
         """Return the tools of the next request, and that which the user forces."""
-        told = definitions_of(self.kit, session, self.dialect)
-        tool = session.tool(_forced(self.request.get("tool_choice")))
-        native = self.kit.get(tool.name) if tool is not None else None
-        if tool is not None and native is not None and native.definition not in told:
-            session.record.offer([tool])
-            told.append(native.definition)
-        return [*self.hosted, *told]
+        forced = _forced(self.request.get("tool_choice"))
+        return [*self.hosted, *definitions_of(self.toolkit, session, self.dialect, forced)]
 
 
 class ChatAsk(_Ask):
@@ -85,7 +87,7 @@ class ChatAsk(_Ask):
         super().__init__(wrap, request)
         if request.get("n") not in (None, 1) and isinstance(request.get("n"), int):
             raise UsageError("A wrapped client gives one choice. Leave out `n`, or ask again.")
-        self.chat = Chat(self.kit, _plain(request["messages"]), only=self.only)
+        self.chat = Chat(self.toolkit, _plain(request["messages"]), only=self.only)
         self.chunks = Chunks()
 
     def next(self) -> Json:
@@ -133,14 +135,14 @@ class ItemsAsk(_Ask):
         self.previous = wrap.memory.real(previous)
         self.conversation, self.memory = _text(named), wrap.memory
         self.rounds = Rounds(
-            self.kit,
+            self.toolkit,
             [item for item in items if is_object(item)] if is_list(items) else [],
             _definition_of,
             only=self.only,
             before=self.memory,
             key=self.conversation or previous,
         )
-        self.stream = Confluence()
+        self.stream = StreamMerger()
         self._usage: Json = {}
         self._said: dict[str, tuple[Json, Any]] = {}
 

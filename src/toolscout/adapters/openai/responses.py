@@ -7,7 +7,7 @@ and every other call under the tool's own name, so that it runs, asks and guards
 Nothing has to be remembered between requests: the kept items say all. Only where the provider keeps
 the conversation, so that a request holds new items alone, a `Memory` has what they do not say.
 
-`Confluence`: the streams of several rounds with OpenAI's Responses, as one stream for the host.
+`StreamMerger`: the streams of several rounds with OpenAI's Responses, as one stream for the host.
 
 Takes the events of the SDK, round after round; gives those to pass on, numbered through. What the
 model says goes on at once; calls are held back until the round is complete, because whether they
@@ -22,16 +22,26 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from toolscout.adapters._toolkit import Kit, add_usage
-from toolscout.dialects import Dialect, to_definition, to_search_output
+from toolscout import Mode, Reply, Tool
+from toolscout.adapters._toolkit import (
+    CALL,
+    SEARCH,
+    Admission,
+    Dialect,
+    Json,
+    Toolkit,
+    add_usage,
+    is_list,
+    is_object,
+    load_by_name,
+    note_delivered,
+    note_used,
+    to_definition,
+    to_object,
+    to_search_output,
+    was_found,
+)
 from toolscout.errors import UsageError
-from toolscout.schemas import Json, is_list, is_object
-from toolscout.sessions.metatools import CALL, SEARCH, to_object
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.search import note_delivered
-from toolscout.sessions.session import Admission
-from toolscout.settings import Mode
-from toolscout.tools import Tool
 
 T = TypeVar("T")
 
@@ -88,7 +98,7 @@ class Rounds(Generic[T]):
 
     def __init__(
         self,
-        kit: Kit[T],
+        toolkit: Toolkit[T],
         items: Iterable[Json],
         write: Callable[[T], Json],
         *,
@@ -102,13 +112,13 @@ class Rounds(Generic[T]):
         `key` names the conversation that the provider keeps, if it does; `before` knows it.
         """
         state, waiting = before.get(key) if before is not None else (None, [])
-        self.session = kit.open("rounds", state, only=only)
+        self.session = toolkit.open_session("rounds", state, only=only)
         self.items = list(items)
         self.output: list[Json] = []
         """What the host is to keep, of all rounds."""
         self.waiting: list[Json] = []
         """Answers that the provider is still to be sent, beside those of the host."""
-        self._kit, self._write, self._others = kit, write, others
+        self._toolkit, self._write, self._others = toolkit, write, others
         self._is_kept, self._count = bool(key), 0
         self._restore()
         self.input = [*waiting, *self._sent_items()]
@@ -162,7 +172,7 @@ class Rounds(Generic[T]):
             draft.shown.append(item)
             draft.calls += 1
             return
-        judged = await self._kit.judge(self.session, name, arguments)
+        judged = await self._toolkit.handle(self.session, name, arguments)
         if judged is None:
             judged = await self.session.handle(name, arguments)
         if isinstance(judged, Reply):
@@ -210,14 +220,13 @@ class Rounds(Generic[T]):
 
     def _is_direct(self, name: str, delivered: set[str]) -> bool:
         """Tell whether the model makes a call by the tool's own name."""
-        entry = self.session.record.entries.get(name)
-        if entry is None or entry.pinned or name in self.session.record.declared:
+        if not was_found(self.session, name):
             return True
         mode = self.session.settings.mode
         return mode is Mode.NATIVE or (mode is Mode.DEFINITIONS and name in delivered)
 
     def _define(self, tool: Tool) -> Json:
-        native = self._kit.get(tool.name)
+        native = self._toolkit.get(tool.name)
         return to_definition(tool, _DIALECT) if native is None else self._write(native)
 
     def _restore(self) -> None:
@@ -227,19 +236,13 @@ class Rounds(Generic[T]):
             if _is_kept(item) and _mark(item) is not None:
                 told.add(str(item["call_id"]))
             elif item.get("type") == "tool_search_output" and _is_kept(item):
-                tools = self._load(_names(item))
+                tools = load_by_name(self.session, _names(item))
                 if item["call_id"] not in told:  # else the model had text, and no definitions
                     note_delivered(self.session, tools)
-            elif item.get("type") == _CALL and self._kit.get(str(item.get("name"))):
+            elif item.get("type") == _CALL and self._toolkit.get(str(item.get("name"))):
                 # A call that the gate refused is no call among these items.
-                self._load([str(item.get("name"))])
-                self.session.record.touch(str(item.get("name")))
-
-    def _load(self, names: Iterable[str]) -> list[Tool]:
-        found = [self.session.tool(name) for name in names]
-        tools = [tool for tool in found if tool is not None]
-        self.session.load(tools)
-        return tools
+                load_by_name(self.session, [str(item.get("name"))])
+                note_used(self.session, str(item.get("name")))
 
 
 def _arguments(item: Json) -> object:
@@ -295,7 +298,7 @@ _ADDED, _DONE, _COMPLETED = (
 )
 
 
-class Confluence:
+class StreamMerger:
     """One stream out of several."""
 
     def __init__(self) -> None:
