@@ -127,7 +127,7 @@ def _taught(places: Places, fold: str, teacher: Encoder, texts: list[str]) -> Fl
             if str(kept["stamp"]) == stamp:
                 return kept["vectors"]
     batches = [texts[i : i + TAUGHT_AT_ONCE] for i in range(0, len(texts), TAUGHT_AT_ONCE)]
-    found = (teacher.encode(batch) for batch in batches)
+    found = (teacher.encode(batch, kind="tool") for batch in batches)
     rows: list[Floats] = []
     _watched(f"teach {fold}", len(batches), ((0, rows.append(row)) for row in found))
     vectors = np.concatenate(rows)

@@ -53,7 +53,7 @@ def started(teacher: Encoder, tokenizer: Tokenizer, texts: Sequence[Sequence[int
     """Return the teacher's vector of every token, weighted by rarity in the texts."""
     size = tokenizer.get_vocab_size()
     names = [(tokenizer.id_to_token(i) or "").removeprefix("##") for i in range(size)]
-    vectors = teacher.encode(names)
+    vectors = teacher.encode(names, kind="tool")
     counts = Counter(token for text in texts for token in text)
     total = sum(counts.values())
     shares = np.array([counts[i] / total for i in range(size)])

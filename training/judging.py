@@ -23,7 +23,7 @@ from toolscout.bench.metrics import (
     resample,
     scores,
 )
-from toolscout.encoders.encoder import Encoder, Floats
+from toolscout.encoders.encoder import Encoder, Floats, Kind
 from toolscout.search.fusion import Fusion
 from toolscout.tools import Tool
 from training.corpora import text_of
@@ -36,27 +36,29 @@ RECALL = list(METRICS).index("recall@5")
 Values = NDArray[np.float64]
 
 
-class Kept:
+class Kept(Encoder):
     """An encoder that remembers its vectors: the same texts are asked for in every comparison."""
 
     def __init__(self, encoder: Encoder, *, words: Encoder | None = None) -> None:
-        self._encoder, self.words = encoder, words
+        self.name = encoder.name
+        self.family = encoder.family
+        self.leading = encoder.leading
+        self.words = words
+        self._encoder = encoder
         self._known: dict[str, Floats] = {}
-        self.name, self.family = encoder.name, encoder.family
-        self.leading = getattr(encoder, "leading", 0)
 
-    def encode(self, texts: Sequence[str]) -> Floats:
-        """Return what the encoder gives, asking it once for each text."""
+    def encode(self, texts: Sequence[str], *, kind: Kind) -> Floats:
+        """Return the encoder's vectors, encoding each text once: as a tool, whatever its kind."""
         new = list(dict.fromkeys(text for text in texts if text not in self._known))
         if new:
-            self._known.update(zip(new, self._encoder.encode(new), strict=True))
+            self._known.update(zip(new, self._encoder.encode(new, kind="tool"), strict=True))
         return np.stack([self._known[text] for text in texts])
 
 
 def alone(dataset: Dataset, encoder: Encoder) -> Values:
     """Return all metrics of each query where vectors alone rank the tools."""
-    tools = encoder.encode([text_of(tool) for tool in dataset.tools])
-    queries = encoder.encode([query.text for query in dataset.queries])
+    tools = encoder.encode([text_of(tool) for tool in dataset.tools], kind="tool")
+    queries = encoder.encode([query.text for query in dataset.queries], kind="question")
     found = queries @ tools.T
     rows: list[list[float]] = []
     for row, wanted in zip(found, dataset.relevant_groups(), strict=True):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from toolscout.encoders import onnx, static
-from toolscout.encoders.encoder import digest_of
+from toolscout.encoders.encoder import hash_file
 from training.distilling import Distilling
 from training.places import Places, write_json
 from training.recipe import Recipe
@@ -25,7 +25,7 @@ def ship(places: Places, sources: Any, report: Any) -> dict[str, str]:
         shutil.copyfile(places.model("all") / name, PACKAGE / name)
     shutil.copyfile(places.table("all"), static.TABLE_FILE)
     sums = {
-        file.name: digest_of(file)
+        file.name: hash_file(file)
         for file in (
             PACKAGE / onnx.MODEL_FILE,
             PACKAGE / onnx.TOKENIZER_FILE,

@@ -8,10 +8,10 @@ import numpy as np
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from toolscout.encoders.encoder import Floats, plain, unit_rows
+from toolscout.encoders.encoder import Encoder, Floats, Kind, replace_surrogates, unit_rows
 
 
-class StockTable:
+class StockTable(Encoder):
     """wordllama's 256 dimensions (MIT), read from its wheel."""
 
     name = "wordllama-l2-supercat-256"
@@ -32,11 +32,12 @@ class StockTable:
             "embedding.weight"
         ]
 
-    def encode(self, texts: Sequence[str]) -> Floats:
+    def encode(self, texts: Sequence[str], *, kind: Kind) -> Floats:
         """Return the sum of each text's token vectors, at unit length."""
         sums = np.zeros((len(texts), self._table.shape[1]), np.float32)
         for row, text in zip(sums, texts, strict=True):
-            ids = self._tokenizer.encode(plain(text).lower(), add_special_tokens=False).ids
+            plain = replace_surrogates(text).lower()
+            ids = self._tokenizer.encode(plain, add_special_tokens=False).ids
             if ids:
                 row += self._table[ids].sum(axis=0, dtype=np.float32)
         return unit_rows(sums)

@@ -11,19 +11,17 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from types import EllipsisType
 from typing import cast
 from weakref import WeakValueDictionary
 
 from toolscout.calls.results import MemoryShelf, Results
 from toolscout.catalog import Catalog
-from toolscout.encoders.encoder import Encoder
 from toolscout.errors import ModelError
 from toolscout.events import Event
 from toolscout.policies import Permission, Policy
 from toolscout.schemas import Json
 from toolscout.search.feedback import Feedback
-from toolscout.search.index import Index
+from toolscout.search.index import EncoderChoice, Index
 from toolscout.sessions.call import Aims, Call, Executor, broken, guarded, mistaken
 from toolscout.sessions.describe import Describe
 from toolscout.sessions.history import Step, steps_from_messages
@@ -66,7 +64,7 @@ class Scout:
         settings: Settings | None = None,
         policy: Policy | None = None,
         store: Store | None = None,
-        encoder: Encoder | EllipsisType | None = ...,
+        encoder: EncoderChoice = "static",
         index: Index | None = None,
         on_event: Callable[[Event], None] | None = None,
         later: Later = at_once,

@@ -5,17 +5,19 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 import pytest
 
+from toolscout import encoders
+from toolscout.catalog import Catalog
 from toolscout.encoders import onnx, static
 from toolscout.encoders.encoder import (
     Blended,
@@ -23,17 +25,20 @@ from toolscout.encoders.encoder import (
     Encoder,
     EndpointEncoder,
     Floats,
-    leading_of,
+    Kind,
     unit_rows,
 )
 from toolscout.encoders.onnx import OnnxEncoder
-from toolscout.encoders.static import Remembered, StaticEncoder
-from toolscout.errors import InvalidEncoder, InvalidFile, MissingExtra
+from toolscout.encoders.static import StaticEncoder, WordMemory
+from toolscout.errors import InvalidEncoder, InvalidFile, MissingExtra, UsageError
+from toolscout.search.index import Index
+from toolscout.tools import Tool
 
 Json = dict[str, Any]
 
 KEY = "sk-very-secret"
-WIDTHS = {"static": 256, "onnx": 384, "callable": 8, "endpoint": 8, "blended": 264}
+WIDTHS = {"static": 256, "onnx": 384, "callable": 8, "endpoint": 8, "blended": 264, "own": 5}
+SEND = Tool.define("send_mail", description="Send a message.")
 TEXTS = [
     "create an issue",
     "x",
@@ -121,6 +126,16 @@ def serving() -> Generator[Service]:
         server.server_close()
 
 
+class Vowels(Encoder):
+    """The least that an encoder of one's own needs."""
+
+    name = "vowels-1"
+
+    def encode(self, texts: Sequence[str], *, kind: str) -> Floats:
+        rows = [[text.count(vowel) + 0.1 for vowel in "aeiou"] for text in texts]
+        return unit_rows(np.reshape(rows, (-1, 5)))
+
+
 @pytest.fixture
 def service() -> Iterator[Service]:
     with serving() as running:
@@ -138,17 +153,28 @@ def every_encoder() -> Iterator[dict[str, Encoder]]:
             "callable": by_letters,
             "endpoint": EndpointEncoder(running.url, "letters"),
             "blended": Blended(static, by_letters),
+            "own": Vowels(),
         }
 
 
 @pytest.fixture(params=WIDTHS)
-def kind(request: pytest.FixtureRequest) -> str:
+def which(request: pytest.FixtureRequest) -> str:
     return cast(str, request.param)
 
 
 @pytest.fixture
-def encoder(every_encoder: dict[str, Encoder], kind: str) -> Encoder:
-    return every_encoder[kind]
+def encoder(every_encoder: dict[str, Encoder], which: str) -> Encoder:
+    return every_encoder[which]
+
+
+@pytest.fixture
+def width(which: str) -> int:
+    return WIDTHS[which]
+
+
+@pytest.fixture(params=get_args(Kind))
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return cast(Kind, request.param)
 
 
 def assert_vectors(vectors: Floats, count: int, width: int) -> None:
@@ -158,42 +184,45 @@ def assert_vectors(vectors: Floats, count: int, width: int) -> None:
     assert (np.isclose(lengths, 1, atol=1e-5) | (lengths == 0)).all()
 
 
-def test_every_text_gets_a_row_of_unit_length(encoder: Encoder, kind: str):
-    assert_vectors(encoder.encode(TEXTS), len(TEXTS), WIDTHS[kind])
+def test_every_text_gets_a_row_of_unit_length(encoder: Encoder, kind: Kind, width: int):
+    assert_vectors(encoder.encode(TEXTS, kind=kind), len(TEXTS), width)
 
 
-def test_encoding_twice_gives_the_same_bits(encoder: Encoder):
-    assert encoder.encode(TEXTS).tobytes() == encoder.encode(TEXTS).tobytes()
+def test_encoding_twice_gives_the_same_bits(encoder: Encoder, kind: Kind):
+    assert encoder.encode(TEXTS, kind=kind).tobytes() == encoder.encode(TEXTS, kind=kind).tobytes()
 
 
-def test_a_text_has_the_same_vector_alone_and_among_others(encoder: Encoder):
+def test_a_text_has_the_same_vector_alone_and_among_others(encoder: Encoder, kind: Kind):
     texts = [f"{text} {number}" for number in range(40) for text in TEXTS]
 
-    together = encoder.encode(texts)
-    alone = np.concatenate([encoder.encode([text]) for text in texts[:20]])
+    together = encoder.encode(texts, kind=kind)
+    alone = np.concatenate([encoder.encode([text], kind=kind) for text in texts[:20]])
 
     assert together[:20] == pytest.approx(alone, abs=1e-4)
 
 
-def test_no_texts_give_no_rows(encoder: Encoder):
-    assert len(encoder.encode([])) == 0
+def test_no_texts_give_no_rows(encoder: Encoder, kind: Kind):
+    assert len(encoder.encode([], kind=kind)) == 0
 
 
-def test_an_empty_text_gets_a_row(encoder: Encoder, kind: str):
-    assert_vectors(encoder.encode(["", "words"]), 2, WIDTHS[kind])
+def test_an_empty_text_gets_a_row(encoder: Encoder, kind: Kind, width: int):
+    assert_vectors(encoder.encode(["", "words"], kind=kind), 2, width)
 
 
-def test_a_text_of_a_hundred_kilobytes_gets_a_row(encoder: Encoder, kind: str):
-    assert_vectors(encoder.encode(["list files " * 10_000]), 1, WIDTHS[kind])
+def test_a_text_of_a_hundred_kilobytes_gets_a_row(encoder: Encoder, kind: Kind, width: int):
+    assert_vectors(encoder.encode(["list files " * 10_000], kind=kind), 1, width)
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
-def test_hostile_text_gets_a_row(encoder: Encoder, kind: str, text: str):
-    assert_vectors(encoder.encode([text]), 1, WIDTHS[kind])
+def test_hostile_text_gets_a_row(encoder: Encoder, kind: Kind, width: int, text: str):
+    assert_vectors(encoder.encode([text], kind=kind), 1, width)
 
 
-def test_texts_may_come_as_any_sequence(encoder: Encoder):
-    assert encoder.encode(tuple(TEXTS)).tobytes() == encoder.encode(TEXTS).tobytes()
+def test_texts_may_come_as_any_sequence(encoder: Encoder, kind: Kind):
+    assert (
+        encoder.encode(tuple(TEXTS), kind=kind).tobytes()
+        == encoder.encode(TEXTS, kind=kind).tobytes()
+    )
 
 
 def test_encoders_have_names_and_families(every_encoder: dict[str, Encoder]):
@@ -208,13 +237,17 @@ def test_encoders_have_names_and_families(every_encoder: dict[str, Encoder]):
         "callable": "sentence",
         "endpoint": "sentence",
         "blended": "static+sentence",
+        "own": "sentence",
     }
 
 
 def test_encoders_know_near_meanings(every_encoder: dict[str, Encoder]):
     texts = ["send an email to a colleague", "write a mail to a coworker", "resize a picture"]
     for kind in ("static", "onnx"):
-        near, far = every_encoder[kind].encode(texts)[1:] @ every_encoder[kind].encode(texts[:1])[0]
+        near, far = (
+            every_encoder[kind].encode(texts, kind="tool")[1:]
+            @ every_encoder[kind].encode(texts[:1], kind="tool")[0]
+        )
 
         assert near > far
 
@@ -222,26 +255,33 @@ def test_encoders_know_near_meanings(every_encoder: dict[str, Encoder]):
 def test_static_batches_of_any_size_give_the_same_vectors(every_encoder: dict[str, Encoder]):
     texts = [f"tool number {number} lists files" for number in range(2_500)]
 
-    together = every_encoder["static"].encode(texts)
+    together = every_encoder["static"].encode(texts, kind="tool")
 
     for number in (0, 127, 128, 1023, 1024, 2499):
         assert (
-            together[number].tobytes() == every_encoder["static"].encode([texts[number]]).tobytes()
+            together[number].tobytes()
+            == every_encoder["static"].encode([texts[number]], kind="tool").tobytes()
         )
 
 
 def test_only_static_vectors_serve_by_their_first_dimensions(every_encoder: dict[str, Encoder]):
-    leading = {kind: leading_of(encoder) for kind, encoder in every_encoder.items()}
+    leading = {kind: encoder.leading for kind, encoder in every_encoder.items()}
 
-    assert leading == {"static": 32, "onnx": 0, "callable": 0, "endpoint": 0, "blended": 0}
-    assert leading_of(None) == 0
+    assert leading == {
+        "static": 32,
+        "onnx": 0,
+        "callable": 0,
+        "endpoint": 0,
+        "blended": 0,
+        "own": 0,
+    }
 
 
 def test_a_blend_has_the_weighted_mean_of_both_similarities():
     first = CallableEncoder(lambda texts: [[1.0, 0.0] for _ in texts], name="same")
     second = CallableEncoder(lambda texts: np.eye(len(texts)), name="different")
 
-    rows = Blended(first, second, share=0.25).encode(["a", "b"])
+    rows = Blended(first, second, share=0.25).encode(["a", "b"], kind="tool")
 
     assert float(rows[0] @ rows[1]) == pytest.approx(0.75)
 
@@ -286,7 +326,7 @@ def test_answers_that_are_no_vectors_are_refused(answer: Any):
     encoder = CallableEncoder(lambda texts: answer, name="mine")
 
     with pytest.raises(InvalidEncoder, match="mine") as caught:
-        encoder.encode(["a", "b"])
+        encoder.encode(["a", "b"], kind="tool")
 
     assert caught.value.encoder == "mine"
     assert caught.value.remedy
@@ -296,7 +336,7 @@ def test_a_function_gets_a_list_of_texts():
     seen: list[list[str]] = []
     encoder = CallableEncoder(lambda texts: seen.append(texts) or letters(texts), name="mine")
 
-    encoder.encode(("a", "b"))
+    encoder.encode(("a", "b"), kind="tool")
 
     assert seen == [["a", "b"]]
 
@@ -306,12 +346,12 @@ def test_an_error_of_the_function_is_its_own():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        CallableEncoder(fail, name="mine").encode(["a"])
+        CallableEncoder(fail, name="mine").encode(["a"], kind="tool")
 
 
 @pytest.mark.parametrize("ending", ["", "/", "/embeddings", "/embeddings/"])
 def test_the_endpoint_is_asked_with_model_and_key(service: Service, ending: str):
-    EndpointEncoder(service.url + ending, "small", key=KEY).encode(["one", "two"])
+    EndpointEncoder(service.url + ending, "small", key=KEY).encode(["one", "two"], kind="tool")
 
     assert service.paths == ["/v1/embeddings"]
     assert service.models == ["small"]
@@ -320,7 +360,7 @@ def test_the_endpoint_is_asked_with_model_and_key(service: Service, ending: str)
 
 
 def test_without_a_key_none_is_sent(service: Service):
-    EndpointEncoder(service.url, "small").encode(["one"])
+    EndpointEncoder(service.url, "small").encode(["one"], kind="tool")
 
     assert service.keys == [None]
 
@@ -328,7 +368,7 @@ def test_without_a_key_none_is_sent(service: Service):
 def test_the_endpoint_is_asked_for_at_most_128_texts_at_once(service: Service):
     texts = [f"text {number}" for number in range(300)]
 
-    vectors = EndpointEncoder(service.url, "small").encode(texts)
+    vectors = EndpointEncoder(service.url, "small").encode(texts, kind="tool")
 
     assert [len(batch) for batch in service.asked] == [128, 128, 44]
     assert [text for batch in service.asked for text in batch] == texts
@@ -336,7 +376,7 @@ def test_the_endpoint_is_asked_for_at_most_128_texts_at_once(service: Service):
 
 
 def test_the_endpoint_never_gets_an_empty_text(service: Service):
-    EndpointEncoder(service.url, "small").encode(["", "a"])
+    EndpointEncoder(service.url, "small").encode(["", "a"], kind="tool")
 
     assert service.asked == [[" ", "a"]]
 
@@ -435,7 +475,7 @@ def test_the_key_does_not_follow_a_redirection_to_another_service(service: Servi
 
 def assert_refused(url: str, *, key: str = KEY) -> str:
     with pytest.raises(InvalidEncoder, match="small") as caught:
-        EndpointEncoder(url, "small", key=key).encode(["one"])
+        EndpointEncoder(url, "small", key=key).encode(["one"], kind="tool")
 
     assert KEY not in "".join(traceback.format_exception(caught.value))
     return str(caught.value)
@@ -453,7 +493,7 @@ def test_a_model_with_a_wrong_checksum_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(onnx, name, "0" * 64)
 
     with pytest.raises(InvalidFile, match="checksum"):
-        OnnxEncoder().encode(["text"])
+        OnnxEncoder().encode(["text"], kind="tool")
 
 
 def test_a_changed_table_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -462,27 +502,27 @@ def test_a_changed_table_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(static, "TABLE_FILE", changed)
 
     with pytest.raises(InvalidFile, match="checksum"):
-        StaticEncoder().encode(["text"])
+        StaticEncoder().encode(["text"], kind="tool")
 
 
 def test_a_missing_table_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(static, "TABLE_FILE", tmp_path / "none.npz")
 
     with pytest.raises(InvalidFile, match="Reinstall"):
-        StaticEncoder().encode(["text"])
+        StaticEncoder().encode(["text"], kind="tool")
 
 
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path):
     (tmp_path / "own.npz").write_text("no table")
 
-    with pytest.raises(InvalidFile, match="no table of vectors"):
-        StaticEncoder(tmp_path / "own.npz").encode(["text"])
+    with pytest.raises(InvalidFile, match="not a table of vectors"):
+        StaticEncoder(tmp_path / "own.npz").encode(["text"], kind="tool")
 
 
 def test_files_of_ones_own_are_named_by_their_content(tmp_path: Path):
     own = tmp_path / "own.npz"
     own.write_bytes(static.TABLE_FILE.read_bytes())
-    folder = onnx.package_folder()
+    folder = onnx.find_package_folder()
 
     assert StaticEncoder(own).name == StaticEncoder().name
     assert OnnxEncoder(folder).name == OnnxEncoder().name
@@ -495,11 +535,13 @@ def test_words_met_before_give_a_question_the_vector_of_its_text():
     texts = ["Open a pull-request, please!", "naïve  café\tVIEW", "", "🙂 merge"]
 
     for _ in range(2):
-        assert encoder.encode_question(texts) == pytest.approx(encoder.encode(texts), abs=1e-5)
+        assert encoder.encode(texts, kind="question") == pytest.approx(
+            encoder.encode(texts, kind="tool"), abs=1e-5
+        )
 
 
 def test_what_is_no_word_of_the_table_says_nothing():
-    assert not StaticEncoder().encode(["🙂🙂", "\u16a0\u16a2"]).any()
+    assert not StaticEncoder().encode(["🙂🙂", "\u16a0\u16a2"], kind="tool").any()
 
 
 @pytest.mark.parametrize("package", ["toolscout_encoder"])
@@ -507,7 +549,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     hide(monkeypatch, package)
 
     with pytest.raises(MissingExtra, match=r"toolscout\[onnx\]") as caught:
-        OnnxEncoder().encode(["text"])
+        OnnxEncoder().encode(["text"], kind="tool")
 
     assert (caught.value.module, caught.value.extra) == (package, "onnx")
 
@@ -516,7 +558,7 @@ def test_a_missing_runtime_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
 
     with pytest.raises(MissingExtra, match=r"toolscout\[onnx\]") as caught:
-        OnnxEncoder().encode(["text"])
+        OnnxEncoder().encode(["text"], kind="tool")
 
     assert caught.value.module == "onnxruntime"
 
@@ -551,7 +593,10 @@ def test_importing_encoders_imports_no_optional_stack():
 def test_a_word_alone_has_the_vector_of_a_text_of_one_word(word: str):
     encoder = StaticEncoder()
 
-    assert encoder.encode_question([word]).tolist() == encoder.encode([word]).tolist()
+    assert (
+        encoder.encode([word], kind="question").tolist()
+        == encoder.encode([word], kind="tool").tolist()
+    )
 
 
 def test_what_is_remembered_is_asked_for_once_and_all_new_words_together():
@@ -561,8 +606,60 @@ def test_what_is_remembered_is_asked_for_once_and_all_new_words_together():
         asked.append(words)
         return np.array([[len(word)] for word in words], np.float32)
 
-    memory = Remembered(lengths, limit=3)
-    found = [memory.of(words) for words in (["a", "bb"], ["bb", "ccc", "a"], ["dddd"], ["a"])]
+    memory = WordMemory(lengths, limit=3)
+    found = [memory.get(words) for words in (["a", "bb"], ["bb", "ccc", "a"], ["dddd"], ["a"])]
 
     assert asked == [["a", "bb"], ["ccc"], ["dddd"], ["a"]]  # the fourth word was one too many
     assert [[int(value[0]) for value in one] for one in found] == [[1, 2], [2, 3, 1], [4], [1]]
+
+
+class Recording(Vowels):
+    """Records the texts that it encodes, by kind."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, list[str]] = {}
+
+    def encode(self, texts: Sequence[str], *, kind: str) -> Floats:
+        self.texts.setdefault(kind, []).extend(texts)
+        return super().encode(texts, kind=kind)
+
+
+def test_an_index_says_which_texts_are_tools_and_which_are_questions():
+    encoder = Recording()
+    index = Index(Catalog({"mail": [SEND]}), encoder=encoder)
+
+    index.search("write to a friend")
+
+    assert [text for text in encoder.texts["tool"] if "Send a message." in text]
+    assert encoder.texts["question"] == ["write to a friend"]
+
+
+def test_an_encoder_may_bring_its_own_word_vectors():
+    words = Recording()
+    encoder = Vowels()
+    encoder.words = words
+
+    Index(Catalog({"mail": [SEND]}), encoder=encoder)
+
+    assert words.texts == {"question": ["send", "mail"]}
+
+
+def test_an_index_takes_the_name_of_a_built_in_encoder():
+    catalog = Catalog()
+
+    assert isinstance(Index(catalog).encoder, StaticEncoder)
+    assert isinstance(Index(catalog, encoder="static").encoder, StaticEncoder)
+    assert isinstance(Index(catalog, encoder="onnx").encoder, OnnxEncoder)
+    assert Index(catalog, encoder=None).encoder is None
+
+
+def test_an_unknown_encoder_name_is_refused_with_the_known_ones():
+    with pytest.raises(UsageError, match="'static', 'onnx', None or an `Encoder`"):
+        Index(Catalog(), encoder=cast(Any, "word2vec"))
+
+
+def test_the_package_exports_every_encoder_on_first_use():
+    assert [getattr(encoders, name).__name__ for name in encoders.__all__] == encoders.__all__
+    assert dir(encoders) == encoders.__all__
+    with pytest.raises(AttributeError, match="Word2Vec"):
+        _ = cast(Any, encoders).Word2Vec

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from toolscout.encoders.encoder import CallableEncoder, unit_rows
+from toolscout.encoders.encoder import CallableEncoder, Encoder, Kind, unit_rows
 from toolscout.errors import InvalidEncoder
 from toolscout.search.vectors import (
     GRID,
@@ -28,17 +28,16 @@ from toolscout.search.vectors import (
 SEED = 20260901
 
 
-class Counting:
+class Counting(Encoder):
     """An encoder that remembers what it was asked for."""
 
     name = "counting"
-    family = "sentence"
 
     def __init__(self, width: int = 16) -> None:
         self.width = width
         self.asked: list[str] = []
 
-    def encode(self, texts: Sequence[str]) -> Floats:
+    def encode(self, texts: Sequence[str], *, kind: Kind) -> Floats:
         self.asked += texts
         return unit_rows([np.random.default_rng(len(t)).normal(size=self.width) for t in texts])
 
@@ -176,7 +175,10 @@ def test_the_cache_encodes_each_text_once():
 
     assert encoder.asked == ["one", "three", "fifth"]
     assert first.tolist() == [again[2].tolist(), again[0].tolist(), again[2].tolist()]
-    assert again.tolist() == on_grid(Counting().encode(["three", "fifth", "one"])).tolist()
+    assert (
+        again.tolist()
+        == on_grid(Counting().encode(["three", "fifth", "one"], kind="tool")).tolist()
+    )
 
 
 def test_the_cache_starts_with_what_it_is_given():

@@ -115,7 +115,7 @@ def test_an_exported_model_gives_the_vectors_of_the_trained_one(
 ) -> None:
     export_model(trained.model, tmp_path)
     texts = corpus.texts[:40]
-    found = OnnxEncoder(tmp_path).encode(texts)
+    found = OnnxEncoder(tmp_path).encode(texts, kind="tool")
     likeness = (found * trained.model.encode(texts)).sum(axis=1)
     assert likeness.min() > 0.97
 
@@ -126,7 +126,7 @@ def test_a_distilled_table_ranks_as_its_teacher_does(
     export_model(trained.model, tmp_path)
     teacher = OnnxEncoder(tmp_path)
     texts = [*corpus.texts, *(one.text for one in corpus.asked)]
-    taught = teacher.encode(texts)
+    taught = teacher.encode(texts, kind="tool")
     settings = Distilling(width=64, epochs=40, batch=64)
     *_, (_, table) = distil(teacher, TOKENIZER, texts, taught, settings)
     export_table(table, tmp_path / "table.npz", TOKENIZER)

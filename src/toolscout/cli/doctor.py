@@ -426,7 +426,7 @@ def vectors() -> Checkup:
     from toolscout.encoders.static import StaticEncoder
 
     try:
-        StaticEncoder().encode(["a"])
+        StaticEncoder().encode(["a"], kind="tool")
     except (ToolscoutError, ImportError) as error:
         return fail("vectors", str(error), "pip install --force-reinstall toolscout")
     return ok("vectors", "the static vectors are in place")

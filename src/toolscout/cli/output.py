@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from toolscout.catalog import Catalog
-    from toolscout.encoders.encoder import Encoder, Floats
+    from toolscout.encoders.encoder import Encoder, Floats, Kind
     from toolscout.scout import Scout
     from toolscout.search.hits import Hit, Result
 
@@ -158,15 +158,17 @@ def _encoder(name: str, step: Step) -> "Encoder | None":
     from toolscout.encoders.static import StaticEncoder
 
     class WatchedStatic(StaticEncoder):
-        def encode(self, texts: Sequence[str]) -> "Floats":
-            vectors = super().encode(texts)
-            step(len(texts))
+        def encode(self, texts: Sequence[str], *, kind: "Kind") -> "Floats":
+            vectors = super().encode(texts, kind=kind)
+            if kind == "tool":
+                step(len(texts))
             return vectors
 
     class WatchedOnnx(OnnxEncoder):
-        def encode(self, texts: Sequence[str]) -> "Floats":
-            vectors = super().encode(texts)
-            step(len(texts))
+        def encode(self, texts: Sequence[str], *, kind: "Kind") -> "Floats":
+            vectors = super().encode(texts, kind=kind)
+            if kind == "tool":
+                step(len(texts))
             return vectors
 
     if name == "static":

@@ -1,1 +1,38 @@
-"""Encoders turn texts into vectors: the built-in table, ONNX, an endpoint or your own."""
+"""Encoders turn texts into vectors.
+
+`StaticEncoder` is the default, `OnnxEncoder` a small transformer, `EndpointEncoder` a remote
+service, `CallableEncoder` any function, `Blended` two encoders at once. Subclass `Encoder` to write
+your own. Each class is imported on first use.
+"""
+
+from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from toolscout.encoders.encoder import Blended, CallableEncoder, Encoder, EndpointEncoder
+    from toolscout.encoders.onnx import OnnxEncoder
+    from toolscout.encoders.static import StaticEncoder
+
+__all__ = [
+    "Blended",
+    "CallableEncoder",
+    "Encoder",
+    "EndpointEncoder",
+    "OnnxEncoder",
+    "StaticEncoder",
+]
+
+_MODULES = {"OnnxEncoder": "onnx", "StaticEncoder": "static"}
+
+if not TYPE_CHECKING:  # a type checker would otherwise accept any misspelt name
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'encoder')}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,9 +1,8 @@
-"""Encoders: texts in, one unit vector for each out.
+"""The `Encoder` protocol, and the encoders that need no model of ours.
 
-`EndpointEncoder` asks an OpenAI-compatible service, `CallableEncoder` wraps any function,
-`Blended` puts two encoders side by side; toolscout's own are in `tables` (the default) and
-`transformers`. Each names itself by content, so that vectors kept on disk are never taken for
-another encoder's. Storing and comparing vectors is `semantic`'s part.
+`EndpointEncoder` asks an OpenAI-compatible service, `CallableEncoder` wraps a function and
+`Blended` combines two encoders. Toolscout's own models are in `static` (the default) and `onnx`.
+Storing and comparing vectors is left to `toolscout.search.vectors`.
 """
 
 import hashlib
@@ -14,7 +13,7 @@ from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from math import sqrt
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,67 +21,51 @@ from numpy.typing import ArrayLike, NDArray
 from toolscout.errors import InvalidEncoder, InvalidFile
 
 Floats = NDArray[np.float32]
+Kind = Literal["tool", "question"]
+"""What a text is: the description of a tool, or (part of) what a caller searches for."""
 
 ENDPOINT_BATCH = 128
 _SHORTEST = 1e-12
 
 
 class Encoder(Protocol):
-    """Turns texts into vectors."""
+    """Turns texts into vectors.
 
-    @property
-    def name(self) -> str:
-        """Names what the vectors depend on: model, version, settings."""
+    Subclass it and give a `name` and an `encode`:
+
+        class Vowels(Encoder):
+            name = "vowels-1"
+
+            def encode(self, texts, *, kind):
+                rows = [[text.count(vowel) + 0.1 for vowel in "aeiou"] for text in texts]
+                return unit_rows(rows)
+
+    The other members have defaults that suit most models. `CallableEncoder` takes a plain function
+    and also checks and normalises what it returns.
+    """
+
+    name: str
+    """Identifies the model, its version and its settings. Saved vectors are reused only under the
+    same name, so change it whenever the vectors change."""
+    family: str = "sentence"
+    """Selects the fitted fusion: `static`, `minilm`, or any other word for the general one."""
+    leading: int = 0
+    """How many leading dimensions are good enough for a first pass over all tools; 0 for all."""
+    words: "Encoder | None" = None
+    """Encodes the single words of tool names. None stands for the encoder itself if its family is
+    `static`, and for toolscout's static table otherwise."""
+
+    def encode(self, texts: Sequence[str], *, kind: Kind) -> Floats:
+        """Return one row of unit length per text, or a row of zeros if nothing can be encoded.
+
+        `kind` tells models that treat tools and questions differently which of them the texts are.
+        Several threads may call this at once.
+        """
         ...
 
-    @property
-    def family(self) -> str:
-        """Which fitted fusion suits it: `static`, `minilm`, or another word."""
-        ...
 
-    def encode(self, texts: Sequence[str]) -> Floats:
-        """Return one row of unit length for each text; a text with nothing to encode gives 0."""
-        ...
-
-
-def leading_of(encoder: Encoder | None) -> int:
-    """Return how many first dimensions of an encoder's vectors serve alone; 0 for none."""
-    return getattr(encoder, "leading", 0)
-
-
-def plain(text: str) -> str:
-    """Return a text as every tokenizer takes it: lone surrogates replaced."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def unit_rows(rows: ArrayLike) -> Floats:
-    """Return rows scaled to length one; rows of zeros stay."""
-    matrix = np.asarray(rows, np.float32)
-    lengths = np.sqrt(np.add.reduce(matrix * matrix, axis=1, keepdims=True))
-    return np.divide(matrix, np.maximum(lengths, _SHORTEST), dtype=np.float32)
-
-
-def unit_row(row: Floats) -> Floats:
-    """Return the same of one row, which takes half as many steps."""
-    return row / max(sqrt(np.add.reduce(row * row)), _SHORTEST)
-
-
-def digest_of(file: Path) -> str:
-    """Return the SHA-256 of a file."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def checked_file(file: Path, digest: str, *, remedy: str) -> Path:
-    """Return a file that is what it should be, by its SHA-256."""
-    if not file.is_file() or digest_of(file) != digest:
-        raise InvalidFile(str(file), "is missing or its checksum is wrong", remedy=remedy)
-    return file
-
-
-class EndpointEncoder:
+class EndpointEncoder(Encoder):
     """Asks an OpenAI-compatible `/embeddings` endpoint."""
-
-    family = "sentence"
 
     def __init__(
         self, url: str, model: str, *, key: str = "", timeout_seconds: float = 30.0
@@ -92,23 +75,23 @@ class EndpointEncoder:
             self._url += "/embeddings"
         if not self._url.startswith(("http://", "https://")):
             raise InvalidEncoder(
-                model, f"has the address {url!r}", remedy="Give one that starts with http(s)://."
+                model,
+                f"has the address {url!r}",
+                remedy="Use one that starts with http:// or https://.",
             )
-        self._model, self._key, self._timeout = model, key, timeout_seconds
+        self._model = model
+        self._key = key
+        self._timeout = timeout_seconds
+        self.name = f"{self._url}#{model}"
 
-    @property
-    def name(self) -> str:
-        """Address and model."""
-        return f"{self._url}#{self._model}"
-
-    def encode(self, texts: Sequence[str]) -> Floats:
-        """Return the service's vectors, at unit length."""
+    def encode(self, texts: Sequence[str], *, kind: Kind) -> Floats:
+        """Return the service's vectors at unit length, for tools and questions alike."""
         batches = [texts[i : i + ENDPOINT_BATCH] for i in range(0, len(texts), ENDPOINT_BATCH)]
-        rows = [row for batch in batches for row in self._ask(batch)]
-        return checked_vectors(self._model, rows, len(texts))
+        rows = [row for batch in batches for row in self._request(batch)]
+        return check_vectors(self._model, rows, len(texts))
 
-    def _ask(self, texts: Sequence[str]) -> list[Any]:
-        # Services refuse empty strings; a blank stands in.
+    def _request(self, texts: Sequence[str]) -> list[Any]:
+        # Services refuse empty strings, so a blank stands in.
         body = json.dumps({"model": self._model, "input": [text or " " for text in texts]})
         headers = {"Content-Type": "application/json"}
         if self._key:
@@ -126,8 +109,8 @@ class EndpointEncoder:
             HTTPException,
             RecursionError,
         ) as error:
-            reason = _reason(error)
-        # Not chained: what the library says of a bad header would show the key.
+            reason = _describe_failure(error)
+        # Not chained: the library quotes a bad header, and the header holds the key.
         raise InvalidEncoder(
             self._model,
             f"did not answer ({reason})",
@@ -135,7 +118,7 @@ class EndpointEncoder:
         )
 
 
-def _reason(error: Exception) -> str:
+def _describe_failure(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         error.close()
         return f"HTTP {error.code}"
@@ -144,71 +127,96 @@ def _reason(error: Exception) -> str:
     return "not the shape of an embeddings answer"
 
 
-class _NoRedirection(urllib.request.HTTPRedirectHandler):
-    """A service that moved gets a new address from its owner, not our key at another place."""
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Refuses redirects, because following one would send the key to another address."""
 
     def redirect_request(
         self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> None:
-        """Follow nothing: the answer then counts as the error it is."""
+        """Return nothing, so that the redirect is reported as an error."""
 
 
-_OPENER = urllib.request.build_opener(_NoRedirection())
+_OPENER = urllib.request.build_opener(_NoRedirects())
 
 
-class CallableEncoder:
-    """Any function from texts to vectors."""
-
-    family = "sentence"
+class CallableEncoder(Encoder):
+    """Wraps a function from texts to vectors; the vectors need no particular length."""
 
     def __init__(self, function: Callable[[list[str]], ArrayLike], *, name: str) -> None:
-        self._function, self._name = function, name
+        self._function = function
+        self.name = name
 
-    @property
-    def name(self) -> str:
-        """The name given: change it when the function's vectors change."""
-        return self._name
-
-    def encode(self, texts: Sequence[str]) -> Floats:
-        """Return the function's vectors, at unit length."""
-        return checked_vectors(self._name, self._function(list(texts)), len(texts))
+    def encode(self, texts: Sequence[str], *, kind: Kind) -> Floats:
+        """Return the function's vectors at unit length, for tools and questions alike."""
+        return check_vectors(self.name, self._function(list(texts)), len(texts))
 
 
-class Blended:
-    """Two encoders side by side; a similarity is the weighted mean of theirs."""
+class Blended(Encoder):
+    """Puts the vectors of two encoders side by side.
+
+    A similarity is then the mean of theirs, in which the second counts for `share`.
+    """
 
     def __init__(self, first: Encoder, second: Encoder, *, share: float = 0.5) -> None:
-        self._first, self._second, self._share = first, second, share
+        self._first = first
+        self._second = second
+        self._share = share
+        self.name = f"{first.name}+{share:g}*{second.name}"
+        self.family = f"{first.family}+{second.family}"
 
-    @property
-    def name(self) -> str:
-        """Both names and the share of the second."""
-        return f"{self._first.name}+{self._share:g}*{self._second.name}"
-
-    @property
-    def family(self) -> str:
-        """Both families, the fusion's key."""
-        return f"{self._first.family}+{self._second.family}"
-
-    def encode(self, texts: Sequence[str]) -> Floats:
+    def encode(self, texts: Sequence[str], *, kind: Kind) -> Floats:
         """Return both vectors in one row of unit length."""
-        left = self._first.encode(texts) * np.float32(np.sqrt(1 - self._share))
-        right = self._second.encode(texts) * np.float32(np.sqrt(self._share))
+        left = self._first.encode(texts, kind=kind) * np.float32(np.sqrt(1 - self._share))
+        right = self._second.encode(texts, kind=kind) * np.float32(np.sqrt(self._share))
         return unit_rows(np.hstack([left, right]))
 
 
-def checked_vectors(name: str, rows: object, count: int) -> Floats:
-    """Return vectors of someone else's making as unit rows, or say what is wrong with them."""
+def check_vectors(name: str, rows: object, count: int) -> Floats:
+    """Return a foreign encoder's vectors as unit rows, or raise `InvalidEncoder`."""
     if not count:
         return np.zeros((0, 0), np.float32)
-    remedy = "Return one list of finite numbers, of one length, for each text."
+    remedy = "Return one list of finite numbers, all of the same length, for each text."
     try:
         matrix = np.asarray(cast("ArrayLike", rows), np.float32)
     except (TypeError, ValueError):
-        raise InvalidEncoder(name, "gave no vectors", remedy=remedy) from None
+        raise InvalidEncoder(name, "returned something other than vectors", remedy=remedy) from None
     if matrix.ndim != 2 or len(matrix) != count:
         shape = "x".join(map(str, matrix.shape))
-        raise InvalidEncoder(name, f"gave {shape} numbers for {count} texts", remedy=remedy)
+        raise InvalidEncoder(name, f"returned {shape} numbers for {count} texts", remedy=remedy)
     if not np.isfinite(matrix).all():
-        raise InvalidEncoder(name, "gave a value that is not finite", remedy=remedy)
+        raise InvalidEncoder(name, "returned a value that is not finite", remedy=remedy)
     return unit_rows(matrix)
+
+
+def unit_rows(rows: ArrayLike) -> Floats:
+    """Return rows scaled to length one; rows of zeros stay as they are."""
+    matrix = np.asarray(rows, np.float32)
+    lengths = np.sqrt(np.add.reduce(matrix * matrix, axis=1, keepdims=True))
+    return np.divide(matrix, np.maximum(lengths, _SHORTEST), dtype=np.float32)
+
+
+def unit_row(row: Floats) -> Floats:
+    """Return one row scaled to length one; twice as fast as `unit_rows`."""
+    return row / max(sqrt(np.add.reduce(row * row)), _SHORTEST)
+
+
+def replace_surrogates(text: str) -> str:
+    """Return a text that every tokenizer accepts: lone surrogates become question marks."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def hash_file(file: Path) -> str:
+    """Return the SHA-256 of a file."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InvalidFile(
+            str(file), f"cannot be read ({error.strerror})", remedy="Check the path."
+        ) from error
+
+
+def check_file(file: Path, digest: str, *, remedy: str) -> Path:
+    """Return the file if its SHA-256 is as expected; raise `InvalidFile` otherwise."""
+    if not file.is_file() or hash_file(file) != digest:
+        raise InvalidFile(str(file), "is missing or its checksum is wrong", remedy=remedy)
+    return file

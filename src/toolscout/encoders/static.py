@@ -1,8 +1,8 @@
-"""A table of token vectors: the encoder that needs no model.
+"""`StaticEncoder`: a table of token vectors, the default encoder.
 
 A text's vector is the sum of its tokens' vectors, which were distilled from the transformer of
-`toolscout[onnx]` (training/README.md tells how). The table lies in this package: nothing is
-fetched, and a query takes some hundredths of a millisecond.
+`toolscout[onnx]` (see training/README.md). The table ships with the package: nothing is
+downloaded, and a query takes a few hundredths of a millisecond.
 """
 
 import importlib
@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolscout.encoders.encoder import Floats, checked_file, digest_of, plain, unit_row, unit_rows
+from toolscout.encoders.encoder import (
+    Encoder,
+    Floats,
+    Kind,
+    check_file,
+    hash_file,
+    replace_surrogates,
+    unit_row,
+    unit_rows,
+)
 from toolscout.errors import InvalidFile
 
 TABLE_FILE = Path(__file__).parent / "static.npz"
@@ -25,18 +34,20 @@ FEW_TEXTS = 8
 WORD_MEMORY = 8_192
 
 
-class Remembered:
-    """What a function gives for each of some words, kept for those met before.
+class WordMemory:
+    """Remembers what a function returned for each word, up to a limit.
 
-    Safe under threads: what is forgotten goes as a whole, and others go on with the old.
+    Threads may share it: a full memory is replaced as a whole, and threads that still read the old
+    one are not disturbed.
     """
 
     def __init__(self, function: Callable[[list[str]], Floats], *, limit: int) -> None:
-        self._function, self._limit = function, limit
+        self._function = function
+        self._limit = limit
         self._known: dict[str, Floats] = {}
 
-    def of(self, words: Sequence[str]) -> list[Floats]:
-        """Return the value of each word, asking once for all new ones."""
+    def get(self, words: Sequence[str]) -> list[Floats]:
+        """Return the value of each word; the function is called once for all new ones."""
         known = self._known
         new = [word for word in words if word not in known]
         if not new:
@@ -50,48 +61,48 @@ class Remembered:
         return found
 
 
-class StaticEncoder:
-    """Sums token vectors of a table (256 dimensions)."""
+class StaticEncoder(Encoder):
+    """Sums the token vectors of a table (256 dimensions).
+
+    `file` is another table, as `training` exports it.
+    """
 
     family = "static"
+    # The table's axes are ordered by how much they tell.
     leading = 32
-    """The axes are ordered by how much they tell: the first 32 serve alone, less finely."""
 
     def __init__(self, file: Path | None = None) -> None:
+        digest = TABLE_SHA256 if file is None else hash_file(file)
+        self.name = f"toolscout-static-{digest[:12]}"
         self._file = file
         self._lock = threading.Lock()
-        self._word_sums = Remembered(self._new_sums, limit=WORD_MEMORY)
+        self._word_sums = WordMemory(self._add_words, limit=WORD_MEMORY)
 
-    @property
-    def name(self) -> str:
-        """The table's checksum."""
-        return f"toolscout-static-{(TABLE_SHA256 if self._file is None else self._digest)[:12]}"
+    def encode(self, texts: Sequence[str], *, kind: Kind) -> Floats:
+        """Return the sum of each text's token vectors, at unit length.
 
-    @cached_property
-    def _digest(self) -> str:
-        return digest_of(self._file or TABLE_FILE)
-
-    def encode(self, texts: Sequence[str]) -> Floats:
-        """Return the sum of each text's token vectors, at unit length."""
+        Questions are short, so their words are looked up one by one and remembered.
+        """
+        if kind == "question" and texts:
+            rows = [self._add_question(replace_surrogates(text).split()) for text in texts]
+            return np.array(rows)
         parts: list[Floats] = [np.zeros((0, self._table.width), np.float32)]
-        # Piece by piece: the tokenizer keeps far more of a text than the numbers wanted here.
+        # In batches: the tokenizer keeps far more of each text than the numbers needed here.
         for begin in range(0, len(texts), TABLE_BATCH):
-            piece = texts[begin : begin + TABLE_BATCH]
-            parts.append(unit_rows(self._table.sums([_spaced(text) for text in piece])))
+            batch = [_normalize_blanks(text) for text in texts[begin : begin + TABLE_BATCH]]
+            parts.append(unit_rows(self._table.add_tokens(batch)))
         return np.concatenate(parts)
 
-    def encode_question(self, texts: Sequence[str]) -> Floats:
-        """Return the same for a few short texts, from the sums of words met before."""
-        return np.array([unit_row(self._sum(plain(text).split())) for text in texts])
-
-    def _sum(self, words: list[str]) -> Floats:
+    def _add_question(self, words: list[str]) -> Floats:
         if not words:
             return np.zeros(self._table.width, np.float32)
-        rows = self._word_sums.of(words)
-        return np.add.reduce(np.concatenate(rows).reshape(len(rows), -1)) if rows[1:] else rows[0]
+        rows = self._word_sums.get(words)
+        if len(rows) == 1:
+            return unit_row(rows[0])
+        return unit_row(np.add.reduce(np.concatenate(rows).reshape(len(rows), -1)))
 
-    def _new_sums(self, words: Sequence[str]) -> Floats:
-        return self._table.word_sums(words)
+    def _add_words(self, words: Sequence[str]) -> Floats:
+        return self._table.add_word_tokens(words)
 
     @property
     def _table(self) -> "Table":
@@ -101,27 +112,29 @@ class StaticEncoder:
     @cached_property
     def _loaded(self) -> "Table":
         if self._file is None:
-            checked_file(TABLE_FILE, TABLE_SHA256, remedy="Reinstall toolscout.")
+            check_file(TABLE_FILE, TABLE_SHA256, remedy="Reinstall toolscout.")
         return Table.load(self._file or TABLE_FILE)
 
 
-def _spaced(text: str) -> str:
-    """Return a text with its words apart as `encode_question` sees them."""
-    return " ".join(plain(text).split())
+def _normalize_blanks(text: str) -> str:
+    """Return a text with one blank between words, as a question's words are split."""
+    return " ".join(replace_surrogates(text).split())
 
 
 class Table:
-    """Whole numbers for each token, their size, and what splits a text into tokens."""
+    """Whole numbers per token, the size of each, and the tokenizer."""
 
     def __init__(
         self, numbers: NDArray[np.int8], sizes: NDArray[np.float32], tokenizer: Any
     ) -> None:
-        self._numbers, self._sizes, self._tokenizer = numbers, sizes, tokenizer
+        self._numbers = numbers
+        self._sizes = sizes
+        self._tokenizer = tokenizer
         self._pieces: Callable[[str], list[Any]] = tokenizer.model.tokenize
 
     @property
     def width(self) -> int:
-        """How many numbers a vector has."""
+        """The number of dimensions."""
         return self._numbers.shape[1]
 
     @classmethod
@@ -129,17 +142,18 @@ class Table:
         """Read a table as `training` writes it."""
         try:
             with np.load(file, allow_pickle=False) as parts:
-                numbers, sizes = parts["numbers"], parts["sizes"].astype(np.float32)
+                numbers = parts["numbers"]
+                sizes = parts["sizes"].astype(np.float32)
                 tokens = parts["vocabulary"].tobytes().decode().split("\n")
         except (OSError, ValueError, KeyError) as error:
             raise InvalidFile(
-                str(file), f"is no table of vectors ({error})", remedy="Reinstall toolscout."
+                str(file), f"is not a table of vectors ({error})", remedy="Reinstall toolscout."
             ) from error
-        return cls(numbers, sizes, word_pieces(tokens))
+        return cls(numbers, sizes, _build_tokenizer(tokens))
 
-    def sums(self, texts: Sequence[str]) -> Floats:
+    def add_tokens(self, texts: Sequence[str]) -> Floats:
         """Return the sum of the vectors of each text's tokens."""
-        if len(texts) <= FEW_TEXTS:  # a batch goes to threads, which must first be woken
+        if len(texts) <= FEW_TEXTS:  # a batch goes to threads, which take time to wake
             found: Any = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
         else:
             found = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
@@ -150,14 +164,14 @@ class Table:
                 np.matmul(self._sizes[ids], self._numbers[ids], out=row)
         return sums
 
-    def word_sums(self, words: Sequence[str]) -> Floats:
-        """Return the same for single words, of which most are plain and many are one token."""
+    def add_word_tokens(self, words: Sequence[str]) -> Floats:
+        """Return the same for single words, most of which are plain and many a single token."""
         sums = np.zeros((len(words), self.width), np.float32)
         for row, word in zip(sums, words, strict=True):
             if not (word.isascii() and word.isalnum()):
-                row[:] = self.sums([word])[0]
+                row[:] = self.add_tokens([word])[0]
                 continue
-            # Lower case is all that the tokenizer would change before it looks for pieces.
+            # The tokenizer would only lower the case before it looks for pieces.
             ids: list[int] = [piece.id for piece in self._pieces(word.lower())]
             if len(ids) == 1:
                 np.multiply(self._numbers[ids[0]], self._sizes[ids[0]], out=row)
@@ -166,8 +180,8 @@ class Table:
         return sums
 
 
-def word_pieces(tokens: Sequence[str]) -> Any:
-    """Return a tokenizer of lower-cased words, without accents, in pieces of a vocabulary."""
+def _build_tokenizer(tokens: Sequence[str]) -> Any:
+    """Return a WordPiece tokenizer that lowers case and drops accents."""
     library: Any = importlib.import_module("tokenizers")  # heavy, and only half typed
     vocabulary = {token: number for number, token in enumerate(tokens)}
     tokenizer = library.Tokenizer(library.models.WordPiece(vocabulary, unk_token="[UNK]"))

@@ -182,7 +182,7 @@ class Gateway:
         """Load what the first search would have to wait for."""
         count_tokens("")
         if self.scout.index.encoder is not None:
-            self.scout.index.encoder.encode(["warm"])
+            self.scout.index.encoder.encode(["warm"], kind="question")
 
     def session(self, client: str, profile: Profile | None = None) -> Session:
         """Return the session of a client, which sees what its profile admits."""

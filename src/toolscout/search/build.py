@@ -23,8 +23,8 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from toolscout.encoders.encoder import Encoder, leading_of
-from toolscout.encoders.static import WORD_MEMORY, Remembered, StaticEncoder
+from toolscout.encoders.encoder import Encoder
+from toolscout.encoders.static import WORD_MEMORY, StaticEncoder, WordMemory
 from toolscout.errors import InvalidFile, MissingExtra
 from toolscout.search import lexical, text
 from toolscout.search.lexical import Floats, Postings, Vocabulary, postings_of
@@ -178,7 +178,7 @@ class Writer:
     def __init__(self, encoder: Encoder | None, *, approximate: bool | None) -> None:
         self.vocabulary = Vocabulary()
         self.cache = VectorCache(encoder) if encoder else None
-        self._leading = leading_of(encoder)
+        self._leading = encoder.leading if encoder else 0
         self._approximate = approximate
         self._near: Any = (
             _usearch(required=approximate is True) if approximate is not False else None
@@ -343,7 +343,7 @@ class Writer:
 class _WordTable:
     """Words of names with their term and vector; grows by whole copies, so states stay valid."""
 
-    def __init__(self, vocabulary: Vocabulary, word_vectors: Remembered | None) -> None:
+    def __init__(self, vocabulary: Vocabulary, word_vectors: WordMemory | None) -> None:
         self._vocabulary, self._word_vectors = vocabulary, word_vectors
         self._numbers: dict[str, int] = {}
         self.words: tuple[str, ...] = ()
@@ -371,7 +371,7 @@ class _WordTable:
 
     def _add_vectors(self, new: list[str]) -> None:
         if self._word_vectors is not None:
-            vectors = np.array(self._word_vectors.of(new))
+            vectors = np.array(self._word_vectors.get(new))
             self.vectors = np.concatenate([self.vectors, vectors]) if len(self.vectors) else vectors
 
 
@@ -381,11 +381,11 @@ def _rows_of(tools: Sequence[Tool], shard: Shard, alive: Mask) -> NDArray[np.int
     return np.array([row for row in rows if row is not None and alive[row]], np.int64)
 
 
-def _word_vectors(encoder: Encoder) -> Remembered:
+def _word_vectors(encoder: Encoder) -> WordMemory:
     """Return the vectors of single words, for which static ones serve every encoder."""
-    static = encoder if encoder.family == "static" else getattr(encoder, "words", None)
-    static = static or StaticEncoder()
-    return Remembered(partial(word_vectors, static), limit=WORD_MEMORY)
+    own = encoder if encoder.family == "static" else None
+    static = encoder.words or own or StaticEncoder()
+    return WordMemory(partial(word_vectors, static), limit=WORD_MEMORY)
 
 
 def _usearch(*, required: bool) -> Any:

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import EllipsisType
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.catalog import Catalog, Change
 from toolscout.encoders.encoder import Encoder
+from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.encoders.static import StaticEncoder
 from toolscout.errors import UsageError
 from toolscout.names import near_names
@@ -33,12 +33,14 @@ from toolscout.search.text import words
 from toolscout.tools import Tool
 
 DEFAULT_LIMIT = 10
+EncoderChoice = Encoder | Literal["static", "onnx"] | None
+_BUILT_IN_ENCODERS = {"static": StaticEncoder, "onnx": OnnxEncoder}
 
 
 class Index:
     """Search over a catalogue.
 
-    `encoder` is left out for the default static vectors, None for words alone, or any `Encoder`.
+    `encoder` is `"static"` (the default), `"onnx"`, any `Encoder`, or None to match words alone.
     `approximate` looks at near vectors only instead of all; left out, it does so from 100,000
     tools on, where the `ann` extra is installed. `load` also takes a `file` written by `save`.
     """
@@ -47,12 +49,12 @@ class Index:
         self,
         catalog: Catalog,
         *,
-        encoder: Encoder | EllipsisType | None = ...,
+        encoder: EncoderChoice = "static",
         approximate: bool | None = None,
         fusion: Fusion | None = None,
         file: Path | None = None,
     ) -> None:
-        self._encoder = StaticEncoder() if isinstance(encoder, EllipsisType) else encoder
+        self._encoder = choose_encoder(encoder)
         self._catalog = catalog
         self._writing = threading.Lock()
         self._writer = Writer(self._encoder, approximate=approximate)
@@ -67,7 +69,7 @@ class Index:
         path: str | Path,
         catalog: Catalog,
         *,
-        encoder: Encoder | EllipsisType | None = ...,
+        encoder: EncoderChoice = "static",
         approximate: bool | None = None,
     ) -> Self:
         """Return an index of a catalogue that reuses what `save` wrote.
@@ -205,6 +207,18 @@ class Index:
         exact = _named(state, query.words, mask) if query.words else []
         ranking, swap = self._ranker.corrected(state, text, mask, limit + len(exact))
         return _result(state, query, ranking, exact, limit, swap)
+
+
+def choose_encoder(choice: EncoderChoice) -> Encoder | None:
+    """Return the encoder that a name stands for; encoders and None are returned as they are."""
+    if not isinstance(choice, str):
+        return choice
+    found = _BUILT_IN_ENCODERS.get(choice)
+    if found is None:
+        raise UsageError(
+            f"There is no encoder {choice!r}. Use 'static', 'onnx', None or an `Encoder`."
+        )
+    return found()
 
 
 def _named(state: State, name: str, mask: Mask) -> list[int]:

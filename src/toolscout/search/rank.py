@@ -20,7 +20,7 @@ from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
 from toolscout.encoders.encoder import Encoder
-from toolscout.encoders.static import Remembered
+from toolscout.encoders.static import WordMemory
 from toolscout.search.candidates import (
     Similar,
     best_by_name,
@@ -100,7 +100,7 @@ class Ranker:
     """Ranks with one encoder and one fusion."""
 
     def __init__(
-        self, encoder: Encoder | None, word_vectors: Remembered | None, fusion: Fusion | None
+        self, encoder: Encoder | None, word_vectors: WordMemory | None, fusion: Fusion | None
     ) -> None:
         family = encoder.family if encoder else ""
         self._encoder = encoder
@@ -222,7 +222,7 @@ class Ranker:
             if lines is not None:
                 meaning_evidence(table, lines)
                 if question.words and self._word_vectors:
-                    asked = self._word_vectors.of(question.words[:ASKED_WORDS])
+                    asked = self._word_vectors.get(question.words[:ASKED_WORDS])
                     vectors = np.concatenate(asked).reshape(len(asked), -1)
                     name_evidence(table, question, state, places, vectors)
         return table

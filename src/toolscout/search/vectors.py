@@ -57,7 +57,7 @@ class VectorCache:
             return self._gather(keys)
 
     def _learn(self, new: dict[str, str]) -> None:
-        encoded = on_grid(self.encoder.encode(list(new.values())))
+        encoded = on_grid(self.encoder.encode(list(new.values()), kind="tool"))
         if self._width and encoded.shape[1] != self._width:
             raise InvalidEncoder(
                 self.encoder.name,
@@ -87,8 +87,8 @@ class VectorCache:
 
 def query_vectors(encoder: Encoder, texts: Sequence[str]) -> Floats:
     """Return query vectors such that a dot product with a row is the cosine times GRID²."""
-    encode = getattr(encoder, "encode_question", encoder.encode)
-    return np.rint(encode(texts) * _GRID).astype(np.float32, copy=False)
+    rows = encoder.encode(texts, kind="question")
+    return np.rint(rows * _GRID).astype(np.float32, copy=False)
 
 
 def word_vectors(encoder: Encoder, words: Sequence[str]) -> Floats:
