@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export TOOLSCOUT_CHROMIUM
 
-.PHONY: try serve test check bench-console browser screenshots test-load test-peers test-adapters lock-adapters test-training encoder clean
+.PHONY: try serve test check bench-console browser docs screenshots test-load test-peers test-adapters lock-adapters test-training encoder clean
 
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -60,6 +60,9 @@ check: .venv/.installed ## style and types
 
 test: check browser .npm-servers/.installed .venv-mcp1/.installed ## style, types and tests
 	$(BIN)/python -m pytest -q --numprocesses 3
+
+docs: .venv/.installed ## write the generated pages of the documentation
+	$(BIN)/python docs/generate.py
 
 bench-console: browser .venv/.installed ## the console's page over 22,665 tools; prints its figures
 	$(BIN)/python -m pytest -q -s tests/console/speed.py

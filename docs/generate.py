@@ -1,0 +1,132 @@
+"""Write the generated pages of the documentation: `python docs/generate.py`, or `make docs`.
+
+Each page is a function that returns its text, so that `tests/house/test_generated.py` can compare
+the files with what the code says now. A page that is partly written by hand keeps its text outside
+the `<!-- generated -->` marks.
+"""
+
+import ast
+import dataclasses
+import enum
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import toolscout
+
+DOCS = Path(__file__).parent
+TESTS = DOCS.parent / "tests"
+NAMED_TESTS = 2
+"""Tests that the requirements page names for each requirement; it counts the others."""
+
+
+def build_api() -> str:
+    """Return the page of all public names with their signatures and docstrings."""
+    parts = [
+        "# Python API",
+        "Everything that `import toolscout` offers, generated from the code by `make docs`. "
+        "Names that are not on this page may change at any time; "
+        "`toolscout.adapters`, `.demo`, `.encoders`, `.errors`, `.files`, `.stores` and "
+        "`.testing` are stable as well.",
+    ]
+    for name in toolscout.__all__:
+        if not name.startswith("__"):
+            parts.extend(describe_name(name, getattr(toolscout, name)))
+    return "\n\n".join(parts) + "\n"
+
+
+def describe_name(name: str, found: Any) -> Iterator[str]:
+    """Yield the heading, signature and members of one public name."""
+    yield f"## {name}"
+    if inspect.isclass(found) and issubclass(found, enum.Enum):
+        yield inspect.getdoc(found) or ""
+        yield "Values: " + ", ".join(f"`{member.value}`" for member in found) + "."
+        return
+    yield f"```text\n{format_signature(name, found)}\n```"
+    yield inspect.getdoc(found) or ""
+    if inspect.isclass(found):
+        rows = list(list_members(found))
+        if rows:
+            yield "\n".join(rows)
+
+
+def format_signature(name: str, found: Any) -> str:
+    """Return a call with its parameters, one per line if there are many."""
+    if inspect.isclass(found) and issubclass(found, Exception):
+        return f"class {name}({found.__bases__[0].__name__})"
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):
+        return name
+    parameters = [str(p) for p in signature.parameters.values() if p.name != "self"]
+    marks = [str(p.kind) for p in signature.parameters.values() if p.name != "self"]
+    if "KEYWORD_ONLY" in " ".join(marks) and "*args" not in parameters:
+        first = next(i for i, mark in enumerate(marks) if "KEYWORD" in mark and "POS" not in mark)
+        parameters.insert(first, "*")
+    text = f"{name}({', '.join(parameters)})"
+    if len(text) > 90:
+        text = f"{name}(\n" + "".join(f"    {parameter},\n" for parameter in parameters) + ")"
+    text = re.sub(r"numpy\._typing[\w.]*\._?(\w+)", r"\1", text)
+    return re.sub(r"\b(?:toolscout|collections|typing|types)\.[\w.]*?(\w+)(?![\w.])", r"\1", text)
+
+
+def list_members(found: type) -> Iterator[str]:
+    """Yield a table row for each public method, property and field that a class adds."""
+    fields: set[str] = set()
+    if dataclasses.is_dataclass(found):
+        fields = {field.name for field in dataclasses.fields(found)}
+    yield "| Member | |\n|---|---|"
+    for name, value in sorted(vars(found).items()):
+        if name.startswith("_") or name in fields:
+            continue
+        text = (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
+        if isinstance(value, property):
+            yield f"| `{name}` | {text} |"
+        elif callable(value) or isinstance(value, classmethod | staticmethod):
+            yield f"| `{name}()` | {text} |"
+
+
+def build_requirements() -> str:
+    """Return the requirements page with the tests that are marked with each requirement."""
+    marked = dict[str, list[str]]()
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for name, requirement in read_marks(path):
+            marked.setdefault(requirement, []).append(f"{path.relative_to(DOCS.parent)}::{name}")
+
+    def fill(match: re.Match[str]) -> str:
+        tests = marked.get(match[2], [])
+        named = ", ".join(f"`{test}`" for test in tests[:NAMED_TESTS])
+        rest = len(tests) - NAMED_TESTS
+        return f"{match[1]}{named}{f' and {rest} more' if rest > 0 else ''} |"
+
+    page = (DOCS / "requirements.md").read_text(encoding="utf-8")
+    return re.sub(r"^(\| (R\d+) \|[^|]*\|[^|]*\| ).*\|$", fill, page, flags=re.MULTILINE)
+
+
+def read_marks(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield each test of a file with each requirement that it is marked with."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for mark in node.decorator_list:
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func).endswith(".requirement"):
+                    for argument in mark.args:
+                        yield node.name, str(ast.literal_eval(argument))
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "api.md": build_api,
+    "requirements.md": build_requirements,
+}
+"""Every generated page, with the function that builds it."""
+
+
+def main() -> None:
+    """Write all generated pages."""
+    for name, build in PAGES.items():
+        (DOCS / name).write_text(build(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
