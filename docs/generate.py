@@ -6,7 +6,6 @@ the `<!-- generated -->` marks.
 """
 
 import ast
-import dataclasses
 import enum
 import inspect
 import re
@@ -74,9 +73,8 @@ def format_signature(name: str, found: Any) -> str:
 
 def list_members(found: type) -> Iterator[str]:
     """Yield a table row for each public method, property and field that a class adds."""
-    fields: set[str] = set()
-    if dataclasses.is_dataclass(found):
-        fields = {field.name for field in dataclasses.fields(found)}
+    # Of a dataclass, the signature shows the fields already.
+    fields = set(getattr(found, "__dataclass_fields__", ()))
     yield "| Member | |\n|---|---|"
     for name, value in sorted(vars(found).items()):
         if name.startswith("_") or name in fields:
