@@ -74,7 +74,7 @@ def format_signature(name: str, found: Any) -> str:
 def list_members(found: type) -> Iterator[str]:
     """Yield a table row for each public method, property and field that a class adds."""
     # Of a dataclass, the signature shows the fields already.
-    fields = set(getattr(found, "__dataclass_fields__", ()))
+    fields: set[str] = set(getattr(found, "__dataclass_fields__", ()))
     yield "| Member | |\n|---|---|"
     for name, value in sorted(vars(found).items()):
         if name.startswith("_") or name in fields:
