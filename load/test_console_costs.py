@@ -51,8 +51,8 @@ def test_the_first_map_takes_about_as_long_as_indexing(built: tuple[Console, flo
     console, indexing = built
     view = console.views.of(ANONYMOUS)
 
-    first = _seconds(lambda: console.maps.told(view), times=1)
-    again = _seconds(lambda: console.maps.told(view))
+    first = _seconds(lambda: console.maps.list_places(view), times=1)
+    again = _seconds(lambda: console.maps.list_places(view))
     tell("console, map", indexing_s=indexing, first_s=first, again_s=again)
 
     assert first < MAP_RATIO * indexing

@@ -180,11 +180,13 @@ class Routes:
         return {**told, "models": models, "priced": AS_OF}
 
     async def _map(self, view: View, request: Request) -> Answer:
-        return await asyncio.to_thread(self._console.maps.told, view, _text(request, "encoder"))
+        return await asyncio.to_thread(
+            self._console.maps.list_places, view, _text(request, "encoder")
+        )
 
     async def _point(self, view: View, request: Request) -> Answer:
         text, encoder = _needed(request, "q"), _text(request, "encoder")
-        return await asyncio.to_thread(self._console.maps.point, view, text, encoder)
+        return await asyncio.to_thread(self._console.maps.place_query, view, text, encoder)
 
     async def _nothing(self, view: View, request: Request) -> Answer:
         hint = f"See {API}/openapi.json for what there is."
