@@ -278,7 +278,7 @@ def test_codex_takes_texts_as_they_are_and_names_variables(tmp_path: Path):
         call_seconds=99,
         allow=("search",),
     )
-    assert docs.resolved({"LANG": "C"}).args == ("--pattern", "${x}")
+    assert docs.resolve({"LANG": "C"}).args == ("--pattern", "${x}")
     assert far == ServerConfig(
         name="far",
         transport=Transport.HTTP,
@@ -497,7 +497,7 @@ def test_a_server_is_resolved_when_it_is_started(tmp_path: Path):
     """
     server = read_config(write(tmp_path, text)).servers[0]
 
-    plain = server.resolved({"BIN": "/bin", "HOME": "/home/ada"})
+    plain = server.resolve({"BIN": "/bin", "HOME": "/home/ada"})
 
     assert plain == stdio(
         "a",
@@ -507,14 +507,14 @@ def test_a_server_is_resolved_when_it_is_started(tmp_path: Path):
         cwd="/home/ada/work",
     )
     with pytest.raises(InvalidConfig, match=r"'servers\.a\.command' refers to the variable 'BIN'"):
-        server.resolved({})
+        server.resolve({})
 
 
 def test_without_variables_those_of_the_process_are_taken(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MAIL_KEY", "k")
 
-    assert stdio(env={"K": "${MAIL_KEY}"}).resolved().env == {"K": "k"}
-    assert TokenConfig(token="${MAIL_KEY}").resolved().token == "k"
+    assert stdio(env={"K": "${MAIL_KEY}"}).resolve().env == {"K": "k"}
+    assert TokenConfig(token="${MAIL_KEY}").resolve().token == "k"
 
 
 def test_what_was_resolved_is_checked_again():
@@ -524,13 +524,13 @@ def test_what_was_resolved_is_checked_again():
 
     for env in ({"URL": f"ftp://{SECRET}", "KEY": ""}, {"URL": "http://x", "KEY": f"{SECRET}\n"}):
         with pytest.raises(InvalidConfig) as caught:
-            server.resolved(env)
+            server.resolve(env)
         assert SECRET not in str(caught.value)
 
 
 def test_a_token_that_turns_out_empty_lets_nobody_in():
     with pytest.raises(InvalidConfig, match="is empty"):
-        TokenConfig(token="${CI:-}").resolved({})
+        TokenConfig(token="${CI:-}").resolve({})
 
 
 def test_a_profile_admits_what_all_its_parts_admit():

@@ -13,6 +13,7 @@ import pytest
 
 from gateway.fleet import BERLIN, TIME, configuration
 from toolscout.config.gateway import LogFormat
+from toolscout.config.secrets import SecretMask
 from toolscout.events import Event
 from toolscout.gateway.logs import during, log_event, log_to_stderr
 
@@ -31,7 +32,7 @@ def root_log():
 
 @pytest.mark.usefixtures("root_log")
 def test_lines_of_json_carry_the_request_that_they_belong_to(capsys: pytest.CaptureFixture[str]):
-    log_to_stderr(LogFormat.JSON, "INFO")
+    log_to_stderr(LogFormat.JSON, "INFO", SecretMask())
     logging.getLogger("toolscout.pool").info("before")
     call = Event(kind="call", session="http:someone", form="time__now", milliseconds=2.5)
     with during("http:someone", 17):
@@ -49,7 +50,7 @@ def test_lines_of_json_carry_the_request_that_they_belong_to(capsys: pytest.Capt
 
 @pytest.mark.usefixtures("root_log")
 def test_requests_that_run_side_by_side_keep_their_names(capsys: pytest.CaptureFixture[str]):
-    log_to_stderr(LogFormat.JSON, "INFO")
+    log_to_stderr(LogFormat.JSON, "INFO", SecretMask())
 
     async def answer(number: int) -> None:
         with during("s", number):
@@ -71,7 +72,7 @@ def test_requests_that_run_side_by_side_keep_their_names(capsys: pytest.CaptureF
 def test_the_values_of_secrets_stand_in_no_line(
     form: LogFormat, capsys: pytest.CaptureFixture[str]
 ):
-    log_to_stderr(form, "INFO", ["a", "", SECRET])
+    log_to_stderr(form, "INFO", SecretMask(["a", "", SECRET]))
     try:
         raise ValueError(f"refused {SECRET}")
     except ValueError:

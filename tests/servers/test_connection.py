@@ -18,8 +18,6 @@ from toolscout.errors import CallFailed, ServerUnavailable
 from toolscout.servers.connection import (
     Delays,
     call_failed_from_error,
-    masked,
-    secrets_of,
     unavailable,
 )
 from toolscout.servers.pool import Pool
@@ -242,9 +240,3 @@ def test_a_reason_shows_no_secret_of_its_server():
     error = unavailable(config, "sent abcdef-1234 and longer-secret-abcdef-1234")
 
     assert error.reason == "sent … and …"
-
-
-def test_short_values_are_no_secrets():
-    config = ServerConfig(name="a", transport=Transport.STDIO, command="x", env={"DEBUG": "1"})
-
-    assert masked("1 of 11", secrets_of(config)) == "1 of 11"

@@ -50,7 +50,7 @@ from toolscout.clients.rewrite import is_own_entry, parsed, read_text, server_pl
 from toolscout.config.documents import is_file
 from toolscout.config.file import Config, read_config
 from toolscout.config.gateway import GatewayConfig
-from toolscout.config.secrets import shown_url
+from toolscout.config.secrets import mask_url
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig, MissingExtra, ToolscoutError, UsageError
 from toolscout.names import one_line
@@ -501,7 +501,7 @@ def commands(config: Config) -> list[str]:
 
 def _server(name: str, server: ServerConfig, tokens: Path, env: Mapping[str, str]) -> Checkup:
     try:
-        ready = server.resolved(env)
+        ready = server.resolve(env)
     except InvalidConfig as error:
         return fail(name, f"Setting {error.key!r} {error.problem}.", error.remedy)
     if ready.transport is Transport.STDIO:
@@ -526,7 +526,7 @@ def _process(name: str, server: ServerConfig, env: Mapping[str, str]) -> Checkup
 
 
 def _login(name: str, server: ServerConfig, tokens: Path) -> Checkup:
-    place = shown_url(server.url)
+    place = mask_url(server.url)
     if find_spec("mcp") is None:
         return ok(name, place)
     from toolscout.servers.oauth.login import LoginState, find_login_state, format_login_command

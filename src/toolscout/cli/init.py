@@ -445,10 +445,10 @@ def _row(finding: "Finding") -> tuple[str, str, str]:
 
 
 def _started(finding: "Finding") -> str:
-    from toolscout.config.secrets import shown_command, shown_url
+    from toolscout.config.secrets import mask_command, mask_url
 
     server = finding.server
-    return shown_url(server.url) if server.url else shown_command(server.command, server.args)
+    return mask_url(server.url) if server.url else mask_command(server.command, server.args)
 
 
 def _table(rows: list[tuple[str, str, str]]) -> list[str]:

@@ -206,10 +206,9 @@ async def _answer(gateway: "Gateway", metrics: "Metrics", *, http: bool) -> None
 
 
 def _log_to_stderr(config: "Config") -> None:
+    from toolscout.config.secrets import SecretMask
     from toolscout.gateway.logs import log_to_stderr
 
     gateway = config.gateway
-    secrets = [secret for server in config.servers for secret in server.secrets()]
-    secrets += [token.resolved().token for token in gateway.tokens.values()]
     level = os.environ.get("TOOLSCOUT_LOG", gateway.log_level.value).upper()
-    log_to_stderr(gateway.log, level, secrets)
+    log_to_stderr(gateway.log, level, SecretMask(config.list_secrets()))

@@ -69,7 +69,7 @@ def login(name: str, path: Path | None, no_browser: bool, port: int | None) -> N
     from toolscout.servers.oauth.login import check_login
 
     config = read_servers(path)
-    server = find_server(config, name).resolved()
+    server = find_server(config, name).resolve()
     check_login(server)
     folder = tokens_folder(config)
     if asyncio.run(_log_in(server, folder, port, opens=not no_browser)):
@@ -94,7 +94,7 @@ def logout(name: str, path: Path | None) -> None:
     from toolscout.servers.oauth.tokens import TokenFile
 
     config = read_servers(path)
-    server = find_server(config, name).resolved()
+    server = find_server(config, name).resolve()
     if TokenFile(tokens_folder(config), server).forget():
         click.echo(f"Logged out of {name!r}.")
     else:
@@ -304,7 +304,7 @@ def _forget_login(place: Path, name: str) -> None:
     config = read_servers(place)
     # A server whose references lead nowhere has no address at which one could be logged in.
     with suppress(InvalidConfig):
-        TokenFile(tokens_folder(config), find_server(config, name).resolved()).forget()
+        TokenFile(tokens_folder(config), find_server(config, name).resolve()).forget()
 
 
 async def tried_servers(config: "Config", chosen: "Iterable[ServerConfig]") -> "list[ProbeResult]":
@@ -409,10 +409,10 @@ def _table(entries: "Iterable[ServerSummary]") -> list[str]:
 
 
 def _entry_json(entry: "ServerSummary") -> "Json":
-    from toolscout.config.secrets import shown_command, shown_url
+    from toolscout.config.secrets import mask_command, mask_url
 
     server = entry.server
-    starts = shown_url(server.url) if server.url else shown_command(server.command, server.args)
+    starts = mask_url(server.url) if server.url else mask_command(server.command, server.args)
     return {
         "name": server.name,
         "transport": str(server.transport),

@@ -22,7 +22,7 @@ from toolscout.config.file import (
     read_config,
 )
 from toolscout.config.references import expand_path, is_literal
-from toolscout.config.secrets import secret_args, secret_keys, secret_url
+from toolscout.config.secrets import find_secret_keys, has_secret_args, has_secret_url
 from toolscout.errors import UsageError
 from toolscout.names import one_line
 from toolscout.options import key_path
@@ -195,13 +195,13 @@ def secret_notes(servers: Iterable[ServerConfig]) -> list[str]:
 def secret_places(server: ServerConfig) -> list[str]:
     """Return the keys of a server that seem to hold a secret in plain text."""
     prefix = ("servers", server.name)
-    places = [key_path(*prefix, "env", name) for name in secret_keys(server.env)]
-    places += [key_path(*prefix, "headers", name) for name in secret_keys(server.headers)]
+    places = [key_path(*prefix, "env", name) for name in find_secret_keys(server.env)]
+    places += [key_path(*prefix, "headers", name) for name in find_secret_keys(server.headers)]
     for name, holds in (
         ("token", _is_plain(server.token)),
         ("oauth_client_secret", _is_plain(server.oauth_client_secret)),
-        ("url", secret_url(server.url)),
-        ("args", secret_args(server.args)),
+        ("url", has_secret_url(server.url)),
+        ("args", has_secret_args(server.args)),
     ):
         places += [key_path(*prefix, name)] if holds else []
     return places

@@ -24,7 +24,7 @@ from toolscout.clients.jsontext import object_at, with_members
 from toolscout.config.documents import Document, document_from_text, toml_text
 from toolscout.config.edits import table_parts, with_breaks_of
 from toolscout.config.file import Config, imported
-from toolscout.config.secrets import MASK, masked_args, shown_url
+from toolscout.config.secrets import MASK, mask_args, mask_url
 from toolscout.errors import InvalidFile
 from toolscout.names import clean_text
 from toolscout.schemas import Json, is_list, is_object
@@ -335,9 +335,9 @@ def _masked_entry(entry: object) -> object:
 def _masked_member(key: str, value: object) -> object:
     if key == "args" and is_list(value):
         texts = [one for one in value if isinstance(one, str)]
-        return list(masked_args(texts)) if len(texts) == len(value) else _masked(value)
+        return list(mask_args(texts)) if len(texts) == len(value) else _masked(value)
     if key in ADDRESSES and isinstance(value, str):
-        return shown_url(value)
+        return mask_url(value)
     return value if key in PLAIN and isinstance(value, str) else _masked(value)
 
 

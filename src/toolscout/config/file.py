@@ -14,7 +14,7 @@ Servers that start the same under the same name are one; others that share a nam
 import sys
 import tempfile
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from importlib.util import find_spec
@@ -136,6 +136,17 @@ class Config:
                 key = key_path("servers", server.name)
                 raise InvalidConfig(key, "stands for two servers", remedy="Rename one.")
             names.add(server.name)
+
+    def list_secrets(self, env: Mapping[str, str] | None = None) -> tuple[str, ...]:
+        """Return the plain values of all secret options, to be masked in logs.
+
+        A value whose reference cannot be resolved reaches nobody and is left out.
+        """
+        found: list[str] = []
+        for part in (*self.servers, *self.gateway.tokens.values()):
+            with suppress(InvalidConfig):
+                found += part.resolve(env).list_secrets()
+        return tuple(found)
 
 
 def read_config(path: str | Path, text: str | None = None) -> Config:

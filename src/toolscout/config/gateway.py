@@ -106,10 +106,14 @@ class TokenConfig:
     def __repr__(self) -> str:
         return f"TokenConfig(profile={self.profile!r})"
 
-    def resolved(self, env: Mapping[str, str] | None = None) -> Self:
+    def resolve(self, env: Mapping[str, str] | None = None) -> Self:
         """Return it with the plain token; an empty one is refused."""
         env = os.environ if env is None else env
         return replace(self, token=expand(self.token, env, key="gateway.tokens"))
+
+    def list_secrets(self) -> tuple[str, ...]:
+        """Return the values of secret options."""
+        return (self.token,)
 
 
 def _as_token(key: str, value: object) -> str:

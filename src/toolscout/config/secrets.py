@@ -1,7 +1,8 @@
-"""What of a server may be shown to a person, and where secrets stand in plain text.
+"""Secrets: which values are secret, and how texts that people read are masked.
 
-A name tells: what is called a token, key or password is one. Commands and addresses are shown
-without the parts that may be secret. This is for lists and notes; nothing is decided by it.
+`SecretMask` replaces known secret values in log lines and messages. The `mask_…` functions guess
+from names and shapes which parts of a command or URL may be secret, for lists and notes. Which
+options hold secrets is declared with the options themselves (`servers`, `gateway`).
 """
 
 import re
@@ -12,83 +13,110 @@ from toolscout.config.references import is_literal
 from toolscout.names import one_line
 
 MASK = "…"
-COMMAND_SHOWN = 120
+MIN_SECRET_CHARS = 6
+"""Shorter values are not masked: they would match in half of all lines."""
+COMMAND_CHARS = 120
 
 _SECRET_NAME = re.compile(
     r"token|secret|passw|pwd|key|credential|auth|cookie|bearer|dsn|session|private|signature"
     r"|connection|database_?ur[il]|\bpat\b|_pat$|jwt",
     re.IGNORECASE,
 )
-_ASSIGNED = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)([=:])(.*)", re.DOTALL)
+_ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)([=:])(.*)", re.DOTALL)
 _HEADER_FLAGS = ("-H", "--header", "--headers")
-# Letters and digits mixed, without anything that a path, package or address would have.
+# Mixed letters and digits without the punctuation of a path, package or address.
 _OPAQUE = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])[\w-]{24,}")
 _USUAL_PATHS = ("", "/", "/mcp", "/mcp/", "/sse")
 
 
+class SecretMask:
+    """Replaces known secret values in texts.
+
+    Share one mask with everything that writes logs, and call `update` when the configuration
+    is reloaded. URLs are not removed but shortened to what `mask_url` shows.
+    """
+
+    def __init__(self, secrets: Iterable[str] = (), urls: Iterable[str] = ()) -> None:
+        self.update(secrets, urls)
+
+    def update(self, secrets: Iterable[str], urls: Iterable[str] = ()) -> None:
+        """Replace the set of secrets; texts masked from now on use the new one."""
+        masks = {url: mask_url(url) for url in urls if url}
+        masks |= {secret: MASK for secret in secrets if len(secret) >= MIN_SECRET_CHARS}
+        longest_first = sorted(masks, key=len, reverse=True)
+        self._masks = masks
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+
+    def apply(self, text: str) -> str:
+        """Return a text without the secrets."""
+        masks = self._masks
+        return self._pattern.sub(lambda match: masks[match.group()], text) if masks else text
+
+
 def is_secret_name(name: str) -> bool:
-    """Tell whether what has this name is likely to be a secret."""
+    """Tell whether a value with this name is likely to be a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
-def shown_command(command: str, args: Iterable[str]) -> str:
-    """Return a command on one line, with a mask for each argument that may be secret."""
-    return one_line(" ".join((command, *masked_args(args))), COMMAND_SHOWN)
+def mask_command(command: str, args: Iterable[str]) -> str:
+    """Return a command on one line, with every argument masked that may be secret."""
+    return one_line(" ".join((command, *mask_args(args))), COMMAND_CHARS)
 
 
-def shown_url(url: str) -> str:
-    """Return where a URL leads; user, query and unusual paths are left out."""
+def mask_url(url: str) -> str:
+    """Return the scheme and host of a URL, without user, query or an unusual path."""
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname or MASK, f":{parts.port}" if parts.port else ""
+        host = parts.hostname or MASK
+        port = f":{parts.port}" if parts.port else ""
     except ValueError:
         return MASK
     if not parts.scheme:
         return MASK
     path = parts.path if parts.path in _USUAL_PATHS and not parts.query else f"/{MASK}"
-    return one_line(f"{parts.scheme}://{host}{port}{path}", COMMAND_SHOWN)
+    return one_line(f"{parts.scheme}://{host}{port}{path}", COMMAND_CHARS)
 
 
-def masked_args(args: Iterable[str]) -> Iterator[str]:
-    """Yield arguments with a mask in place of each that may be secret."""
+def mask_args(args: Iterable[str]) -> Iterator[str]:
+    """Yield arguments, each masked if it may be secret."""
     flag = ""
     for arg in args:
-        yield _masked(arg, flag)
+        yield _mask_arg(arg, flag)
         flag = arg if arg.startswith("-") and "=" not in arg else ""
 
 
-def secret_args(args: tuple[str, ...]) -> bool:
-    """Tell whether arguments seem to hold a secret in plain text."""
-    pairs = zip(args, masked_args(args), strict=True)
-    return any(MASK in shown and arg != shown and is_literal(arg) for arg, shown in pairs)
+def has_secret_args(args: tuple[str, ...]) -> bool:
+    """Tell whether arguments seem to contain a secret in plain text."""
+    pairs = zip(args, mask_args(args), strict=True)
+    return any(MASK in masked and arg != masked and is_literal(arg) for arg, masked in pairs)
 
 
-def secret_url(url: str) -> bool:
-    """Tell whether a URL seems to hold a secret in plain text."""
+def has_secret_url(url: str) -> bool:
+    """Tell whether a URL seems to contain a secret in plain text."""
     try:
         parts = urlsplit(url)
     except ValueError:
         return False
-    given = [value for name, value in parse_qsl(parts.query) if is_secret_name(name)]
-    return any(is_literal(value) for value in (*given, parts.password or "") if value)
+    values = [value for name, value in parse_qsl(parts.query) if is_secret_name(name)]
+    return any(is_literal(value) for value in (*values, parts.password or "") if value)
 
 
-def secret_keys(values: Mapping[str, str]) -> Iterator[str]:
+def find_secret_keys(values: Mapping[str, str]) -> Iterator[str]:
     """Yield the keys whose values seem to be secrets in plain text."""
     for name, value in values.items():
         if value.strip() and is_secret_name(name) and is_literal(value):
             yield name
 
 
-def _masked(arg: str, flag: str) -> str:
+def _mask_arg(arg: str, flag: str) -> str:
     if (is_secret_name(flag) and not arg.startswith("-")) or _OPAQUE.fullmatch(arg):
         return MASK
-    assigned = _ASSIGNED.fullmatch(arg)
-    if assigned is None:
+    assignment = _ASSIGNMENT.fullmatch(arg)
+    if assignment is None:
         return arg
-    name, sign, value = assigned.groups()
+    name, sign, value = assignment.groups()
     if is_secret_name(name) or flag in _HEADER_FLAGS:
         return f"{name}{sign}{MASK}"
     if "://" in value:
-        return f"{name}{sign}{shown_url(value)}"
-    return shown_url(arg) if sign == ":" and value.startswith("//") else arg
+        return f"{name}{sign}{mask_url(value)}"
+    return mask_url(arg) if sign == ":" and value.startswith("//") else arg

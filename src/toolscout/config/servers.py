@@ -1,7 +1,7 @@
 """One server as the configuration describes it, as a checked value.
 
 How it is started or reached, which of its tools are taken and how they are shown. Secrets stay
-references until `resolved`, and show in no `repr` and no error. Files are read by `config`.
+references until `resolve`, and show in no `repr` and no error. Files are read by `config`.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from toolscout.config.references import expand, expand_path, is_literal
-from toolscout.config.secrets import shown_url
+from toolscout.config.secrets import SecretMask, mask_url
 from toolscout.errors import InvalidConfig
 from toolscout.options import (
     Check,
@@ -127,12 +127,12 @@ class ServerConfig:
     def __repr__(self) -> str:
         shown = {"name": self.name, "transport": str(self.transport)}
         shown |= {"command": self.command} if self.command and is_literal(self.command) else {}
-        shown |= {"url": shown_url(self.url)} if self.url else {}
+        shown |= {"url": mask_url(self.url)} if self.url else {}
         held = [name for name in (*_PLACES, *_SECRET_TABLES) if getattr(self, name)]
         listed = ", ".join(f"{key}={value!r}" for key, value in shown.items())
         return f"ServerConfig({listed}, holding={held})"
 
-    def resolved(self, env: Mapping[str, str] | None = None) -> Self:
+    def resolve(self, env: Mapping[str, str] | None = None) -> Self:
         """Return the server with plain values in place of references, to be started at once.
 
         Variables are those of this process unless others are given.
@@ -152,14 +152,22 @@ class ServerConfig:
             }
         return replace(self, **plain)
 
-    def secrets(self, env: Mapping[str, str] | None = None) -> tuple[str, ...]:
-        """Return the plain values that nobody should read; none where a reference leads nowhere."""
+    def list_secrets(self) -> tuple[str, ...]:
+        """Return the values of secret options; of a resolved server, the plain secrets."""
+        tables = (value for name in _SECRET_TABLES for value in getattr(self, name).values())
+        return tuple(filter(None, (self.token, self.oauth_client_secret, *tables)))
+
+    def build_mask(self, env: Mapping[str, str] | None = None) -> SecretMask:
+        """Return a mask for texts that may quote what this server was given.
+
+        If a reference cannot be resolved, the server never received its value, and only plain
+        values are masked.
+        """
         try:
-            plain = self.resolved(env)
+            plain = self.resolve(env)
         except InvalidConfig:
-            return ()
-        tables = (value for name in _SECRET_TABLES for value in getattr(plain, name).values())
-        return tuple(filter(None, (plain.token, plain.oauth_client_secret, *tables)))
+            plain = self
+        return SecretMask(plain.list_secrets(), [plain.url])
 
     def starts_like(self, other: "ServerConfig") -> bool:
         """Tell whether the two start or reach the same, as far as can be told.

@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from toolscout.config.secrets import masked_args, shown_url
+from toolscout.config.secrets import SecretMask, mask_args
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.console.activity import Chronicle, Ledger, told_time
 from toolscout.console.catalog import Costs
@@ -25,7 +25,6 @@ from toolscout.errors import LoginFailed, ToolscoutError, UsageError
 from toolscout.gateway.status import without_secrets
 from toolscout.names import one_line
 from toolscout.schemas import Json
-from toolscout.servers.connection import masked, secrets_of
 from toolscout.servers.oauth.callback import PORT, Callback
 from toolscout.servers.oauth.login import LoginState, check_login, find_login_state, log_in
 from toolscout.servers.pool import Pool
@@ -76,13 +75,8 @@ class Board:
         if view.is_limited:
             raise Refused(FORBIDDEN, "limited", "Logs are for tokens without a profile.", NEEDED)
         lines = self._chronicle.ledger(name).lines
-        secrets = _secrets(member.config)
-        return {
-            "lines": [
-                {"time": told_time(at), "text": _safe(line, member.config, secrets)}
-                for at, line in lines
-            ]
-        }
+        mask = member.config.build_mask()
+        return {"lines": [{"time": told_time(at), "text": _safe(line, mask)} for at, line in lines]}
 
     def member(self, view: View, name: str) -> ServerState:
         """Return a visible server, or refuse as if there were none."""
@@ -169,18 +163,9 @@ def _latency(ledger: Ledger) -> Json:
     return {"p50": ledger.quantile(0.5), "p95": ledger.quantile(0.95)}
 
 
-def _secrets(config: ServerConfig) -> tuple[str, ...]:
-    try:
-        return secrets_of(config.resolved())
-    except UsageError:  # where a reference leads nowhere, the server never got a value
-        return secrets_of(config)
-
-
-def _safe(line: str, config: ServerConfig, secrets: tuple[str, ...]) -> str:
+def _safe(line: str, mask: SecretMask) -> str:
     """Return a line without what the server was given, and without what looks like a secret."""
-    if config.url:
-        line = line.replace(config.url, shown_url(config.url))
-    words = " ".join(masked_args(masked(line, secrets).split(" ")))
+    words = " ".join(mask_args(mask.apply(line).split(" ")))
     return one_line(words, LINE_CHARS)
 
 
@@ -201,7 +186,7 @@ class Visits:
         known = self._running.get(config.name)
         if known is None:
             address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            task = asyncio.create_task(self._visit(config.resolved(), address))
+            task = asyncio.create_task(self._visit(config.resolve(), address))
             known = self._running[config.name] = (address, task)
             task.add_done_callback(lambda _: self._running.pop(config.name, None))
         return await asyncio.shield(known[0])

@@ -7,20 +7,17 @@ the session and the client's own id, by which it can be matched with the client'
 import hashlib
 import json
 import logging
-import re
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from toolscout.config.gateway import LogFormat
-from toolscout.config.secrets import MASK
+from toolscout.config.secrets import SecretMask
 from toolscout.events import Event
 
 TEXT = "%(asctime)s %(levelname)s %(name)s%(place)s: %(message)s"
 LOGGED = ("search", "describe", "call", "refusal")
-SECRET_CHARS = 6
-"""Values below this length are too common in texts to be hidden."""
 
 _request: ContextVar[tuple[str, object] | None] = ContextVar("toolscout_request", default=None)
 _log = logging.getLogger("toolscout.sessions.metatools")
@@ -57,10 +54,13 @@ def log_event(event: Event) -> None:
         _log.log(level, "%s %s %s %.1f ms", event.kind, what, event.code, event.milliseconds)
 
 
-def log_to_stderr(form: LogFormat, level: str, secrets: Iterable[str] = ()) -> None:
-    """Set up the log of this process; the values of secrets never stand in it."""
+def log_to_stderr(form: LogFormat, level: str, mask: SecretMask) -> None:
+    """Set up the log of this process, without the secrets that the mask knows.
+
+    Update the mask when the configuration is reloaded.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json(secrets) if form is LogFormat.JSON else _Text(secrets))
+    handler.setFormatter(_Json(mask) if form is LogFormat.JSON else _Text(mask))
     logging.basicConfig(level=level, handlers=[handler], force=True)
     # The one tells too much, the other writes whole addresses, in which secrets may stand.
     for name in ("mcp", "httpx2"):
@@ -70,22 +70,22 @@ def log_to_stderr(form: LogFormat, level: str, secrets: Iterable[str] = ()) -> N
 class _Text(logging.Formatter):
     """One line for people; a traceback follows on lines of its own."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
+    def __init__(self, mask: SecretMask) -> None:
         super().__init__(TEXT)
-        self._hidden = _pattern(secrets)
+        self._mask = mask
 
     def format(self, record: logging.LogRecord) -> str:
         request = _request_name()
         record.place = f" [{request}]" if request else ""
-        return _masked(super().format(record), self._hidden)
+        return self._mask.apply(super().format(record))
 
 
 class _Json(logging.Formatter):
     """One object to a line."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
+    def __init__(self, mask: SecretMask) -> None:
         super().__init__()
-        self._hidden = _pattern(secrets)
+        self._mask = mask
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -93,17 +93,8 @@ class _Json(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "request": _request_name(),
-            "message": _masked(record.getMessage(), self._hidden),
+            "message": self._mask.apply(record.getMessage()),
         }
         if record.exc_info:
-            line["traceback"] = _masked(self.formatException(record.exc_info), self._hidden)
+            line["traceback"] = self._mask.apply(self.formatException(record.exc_info))
         return json.dumps({key: value for key, value in line.items() if value}, ensure_ascii=False)
-
-
-def _pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:
-    values = sorted({s for s in secrets if len(s) >= SECRET_CHARS}, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, values))) if values else None
-
-
-def _masked(text: str, hidden: re.Pattern[str] | None) -> str:
-    return hidden.sub(MASK, text) if hidden else text

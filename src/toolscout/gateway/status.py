@@ -4,19 +4,15 @@ Gives plain values for JSON. What servers said is quoted without any value of th
 headers and tokens.
 """
 
-import contextlib
 import platform
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 
-from toolscout.config.secrets import shown_url
 from toolscout.config.servers import ServerConfig
-from toolscout.errors import UsageError
 from toolscout.gateway.gateway import Gateway
 from toolscout.names import one_line
 from toolscout.schemas import Json
-from toolscout.servers.connection import masked, secrets_of
 from toolscout.servers.pool import Phase, ServerState
 
 REASON_CHARS = 300
@@ -83,11 +79,7 @@ def _server(member: ServerState, tools: int, since: datetime) -> Json:
 
 def without_secrets(text: str, config: ServerConfig) -> str:
     """Return what a server said on one line, with a mask for each secret that it was given."""
-    with contextlib.suppress(UsageError):  # where a reference leads nowhere, no value is hidden
-        config = config.resolved()
-    if config.url:
-        text = text.replace(config.url, shown_url(config.url))
-    return one_line(masked(text, secrets_of(config)), REASON_CHARS)
+    return one_line(config.build_mask().apply(text), REASON_CHARS)
 
 
 def _is_pending(member: ServerState) -> bool:

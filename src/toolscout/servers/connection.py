@@ -12,7 +12,7 @@ of one client could reach the call of another, so nobody is asked then.
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Set
+from collections.abc import Callable, Generator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ import mcp_types as types
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 
-from toolscout.config.secrets import MASK
+from toolscout.config.secrets import SecretMask
 from toolscout.config.servers import ServerConfig
 from toolscout.errors import CallFailed, ServerUnavailable
 from toolscout.names import one_line
@@ -29,8 +29,6 @@ from toolscout.schemas import Json
 from toolscout.servers.manifest import Manifest
 
 SAID_CHARS = 300
-LEAST_SECRET = 6
-"""Shorter values are not masked: they would stand in half of all lines."""
 FAILED, NEEDS_LOGIN, STOPPED = "failed", "needs login", "stopped"
 """The states in which a server is unavailable."""
 
@@ -132,23 +130,8 @@ def describe_error(error: Exception) -> str:
 
 def unavailable(config: ServerConfig, reason: str, state: str = FAILED) -> ServerUnavailable:
     """Return why a server cannot be used, in one line without its secrets."""
-    return ServerUnavailable(
-        config.name, state, one_line(masked(reason, secrets_of(config)), SAID_CHARS)
-    )
-
-
-def secrets_of(config: ServerConfig) -> tuple[str, ...]:
-    """Return what must not be shown of a server with plain values, longest first."""
-    values = {*config.env.values(), *config.headers.values()}
-    values |= {config.token, config.oauth_client_secret}
-    return tuple(sorted((v for v in values if len(v) >= LEAST_SECRET), key=len, reverse=True))
-
-
-def masked(text: str, secrets: Iterable[str]) -> str:
-    """Return a text with a mask in place of each secret."""
-    for secret in secrets:
-        text = text.replace(secret, MASK)
-    return text
+    mask = SecretMask(config.list_secrets())
+    return ServerUnavailable(config.name, state, one_line(mask.apply(reason), SAID_CHARS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

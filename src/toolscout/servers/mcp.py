@@ -21,6 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
 
+from toolscout.config.secrets import SecretMask
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallFailed, ProtocolError, ServerUnavailable
 from toolscout.names import one_line
@@ -33,8 +34,6 @@ from toolscout.servers.connection import (
     Relays,
     describe_error,
     forward_progress_to,
-    masked,
-    secrets_of,
     unavailable,
 )
 from toolscout.servers.manifest import Manifest
@@ -76,7 +75,7 @@ class Client:
         self.ended = asyncio.Event()
         self._config, self._delays, self._auth = config, delays, auth
         self._warden, self._message_bytes = warden, message_bytes
-        self._secrets = secrets_of(config)
+        self._mask = SecretMask(config.list_secrets())
         self._on_line = on_line
         self._updates = ServerNotifications(delays, on_change)
         self._stop = asyncio.Event()
@@ -94,11 +93,7 @@ class Client:
         """Why it ended; more is known once it is closed."""
         if self._child is not None and self._child.reason:
             return self._child.reason
-        return (
-            "it ended"
-            if self._error is None
-            else masked(describe_error(self._error), self._secrets)
-        )
+        return "it ended" if self._error is None else self._mask.apply(describe_error(self._error))
 
     async def open(self) -> None:
         """Start the server and agree on a protocol, or raise `ServerUnavailable`."""
@@ -337,7 +332,7 @@ class Client:
         return self._ready.result()
 
     def _heard(self, line: str) -> None:
-        self._on_line(masked(line, self._secrets))
+        self._on_line(self._mask.apply(line))
 
 
 def _reason(error: BaseException) -> Exception:

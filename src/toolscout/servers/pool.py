@@ -337,7 +337,7 @@ class Pool:
         return connection
 
     async def _connected(self, member: ServerState, stale: asyncio.Event) -> Connection:
-        config = member.config.resolved()
+        config = member.config.resolve()
         member.note_login(self._dialer.token_file(config))
         connection = self._dial(config, on_change=stale.set, on_line=self._hearer(member))
         await connection.open()

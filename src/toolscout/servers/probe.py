@@ -116,7 +116,7 @@ async def probe_server(
 async def _read_manifest(
     config: ServerConfig, dial: ConnectionFactory, lines: deque[str]
 ) -> Manifest:
-    connection = dial(config.resolved(), on_change=lambda: None, on_line=lines.append)
+    connection = dial(config.resolve(), on_change=lambda: None, on_line=lines.append)
     try:
         await connection.open()
         return await _listed(config, connection)
