@@ -36,6 +36,9 @@ PUSHES = 10
 """Random points that push a point away in each step."""
 START = 10.0
 """The first width of the picture; neighbours settle at a distance of about 1."""
+PUSH = 2.0
+GRAVITY = 1.5
+"""The pull to the middle, without which groups that share no neighbours would drift away."""
 STRIDE = 0.4
 LONGEST_MOVE = 4.0
 SEED = 20261115
@@ -139,13 +142,14 @@ def place_vectors(vectors: NDArray[np.int16]) -> Floats:
     points *= START / max(float(np.abs(points).max()), 1e-9)
     points += lots.normal(0, 0.01, (count, 2)) @ np.array([1, 1j])
     points = points.astype(np.complex64)
+    gravity = np.float32(GRAVITY / count**0.5)  # a larger catalogue needs more room
     for step in range(STEPS):
         pull = points[neighbours] - points[:, None]
         push = points[:, None] - points[lots.integers(0, count, (count, PUSHES))]
         pull *= 1 / (1 + _square(pull))
         squares = _square(push)
-        push *= 1 / ((0.01 + squares) * (1 + squares))
-        move = pull.sum(axis=1) + push.sum(axis=1)
+        push *= PUSH / ((0.01 + squares) * (1 + squares))
+        move = pull.sum(axis=1) + push.sum(axis=1) - gravity * points
         move /= np.maximum(np.abs(move) / LONGEST_MOVE, 1)
         points += np.float32(STRIDE * (1 - step / STEPS)) * move
     return _fit_into_frame(np.stack([points.real, points.imag], axis=1))
