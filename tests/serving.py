@@ -11,11 +11,11 @@ from pathlib import Path
 
 from toolscout.config.file import Config, GatewayConfig, ServerConfig, Transport
 from toolscout.console.app import Console
-from toolscout.events import Event
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.http import serve_http
 from toolscout.gateway.metrics import Metrics
 from toolscout.policies import Policy
+from toolscout.sessions.events import Event
 from toolscout.sessions.session import Store
 from toolscout.stores.memory import MemoryStore
 

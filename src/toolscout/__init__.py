@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from toolscout.encoders.onnx import OnnxEncoder
     from toolscout.encoders.static import StaticEncoder
     from toolscout.errors import ToolscoutError
-    from toolscout.events import Event
     from toolscout.files import read_tools, write_tools
     from toolscout.policies import Permission, Policy
     from toolscout.query import Query, query_from_text
     from toolscout.scout import Scout
     from toolscout.search.hits import Confidence, Hit, Result, Why
     from toolscout.search.index import Index
+    from toolscout.sessions.events import Event
     from toolscout.sessions.replies import Reply
     from toolscout.sessions.session import Session, Store
     from toolscout.settings import Hiding, Mode, Route, Scope, Settings
@@ -77,7 +77,7 @@ _NAMES_BY_MODULE = {
     "demo": ("demo_catalog",),
     "dialects": ("Dialect",),
     "errors": ("ToolscoutError",),
-    "events": ("Event",),
+    "sessions.events": ("Event",),
     "files": ("read_tools", "write_tools"),
     "policies": ("Permission", "Policy"),
     "query": ("Query", "query_from_text"),

@@ -11,19 +11,29 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 from toolscout.calls.results import MemoryShelf, Results
 from toolscout.catalog import Catalog
 from toolscout.errors import ModelError
-from toolscout.events import Event
 from toolscout.policies import Permission, Policy
 from toolscout.schemas import Json
 from toolscout.search.feedback import Feedback
 from toolscout.search.index import EncoderChoice, Index
 from toolscout.sessions.call import Aims, Call, Executor, broken, guarded, mistaken
 from toolscout.sessions.describe import Describe
+from toolscout.sessions.events import (
+    Answered,
+    Called,
+    Defer,
+    Described,
+    Event,
+    EventStream,
+    Searched,
+    Suggested,
+    run_now,
+)
 from toolscout.sessions.history import Step, steps_from_messages
 from toolscout.sessions.metatools import (
     DESCRIBE,
@@ -40,7 +50,7 @@ from toolscout.sessions.replies import Reply
 from toolscout.sessions.search import Search, delivered, note_delivered
 from toolscout.sessions.session import SESSION_KIND, Admission, Session, Store
 from toolscout.sessions.suggest import Suggest
-from toolscout.sessions.usage import MADE, Experience, Later, at_once
+from toolscout.sessions.usage import MADE, Experience
 from toolscout.settings import Settings
 from toolscout.tokens import estimate_tokens
 from toolscout.tools import Effect, Tool
@@ -53,7 +63,7 @@ class Scout:
 
     `executors` run the tools of servers, by server; one function alone runs all. Tools made of
     Python functions run themselves. Without a `store`, sessions live as long as the scout. What
-    need not come before an answer, keeping how a call ended, is given to `later`.
+    need not come before an answer, keeping how a call ended, is given to `defer`.
     """
 
     def __init__(
@@ -66,8 +76,9 @@ class Scout:
         store: Store | None = None,
         encoder: EncoderChoice = "static",
         index: Index | None = None,
+        events: EventStream | None = None,
         on_event: Callable[[Event], None] | None = None,
-        later: Later = at_once,
+        defer: Defer = run_now,
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -76,13 +87,16 @@ class Scout:
         self.settings = settings or Settings()
         self.policy = policy or Policy()
         self.store = store
-        self._on_event, self._timer = on_event, timer
+        self.events = EventStream() if events is None else events
+        if on_event is not None:
+            self.events.subscribe(on_event)
+        self._timer = timer
         self._sessions: MutableMapping[str, Session] = {}
         if store is not None:
             self._sessions = WeakValueDictionary()
         self._opening = threading.RLock()
         self._shelf = MemoryShelf()
-        self._experience = Experience(store, clock, later)
+        self._experience = Experience(store, clock, defer)
         self._executors: dict[str, Executor] = {}
         default = executors if callable(executors) else None
         if isinstance(executors, Mapping):
@@ -200,12 +214,12 @@ class Scout:
         def work() -> Reply:
             return self._found(session, queries, limit, detail, max_tokens)
 
-        return self._answered("search", session, work)
+        return self._answered(Searched, session, work)
 
     def describe(self, session: Session, names: object) -> Reply:
         """Answer `tool_describe`."""
 
-        return self._answered("describe", session, lambda: self._told(session, names))
+        return self._answered(Described, session, lambda: self._told(session, names))
 
     async def call(
         self,
@@ -256,9 +270,7 @@ class Scout:
                 query = session.record.query_of(tool)
                 self._experience.learn(session.id, query, tool, reply.code)
             session.save()
-        self._tell("call" if reply.code in MADE else "refusal", session, reply, started, form=tool)
-        if reply.references:
-            self._tell("load", session, reply, started)
+        self._emit(Called, session, reply, started, tool=tool, made=reply.code in MADE)
 
     async def handle(self, session: Session, name: str, arguments: object) -> Reply:
         """Answer whatever the model called: a meta-tool, or a tool by its own name."""
@@ -273,7 +285,7 @@ class Scout:
                     target, inner = call_request(arguments)
                 except ModelError as error:
                     reply = mistaken(session, error)
-                    self._tell("refusal", session, reply, started)
+                    self._emit(Called, session, reply, started, made=False)
                     return reply
                 return await self.call(session, target, inner)
             case _:
@@ -282,7 +294,7 @@ class Scout:
 
     def begin_turn(self, session: Session, message: str) -> Reply:
         """Load what a user message asks for by keywords or, if set so, by meaning."""
-        return self._answered("suggest", session, lambda: self._suggest(session, message))
+        return self._answered(Suggested, session, lambda: self._suggest(session, message))
 
     def effect_of(self, session: Session, name: str, arguments: object) -> Effect:
         """Return what a call may do; `tool_call` does what its target does (R81)."""
@@ -328,14 +340,15 @@ class Scout:
             self._sessions[record.id] = session
         return session
 
-    def _answered(self, kind: str, session: Session, work: Callable[[], Reply]) -> Reply:
+    def _answered(self, kind: type[Answered], session: Session, work: Callable[[], Reply]) -> Reply:
         started = self._timer()
         with session.lock:
-            reply = delivered(session, guarded(session, work), searched=kind == "search")
+            reply = delivered(session, guarded(session, work), searched=kind is Searched)
             session.save()
-        self._tell(kind, session, reply, started, form=str(reply.details.get("form", "")))
-        if reply.references:
-            self._tell("load", session, reply, started)
+        more: Json = {}
+        if kind is Searched:
+            more = {"form": str(reply.details.get("form", "")), "hits": len(reply.hits)}
+        self._emit(kind, session, reply, started, **more)
         return reply
 
     def _replay(self, session: Session, step: Step) -> None:
@@ -360,26 +373,29 @@ class Scout:
         shelf = self.store if self.store is not None else self._shelf
         return Results(shelf, session.id, limit=session.settings.result_tokens)
 
-    def _tell(
-        self, kind: str, session: Session, reply: Reply, started: float, *, form: str = ""
+    def _emit(
+        self,
+        kind: type[Answered],
+        session: Session,
+        reply: Reply,
+        started: float,
+        *,
+        made: bool = False,
+        **facts: Any,
     ) -> None:
-        if self._on_event is None:
+        if not self.events.has_listeners:
             return
-        event = Event(
-            kind=kind,
+        facts |= {"made": made} if kind is Called else {"reply": reply}
+        event = kind(
             session=session.id,
             code=reply.code,
-            form=form,
-            hits=len(reply.hits),
             loaded=len(reply.references),
             # A result may be long, and counting it would hold up its answer.
-            tokens=estimate_tokens(reply.text) if kind == "call" else reply.tokens,
+            tokens=estimate_tokens(reply.text) if made else reply.tokens,
             milliseconds=(self._timer() - started) * 1e3,
+            **facts,
         )
-        try:
-            self._on_event(event)
-        except Exception:
-            _log.exception("What watches the events failed at one.")
+        self.events.emit(event)
 
 
 @contextmanager

@@ -45,6 +45,7 @@ from toolscout import Catalog, Mode, Permission, Policy, Scout, Settings
 from toolscout import Event as Heard
 from toolscout.adapters.google_adk import ToolScoutToolset
 from toolscout.errors import UsageError
+from toolscout.sessions.events import Called
 
 GEMINI: DialectName = "gemini"
 RAISING = Surface(tool_errors="raised")
@@ -248,7 +249,9 @@ def test_a_found_tool_is_confirmed_by_a_person(tool: FunctionTool, made: Any, ye
 
     assert len(questions) == 1
     assert ("Ada got 5." in last_results(provider)[-1]) is yes
-    assert [event.code for event in heard if event.kind == "call"] == (["ok"] if yes else [])
+    assert [event.code for event in heard if isinstance(event, Called) and event.made] == (
+        ["ok"] if yes else []
+    )
 
 
 def test_nobody_is_asked_about_a_call_that_will_not_be_made():

@@ -36,6 +36,7 @@ from adapters.surfaces import Mode as ModeName
 from toolscout import Catalog, Event, Mode, Scout, Settings
 from toolscout.adapters.llama_index import KEY, ToolScoutRetriever
 from toolscout.errors import UsageError
+from toolscout.sessions.events import Called
 
 CHAT: DialectName = "openai-chat"
 pytestmark = [
@@ -226,7 +227,7 @@ def test_a_found_tool_may_wait_for_a_person(made: Any):
 
     assert paid == [5]
     assert last_results(provider)[-1] == "Yes: Ada got 5."
-    assert [event.code for event in heard if event.kind == "call"] == ["ok"]
+    assert [event.code for event in heard if isinstance(event, Called) and event.made] == ["ok"]
 
 
 def test_a_tool_that_ends_the_run_does_so_under_its_own_name():

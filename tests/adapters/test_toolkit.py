@@ -28,6 +28,7 @@ from toolscout.adapters._toolkit import (
 )
 from toolscout.errors import InvalidTool, UsageError
 from toolscout.schemas import Json
+from toolscout.sessions.events import Called
 from toolscout.sessions.session import Admission
 from toolscout.stores import MemoryStore
 
@@ -185,11 +186,11 @@ def test_a_call_that_the_host_made_is_told_like_any_other():
 
     asyncio.run(work())
 
-    told = [(event.kind, event.code, event.form) for event in heard if event.kind != "load"]
-    assert told[1:] == [
-        ("call", "ok", "get_weather"),
-        ("call", "tool_error", "get_weather"),
-        ("refusal", "not_loaded", "refund_order"),
+    calls = [(e.made, e.code, e.tool) for e in heard if isinstance(e, Called)]
+    assert calls == [
+        (True, "ok", "get_weather"),
+        (True, "tool_error", "get_weather"),
+        (False, "not_loaded", "refund_order"),
     ]
 
 
@@ -282,7 +283,10 @@ def test_a_call_made_inside_is_settled_also_when_it_raises():
     with pytest.raises(ZeroDivisionError), report_outcome(session, admitted):
         raise ZeroDivisionError
 
-    assert [event.code for event in heard if event.kind == "call"] == ["ok", "tool_error"]
+    assert [event.code for event in heard if isinstance(event, Called) and event.made] == [
+        "ok",
+        "tool_error",
+    ]
 
 
 def test_where_requests_grow_found_tools_join_them_unless_told_otherwise():

@@ -1,8 +1,8 @@
 """What a gateway did lately, within bounds."""
 
 from toolscout.console.activity import EVENTS_KEPT, JOURNALS_KEPT, LATENCIES_KEPT, Chronicle
-from toolscout.events import Event
 from toolscout.gateway.auth import Principal
+from toolscout.sessions.events import Called
 
 BOB = Principal(name="bob")
 
@@ -15,11 +15,11 @@ def call(
     tool: str,
     milliseconds: float = 1.0,
     *,
-    kind: str = "call",
+    made: bool = True,
     session: str = "s",
     code: str = "ok",
-) -> Event:
-    return Event(kind=kind, session=session, code=code, form=tool, milliseconds=milliseconds)
+) -> Called:
+    return Called(session=session, tool=tool, code=code, made=made, milliseconds=milliseconds)
 
 
 def test_the_latest_calls_of_a_server_tell_its_latency():
@@ -27,8 +27,8 @@ def test_the_latest_calls_of_a_server_tell_its_latency():
     for number in range(LATENCIES_KEPT + 100):
         kept.hear(call("a__x", float(number)))
     kept.hear(call("b__x", code="tool_error"))
-    kept.hear(call("b__x", kind="refusal", code="server_unavailable"))
-    kept.hear(call("b__x", kind="refusal", code="invalid_arguments"))
+    kept.hear(call("b__x", made=False, code="server_unavailable"))
+    kept.hear(call("b__x", made=False, code="invalid_arguments"))
 
     a, b, c = (kept.ledger(server) for server in "abc")
     assert (a.calls, a.errors, a.quantile(0.5), a.quantile(0.95)) == (600, 0, 350.0, 575.0)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from toolscout.config.file import Config
-from toolscout.events import Event
 from toolscout.gateway.gateway import Gateway
 from toolscout.schemas import Json
+from toolscout.sessions.events import Event
 from toolscout.sessions.replies import Reply
 from toolscout.sessions.session import Session
 from toolscout.sessions.usage import USAGE_KIND
@@ -26,7 +26,7 @@ class Onlooker:
     told: list[str] = field(default_factory=list[str])
 
     def hear(self, event: Event) -> None:
-        self.told.append(event.kind)
+        self.told.append(type(event).__name__)
         if self.fails:
             raise RuntimeError("deaf")
 
@@ -56,7 +56,7 @@ def test_events_are_told_in_their_order_once_the_answer_is_made():
 
             await sent()
 
-            assert onlooker.told == ["search", "load"]
+            assert onlooker.told == ["Searched"]
 
     asyncio.run(conversation())
 
@@ -67,14 +67,14 @@ def test_an_onlooker_that_fails_costs_nobody_what_is_told(
     async def conversation() -> None:
         failing, onlooker = Onlooker(fails=True), Onlooker()
         gateway = Gateway(Config(), MemoryStore(), on_event=failing.hear)
-        gateway.observer = onlooker
+        gateway.events.subscribe(onlooker.hear)
         async with gateway:
             reply = await search(gateway)
             await sent()
 
         assert reply.hits
-        assert failing.told == onlooker.told == ["search", "load"]
-        assert "What looks on at the gateway failed" in caplog.text
+        assert failing.told == onlooker.told == ["Searched"]
+        assert "An event listener failed" in caplog.text
         assert "deaf" in caplog.text
 
     asyncio.run(conversation())
@@ -87,7 +87,7 @@ def test_in_a_thread_where_no_client_waits_events_are_told_at_once():
 
     gateway.scout.search(gateway.session("s"), ["sail a boat"])
 
-    assert onlooker.told == ["search", "load"]
+    assert onlooker.told == ["Searched"]
 
 
 def test_how_a_call_ended_is_kept_once_its_answer_is_sent():

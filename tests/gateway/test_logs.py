@@ -14,8 +14,8 @@ import pytest
 from gateway.fleet import BERLIN, TIME, configuration
 from toolscout.config.gateway import LogFormat
 from toolscout.config.secrets import SecretMask
-from toolscout.events import Event
 from toolscout.gateway.logs import during, log_event, log_to_stderr
+from toolscout.sessions.events import Called
 
 SECRET = "hunter2-is-not-a-word"
 
@@ -34,7 +34,7 @@ def root_log():
 def test_lines_of_json_carry_the_request_that_they_belong_to(capsys: pytest.CaptureFixture[str]):
     log_to_stderr(LogFormat.JSON, "INFO", SecretMask())
     logging.getLogger("toolscout.pool").info("before")
-    call = Event(kind="call", session="http:someone", form="time__now", milliseconds=2.5)
+    call = Called(session="http:someone", tool="time__now", milliseconds=2.5)
     with during("http:someone", 17):
         log_event(call)  # what went well is told to those who look closely
         log_event(replace(call, code="timed_out"))

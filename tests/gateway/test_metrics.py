@@ -1,7 +1,6 @@
 """What a gateway counts, and what it never tells."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,11 +9,11 @@ from hypothesis import strategies as st
 from toolscout.catalog import Catalog
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.dialects import Dialect, to_definition
-from toolscout.events import Event
 from toolscout.gateway.metrics import MOST_MENUS, MOST_TOOLS, OTHER, Metrics
 from toolscout.gateway.tracing import Spans
 from toolscout.schemas import Json
 from toolscout.servers.pool import Pool
+from toolscout.sessions.events import Called, Described, Searched, Suggested
 from toolscout.sessions.metatools import meta_tools
 from toolscout.stores.memory import MemoryStore
 from toolscout.tokens import all_definition_tokens
@@ -22,10 +21,6 @@ from toolscout.tools import Tool
 
 TOOLS = [Tool.define(f"tool_{n}", description=f"Does thing {n}.", server="far") for n in range(40)]
 MENU = [to_definition(tool, Dialect.MCP) for tool in meta_tools()]
-
-
-def event(kind: str, **facts: Any) -> Event:
-    return Event(kind=kind, session="s", **facts)
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -37,11 +32,10 @@ def test_searches_hits_and_loads_are_counted():
     """R106"""
     metrics = Metrics()
 
-    metrics.hear(event("search", hits=3, milliseconds=4))
-    metrics.hear(event("search", code="no_match", milliseconds=2_000))
-    metrics.hear(event("load", loaded=2))
-    metrics.hear(event("describe"))
-    metrics.hear(event("suggest"))
+    metrics.hear(Searched(session="s", hits=3, loaded=2, milliseconds=4))
+    metrics.hear(Searched(session="s", code="no_match", milliseconds=2_000))
+    metrics.hear(Described(session="s"))
+    metrics.hear(Suggested(session="s"))
 
     assert value(metrics, "searches_total", code="ok") == 1
     assert value(metrics, "searches_total", code="no_match") == 1
@@ -58,9 +52,9 @@ def test_calls_are_counted_by_server_tool_and_code():
     metrics = Metrics()
     metrics.watch(*watched())
 
-    metrics.hear(event("call", form="far__tool_1", milliseconds=30))
-    metrics.hear(event("call", form="far__tool_1", code="tool_error", milliseconds=30))
-    metrics.hear(event("refusal", form="gone", code="unknown_tool"))
+    metrics.hear(Called(session="s", tool="far__tool_1", milliseconds=30))
+    metrics.hear(Called(session="s", tool="far__tool_1", code="tool_error", milliseconds=30))
+    metrics.hear(Called(session="s", tool="gone", code="unknown_tool", made=False))
 
     labels = {"server": "far", "tool": "far__tool_1"}
     assert value(metrics, "calls_total", **labels, code="ok") == 1
@@ -73,8 +67,8 @@ def test_tools_beyond_a_number_count_together():
     metrics = Metrics()
 
     for n in range(MOST_TOOLS + 20):
-        metrics.hear(event("call", form=f"tool_{n}"))
-    metrics.hear(event("call", form="tool_0"))
+        metrics.hear(Called(session="s", tool=f"tool_{n}"))
+    metrics.hear(Called(session="s", tool="tool_0"))
 
     assert value(metrics, "calls_total", server="", tool=OTHER, code="ok") == 20
     assert value(metrics, "calls_total", server="", tool="tool_0", code="ok") == 2
@@ -86,10 +80,9 @@ def test_tokens_not_sent_are_net_of_menu_and_replies():
 
     metrics.note_list("ann", 1, lambda: TOOLS, MENU)
     metrics.note_list("ann", 1, lambda: TOOLS, MENU)
-    metrics.hear(event("search", tokens=50))
-    metrics.hear(event("load", tokens=50))
-    metrics.hear(event("describe", tokens=7))
-    metrics.hear(event("call", form="x", tokens=900))
+    metrics.hear(Searched(session="s", tokens=50))
+    metrics.hear(Described(session="s", tokens=7))
+    metrics.hear(Called(session="s", tool="x", tokens=900))
 
     figures = metrics.totals()
     menu = value(metrics, "listed_tokens_total")
@@ -129,9 +122,9 @@ def test_every_list_counts_once_however_lists_are_mixed(lists: list[tuple[str, i
 
 def test_totals_are_what_a_person_wants_to_see():
     metrics = Metrics()
-    metrics.hear(event("search", hits=2, tokens=10))
-    metrics.hear(event("call", form="x"))
-    metrics.hear(event("call", form="y", code="timed_out"))
+    metrics.hear(Searched(session="s", hits=2, tokens=10))
+    metrics.hear(Called(session="s", tool="x"))
+    metrics.hear(Called(session="s", tool="y", code="timed_out"))
 
     assert metrics.totals() == {
         "searches": 1,
@@ -159,7 +152,7 @@ def test_the_text_tells_servers_by_phase():
 def test_no_session_is_told_apart():
     """R108: numbers only, whoever they belong to."""
     metrics = Metrics()
-    metrics.hear(Event(kind="search", session="http:0123456789abcdef"))
+    metrics.hear(Searched(session="http:0123456789abcdef"))
 
     assert "0123456789abcdef" not in metrics.text().decode()
 
@@ -167,7 +160,7 @@ def test_no_session_is_told_apart():
 def test_gateways_share_no_numbers():
     first, second = Metrics(), Metrics()
 
-    first.hear(event("search"))
+    first.hear(Searched(session="s"))
 
     assert second.totals()["searches"] == 0
 
@@ -178,9 +171,8 @@ def test_searches_and_calls_are_spans_without_text():
     tracer = Tracer()
     metrics = Metrics(Spans(tracer, clock=lambda: 5_000_000))
 
-    metrics.hear(event("search", form="words", hits=2, loaded=1, tokens=9, milliseconds=3))
-    metrics.hear(event("load", loaded=1))
-    metrics.hear(event("call", form="far__tool_1", code="tool_error"))
+    metrics.hear(Searched(session="s", form="words", hits=2, loaded=1, tokens=9, milliseconds=3))
+    metrics.hear(Called(session="s", tool="far__tool_1", code="tool_error"))
 
     search, call = tracer.spans
     assert search == {

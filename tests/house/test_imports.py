@@ -17,7 +17,7 @@ PACKAGE = Path(toolscout.__file__).parent
 # other. A new module gets its place here.
 ORDERS = {
     "toolscout": """
-        errors events names
+        errors names
         encoders prices schemas stores
         functions options
         tools
@@ -51,7 +51,7 @@ ORDERS = {
     """,
     "toolscout.sessions": """
         metatools pins record replies
-        history prompt
+        events history prompt
         session
         call search suggest usage
         describe

@@ -21,9 +21,9 @@ from toolscout.cli.keyboards import typed_stdin
 
 if TYPE_CHECKING:
     from toolscout.config.file import Config
-    from toolscout.events import Event
     from toolscout.gateway.gateway import Gateway
     from toolscout.gateway.metrics import Metrics
+    from toolscout.sessions.events import Event
 
 MODES = ("search", "direct", "dynamic", "auto")
 EXTRA = "gateway"

@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from toolscout.console.views import View, no_such
-from toolscout.events import Event
 from toolscout.gateway.auth import ANONYMOUS, Principal
 from toolscout.names import one_line
 from toolscout.schemas import Json
 from toolscout.scout import Scout
+from toolscout.sessions.events import Answered, Called, Described, Searched
 from toolscout.sessions.record import Record
 from toolscout.sessions.replies import Reply
 
@@ -105,18 +105,19 @@ class Journal:
     """Tokens of the definitions that it was not sent."""
     happenings: deque[Happening] = field(default_factory=_no_happenings)
 
-    def hear(self, event: Event, now: float) -> Happening:
+    def hear(self, event: Answered, now: float) -> Happening:
         """Take note of an event."""
+        kind = _name_kind(event)
         self.active = now
-        self.searches += event.kind == "search"
-        self.calls += event.kind == "call"
-        self.replies += event.tokens if event.kind in OWN_REPLIES else 0
+        self.searches += kind == "search"
+        self.calls += kind == "call"
+        self.replies += event.tokens if kind in OWN_REPLIES else 0
         happening = Happening(
             time=now,
-            kind=event.kind,
+            kind=kind,
             code=event.code,
-            tool=event.form if event.kind in ("call", "refusal") else "",
-            hits=event.hits or event.loaded,
+            tool=event.tool if isinstance(event, Called) else "",
+            hits=(event.hits if isinstance(event, Searched) else 0) or event.loaded,
             milliseconds=event.milliseconds,
             tokens=event.tokens,
         )
@@ -164,6 +165,18 @@ class Journal:
         }
 
 
+def _name_kind(event: Answered) -> str:
+    match event:
+        case Searched():
+            return "search"
+        case Described():
+            return "describe"
+        case Called():
+            return "call" if event.made else "refusal"
+        case _:
+            return "suggest"
+
+
 JOURNALS_KEPT = 200
 LATENCIES_KEPT = 500
 LINES_KEPT = 200
@@ -188,9 +201,9 @@ class Ledger:
     latencies: deque[float] = field(default_factory=_latencies)
     lines: deque[tuple[float, str]] = field(default_factory=_lines)
 
-    def note(self, event: Event) -> None:
+    def note(self, event: Called) -> None:
         """Count a call, or one that the server could not take."""
-        if event.kind == "call":
+        if event.made:
             self.calls += 1
             self.errors += event.code != "ok"
             self.latencies.append(event.milliseconds)
@@ -227,13 +240,13 @@ class Chronicle:
             journal.client = client or journal.client
             return journal
 
-    def hear(self, event: Event) -> tuple[Journal, Happening]:
+    def hear(self, event: Answered) -> tuple[Journal, Happening]:
         """Take note of an event."""
         with self._lock:
             journal = self._journal(event.session)
             happening = journal.hear(event, self._clock())
-            if event.kind in ("call", "refusal") and event.form:
-                server = self._server_of(event.form)
+            if isinstance(event, Called) and event.tool:
+                server = self._server_of(event.tool)
                 if server:
                     self._of(server).note(event)
             return journal, happening

@@ -34,7 +34,6 @@ from toolscout.console.search import Indexes, Searches
 from toolscout.console.servers import Board, Visits, state_of
 from toolscout.console.views import Subject, Views
 from toolscout.errors import ToolscoutError
-from toolscout.events import Event
 from toolscout.gateway.auth import Access, Principal, is_loopback
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import (
@@ -49,6 +48,7 @@ from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.search.feedback import hashed
 from toolscout.servers.server import ServerState
+from toolscout.sessions.events import Answered, Called, Event
 from toolscout.sessions.replies import Reply
 from toolscout.sessions.session import Session
 from toolscout.settings import Settings
@@ -106,6 +106,7 @@ class Console:
             )
         )
         gateway.observer = console
+        gateway.events.subscribe(console.hear)
         return console
 
     # What is served.
@@ -172,9 +173,11 @@ class Console:
 
     def hear(self, event: Event) -> None:
         """Take note of an event."""
+        if not isinstance(event, Answered):
+            return
         journal, happening = self.chronicle.hear(event)
-        self.savings.note_reply(journal.principal.name, event.kind, event.tokens)
-        if event.kind in ("call", "refusal"):
+        self.savings.note_reply(journal.principal.name, happening.kind, event.tokens)
+        if isinstance(event, Called):
             self._tell("call", event.session, journal, happening)
 
     def read(self, session: Session, reply: Reply) -> None:

@@ -25,7 +25,6 @@ from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayMode, Profile
 from toolscout.dialects import Dialect, to_definition
 from toolscout.errors import ServerUnavailable, UnknownTool
-from toolscout.events import Event
 from toolscout.gateway.forward import Context, Passage, told
 from toolscout.gateway.pending import Suspensions
 from toolscout.gateway.resources import Materials
@@ -37,6 +36,7 @@ from toolscout.scout import Scout
 from toolscout.servers.manifest import TOOL
 from toolscout.servers.pool import Pool
 from toolscout.servers.server import Phase, ServerState
+from toolscout.sessions.events import Event, EventStream
 from toolscout.sessions.metatools import CALL, meta_name, meta_tools, to_object
 from toolscout.sessions.replies import Reply, refused
 from toolscout.sessions.session import Session, Store
@@ -109,10 +109,6 @@ _SPLIT_TEXTS = {
 class Observer(Protocol):
     """Somebody who looks on at what a gateway does."""
 
-    def hear(self, event: Event) -> None:
-        """Hear of something that happened."""
-        ...
-
     def read(self, session: Session, reply: Reply) -> None:
         """Read the reply to a search or description, right after its event was heard."""
         ...
@@ -135,7 +131,9 @@ class Gateway:
     ) -> None:
         self.config, self.store, self.tokens = config, store, tokens
         self.observer: Observer | None = None
-        self._on_event = on_event
+        self.events = EventStream(_afterwards)
+        if on_event is not None:
+            self.events.subscribe(on_event)
         self.catalog = Catalog()
         self.pool = Pool(
             config.servers, self.catalog, store, queue=config.gateway.queue, tokens=tokens
@@ -154,8 +152,8 @@ class Gateway:
             settings=settings,
             policy=policy,
             store=store,
-            on_event=self._hear,
-            later=_afterwards,
+            events=self.events,
+            defer=_afterwards,
         )
 
     async def __aenter__(self) -> "Gateway":
@@ -188,12 +186,6 @@ class Gateway:
         """Return the session of a client, which sees what its profile admits."""
         allowed = visible_to(profile) if profile is not None else None
         return self.scout.session(client, allowed=allowed)
-
-    def _hear(self, event: Event) -> None:
-        if self._on_event is not None:
-            _afterwards(self._on_event, event)
-        if self.observer is not None:
-            _afterwards(self.observer.hear, event)
 
     def _read(self, session: Session, reply: Reply) -> None:
         if self.observer is not None:

@@ -14,10 +14,9 @@ from contextvars import ContextVar
 
 from toolscout.config.gateway import LogFormat
 from toolscout.config.secrets import SecretMask
-from toolscout.events import Event
+from toolscout.sessions.events import Called, Described, Event, Searched
 
 TEXT = "%(asctime)s %(levelname)s %(name)s%(place)s: %(message)s"
-LOGGED = ("search", "describe", "call", "refusal")
 
 _request: ContextVar[tuple[str, object] | None] = ContextVar("toolscout_request", default=None)
 _log = logging.getLogger("toolscout.sessions.metatools")
@@ -48,10 +47,17 @@ def log_event(event: Event) -> None:
 
     What went well is for those who look closely; the rest is for every operator.
     """
-    if event.kind in LOGGED:
-        level = logging.DEBUG if event.code == "ok" else logging.INFO
-        what = event.form or "-"
-        _log.log(level, "%s %s %s %.1f ms", event.kind, what, event.code, event.milliseconds)
+    match event:
+        case Searched():
+            kind, what = "search", event.form
+        case Described():
+            kind, what = "describe", ""
+        case Called():
+            kind, what = "call" if event.made else "refusal", event.tool
+        case _:
+            return
+    level = logging.DEBUG if event.code == "ok" else logging.INFO
+    _log.log(level, "%s %s %s %.1f ms", kind, what or "-", event.code, event.milliseconds)
 
 
 def log_to_stderr(form: LogFormat, level: str, mask: SecretMask) -> None:

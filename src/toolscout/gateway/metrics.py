@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from toolscout.catalog import Catalog
-from toolscout.events import Event
 from toolscout.gateway.tracing import Spans
 from toolscout.schemas import Json
 from toolscout.servers.pool import Phase, Pool
+from toolscout.sessions.events import Answered, Called, Described, Event, Searched
 from toolscout.tokens import all_definition_tokens, count_tokens
 from toolscout.tools import Tool
 
@@ -27,8 +27,6 @@ OTHER = "other"
 MOST_MENUS = 100
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 DEFINITIONS_HELP = "Tokens that all visible definitions would have cost, once for each list."
-REPLIES = ("search", "describe", "suggest", "refusal")
-"""Whose replies exist because of toolscout; the result of a call would be sent without it too."""
 
 
 @dataclass(slots=True)
@@ -73,20 +71,22 @@ class Metrics:
     def hear(self, event: Event) -> None:
         """Count one event; made for `Gateway(on_event=...)`."""
         self._spans.hear(event)
-        if event.kind in REPLIES:
-            self._replies.inc(event.tokens)
-        match event.kind:
-            case "search":
+        if not isinstance(event, Answered):
+            return
+        self._loads.inc(event.loaded)
+        if isinstance(event, Called) and event.made:
+            # The result of a call would be sent without toolscout too, so it costs nothing extra.
+            self._count_call(event)
+            return
+        self._replies.inc(event.tokens)
+        match event:
+            case Searched():
                 self._searches.labels(event.code).inc()
                 self._hits.inc(event.hits)
                 self._search_seconds.observe(event.milliseconds / 1e3)
-            case "describe":
+            case Described():
                 self._describes.labels(event.code).inc()
-            case "load":
-                self._loads.inc(event.loaded)
-            case "call":
-                self._count_call(event)
-            case "refusal":
+            case Called():
                 self._refusals.labels(event.code).inc()
             case _:
                 pass
@@ -132,10 +132,10 @@ class Metrics:
         listed = self._sum("toolscout_listed_tokens_total")
         return round(definitions - listed - self._sum("toolscout_reply_tokens_total"))
 
-    def _count_call(self, event: Event) -> None:
-        tool = self._catalog.get(event.form) if self._catalog is not None else None
+    def _count_call(self, event: Called) -> None:
+        tool = self._catalog.get(event.tool) if self._catalog is not None else None
         server = tool.server if tool is not None else ""
-        self._calls.labels(server, self._label(event.form), event.code).inc()
+        self._calls.labels(server, self._label(event.tool), event.code).inc()
         self._call_seconds.labels(server).observe(event.milliseconds / 1e3)
 
     def _label(self, tool: str) -> str:

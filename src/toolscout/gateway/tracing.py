@@ -13,10 +13,8 @@ from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from opentelemetry import trace
 from opentelemetry.propagate import get_global_textmap
 
-from toolscout.events import Event
 from toolscout.gateway.forward import Context
-
-TRACED = ("search", "describe", "call", "refusal")
+from toolscout.sessions.events import Called, Described, Event, Searched
 
 
 class Spans:
@@ -28,11 +26,11 @@ class Spans:
 
     def hear(self, event: Event) -> None:
         """Make one span of one event, which has just ended."""
-        if event.kind not in TRACED:
+        if not isinstance(event, Searched | Described | Called):
             return
         ended = self._clock()
         span = self._tracer.start_span(
-            f"toolscout.{event.kind}",
+            f"toolscout.{_name_span(event)}",
             start_time=ended - round(event.milliseconds * 1e6),
             attributes=_attributes(event),
         )
@@ -56,15 +54,24 @@ class Sparing:
         return await call_next(ctx)
 
 
-def _attributes(event: Event) -> dict[str, str | int]:
-    form = "tool" if event.kind in ("call", "refusal") else "form"
-    return {
+def _name_span(event: Searched | Described | Called) -> str:
+    if isinstance(event, Called):
+        return "call" if event.made else "refusal"
+    return "search" if isinstance(event, Searched) else "describe"
+
+
+def _attributes(event: Searched | Described | Called) -> dict[str, str | int]:
+    attributes: dict[str, str | int] = {
         "toolscout.code": event.code,
-        f"toolscout.{form}": event.form,
-        "toolscout.hits": event.hits,
         "toolscout.loaded": event.loaded,
         "toolscout.tokens": event.tokens,
     }
+    if isinstance(event, Called):
+        attributes["toolscout.tool"] = event.tool
+    elif isinstance(event, Searched):
+        attributes["toolscout.form"] = event.form
+        attributes["toolscout.hits"] = event.hits
+    return attributes
 
 
 def is_collected() -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from toolscout.search.feedback import OK, Feedback, Usage, usage_from_bytes, usage_to_bytes
+from toolscout.sessions.events import Defer, run_now
 from toolscout.sessions.session import Store
 from toolscout.tools import Tool
 
@@ -22,28 +23,20 @@ REMEMBERED_CALLS = 20
 MADE = frozenset({OK, "tool_error", "call_failed", "timed_out"})
 """Codes of calls that reached the tool; the others were refused before."""
 
-Later = Callable[[Callable[[], None]], None]
-"""Runs some work once nobody waits for an answer any more."""
-
 _log = logging.getLogger(__name__)
-
-
-def at_once(work: Callable[[], None]) -> None:
-    """Run some work now."""
-    work()
 
 
 class Experience:
     """Remembers which query led to which call, and how it ended; threads may share it.
 
-    What was learnt counts from the next search on; the store has it when `later` comes.
+    What was learnt counts from the next search on; the store has it when `defer` runs.
     """
 
     def __init__(
-        self, store: Store | None, clock: Callable[[], float], later: Later = at_once
+        self, store: Store | None, clock: Callable[[], float], defer: Defer = run_now
     ) -> None:
         self.feedback = Feedback()
-        self._store, self._clock, self._later = store, clock, later
+        self._store, self._clock, self._defer = store, clock, defer
         self._codes: dict[str, deque[str]] = {}
         self._added = 0
         self._lock = threading.Lock()
@@ -57,7 +50,7 @@ class Experience:
         usage = Usage(session=session, query=query, tool=tool, code=code, at=self._clock())
         self._remember(usage)
         if self._store is not None:
-            self._later(partial(self._keep, usage, self._store))
+            self._defer(partial(self._keep, usage, self._store))
 
     def _keep(self, usage: Usage, store: Store) -> None:
         try:

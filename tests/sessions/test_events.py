@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from toolscout import Catalog, Event, Permission, Policy, Scout, Session, Settings, Tool
 from toolscout.schemas import Json
+from toolscout.sessions.events import Answered, Called, Described, EventStream, Searched
 
 SECRET = "hunter2"
 
@@ -47,24 +48,29 @@ def watched(**options: Any) -> tuple[Session, list[Event]]:
     return scout.session("s"), events
 
 
-def brief(events: list[Event]) -> list[tuple[str, str, str]]:
-    told = [(event.kind, event.form, event.code) for event in events]
+def take(events: list[Event]) -> list[Event]:
+    """Return the events so far without what depends on the wording of replies, and forget them."""
+    taken: list[Event] = []
+    for event in events:
+        assert isinstance(event, Answered)
+        taken.append(replace(event, tokens=0, milliseconds=0))
     events.clear()
-    return told
+    return taken
 
 
 @pytest.mark.requirement("R106")
-def test_a_search_and_what_it_loads_are_an_event_each():
+def test_a_search_is_one_event_that_says_what_it_found_and_loaded():
     """R106"""
     session, events = watched()
 
     reply = session.search("select:local__greet,local__fail")
 
-    common = {"session": "s", "code": "ok", "hits": 2, "loaded": 2, "tokens": reply.tokens}
-    assert [asdict(event) for event in events] == [
-        {"kind": "search", "form": "select", "milliseconds": pytest.approx(10), **common},
-        {"kind": "load", "form": "", "milliseconds": pytest.approx(20), **common},
-    ]
+    [event] = events
+    assert isinstance(event, Searched)
+    assert event.reply == reply
+    assert event.tokens == reply.tokens
+    assert event.milliseconds == pytest.approx(10)
+    assert take(events) == [Searched(session="s", form="select", hits=2, loaded=2)]
 
 
 @pytest.mark.requirement("R106")
@@ -84,20 +90,18 @@ def test_a_search_without_a_hit_is_one_event(query: str, form: str, code: str):
 
     session.search(query)
 
-    assert brief(events) == [("search", form, code)]
+    assert take(events) == [Searched(session="s", form=form, code=code)]
 
 
 @pytest.mark.requirement("R106")
-def test_a_description_is_an_event_and_so_is_what_it_loads():
+def test_a_description_is_one_event_that_says_what_it_loaded():
     """R106"""
     session, events = watched()
 
     session.describe("local__greet")
-    first = brief(events)
     session.describe("local__greet")
 
-    assert first == [("describe", "", "ok"), ("load", "", "ok")]
-    assert brief(events) == [("describe", "", "ok")]
+    assert take(events) == [Described(session="s", loaded=1), Described(session="s")]
 
 
 @pytest.mark.requirement("R106")
@@ -115,14 +119,14 @@ def test_every_call_and_every_refusal_is_one_event():
     session.call_sync("nothing", {})
     session.handle_sync("tool_call", {})
 
-    assert brief(events) == [
-        ("call", "local__greet", "ok"),
-        ("call", "local__fail", "call_failed"),
-        ("call", "local__wait", "timed_out"),
-        ("refusal", "local__greet", "invalid_arguments"),
-        ("refusal", "far__x", "not_loaded"),
-        ("refusal", "", "unknown_tool"),
-        ("refusal", "", "invalid_request"),
+    assert take(events) == [
+        Called(session="s", tool="local__greet"),
+        Called(session="s", tool="local__fail", code="call_failed"),
+        Called(session="s", tool="local__wait", code="timed_out"),
+        Called(session="s", tool="local__greet", code="invalid_arguments", made=False),
+        Called(session="s", tool="far__x", code="not_loaded", made=False),
+        Called(session="s", code="unknown_tool", made=False),
+        Called(session="s", code="invalid_request", made=False),
     ]
 
 
@@ -133,17 +137,35 @@ def test_a_call_that_loads_its_tool_says_so():
 
     session.call_sync("local__greet", {"name": "you"})
 
-    assert brief(events) == [("call", "local__greet", "ok"), ("load", "", "ok")]
+    assert take(events) == [Called(session="s", tool="local__greet", loaded=1)]
 
 
-def test_one_who_watches_and_fails_breaks_nothing(caplog: pytest.LogCaptureFixture):
+def test_a_subscription_ends_when_it_is_told_to():
+    events: list[Event] = []
+    stream = EventStream()
+    unsubscribe = stream.subscribe(events.append)
+
+    stream.emit(Event(session="first"))
+    unsubscribe()
+    stream.emit(Event(session="second"))
+
+    assert events == [Event(session="first")]
+    assert not stream.has_listeners
+
+
+def test_a_listener_that_fails_costs_neither_a_reply_nor_other_listeners(
+    caplog: pytest.LogCaptureFixture,
+):
     def fail_at(_: Event) -> None:
         raise RuntimeError("the meter is full")
 
+    events: list[Event] = []
     scout = Scout(Catalog({"local": [greet, fail]}), encoder=None, on_event=fail_at)
+    scout.events.subscribe(events.append)
 
     assert scout.session("s").search("select:local__greet").code == "ok"
-    assert "What watches the events failed" in caplog.text
+    assert take(events) == [Searched(session="s", form="select", hits=1, loaded=1)]
+    assert "An event listener failed" in caplog.text
 
 
 def whatever_a_model_does(session: Session) -> Iterator[object]:
