@@ -9,7 +9,7 @@ export TOOLSCOUT_CHROMIUM
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet ./packages/toolscout-encoder \
-		--editable '.[ann,bench,gateway,onnx,postgres]' --group dev
+		--editable '.[ann,gateway,onnx,postgres]' --group dev --group bench
 	touch $@
 
 try: .venv/.installed ## search a demo catalogue, then real servers through the gateway
@@ -74,14 +74,14 @@ screenshots: browser .venv/.installed .npm-servers/.installed ## the pictures of
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --upgrade pip
 	.venv-peers/bin/python -m pip install --quiet ./packages/toolscout-encoder \
-		--editable '.[ann,bench,gateway,onnx]' --group dev --group peers
+		--editable '.[ann,gateway,onnx]' --group dev --group bench --group peers
 	touch $@
 
 test-load: .venv/.installed ## many clients, broken servers, kills; prints its figures
 	$(BIN)/python -m pytest -q -s load
 
 test-peers: .venv-peers/.installed ## the benchmark's peers and FastMCP's client, with their real packages
-	.venv-peers/bin/python -m pytest -q tests/bench tests/gateway/test_gateway_clients_fastmcp.py \
+	.venv-peers/bin/python -m pytest -q tests/benchmarks tests/evaluate tests/gateway/test_gateway_clients_fastmcp.py \
 		-p no:randomly
 
 test-adapters: .venv/.installed ## every adapter with its real SDK, each in an environment of its own
@@ -95,7 +95,7 @@ lock-adapters: .venv/.installed ## pin the newest versions of the SDKs
 	$(PYTHON) -m venv .venv-training
 	.venv-training/bin/python -m pip install --quiet --upgrade pip
 	.venv-training/bin/python -m pip install --quiet --requirement training/requirements.txt \
-		./packages/toolscout-encoder --editable '.[bench,onnx]' --group training
+		./packages/toolscout-encoder --editable '.[onnx]' --group bench --group training
 	touch $@
 
 test-training: .venv-training/.installed ## every step of training, for a minute, on the demo catalogue

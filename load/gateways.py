@@ -26,7 +26,8 @@ START_SECONDS = 20.0
 STOP_SECONDS = 40.0
 LOOK_SECONDS = 0.05
 KILOBYTE = 1024
-OFFERING = ("-m", "toolscout.bench.offering", "--tools", "20")
+SERVERS_FILE = Path(__file__).parents[1] / "benchmarks" / "servers.py"
+OFFERING = ("-P", str(SERVERS_FILE), "many", "--tools", "20")
 
 _ADDRESS = re.compile(r"Serving MCP at (\S+)\.$")
 

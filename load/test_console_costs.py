@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from load.gateways import tell
 
+from load.gateways import tell
 from toolscout.catalog import Catalog
 from toolscout.config.gateway import GatewayConfig
 from toolscout.console.app import Console, console_of

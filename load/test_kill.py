@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from load.gateways import OFFERING, becomes, fleet_of, is_ready, serving, tell, text_of
 from mcp.client import Client
+
+from load.gateways import OFFERING, becomes, fleet_of, is_ready, serving, tell, text_of
 
 SERVERS = tuple(f"server{number}" for number in range(5))
 GONE_SECONDS = 5.0

@@ -12,6 +12,7 @@ from statistics import quantiles
 from typing import Any
 
 import pytest
+
 from load.gateways import Footprint, Gateway, becomes, fleet_of, footprint, is_ready, serving, tell
 
 HERE = Path(__file__).parent

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from load.gateways import OFFERING, Fleet, becomes, fleet_of, is_ready, serving, tell, text_of
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
+
+from load.gateways import OFFERING, Fleet, becomes, fleet_of, is_ready, serving, tell, text_of
 
 SERVERS = tuple(f"server{number}" for number in range(50))
 ECHOES = [f"{name}__echo" for name in SERVERS]

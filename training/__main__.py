@@ -12,9 +12,9 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from toolscout.bench.datasets import read_dataset
 from toolscout.encoders.encoder import Blended, Encoder
 from toolscout.encoders.onnx import OnnxEncoder
+from toolscout.evaluate.datasets import read_dataset
 from training import corpora, figures, phrases, plots
 from training.batches import Batches
 from training.distilling import Distilling, Floats, distil

@@ -13,8 +13,8 @@ from pathlib import Path
 from random import Random
 
 from toolscout import Catalog, Index
-from toolscout.bench.datasets import Dataset, read_dataset
 from toolscout.errors import InvalidFile
+from toolscout.evaluate.datasets import Dataset, read_dataset
 from toolscout.query import Query
 from toolscout.search.text import encoding_text, fields_of, words
 from toolscout.tools import Tool

@@ -5,12 +5,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from toolscout.bench import fitting
-from toolscout.bench.datasets import read_dataset
-from toolscout.bench.metrics import Estimate
+from benchmarks import fitting
 from toolscout.encoders.encoder import Blended, Encoder
 from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.encoders.static import StaticEncoder
+from toolscout.evaluate.datasets import read_dataset
+from toolscout.evaluate.metrics import Estimate
 from training import judging
 from training.judging import NDCG, RECALL, Kept, Values
 from training.places import Places

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from toolscout.bench import fitting
-from toolscout.bench.datasets import Dataset, read_dataset
-from toolscout.bench.metrics import (
+from benchmarks import fitting
+from toolscout.encoders.encoder import Encoder, Floats, Kind
+from toolscout.evaluate.datasets import Dataset, read_dataset
+from toolscout.evaluate.metrics import (
     METRICS,
     Estimate,
     Resampled,
@@ -23,7 +24,6 @@ from toolscout.bench.metrics import (
     resample,
     scores,
 )
-from toolscout.encoders.encoder import Encoder, Floats, Kind
 from toolscout.search.fusion import Fusion
 from toolscout.tools import Tool
 from training.corpora import text_of

@@ -21,7 +21,7 @@ from toolscout.stores import SqliteStore
 PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 EXAMPLES = [line for block in BLOCKS for line in block.splitlines()]
-ELSEWHERE = ("serve", "status", "console", "init", "doctor", "bench")
+ELSEWHERE = ("serve", "status", "console", "init", "doctor")
 """Commands that run on, or that look at the whole machine; their own tests run them."""
 QUERIES = [
     {"query": "open a pull request", "tool": "github__create_pull_request", "times": 3},
@@ -43,6 +43,11 @@ def test_every_rule_of_lint_is_in_the_table():
 def test_the_examples_work_in_the_order_of_the_page(home: Path):
     configuration(home, {"time": TIME})
     write_tools(home / "tools.json", demo_tools())
+    (home / "my-queries").mkdir()
+    (home / "my-queries" / "tools.jsonl").write_text('{"id": "1", "name": "send_mail"}')
+    (home / "my-queries" / "queries.jsonl").write_text(
+        '{"id": "a", "query": "send a mail", "relevant": ["1"]}'
+    )
     (home / "calls.jsonl").write_text("\n".join(map(json.dumps, QUERIES)))
     with SqliteStore(home / "gateway.db") as store:
         Experience(store, lambda: 1.0).learn("c", "what time is it", "time__now", "ok")

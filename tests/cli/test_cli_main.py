@@ -91,8 +91,8 @@ def test_commands_end_with_the_codes_of_the_page(tmp_path: Path, arguments: list
     assert result.exit_code == code, result.output
 
 
-def test_errors_of_every_command_are_told_without_a_traceback(tmp_path: Path):
-    result = run("bench", "quality", tmp_path / "nowhere")
+def test_errors_of_every_command_are_shown_without_a_traceback(tmp_path: Path):
+    result = run("evaluate", tmp_path / "nowhere")
 
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: ")

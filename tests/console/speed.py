@@ -18,8 +18,8 @@ from playwright.sync_api import Page, expect
 
 from console.fixtures import console
 from console.windows import browsing, window
-from toolscout.bench.datasets import read_dataset
 from toolscout.demo import demo_catalog
+from toolscout.evaluate.datasets import read_dataset
 from toolscout.tools import Tool
 
 TOOLS = 22_665

@@ -68,6 +68,8 @@ def test_console_blocks_show_what_the_command_prints(page: Path):
 
 @every_page()
 def test_every_command_that_a_page_names_exists(page: Path):
+    if page.name == "CHANGELOG.md":
+        return  # past releases had commands that are gone
     for line in commands(page):
         command, rest = found_command(line)
         options = {name for parameter in command.params for name in parameter.opts}

@@ -25,7 +25,7 @@ ORDERS = {
         calls config demo files search testing
         clients sessions
         audit scout
-        adapters bench servers
+        adapters evaluate servers
         gateway
         console
         cli
@@ -131,10 +131,15 @@ ORDERS = {
         routes
         app
     """,
+    "toolscout.evaluate": """
+        datasets metrics
+        costs quality
+        tables tiers
+    """,
     "toolscout.cli": """
-        figures keyboards output screens status tour
-        inputs interactive sdks
-        bench completion console init replay search serve servers tokens
+        keyboards output screens status tour
+        evaluate inputs interactive
+        completion console init replay search serve servers tokens
         call catalog describe doctor
     """,
 }

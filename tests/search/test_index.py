@@ -318,7 +318,7 @@ def test_a_kind_filter_binds(index: Index, text: str):
 @pytest.mark.requirement("R27")
 def test_a_skill_is_found_by_the_same_search(index: Index):
     """R27"""
-    assert index.search("summarise what was closed for the release")[0].tool.kind == "skill"
+    assert index.search("summarize what was closed for the release")[0].tool.kind == "skill"
 
 
 @pytest.mark.parametrize(

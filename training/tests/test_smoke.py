@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from toolscout.bench.datasets import read_dataset
 from toolscout.demo import demo_catalog
 from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.encoders.static import StaticEncoder
 from toolscout.errors import InvalidFile
+from toolscout.evaluate.datasets import read_dataset
 from training import corpora, judging, phrases
 from training.batches import Batches
 from training.corpora import Corpus

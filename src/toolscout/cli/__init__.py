@@ -50,7 +50,7 @@ COMMANDS = {
     "status": "toolscout.cli.status:status",
     "doctor": "toolscout.cli.doctor:doctor",
     "console": "toolscout.cli.console:console",
-    "bench": "toolscout.cli.bench:bench",
+    "evaluate": "toolscout.cli.evaluate:evaluate",
     "completion": "toolscout.cli.completion:completion",
 }
 
@@ -80,19 +80,8 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-class Commands(Group):
-    """The group of all commands: imports one when it is named and translates what it raises."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, in the order of the help."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command by name, or nothing."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, name = COMMANDS[cmd_name].split(":")
-        return getattr(import_module(module), name)
+class ErrorGroup(Group):
+    """A group that turns what its commands raise into messages and exit codes."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was asked for."""
@@ -109,6 +98,21 @@ class Commands(Group):
             _fail(problem, ExitCode.USAGE)
         except KeyboardInterrupt:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+
+
+class Commands(ErrorGroup):
+    """The group of all commands; imports one when it is named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by name, or nothing."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name].split(":")
+        return getattr(import_module(module), name)
 
 
 def _fail(message: str, code: ExitCode) -> NoReturn:

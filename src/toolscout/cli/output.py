@@ -102,7 +102,9 @@ def bars() -> Generator[Progress]:
     from rich.progress import TimeRemainingColumn as Remaining
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
-    with Bars(*columns, console=Console(stderr=True), transient=True) as drawn:
+    console = Console(stderr=True)
+    # No refreshing thread: it would take time from searches that are timed.
+    with Bars(*columns, console=console, auto_refresh=False, transient=True) as drawn:
         tasks: dict[str, TaskID] = {}
         last = 0.0
 
@@ -113,7 +115,7 @@ def bars() -> Generator[Progress]:
                     drawn.update(task, visible=False)
                 tasks[stage] = drawn.add_task(stage, total=total or None)
             if monotonic() - last > REFRESH_SECONDS or done == total:
-                drawn.update(tasks[stage], completed=done)
+                drawn.update(tasks[stage], completed=done, refresh=True)
                 last = monotonic()
 
         yield progress
@@ -135,7 +137,7 @@ def watched_scout(catalog: "Catalog", encoder: str) -> "Scout":
 
 
 @contextmanager
-def bar(text: str, total: int, *, when: bool) -> Generator[Step]:
+def bar(text: str, total: int, *, when: bool = True) -> Generator[Step]:
     """Give a callback that moves a bar on, if a person is watching."""
     if not when:
         yield lambda _: None

@@ -1,6 +1,6 @@
 """`toolscout tokens`: what a catalogue costs with toolscout and without.
 
-Reads options, calls `toolscout.bench.costs` and `toolscout.prices`, prints a table or JSON.
+Reads options, calls `toolscout.evaluate.costs` and `toolscout.prices`, prints a table or JSON.
 """
 
 import json
@@ -15,8 +15,8 @@ from toolscout.cli.inputs import catalog_option, chosen_catalog, configured_opti
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from toolscout.bench.costs import Costs
     from toolscout.catalog import Catalog
+    from toolscout.evaluate.costs import Costs
     from toolscout.prices import Price
     from toolscout.schemas import Json
 
@@ -81,8 +81,8 @@ def _price(model: str | None, dollars: float | None) -> "Price | None":
 
 
 def _measured(catalog: "Catalog") -> "Costs":
-    from toolscout.bench.costs import measure_costs
     from toolscout.cli.output import bars
+    from toolscout.evaluate.costs import measure_costs
     from toolscout.scout import Scout
 
     done, total = 0, len(catalog)

@@ -1,7 +1,7 @@
 """One score from all signals, how sure it is, and how many results are worth showing.
 
 Weights and calibration are tables, one for each family of encoders, fitted on the dev sets by
-`toolscout bench fit` and checked with whole sets left out; docs/search.md has the figures.
+`python -m benchmarks fit` and checked with whole sets left out; docs/search.md has the figures.
 A floor labels results, it never drops them: hard gates empty ordinary replies.
 """
 

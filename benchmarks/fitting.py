@@ -1,0 +1,343 @@
+"""Fit the fusion: weights of the signals, and how sure a score is, from labelled queries.
+
+Takes datasets and an encoder; gives a `Fusion` and how well it ranks each dataset when it was
+fitted on the others. Every dataset weighs the same. Each query is also seen among tools of other
+catalogues, because real catalogues are larger than test sets, and, for calibration, with its
+answers taken away and with few candidates, so that nothing looks sure for want of rivals.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolscout.catalog import Catalog
+from toolscout.encoders.encoder import Encoder
+from toolscout.encoders.onnx import OnnxEncoder
+from toolscout.encoders.static import StaticEncoder
+from toolscout.errors import UsageError
+from toolscout.evaluate.datasets import Dataset, with_unique_names
+from toolscout.evaluate.metrics import METRICS, scores
+from toolscout.evaluate.quality import Progress
+from toolscout.search.fusion import (
+    LENGTHENED,
+    LEXICAL,
+    WEIGHTS,
+    Fusion,
+    Signal,
+    certainty,
+    columns,
+    confidence_of,
+    gate_of,
+)
+from toolscout.search.index import Index
+from toolscout.tools import Tool
+
+Doubles = NDArray[np.float64]
+Block = tuple[Doubles, NDArray[np.bool_], Doubles]
+
+SEED = 20261115
+STRANGERS = 4_000
+RIDGE = 1e-3
+CALIBRATION_SIZES = (1, 3, 10, 40, 150)
+UNANSWERED_WEIGHT = 0.25
+"""How much a query with its answers taken away counts: agents mostly ask for what exists."""
+ROUNDS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One query: its candidates' evidence, and which of them answer it."""
+
+    evidence: Doubles
+    length: float
+    groups: tuple[int, ...]
+    """Candidates of one group are one answer."""
+    relevant: frozenset[int]
+
+    @property
+    def gate(self) -> float:
+        """What some weights depend on."""
+        return gate_of(self.evidence)
+
+    @property
+    def wanted(self) -> NDArray[np.bool_]:
+        """Which candidates answer the query."""
+        return np.array([group in self.relevant for group in self.groups], np.bool_)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examples:
+    """The queries of one dataset, alone and among strangers."""
+
+    name: str
+    alone: tuple[Example, ...]
+    crowded: tuple[Example, ...]
+
+    @property
+    def both(self) -> tuple[Example, ...]:
+        """All of them."""
+        return self.alone + self.crowded
+
+
+def examples_of(
+    dataset: Dataset,
+    encoder: Encoder | None,
+    *,
+    limit: int,
+    strangers: Sequence[Tool] = (),
+    progress: Progress = lambda stage, done, total: None,
+) -> Examples:
+    """Return the evidence for a sample of a dataset's queries."""
+    sample = dataset.sample(limit)
+    alone = tuple(_examples(sample, sample.tools, encoder, progress))
+    mixed = with_unique_names([*sample.tools, *strangers]) if strangers else ()
+    crowded = tuple(_examples(sample, mixed, encoder, progress)) if mixed else ()
+    return Examples(name=dataset.name, alone=alone, crowded=crowded)
+
+
+def _examples(
+    dataset: Dataset,
+    tools: Sequence[Tool],
+    encoder: Encoder | None,
+    progress: Progress,
+) -> Iterator[Example]:
+    catalog = Catalog()
+    by_server: dict[str, list[Tool]] = {}
+    for tool in tools:
+        by_server.setdefault(tool.server, []).append(tool)
+    for server, its_tools in by_server.items():
+        catalog.add(server, its_tools)
+    index = Index(catalog, encoder=encoder)
+    # Strangers come after the dataset's own tools and answer nothing.
+    group_of = {
+        tool.name: dataset.groups[i] if i < len(dataset.tools) else -1 - i
+        for i, tool in enumerate(tools)
+    }
+    wanted = dataset.relevant_groups()
+    for count, query in enumerate(dataset.queries):
+        found, evidence, length = index.evidence(query.text)
+        yield Example(
+            evidence=evidence,
+            length=length,
+            groups=tuple(group_of[tool.name] for tool in found),
+            relevant=wanted[count],
+        )
+        progress(dataset.name, count + 1, len(dataset.queries))
+
+
+def fit(sets: Sequence[Examples], family: str) -> Fusion:
+    """Return the fusion that fits these sets best."""
+    used = _used_columns(family)
+    weights = np.zeros(WEIGHTS)
+    weights[used] = _fit_weights(sets, used)
+    plain = Fusion(weights=tuple(weights), calibration=(0.0,) * 7)
+    calibration = _fit_calibration(sets, plain, family)
+    return Fusion(
+        weights=tuple(round(float(w), 4) for w in weights),
+        calibration=tuple(round(float(c), 4) for c in calibration),
+    )
+
+
+def _used_columns(family: str) -> list[int]:
+    if family:
+        return list(range(WEIGHTS))
+    # The gate lets meaning step in for words; by words alone it gains nothing.
+    lengthened = [i for i, signal in enumerate(LENGTHENED) if signal in LEXICAL]
+    return [*map(int, LEXICAL), *(len(Signal) + i for i in lengthened)]
+
+
+def _fit_weights(sets: Sequence[Examples], used: list[int]) -> Doubles:
+    """Maximise the log share of the answers among the candidates, by Newton's method."""
+    blocks = [_block(examples.both, used) for examples in sets]
+    blocks = [block for block in blocks if len(block[0])]
+    if not blocks:
+        raise UsageError("No query has its answer among the candidates. Give larger datasets.")
+    spread = np.concatenate([x.reshape(-1, len(used)) for x, _, _ in blocks]).std(axis=0) + 1e-6
+    blocks = [(x / spread, open_, target) for x, open_, target in blocks]
+    weights = np.zeros(len(used))
+    loss, slope, bend = _loss(blocks, weights)
+    for _ in range(ROUNDS):
+        step = np.linalg.solve(bend, slope)
+        # A full step from far away overshoots: halve it until it helps.
+        while (found := _loss(blocks, weights - step))[0] > loss and np.abs(step).max() > 1e-6:
+            step = step / 2
+        weights = weights - step
+        loss, slope, bend = found
+    return weights / spread
+
+
+def _loss(blocks: Sequence[Block], weights: Doubles) -> tuple[float, Doubles, Doubles]:
+    """Return the loss with its first and second derivative."""
+    loss = RIDGE * float(weights @ weights)
+    slope, bend = 2 * RIDGE * weights, 2 * RIDGE * np.eye(len(weights))
+    for x, open_, target in blocks:
+        logits = np.where(open_, x @ weights, -np.inf)
+        logits -= logits.max(axis=1, keepdims=True)
+        shares = np.exp(logits)
+        total = shares.sum(axis=1, keepdims=True)
+        shares /= total
+        share = 1 / len(x) / len(blocks)
+        loss -= share * float((target * np.where(open_, logits - np.log(total), 0)).sum())
+        slope += share * np.einsum("qcf,qc->f", x, shares - target)
+        means = np.einsum("qcf,qc->qf", x, shares)
+        flat = x.reshape(-1, x.shape[2])
+        bend += share * ((flat * shares.reshape(-1, 1)).T @ flat - means.T @ means)
+    return loss, slope, bend
+
+
+def _block(examples: Sequence[Example], used: list[int]) -> Block:
+    """Return the answered examples as one padded array, which cells count, and the targets."""
+    answered = [e for e in examples if e.wanted.any()]
+    width = max((len(e.groups) for e in answered), default=0)
+    x = np.zeros((len(answered), width, len(used)))
+    open_ = np.zeros((len(answered), width), np.bool_)
+    target = np.zeros((len(answered), width))
+    for row, example in enumerate(answered):
+        count = len(example.groups)
+        x[row, :count] = columns(example.evidence, example.length)[:, used]
+        open_[row, :count] = True
+        target[row, :count] = example.wanted / example.wanted.sum()
+    return x, open_, target
+
+
+def _fit_calibration(sets: Sequence[Examples], fusion: Fusion, family: str) -> Doubles:
+    """Fit the chance that a candidate among the first five is wanted, by logistic regression."""
+    rows: list[Doubles] = []
+    wanted: list[Doubles] = []
+    weights: list[Doubles] = []
+    for examples in sets:
+        x, y, w = _calibration_rows(examples, fusion)
+        rows.append(x)
+        wanted.append(y)
+        weights.append(w / w.sum())
+    x, y, w = np.concatenate(rows), np.concatenate(wanted), np.concatenate(weights)
+    used = [0, 1, 2, 3, 5] if not family else list(range(x.shape[1]))
+    found = np.zeros(x.shape[1])
+    found[used] = _logistic(x[:, used], y, w)
+    return found
+
+
+def _calibration_rows(examples: Examples, fusion: Fusion) -> tuple[Doubles, Doubles, Doubles]:
+    rows: list[Doubles] = []
+    wanted: list[Doubles] = []
+    weights: list[Doubles] = []
+    rng = Random(SEED)
+    for example in examples.both:
+        for answered in (True, False):
+            kept = _thinned(example, rng, answered)
+            if not len(kept):
+                continue
+            evidence = example.evidence[kept]
+            found = fusion.scores(evidence, example.length, gate_of(evidence))
+            first = np.argsort(-found, kind="stable")[:5]
+            rows.append(certainty(evidence[first], found[first], found))
+            wanted.append(example.wanted[kept][first].astype(np.float64))
+            weights.append(np.full(len(first), 1.0 if answered else UNANSWERED_WEIGHT))
+    return np.concatenate(rows), np.concatenate(wanted), np.concatenate(weights)
+
+
+def _thinned(example: Example, rng: Random, answered: bool) -> NDArray[np.int64]:
+    """Return some candidates: the answers with some others, or only others."""
+    wanted = example.wanted
+    others = np.flatnonzero(~wanted)
+    size = rng.choice(CALIBRATION_SIZES)
+    some = np.array(sorted(rng.sample(others.tolist(), min(size, len(others)))), np.int64)
+    return np.sort(np.concatenate([np.flatnonzero(wanted), some])) if answered else some
+
+
+def _logistic(x: Doubles, y: Doubles, w: Doubles) -> Doubles:
+    found = np.zeros(x.shape[1])
+    for _ in range(ROUNDS):
+        chance = 1 / (1 + np.exp(-np.clip(x @ found, -30, 30)))
+        slope = x.T @ (w * (y - chance)) - 2 * RIDGE * found
+        bend = (x * (w * chance * (1 - chance))[:, None]).T @ x + 2 * RIDGE * np.eye(x.shape[1])
+        found = found + np.linalg.solve(bend, slope)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a fusion does on one dataset."""
+
+    metrics: dict[str, float]
+    crowded: dict[str, float]
+    """The same among strangers; empty without them."""
+    reliability: dict[str, tuple[float, int]]
+    """For each label of the first hit: how often it was wanted, out of how many."""
+
+
+def standing_of(examples: Examples, fusion: Fusion) -> Standing:
+    """Measure a fusion on one dataset."""
+    return Standing(
+        metrics=_means(examples.alone, fusion),
+        crowded=_means(examples.crowded, fusion) if examples.crowded else {},
+        reliability=_reliability(examples.both, fusion),
+    )
+
+
+def _means(examples: Sequence[Example], fusion: Fusion) -> dict[str, float]:
+    rows = [scores(ranked_groups(example, fusion), example.relevant) for example in examples]
+    return dict(zip(METRICS, np.array(rows).mean(axis=0).tolist(), strict=True))
+
+
+def ranked_groups(example: Example, fusion: Fusion) -> list[int]:
+    """Return the groups of the ten best candidates, best first."""
+    if not example.groups:
+        return []
+    found = fusion.scores(example.evidence, example.length, example.gate)
+    return [example.groups[i] for i in np.argsort(-found, kind="stable")[:10]]
+
+
+def _reliability(examples: Sequence[Example], fusion: Fusion) -> dict[str, tuple[float, int]]:
+    seen: dict[str, list[bool]] = {}
+    for example in examples:
+        if not example.groups:
+            continue
+        found = fusion.scores(example.evidence, example.length, example.gate)
+        best = int(np.argmax(found))
+        one = slice(best, best + 1)
+        chance = float(fusion.chances(example.evidence[one], found[one], found)[0])
+        seen.setdefault(confidence_of(chance), []).append(bool(example.wanted[best]))
+    return {label: (float(np.mean(hits)), len(hits)) for label, hits in sorted(seen.items())}
+
+
+def left_out(sets: Sequence[Examples], family: str) -> dict[str, Standing]:
+    """Return how each dataset fares under the fusion fitted on all the others."""
+    return {
+        one.name: standing_of(one, fit([other for other in sets if other is not one], family))
+        for one in sets
+    }
+
+
+def to_json(fusion: Fusion, left_out_sets: dict[str, Standing]) -> dict[str, Any]:
+    """Return a fusion and how it did on the sets left out."""
+    return {
+        "weights": fusion.weights,
+        "calibration": fusion.calibration,
+        "left_out": {
+            name: {
+                "metrics": standing.metrics,
+                "crowded": standing.crowded,
+                "reliability": standing.reliability,
+            }
+            for name, standing in left_out_sets.items()
+        },
+    }
+
+
+def sampled(tools: Sequence[Tool]) -> tuple[Tool, ...]:
+    """Return some tools at random, the same each time."""
+    return tuple(Random(SEED).sample(list(tools), min(STRANGERS, len(tools))))
+
+
+def encoder_named(name: str) -> Encoder | None:
+    """Return an encoder to fit for: none, static, or minilm."""
+    makers: dict[str, Callable[[], Encoder]] = {
+        "static": StaticEncoder,
+        "minilm": OnnxEncoder,
+    }
+    return makers[name]() if name in makers else None

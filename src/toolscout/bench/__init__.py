@@ -1,1 +1,0 @@
-"""Measure tool searches: datasets, metrics, systems, speed, and the fitting of our own."""

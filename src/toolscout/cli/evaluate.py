@@ -1,0 +1,92 @@
+"""`toolscout evaluate`: how well toolscout finds the tools of your own catalogue.
+
+Reads options, calls `toolscout.evaluate`, prints tables or JSON.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from toolscout.evaluate.tables import Table
+    from toolscout.tools import Tool
+
+ENCODERS = ("static", "none", "onnx")
+HEADLINE = "ndcg@10"
+
+folders_argument = click.argument(
+    "folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR…"
+)
+
+
+@click.command()
+@folders_argument
+@click.option(
+    "--encoder",
+    "encoders",
+    multiple=True,
+    type=click.Choice(ENCODERS),
+    help="Measure only this encoder; may be repeated. Default: every installed one.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Ask only N queries of each dataset, always the same ones.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def evaluate(
+    folders: tuple[Path, ...], encoders: tuple[str, ...], limit: int | None, as_json: bool
+) -> None:
+    """Measure how well toolscout finds the right tools for your queries.
+
+    Each DIR holds tools.jsonl (or tools.jsonl.gz) and queries.jsonl, or folders of these. The
+    encoders are `static` (the default of toolscout), `none` (words only) and `onnx`.
+
+    \b
+    Example:
+      toolscout evaluate my-queries
+      toolscout evaluate my-queries --encoder static --encoder onnx --limit 200 --json
+    """
+    from toolscout.cli.output import bars
+    from toolscout.evaluate.datasets import read_datasets
+    from toolscout.evaluate.quality import measure_quality
+    from toolscout.evaluate.tables import summarize, tabulate_metric
+    from toolscout.evaluate.tiers import Tier
+
+    datasets = read_datasets(folders, limit=limit)
+    chosen = list(dict.fromkeys(encoders)) or _find_installed(datasets[0].tools)
+    with bars() as progress:
+        found = measure_quality(datasets, chosen, make=Tier, progress=progress)
+    if as_json:
+        click.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
+    else:
+        show_tables([summarize(found), tabulate_metric(found, HEADLINE)])
+
+
+def show_tables(tables: "Iterable[Table]") -> None:
+    """Print tables with figures aligned to the right."""
+    from toolscout.cli.output import show, styled, table
+
+    for place, one in enumerate(tables):
+        numbers = range(1, len(one.head))
+        title = styled((one.title, "bold"))
+        show([*([""] if place else []), title, table(one.head, one.rows, right=numbers)])
+
+
+def _find_installed(tools: "Sequence[Tool]") -> list[str]:
+    """Return the encoders that work here; say what the others need."""
+    from toolscout.errors import MissingExtra
+    from toolscout.evaluate.tiers import Tier
+
+    installed: list[str] = []
+    for name in ENCODERS:
+        try:
+            Tier(name).build(tools[:1])
+            installed.append(name)
+        except MissingExtra as error:
+            click.echo(f"Skipping {name}: {error}", err=True)
+    return installed

@@ -1,0 +1,1 @@
+"""Measure toolscout on a catalogue of your own: how well it finds, and what it costs in tokens."""
