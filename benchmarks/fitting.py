@@ -28,10 +28,10 @@ from toolscout.search.fusion import (
     WEIGHTS,
     Fusion,
     Signal,
-    certainty,
-    columns,
-    confidence_of,
-    gate_of,
+    build_certainty,
+    build_columns,
+    compute_gate,
+    confidence_from_chance,
 )
 from toolscout.search.index import Index
 from toolscout.tools import Tool
@@ -61,7 +61,7 @@ class Example:
     @property
     def gate(self) -> float:
         """What some weights depend on."""
-        return gate_of(self.evidence)
+        return compute_gate(self.evidence)
 
     @property
     def wanted(self) -> NDArray[np.bool_]:
@@ -198,7 +198,7 @@ def _block(examples: Sequence[Example], used: list[int]) -> Block:
     target = np.zeros((len(answered), width))
     for row, example in enumerate(answered):
         count = len(example.groups)
-        x[row, :count] = columns(example.evidence, example.length)[:, used]
+        x[row, :count] = build_columns(example.evidence, example.length)[:, used]
         open_[row, :count] = True
         target[row, :count] = example.wanted / example.wanted.sum()
     return x, open_, target
@@ -232,9 +232,9 @@ def _calibration_rows(examples: Examples, fusion: Fusion) -> tuple[Doubles, Doub
             if not len(kept):
                 continue
             evidence = example.evidence[kept]
-            found = fusion.scores(evidence, example.length, gate_of(evidence))
+            found = fusion.scores(evidence, example.length, compute_gate(evidence))
             first = np.argsort(-found, kind="stable")[:5]
-            rows.append(certainty(evidence[first], found[first], found))
+            rows.append(build_certainty(evidence[first], found[first], found))
             wanted.append(example.wanted[kept][first].astype(np.float64))
             weights.append(np.full(len(first), 1.0 if answered else UNANSWERED_WEIGHT))
     return np.concatenate(rows), np.concatenate(wanted), np.concatenate(weights)
@@ -301,7 +301,7 @@ def _reliability(examples: Sequence[Example], fusion: Fusion) -> dict[str, tuple
         best = int(np.argmax(found))
         one = slice(best, best + 1)
         chance = float(fusion.chances(example.evidence[one], found[one], found)[0])
-        seen.setdefault(confidence_of(chance), []).append(bool(example.wanted[best]))
+        seen.setdefault(confidence_from_chance(chance), []).append(bool(example.wanted[best]))
     return {label: (float(np.mean(hits)), len(hits)) for label, hits in sorted(seen.items())}
 
 

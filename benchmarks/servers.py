@@ -15,7 +15,7 @@ import mcp_types as types
 from mcp.server import Server
 from mcp.server.stdio import stdio_server
 
-from toolscout.demo import demo_tools
+from toolscout.demo import load_demo_tools
 from toolscout.dialects import to_definition
 from toolscout.schemas import Json
 
@@ -24,7 +24,7 @@ ZONE = "Europe/Berlin"
 
 def make_definitions(count: int) -> list[Json]:
     """Return `count` definitions: the demo tools, numbered when they run out."""
-    tools = demo_tools()
+    tools = load_demo_tools()
     rows: list[Json] = []
     for number in range(count):
         lap, place = divmod(number, len(tools))

@@ -58,9 +58,9 @@ class Workload:
 def read_workload(paths: Sequence[str | Path]) -> Workload:
     """Return the tools and queries of files and dataset folders; of none, the demo catalogue."""
     if not paths:
-        from toolscout.demo import demo_tools
+        from toolscout.demo import load_demo_tools
 
-        return Workload(tools=tuple(demo_tools()), grows=True)
+        return Workload(tools=tuple(load_demo_tools()), grows=True)
     tools: list[Tool] = []
     questions: list[str] = []
     for path in map(Path, paths):

@@ -9,7 +9,7 @@ from load.gateways import tell
 from toolscout.catalog import Catalog
 from toolscout.config.gateway import GatewayConfig
 from toolscout.console.app import Console, console_of
-from toolscout.demo import demo_catalog
+from toolscout.demo import load_demo_catalog
 from toolscout.gateway.auth import ANONYMOUS
 
 TOOLS = 22_665
@@ -76,12 +76,12 @@ def test_pages_of_the_catalogue_cost_less_than_the_first_look(built: tuple[Conso
 
 def _many() -> Catalog:
     """Return the demo catalogue many times over, each time as other servers."""
-    demo = demo_catalog().tools
+    demo = load_demo_catalog().tools
     by_server: dict[str, list[object]] = {}
     for number in range(TOOLS):
         tool, copy = demo[number % len(demo)], number // len(demo)
         server = f"{tool.server}_{copy}"
-        by_server.setdefault(server, []).append(tool.moved_to(server))
+        by_server.setdefault(server, []).append(tool.move_to(server))
     return Catalog(by_server)
 
 

@@ -186,7 +186,7 @@ def test_a_refused_tool_leaves_the_catalogue_as_it_was():
         catalog.replace("github", [tool("fine"), {"name": ""}])
     with pytest.raises(InvalidTool, match=r"Tool\.define"):
         catalog.replace("", [Tool(name="not allowed")])
-    with pytest.raises(UsageError, match="moved_to"):
+    with pytest.raises(UsageError, match="move_to"):
         catalog.replace("github", [Tool.define("x", server="gitlab")])
 
     assert catalog.fingerprint == before

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from toolscout.demo import demo_catalog, demo_tools
+from toolscout.demo import load_demo_catalog, load_demo_tools
 from toolscout.schemas import Json, is_object
 from toolscout.tools import Effect, Tool
 
 GOLDEN = Path(__file__).parent / "integration" / "golden.jsonl"
 KINDS = {"words", "paraphrase", "request", "keywords", "foreign"}
 TYPES = {"object", "array", "string", "integer", "number", "boolean", "null"}
-TOOLS = demo_tools()
+TOOLS = load_demo_tools()
 
 
 def golden() -> list[Json]:
@@ -78,7 +78,7 @@ def test_the_catalogue_is_large_enough_to_make_searching_a_problem() -> None:
 
 
 def test_the_catalogue_holds_exactly_the_tools() -> None:
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
 
     assert len(catalog) == len(TOOLS)
     assert set(catalog) == set(TOOLS)
@@ -86,10 +86,10 @@ def test_the_catalogue_holds_exactly_the_tools() -> None:
 
 
 def test_every_call_gives_a_catalogue_of_its_own() -> None:
-    changed = demo_catalog()
+    changed = load_demo_catalog()
     changed.replace("weather", [])
 
-    assert len(changed) < len(demo_catalog())
+    assert len(changed) < len(load_demo_catalog())
 
 
 def test_each_file_is_named_after_its_server() -> None:

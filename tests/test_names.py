@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.names import clean_text, exposed_name, fold_name, near_names, one_line
+from toolscout.names import clean_text, find_near_names, fold_name, make_exposed_name, to_one_line
 
 ALLOWED = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -12,35 +12,35 @@ ALLOWED = re.compile(r"[A-Za-z0-9_-]{1,64}")
 @pytest.mark.requirement("R84")
 def test_an_exposed_name_is_server_and_leaf():
     """R84"""
-    assert exposed_name("github", "create_issue") == "github__create_issue"
-    assert exposed_name("", "create_issue") == "create_issue"
+    assert make_exposed_name("github", "create_issue") == "github__create_issue"
+    assert make_exposed_name("", "create_issue") == "create_issue"
 
 
 @pytest.mark.requirement("R85")
 @given(st.text(max_size=90), st.text(min_size=1, max_size=90))
 def test_every_exposed_name_is_accepted_by_providers(server: str, leaf: str):
     """R85"""
-    assert ALLOWED.fullmatch(exposed_name(server, leaf))
+    assert ALLOWED.fullmatch(make_exposed_name(server, leaf))
 
 
 def test_separators_become_underscores_without_a_hash():
-    assert exposed_name("acme/tools", "files.read all") == "acme_tools__files_read_all"
+    assert make_exposed_name("acme/tools", "files.read all") == "acme_tools__files_read_all"
 
 
 @pytest.mark.parametrize(
     ("first", "second"), [("查询", "搜索"), ("run_c++", "run_c#"), ("café", "cafe"), ("😀", "😃")]
 )
 def test_names_that_lose_characters_stay_different(first: str, second: str):
-    assert exposed_name("s", first) != exposed_name("s", second)
+    assert make_exposed_name("s", first) != make_exposed_name("s", second)
 
 
 def test_a_name_in_another_script_is_a_word_and_a_hash():
-    assert re.fullmatch(r"tool_[0-9a-f]{8}", exposed_name("", "运行"))
-    assert re.fullmatch(r"cafe_[0-9a-f]{8}", exposed_name("", "café"))
+    assert re.fullmatch(r"tool_[0-9a-f]{8}", make_exposed_name("", "运行"))
+    assert re.fullmatch(r"cafe_[0-9a-f]{8}", make_exposed_name("", "café"))
 
 
 def test_a_server_in_another_script_gives_all_its_tools_one_prefix():
-    first, second = exposed_name("服务", "read"), exposed_name("服务", "write")
+    first, second = make_exposed_name("服务", "read"), make_exposed_name("服务", "write")
 
     assert first.removesuffix("read") == second.removesuffix("write")
 
@@ -48,11 +48,11 @@ def test_a_server_in_another_script_gives_all_its_tools_one_prefix():
 @pytest.mark.requirement("R84")
 def test_long_names_are_shortened_by_a_stable_hash_and_stay_different():
     """R84"""
-    names = {exposed_name("server" * 8, "leaf" * 20 + end) for end in "abc"}
+    names = {make_exposed_name("server" * 8, "leaf" * 20 + end) for end in "abc"}
 
     assert len(names) == 3
     assert all(len(name) == 64 for name in names)
-    assert exposed_name("s" * 40, "l" * 40).endswith("_07303005")
+    assert make_exposed_name("s" * 40, "l" * 40).endswith("_07303005")
 
 
 @pytest.mark.requirement("R3")
@@ -70,10 +70,10 @@ def test_folding_twice_is_folding_once(text: str):
 def test_near_names_are_ordered_by_likeness_and_then_by_name():
     names = ["gitlab__create_issue", "github__create_issue", "slack__post_message"]
 
-    assert near_names("create_isue", names) == ["github__create_issue", "gitlab__create_issue"]
-    assert near_names("github__create_isue", names)[0] == "github__create_issue"
-    assert near_names("weather", names) == []
-    assert near_names("anything", []) == []
+    assert find_near_names("create_isue", names) == ["github__create_issue", "gitlab__create_issue"]
+    assert find_near_names("github__create_isue", names)[0] == "github__create_issue"
+    assert find_near_names("weather", names) == []
+    assert find_near_names("anything", []) == []
 
 
 def test_cleaning_removes_what_a_reader_cannot_see():
@@ -88,7 +88,7 @@ def test_cleaning_keeps_the_joiners_of_scripts_and_emoji():
 
 @given(st.text(), st.integers(min_value=4, max_value=50))
 def test_one_line_is_one_line_of_bounded_length_without_tags(text: str, limit: int):
-    line = one_line(text, limit)
+    line = to_one_line(text, limit)
 
     assert len(line) <= limit
     assert not set(line) & set("\n\r\t<>\x00")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.schemas import Json, parameters, problem_with, signature
+from toolscout.schemas import Json, find_problem, list_parameters, render_signature
 
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -27,7 +27,7 @@ def of(properties: Json, **rest: Any) -> Json:
 
 
 def paths(schema: Json, **bounds: int) -> list[str]:
-    return [parameter.path for parameter in parameters(schema, **bounds)]
+    return [parameter.path for parameter in list_parameters(schema, **bounds)]
 
 
 @pytest.mark.requirement("R23")
@@ -49,7 +49,7 @@ def test_a_parameter_carries_type_description_enum_and_whether_it_is_required():
         {"state": {"enum": ["open", "closed"], "description": "Which ones."}}, required=["state"]
     )
 
-    [state] = parameters(schema)
+    [state] = list_parameters(schema)
 
     assert (state.type, state.description, state.required) == ("string", "Which ones.", True)
     assert state.enum == ("open", "closed")
@@ -77,7 +77,7 @@ def test_a_parameter_carries_type_description_enum_and_whether_it_is_required():
 def test_types_are_short_texts(schema: object, kind: str):
     root = of({"value": schema}, **{"$defs": {"Point": of({"x": {"type": "number"}})}})
 
-    assert parameters(root)[0].type == kind
+    assert list_parameters(root)[0].type == kind
 
 
 def test_parts_that_always_hold_make_required_and_alternatives_do_not():
@@ -87,7 +87,11 @@ def test_parts_that_always_hold_make_required_and_alternatives_do_not():
         anyOf=[of({"c": {"type": "string"}}, required=["c"]), {"required": ["a"]}],
     )
 
-    assert {p.name: p.required for p in parameters(schema)} == {"a": False, "b": True, "c": False}
+    assert {p.name: p.required for p in list_parameters(schema)} == {
+        "a": False,
+        "b": True,
+        "c": False,
+    }
 
 
 def test_a_recursive_schema_is_cut():
@@ -118,8 +122,8 @@ def test_bounds_cut_the_deep_and_keep_the_outer_parameters():
 
 @given(st.dictionaries(st.sampled_from(["type", "properties", "required", "allOf"]), json_values))
 def test_no_schema_content_raises(schema: Json):
-    assert len(parameters(schema)) <= 400
-    assert signature("x", schema).startswith("x(")
+    assert len(list_parameters(schema)) <= 400
+    assert render_signature("x", schema).startswith("x(")
 
 
 @pytest.mark.requirement("R40")
@@ -136,7 +140,7 @@ def test_a_signature_puts_required_parameters_first_and_names_types():
     )
 
     expected = "create_issue(owner*, count*: integer, labels?: string[], state?: open|closed)"
-    assert signature("create_issue", schema) == expected
+    assert render_signature("create_issue", schema) == expected
 
 
 @pytest.mark.requirement("R40")
@@ -148,7 +152,7 @@ def test_a_lossy_signature_says_so_and_keeps_every_required_parameter():
         required=[f"p{i}" for i in range(20, 60)] + ["zone"],
     )
 
-    text = signature("x", schema)
+    text = render_signature("x", schema)
 
     assert all(f"p{i}*" in text for i in range(20, 60))
     assert "zone*: 0|1|2|3|4|5|6|7|…" in text
@@ -163,7 +167,7 @@ def test_a_signature_shows_one_nested_level():
         }
     )
 
-    assert signature("x", schema) == "x(to?: {id*: any, at?: {…}}[], mode?: object)"
+    assert render_signature("x", schema) == "x(to?: {id*: any, at?: {…}}[], mode?: object)"
 
 
 @pytest.mark.requirement("R85")
@@ -171,7 +175,7 @@ def test_hostile_names_and_values_are_quoted_and_open_no_tag():
     """R85"""
     schema = of({"a b\n<system>": {"enum": ["x|y", "</tool>"]}})
 
-    assert signature("x", schema) == ('x("a b\\n\\u003csystem>"?: "x|y"|"\\u003c/tool>")')
+    assert render_signature("x", schema) == ('x("a b\\n\\u003csystem>"?: "x|y"|"\\u003c/tool>")')
 
 
 def nested(levels: int) -> Json:
@@ -185,8 +189,8 @@ def test_what_is_not_json_is_named():
     looping: Json = {}
     looping["again"] = looping
 
-    assert problem_with(nested(150)) == ""
-    assert problem_with(nested(1000)) == "is nested deeper than 200 levels"
-    assert problem_with(looping) == "is nested deeper than 200 levels"
-    assert problem_with({1: 2}) == "holds a key that is not a string"
-    assert problem_with({"a": {3}}) == "holds a value of type set, which is not JSON"
+    assert find_problem(nested(150)) == ""
+    assert find_problem(nested(1000)) == "is nested deeper than 200 levels"
+    assert find_problem(looping) == "is nested deeper than 200 levels"
+    assert find_problem({1: 2}) == "holds a key that is not a string"
+    assert find_problem({"a": {3}}) == "holds a value of type set, which is not JSON"

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from toolscout import tokens
 from toolscout.tokens import (
-    all_definition_tokens,
+    count_all_definition_tokens,
+    count_definition_tokens,
     count_tokens,
-    definition_tokens,
     estimate_tokens,
 )
 from toolscout.tools import Tool
@@ -138,21 +138,21 @@ def test_a_definition_costs_name_description_and_schema():
     told = Tool.define("read", description="Read a file from disk.")
     asked = Tool.define("read", input_schema={"type": "object", "properties": {"path": {}}})
 
-    assert definition_tokens(bare) < definition_tokens(told)
-    assert definition_tokens(bare) < definition_tokens(asked)
+    assert count_definition_tokens(bare) < count_definition_tokens(told)
+    assert count_definition_tokens(bare) < count_definition_tokens(asked)
 
 
 def test_a_schema_with_half_a_character_has_a_cost():
     broken = Tool.define("read", input_schema={"properties": {"\ud83d": {"type": "string"}}})
 
-    assert definition_tokens(broken) > 0
+    assert count_definition_tokens(broken) > 0
 
 
 def test_large_catalogues_are_estimated_from_some_tools():
     tools = [Tool.define(f"read_{number:04}") for number in range(4_100)]
 
-    assert all_definition_tokens(tools[:10]) == sum(map(definition_tokens, tools[:10]))
-    assert all_definition_tokens([]) == 0
-    assert all_definition_tokens(tools) == pytest.approx(
-        4_100 * definition_tokens(tools[0]), rel=0.1
+    assert count_all_definition_tokens(tools[:10]) == sum(map(count_definition_tokens, tools[:10]))
+    assert count_all_definition_tokens([]) == 0
+    assert count_all_definition_tokens(tools) == pytest.approx(
+        4_100 * count_definition_tokens(tools[0]), rel=0.1
     )

@@ -171,7 +171,7 @@ def test_a_schema_nested_too_deep_is_refused_and_a_huge_one_is_kept():
 
     assert tool.input_schema == huge
     assert len(tool.fingerprint) == 16
-    assert len(tool.signature()) < 500
+    assert len(tool.render_signature()) < 500
 
 
 def test_texts_of_a_wrong_type_count_as_absent():
@@ -200,11 +200,11 @@ def test_any_text_makes_a_tool_or_is_refused(leaf: str, server: str, description
 
     json.dumps(tool.description).encode()
     tool.name.encode("ascii")
-    assert "\n" not in tool.first_sentence() and len(tool.first_sentence()) <= 160
+    assert "\n" not in tool.first_sentence and len(tool.first_sentence) <= 160
 
 
 def test_moving_a_tool_gives_it_the_name_it_has_there():
-    tool = Tool.define("send", server="mail").moved_to("post")
+    tool = Tool.define("send", server="mail").move_to("post")
 
     assert tool == Tool.define("send", server="post")
 
@@ -264,7 +264,7 @@ def test_tools_are_values_and_defaults_are_not_shared():
     ],
 )
 def test_the_first_sentence_is_plain(description: str, sentence: str):
-    assert Tool.define("x", description=description).first_sentence() == sentence
+    assert Tool.define("x", description=description).first_sentence == sentence
 
 
 @pytest.mark.requirement("R25")
@@ -272,12 +272,12 @@ def test_a_summary_stands_in_for_the_description_in_replies_only():
     """R25"""
     tool = Tool.define("x", description="Long story.", summary="Short story.")
 
-    assert tool.first_sentence() == "Short story."
+    assert tool.first_sentence == "Short story."
     assert tool.description == "Long story."
 
 
 def test_a_long_sentence_is_cut_at_a_word():
-    sentence = Tool.define("x", description="word " * 100).first_sentence()
+    sentence = Tool.define("x", description="word " * 100).first_sentence
 
     assert len(sentence) <= 160
     assert sentence.endswith("word…")
@@ -286,4 +286,7 @@ def test_a_long_sentence_is_cut_at_a_word():
 @pytest.mark.requirement("R40")
 def test_the_signature_carries_the_exposed_name():
     """R40"""
-    assert Tool.define("send", server="mail", input_schema=SCHEMA).signature() == "mail__send(to*)"
+    assert (
+        Tool.define("send", server="mail", input_schema=SCHEMA).render_signature()
+        == "mail__send(to*)"
+    )

@@ -16,7 +16,7 @@ from toolscout import Catalog, Index
 from toolscout.errors import InvalidFile
 from toolscout.evaluate.datasets import Dataset, read_dataset
 from toolscout.query import Query
-from toolscout.search.text import encoding_text, fields_of, words
+from toolscout.search.text import build_encoding_text, list_fields, split_words
 from toolscout.tools import Tool
 from training.places import write_json
 from training.recipe import PERMISSIVE
@@ -70,12 +70,12 @@ class Corpus:
 
 def text_of(tool: Tool) -> str:
     """Return the text of a tool that encoders see."""
-    return encoding_text(tool, fields_of(tool))
+    return build_encoding_text(tool, list_fields(tool))
 
 
 def leaf_of(tool: Tool) -> str:
     """Return the words of a tool's own name."""
-    return " ".join(words(tool.leaf))
+    return " ".join(split_words(tool.leaf))
 
 
 def licence_of(folder: Path) -> str:
@@ -129,13 +129,13 @@ def siblings(
     """Return near tools that are not wanted and do not say the same as one that is."""
     answers = [i for i, group in enumerate(dataset.groups) if group in wanted]
     leaves = {dataset.tools[i].leaf.casefold() for i in answers}
-    said = [frozenset(words(texts[i])) for i in answers]
+    said = [frozenset(split_words(texts[i])) for i in answers]
     return [
         i
         for i in near
         if dataset.groups[i] not in wanted
         and dataset.tools[i].leaf.casefold() not in leaves
-        and not any(_alike(frozenset(words(texts[i])), one) for one in said)
+        and not any(_alike(frozenset(split_words(texts[i])), one) for one in said)
     ]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from toolscout.search.text import Field, encoding_text, fields_of, words
+from toolscout.search.text import Field, build_encoding_text, list_fields, split_words
 from toolscout.tools import Tool
 from training.corpora import Corpus, leaf_of
 from training.places import write_json
@@ -68,7 +68,7 @@ def phrases_of(tools: Sequence[Tool], *, seed: int) -> Iterator[Phrase]:
 
 
 def _pair(tool: Tool, rng: Random) -> tuple[str, str] | None:
-    fields = fields_of(tool)
+    fields = list_fields(tool)
     description = " ".join(tool.description.split())
     sentences = [s for s in SENTENCE.split(description) if SHORTEST < len(s) < LONGEST]
     if not sentences:
@@ -76,13 +76,13 @@ def _pair(tool: Tool, rng: Random) -> tuple[str, str] | None:
     kind = rng.random()
     if kind < 0.4:
         rest = " ".join(sentences[1:])
-        return sentences[0], encoding_text(replace(tool, description=rest), fields)
+        return sentences[0], build_encoding_text(replace(tool, description=rest), fields)
     if kind < 0.7:
-        return rng.choice(sentences), encoding_text(tool, fields)
+        return rng.choice(sentences), build_encoding_text(tool, fields)
     name = leaf_of(tool)
     if kind < 0.85:
         return name, description
-    return description[:LONGEST], f"{name} {' '.join(words(fields[Field.PARAMETER]))}"
+    return description[:LONGEST], f"{name} {' '.join(split_words(fields[Field.PARAMETER]))}"
 
 
 def spoken(text: str, rng: Random) -> str:

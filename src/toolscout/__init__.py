@@ -9,7 +9,7 @@ from importlib import import_module
 TYPE_CHECKING = False  # importing `typing` for it would take longer than all the rest
 if TYPE_CHECKING:
     from toolscout.catalog import Catalog, Change
-    from toolscout.demo import demo_catalog
+    from toolscout.demo import load_demo_catalog
     from toolscout.dialects import Dialect
     from toolscout.encoders.encoder import (
         Blended,
@@ -66,7 +66,7 @@ __all__ = [
     "ToolscoutError",
     "Why",
     "__version__",
-    "demo_catalog",
+    "load_demo_catalog",
     "query_from_text",
     "read_tools",
     "write_tools",
@@ -74,7 +74,7 @@ __all__ = [
 
 _NAMES_BY_MODULE = {
     "catalog": ("Catalog", "Change"),
-    "demo": ("demo_catalog",),
+    "demo": ("load_demo_catalog",),
     "dialects": ("Dialect",),
     "errors": ("ToolscoutError",),
     "sessions.events": ("Event",),

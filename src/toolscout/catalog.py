@@ -95,7 +95,7 @@ Spelling = tuple[int, str]
 without case and separators."""
 
 
-def spellings_of(tool: Tool) -> set[Spelling]:
+def list_spellings(tool: Tool) -> set[Spelling]:
     """Return all that a tool may be called."""
     leaf = fold_name(tool.leaf)
     found: set[Spelling] = {(0, fold_name(tool.name)), (0, fold_name(tool.server) + leaf)}
@@ -104,7 +104,7 @@ def spellings_of(tool: Tool) -> set[Spelling]:
     return found
 
 
-def spellings_meant(text: str) -> list[Spelling]:
+def read_spellings(text: str) -> list[Spelling]:
     """Return what a text may call, in the order in which it is tried; the first that is known wins.
 
     Claude Code and others write `mcp__server__leaf`; folding leaves "mcp" in front.
@@ -124,17 +124,17 @@ class Spellings:
 
     def add(self, tool: Tool) -> None:
         """Take in all that a tool may be called."""
-        for kind, key in spellings_of(tool):
+        for kind, key in list_spellings(tool):
             self._lookups[kind].add(key, tool.name)
 
     def remove(self, tool: Tool) -> None:
         """Forget what a tool was called."""
-        for kind, key in spellings_of(tool):
+        for kind, key in list_spellings(tool):
             self._lookups[kind].remove(key, tool.name)
 
     def resolve(self, text: str) -> list[str]:
         """Return the exposed names of the tools that a text may mean, sorted."""
-        for kind, key in spellings_meant(text):
+        for kind, key in read_spellings(text):
             if found := self._lookups[kind].find(key):
                 return found
         return []
@@ -495,9 +495,9 @@ def _at_home(tool: Tool, server: str) -> Tool:
         if tool.server:
             raise UsageError(
                 f"Tool {tool.name!r} says that it belongs to server {tool.server!r}, but was given "
-                f"to {server!r}. Use `tool.moved_to({server!r})`, or give it to its own server."
+                f"to {server!r}. Use `tool.move_to({server!r})`, or give it to its own server."
             )
-        tool = tool.moved_to(server)
+        tool = tool.move_to(server)
     if tool.name in RESERVED_NAMES:
         raise InvalidTool(
             "has the name of one of toolscout's own tools",

@@ -61,7 +61,7 @@ def read_tools(path: str | os.PathLike[str]) -> list[Tool]:
 def write_tools(path: str | os.PathLike[str], tools: Iterable[Tool]) -> None:
     """Write tools to a `.json` or `.jsonl` file, in place of what was there, all or nothing."""
     place = Path(path)
-    rows = [json.dumps(tool_to_json(tool), ensure_ascii=False) for tool in tools]
+    rows = [json.dumps(json_from_tool(tool), ensure_ascii=False) for tool in tools]
     if _is_lines(place):
         text = "".join(f"{row}\n" for row in rows)
     else:
@@ -73,7 +73,7 @@ def write_tools(path: str | os.PathLike[str], tools: Iterable[Tool]) -> None:
     _write_at_once(place, data)
 
 
-def tool_to_json(tool: Tool) -> Json:
+def json_from_tool(tool: Tool) -> Json:
     """Return a tool in toolscout's own shape; what has its default is left out."""
     row: Json = {"server": tool.server, "name": tool.leaf}
     for name in _PLAIN_FIELDS:
@@ -256,7 +256,7 @@ _DIALECTS = {
 def exported(tools: Iterable[Tool], shape: Shape) -> str:
     """Return tools as the text of a file, which ends in a line break."""
     dialect = _DIALECTS.get(shape)
-    rows = [to_definition(t, dialect) if dialect else tool_to_json(t) for t in tools]
+    rows = [to_definition(t, dialect) if dialect else json_from_tool(t) for t in tools]
     lines = [json.dumps(row, ensure_ascii=False) for row in rows]
     if shape is Shape.JSONL:
         return "".join(f"{line}\n" for line in lines)

@@ -32,7 +32,7 @@ from typing import (
     is_typeddict,
 )
 
-from toolscout.schemas import Json, problem_with
+from toolscout.schemas import Json, find_problem
 
 MAX_DEPTH = 8
 
@@ -299,7 +299,7 @@ def _inlined(schema: Json) -> Json:
 
 
 def _is_json(value: object) -> bool:
-    return not problem_with(_json_value(value))
+    return not find_problem(_json_value(value))
 
 
 def _json_value(value: object) -> object:

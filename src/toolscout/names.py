@@ -1,9 +1,9 @@
 """Names that every provider accepts, and text that is safe to show.
 
-`exposed_name` gives a tool the name that the model sees; `fold_name` decides when two spellings
-mean one name; `near_names` finds what a misspelt name may have meant. `clean_text` and
-`one_line` take out of server text what must not reach a prompt (R85).
-Whether an exposed name is still free is the catalogue's question.
+`make_exposed_name` builds the name that the model sees, `fold_name` decides when two spellings mean
+the same name, and `find_near_names` suggests names for a misspelt one. `clean_text` and
+`to_one_line` remove what must not reach a prompt from a server's text (R85). The catalogue checks
+whether an exposed name is still free.
 """
 
 import hashlib
@@ -37,15 +37,15 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _BLANKS = re.compile(r"\s+")
 
 
-def exposed_name(server: str, leaf: str) -> str:
+def make_exposed_name(server: str, leaf: str) -> str:
     """Return `server__leaf` in at most 64 characters of `[A-Za-z0-9_-]`.
 
     A run of separators (blank `.` `/` `:` `@` and backslash) becomes `_`. Any other character
     that has to go takes meaning with it, so that part then ends in a hash of its original.
     `a.b` and `a/b` therefore still collide; the catalogue names both owners.
     """
-    tail = _safe_part(leaf, "tool")
-    head = _safe_part(server, "server") if server else ""
+    tail = _make_safe_part(leaf, "tool")
+    head = _make_safe_part(server, "server") if server else ""
     name = f"{head}__{tail}" if head else tail
     if len(name) <= NAME_LIMIT:
         return name
@@ -57,7 +57,7 @@ def is_exposed_name(name: str) -> bool:
     return _SAFE_NAME.fullmatch(name) is not None
 
 
-def _safe_part(text: str, fallback: str) -> str:
+def _make_safe_part(text: str, fallback: str) -> str:
     if _SAFE_NAME.fullmatch(text):
         return text
     plain = _SEPARATOR_RUN.sub("_", text.strip())
@@ -89,7 +89,7 @@ def fold_name(text: str) -> str:
     return "".join(text.casefold().translate(_FOLD).split())
 
 
-def near_names(wanted: str, names: Iterable[str], limit: int = 3) -> list[str]:
+def find_near_names(wanted: str, names: Iterable[str], limit: int = 3) -> list[str]:
     """Return up to `limit` names that resemble `wanted`, nearest first, ties by name.
 
     A name counts by itself and by its part after the server, whichever is nearer.
@@ -97,14 +97,14 @@ def near_names(wanted: str, names: Iterable[str], limit: int = 3) -> list[str]:
     listed = sorted(set(names))
     if not listed:
         return []
-    whole = _likeness(wanted, listed)
-    leaves = _likeness(wanted, [name.rpartition("__")[2] for name in listed])
+    whole = _compare_names(wanted, listed)
+    leaves = _compare_names(wanted, [name.rpartition("__")[2] for name in listed])
     scored = zip(map(max, whole, leaves), listed, strict=True)
     near = [(-score, name) for score, name in scored if score >= NEAR_SCORE]
     return [name for _, name in nsmallest(limit, near)]
 
 
-def _likeness(wanted: str, names: list[str]) -> list[float]:
+def _compare_names(wanted: str, names: list[str]) -> list[float]:
     spaced = [name.casefold().translate(_SPACED) for name in names]
     target = wanted.casefold().translate(_SPACED)
     return process.cdist([target], spaced, scorer=fuzz.ratio, score_cutoff=NEAR_SCORE)[0].tolist()
@@ -120,7 +120,7 @@ def clean_text(text: str, limit: int) -> str:
     return _SURROGATE.sub("\ufffd", _INVISIBLE.sub("", text))
 
 
-def one_line(text: str, limit: int) -> str:
+def to_one_line(text: str, limit: int) -> str:
     """Return cleaned text on one line, cut at a word, in which nothing opens a tag."""
     # Four characters for each one that is shown leave room for what cleaning removes.
     line = _BLANKS.sub(" ", clean_text(text, 4 * limit)).strip()

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, TypeVar, cast
 
 from toolscout.errors import InvalidConfig
-from toolscout.names import near_names, one_line
+from toolscout.names import find_near_names, to_one_line
 from toolscout.schemas import Json
 
 MAX_TEXT = 100_000
@@ -77,7 +77,7 @@ def from_table(kind: type[_Value], table: object, checks: Mapping[str, Check]) -
 
 def unknown_key(key: str, known: list[str]) -> InvalidConfig:
     """Return the error for a key that does not exist, with the nearest that does (R109)."""
-    near = near_names(key, known, limit=1)
+    near = find_near_names(key, known, limit=1)
     remedy = f"Use {near[0]!r}." if near else f"Use one of {', '.join(sorted(known))}."
     return InvalidConfig(key_path(key), "does not exist", remedy=remedy)
 
@@ -160,7 +160,7 @@ def choice(choices: type[_Choice]) -> Callable[[str, object], _Choice]:
         if not isinstance(value, str):
             raise _wrong(key, value, remedy)
         if value not in list(choices):
-            raise InvalidConfig(key, f"is {one_line(value, WORD_SHOWN)!r}", remedy=remedy)
+            raise InvalidConfig(key, f"is {to_one_line(value, WORD_SHOWN)!r}", remedy=remedy)
         return choices(value)
 
     return check

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from toolscout.errors import InvalidConfig
-from toolscout.names import near_names
+from toolscout.names import find_near_names
 
 AS_OF = "2026-10-31"
 
@@ -61,7 +61,7 @@ def price_of(model: str) -> Price:
     """Return the price of a model; raises `InvalidConfig` for one that is not listed."""
     wanted = model.strip().casefold()
     if wanted not in PRICES:
-        near = ", ".join(near_names(wanted, PRICES)) or ", ".join(PRICES)
+        near = ", ".join(find_near_names(wanted, PRICES)) or ", ".join(PRICES)
         remedy = f"Near: {near}. Or give dollars for a million input tokens with --price."
         raise InvalidConfig(
             "--model", f"names {model!r}, of which no price is known", remedy=remedy

@@ -1,8 +1,8 @@
 """What a JSON Schema says about a tool's arguments.
 
-`parameters` lists them, `signature` writes them on one line, `problem_with` says why a value is
-no schema that can be kept. Schemas come from other people's servers: every walk is bounded,
-recursive references are cut, and content of a wrong type is passed over without an error.
+`list_parameters` lists them, `render_signature` writes them on one line and `find_problem` says why
+a value cannot be kept as a schema. Schemas come from other people's servers, so every walk is
+bounded, recursive references are cut, and content of a wrong type is skipped without an error.
 Nothing here validates arguments against a schema.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard, cast
 from urllib.parse import unquote
 
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 
 Json = dict[str, Any]
 
@@ -55,7 +55,7 @@ def is_list(value: object) -> TypeGuard[list[Any]]:
     return isinstance(value, list)
 
 
-def problem_with(value: object) -> str:
+def find_problem(value: object) -> str:
     """Say why a value cannot be kept as JSON, or return an empty string."""
     level: list[object] = [value]
     seen = 0
@@ -84,12 +84,14 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def canonical_json(value: object) -> bytes:
-    """Return JSON that does not depend on key order; the value has passed `problem_with`."""
+def to_canonical_json(value: object) -> bytes:
+    """Return JSON that does not depend on key order; the value has passed `find_problem`."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def parameters(schema: Json, *, max_depth: int = 4, max_parameters: int = 400) -> list[Parameter]:
+def list_parameters(
+    schema: Json, *, max_depth: int = 4, max_parameters: int = 400
+) -> list[Parameter]:
     """Return the parameters of a schema, outer ones before nested ones.
 
     Walking level by level means that a bound cuts what lies deep, never an outer parameter.
@@ -286,14 +288,14 @@ def _scalar_text(value: object) -> str:
     return json.dumps(value) if isinstance(value, bool | int | float) else ""
 
 
-def signature(name: str, schema: Json, *, optional: int = SHOWN_OPTIONAL) -> str:
+def render_signature(name: str, schema: Json, *, optional: int = SHOWN_OPTIONAL) -> str:
     """Return a tool's arguments on one line, for example `find(text*, limit?: integer)`.
 
     Required ones (`*`) come first and are never dropped (R40); of the others at most `optional`
     are shown, and whatever was left off shows as `…`.
     Strings carry no type. One nested level is written out in braces, deeper ones as `{…}`.
     """
-    found = parameters(schema, max_depth=3, max_parameters=SIGNATURE_PARAMETERS)
+    found = list_parameters(schema, max_depth=3, max_parameters=SIGNATURE_PARAMETERS)
     children: dict[str, list[Parameter]] = {}
     for parameter in found:
         if parameter.depth:
@@ -326,7 +328,7 @@ def _kind(parameter: Parameter, children: dict[str, list[Parameter]]) -> str:
         values = "|".join(map(_word, parameter.enum[:SHOWN_ENUM]))
         values += "|…" if len(parameter.enum) > SHOWN_ENUM else ""
         return f"({values})[]" if parameter.type.endswith("[]") else values
-    kind = one_line(parameter.type, 60)
+    kind = to_one_line(parameter.type, 60)
     below = children.get(parameter.path)
     if not below:
         return kind

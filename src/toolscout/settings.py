@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
 from toolscout.errors import InvalidConfig, InvalidFile
-from toolscout.names import near_names
+from toolscout.names import find_near_names
 from toolscout.schemas import is_object
 from toolscout.tools import Tool
 
@@ -252,5 +252,5 @@ def _route(target: str, value: object) -> Route:
 
 
 def _unknown(key: str, known: list[str]) -> InvalidConfig:
-    near = near_names(key, known, limit=1) or sorted(known)
+    near = find_near_names(key, known, limit=1) or sorted(known)
     return InvalidConfig(key, "does not exist", remedy=f"Use {' or '.join(map(repr, near))}.")

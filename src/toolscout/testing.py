@@ -14,7 +14,7 @@ from typing import Any, Self, cast
 from toolscout.catalog import Catalog
 from toolscout.dialects import Dialect
 from toolscout.errors import InvalidFile, UsageError
-from toolscout.names import is_exposed_name, one_line
+from toolscout.names import is_exposed_name, to_one_line
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.tools import Tool
 
@@ -261,4 +261,4 @@ def _lines(message: Json) -> Iterable[str]:
 
 
 def _short(text: str) -> str:
-    return one_line(text, TRANSCRIPT_CHARS)
+    return to_one_line(text, TRANSCRIPT_CHARS)

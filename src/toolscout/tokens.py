@@ -82,7 +82,7 @@ def _pieces(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def definition_tokens(tool: Tool) -> int:
+def count_definition_tokens(tool: Tool) -> int:
     """Return the tokens of a tool's name, description and input schema as JSON.
 
     Providers add a little around every definition, so what is billed is rather more than less.
@@ -90,11 +90,11 @@ def definition_tokens(tool: Tool) -> int:
     return _definition_tokens(_Content(tool.fingerprint, tool))
 
 
-def all_definition_tokens(tools: Sequence[Tool]) -> int:
+def count_all_definition_tokens(tools: Sequence[Tool]) -> int:
     """Return the tokens of all definitions; beyond 2,000 tools, scaled up from some."""
     step = max(1, -(-len(tools) // COUNTED_TOOLS))
     counted = tools[::step]
-    total = sum(map(definition_tokens, counted))
+    total = sum(map(count_definition_tokens, counted))
     return total if step == 1 else round(total * len(tools) / len(counted))
 
 

@@ -17,8 +17,8 @@ from typing import Any, Self, TypeGuard, cast
 from toolscout import schemas
 from toolscout.errors import InvalidTool
 from toolscout.functions import definition_from_callable
-from toolscout.names import clean_text, exposed_name, one_line
-from toolscout.schemas import Json, canonical_json, is_object, problem_with
+from toolscout.names import clean_text, make_exposed_name, to_one_line
+from toolscout.schemas import Json, find_problem, is_object, to_canonical_json
 
 DESCRIPTION_LIMIT = 100_000
 HINT_LIMIT = 4_000
@@ -121,7 +121,7 @@ class Tool:
         if output_schema is not None:
             output = _checked_schema(output_schema, "output schema", server, leaf)
         return cls(
-            name=exposed_name(server, leaf),
+            name=make_exposed_name(server, leaf),
             server=server,
             leaf=leaf,
             title=_text(title, TITLE_LIMIT),
@@ -204,18 +204,18 @@ class Tool:
         fields.update((key, row[key]) for key in _OWN_KEYS if row.get(key) is not None)
         return cls.define(**fields, server=row.get("server") or server)
 
-    def moved_to(self, server: str) -> "Tool":
+    def move_to(self, server: str) -> "Tool":
         """Return this tool as one of another server, under the exposed name it has there."""
         server, _ = _checked_names(server, self.leaf)
         return dataclasses.replace(
-            self, server=server, leaf=self.leaf, name=exposed_name(server, self.leaf)
+            self, server=server, leaf=self.leaf, name=make_exposed_name(server, self.leaf)
         )
 
     @property
     def fingerprint(self) -> str:
         """16 hex digits over all that model or index see; the same in every process (R87)."""
         if not self._fingerprint:
-            digest = hashlib.sha256(canonical_json(self._content())).hexdigest()[:16]
+            digest = hashlib.sha256(to_canonical_json(self._content())).hexdigest()[:16]
             object.__setattr__(self, "_fingerprint", digest)
         return self._fingerprint
 
@@ -226,18 +226,19 @@ class Tool:
             [self.hint, self.aliases, self.tags, self.kind, self.effect, self.always_load],
         ]
 
-    def signature(self, *, optional: int = schemas.SHOWN_OPTIONAL) -> str:
-        """Return name and parameters on one line, as `schemas.signature` writes them."""
-        return schemas.signature(self.name, self.input_schema, optional=optional)
+    def render_signature(self, *, optional: int = schemas.SHOWN_OPTIONAL) -> str:
+        """Return name and parameters on one line, as `schemas.render_signature` writes them."""
+        return schemas.render_signature(self.name, self.input_schema, optional=optional)
 
+    @property
     def first_sentence(self) -> str:
-        """Return what the tool does in at most 160 characters that are safe in a prompt."""
+        """What the tool does, in at most 160 characters that are safe in a prompt."""
         text = (self.summary or self.description)[: 10 * SENTENCE_LIMIT].strip()
         text = _MARKDOWN.sub("", text).strip()
         end = _PARAGRAPH_END.search(text)
         paragraph = text[: end.start()] if end else text
         stop = _SENTENCE_END.search(paragraph)
-        return one_line(paragraph[: stop.end()] if stop else paragraph, SENTENCE_LIMIT)
+        return to_one_line(paragraph[: stop.end()] if stop else paragraph, SENTENCE_LIMIT)
 
 
 def _is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
@@ -273,7 +274,7 @@ def _checked_schema(schema: object, what: str, server: str, leaf: str) -> Json:
         return _no_parameters()
     plain: object = dict(schema) if _is_mapping(schema) and not is_object(schema) else schema
     if is_object(plain):
-        problem = problem_with(plain)
+        problem = find_problem(plain)
         if not problem:
             return plain
     else:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from toolscout.audit.diff import Detail, difference
-from toolscout.demo import demo_tools
+from toolscout.audit.diff import Detail, compare_catalogs
+from toolscout.demo import load_demo_tools
 from toolscout.schemas import Json
 from toolscout.tools import Effect, Tool
 
@@ -13,23 +13,23 @@ TOOL = Tool.define("find", server="s", description="Find a page.", effect="read"
 
 
 def details(new: Tool) -> list[Detail]:
-    found = difference([TOOL], [new])
+    found = compare_catalogs([TOOL], [new])
     return [detail for changed in found.changed for detail in changed.details]
 
 
 def test_equal_catalogues_do_not_differ_whatever_their_order():
-    tools = demo_tools()
+    tools = load_demo_tools()
 
-    found = difference(tools, reversed(tools))
+    found = compare_catalogs(tools, reversed(tools))
 
     assert not found
     assert found.unchanged == len(tools)
 
 
 def test_what_is_added_one_way_is_removed_the_other():
-    tools = demo_tools()
+    tools = load_demo_tools()
 
-    there, back = difference(tools[:9], tools[5:]), difference(tools[5:], tools[:9])
+    there, back = compare_catalogs(tools[:9], tools[5:]), compare_catalogs(tools[5:], tools[:9])
 
     assert there and set(there.added) == {tool.name for tool in tools[9:]}
     assert there.added == back.removed == tuple(sorted(there.added))
@@ -64,7 +64,7 @@ def test_a_parameter_of_another_type_is_told():
     def taking(kind: str) -> Tool:
         return replace(TOOL, input_schema={"type": "object", "properties": {"n": {"type": kind}}})
 
-    found = difference([taking("string")], [taking("integer")])
+    found = compare_catalogs([taking("string")], [taking("integer")])
 
     assert found.changed[0].details == (
         Detail(what="parameters", text="n was string and is integer"),

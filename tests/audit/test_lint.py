@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from toolscout import audit
-from toolscout.audit import Finding, Near, Probe, Severity
+from toolscout.audit.duplicates import Near, find_near
+from toolscout.audit.lint import build_catalog, lint_catalog, sample_tools
+from toolscout.audit.probes import Probe, read_probes
+from toolscout.audit.rules import Finding, Severity
 from toolscout.catalog import Catalog
-from toolscout.demo import demo_catalog
+from toolscout.demo import load_demo_catalog
 from toolscout.errors import InvalidFile, UsageError
 from toolscout.search.index import Index
 from toolscout.tools import Tool
@@ -35,7 +37,7 @@ def linted(*tools: Tool, **options: object) -> dict[str, list[Finding]]:
     catalog = Catalog()
     for server in {tool.server for tool in tools}:
         catalog.replace(server, [tool for tool in tools if tool.server == server])
-    return audit.findings(catalog, Index(catalog), **options)  # pyright: ignore[reportArgumentType]  # its own
+    return lint_catalog(catalog, Index(catalog), **options)  # pyright: ignore[reportArgumentType]  # its own
 
 
 def codes(found: dict[str, list[Finding]]) -> dict[str, list[str]]:
@@ -47,9 +49,9 @@ def test_a_good_tool_has_no_findings():
 
 
 def test_the_demo_catalogue_has_only_the_finding_that_it_deserves():
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
 
-    found = audit.findings(catalog, Index(catalog))
+    found = lint_catalog(catalog, Index(catalog))
 
     assert codes(found) == {"postgres__execute": ["vague-name"]}
 
@@ -145,7 +147,7 @@ def test_tools_that_say_the_same_are_near_duplicates(encoder: bool):
     catalog = Catalog({"billing": [GOOD, same, tool("delete_file", description="Erase a file.")]})
     index = Index(catalog) if encoder else Index(catalog, encoder=None)
 
-    found = audit.findings(catalog, index)
+    found = lint_catalog(catalog, index)
 
     assert {name for name, listed in codes(found).items() if "near-duplicate" in listed} == {
         "billing__create_invoice",
@@ -174,9 +176,9 @@ def test_tools_that_only_mean_something_similar_are_no_duplicates():
 
 
 def test_near_tools_come_nearest_first():
-    index = Index(demo_catalog())
+    index = Index(load_demo_catalog())
 
-    found = audit.near(index, "github__create_pull_request", limit=3)
+    found = find_near(index, "github__create_pull_request", limit=3)
 
     assert found[0].name == "github__merge_pull_request"
     assert [one.similarity for one in found] == sorted(
@@ -189,7 +191,7 @@ def test_near_tools_are_found_by_words_where_there_are_no_vectors():
     same = tool("make_invoice", description=GOOD.description)
     catalog = Catalog({"billing": [GOOD, same, tool("delete_file", description="Erase a file.")]})
 
-    found = audit.near(Index(catalog, encoder=None), "billing__make_invoice")
+    found = find_near(Index(catalog, encoder=None), "billing__make_invoice")
 
     assert found[0] == Near(name="billing__create_invoice", similarity=0.75)
     assert found[1].similarity == 0
@@ -197,7 +199,7 @@ def test_near_tools_are_found_by_words_where_there_are_no_vectors():
 
 def test_near_an_unknown_tool_names_those_that_exist():
     with pytest.raises(UsageError, match=r"There is no tool 'billing__create_invoce'\. Near: bill"):
-        audit.near(Index(Catalog({"billing": [GOOD]})), "billing__create_invoce")
+        find_near(Index(Catalog({"billing": [GOOD]})), "billing__create_invoce")
 
 
 def test_a_tool_that_its_own_sentence_does_not_find_is_told():
@@ -218,9 +220,9 @@ def test_a_tool_that_its_own_sentence_does_not_find_is_told():
 def test_only_some_sentences_are_tried_where_there_are_many_tools():
     tools = [GOOD] * 10
 
-    assert len(audit.probed_tools(tools, 4)) == 4
-    assert len(audit.probed_tools(tools, 10)) == 10
-    assert list(audit.probed_tools([], 4)) == []
+    assert len(sample_tools(tools, 4)) == 4
+    assert len(sample_tools(tools, 10)) == 10
+    assert list(sample_tools([], 4)) == []
 
 
 def test_a_given_query_that_finds_its_tool_is_no_finding_and_another_is_an_error():
@@ -250,7 +252,7 @@ def test_probes_are_read_in_all_their_shapes(tmp_path: Path):
     file = tmp_path / "queries.jsonl"
     file.write_text("\n\n".join(map(json.dumps, rows)) + "\n")
 
-    assert audit.read_probes(file) == [
+    assert read_probes(file) == [
         Probe(query="a", tools=("x",)),
         Probe(query="b", tools=("x", "y"), times=3),
         Probe(query="c", tools=("z",)),
@@ -263,14 +265,14 @@ def test_a_line_that_is_no_probe_is_told_with_its_number(tmp_path: Path, row: st
     file.write_text(f'{{"query": "a", "tool": "x"}}\n{row}\n')
 
     with pytest.raises(InvalidFile, match=r"queries\.jsonl, line 2: holds no query"):
-        audit.read_probes(file)
+        read_probes(file)
 
 
 def test_tools_that_ask_for_one_name_are_told_and_the_first_is_kept():
     other = tool("create.invoice", description="Another.")
     slash = tool("create/invoice", description="A third.")
 
-    catalog, found = audit.admitted([other, other, slash, tool("tool_search", server="")])
+    catalog, found = build_catalog([other, other, slash, tool("tool_search", server="")])
 
     assert [one.leaf for one in catalog.tools] == ["create.invoice"]
     assert [(f.tool, f.code) for f in found] == [

@@ -2,11 +2,11 @@
 
 import pytest
 
-from toolscout.audit import Probe
-from toolscout.audit.replay import Fate, Recording, Side, recorded, replay
+from toolscout.audit.probes import Probe
+from toolscout.audit.replay import Fate, Recording, Side, read_recording, replay
 from toolscout.catalog import Catalog
-from toolscout.demo import demo_catalog
-from toolscout.search.feedback import Usage, hashed, usage_to_bytes
+from toolscout.demo import load_demo_catalog
+from toolscout.search.feedback import Usage, bytes_from_usage, hash_query
 from toolscout.search.index import Index
 from toolscout.stores.memory import MemoryStore
 from toolscout.tools import Tool
@@ -19,12 +19,12 @@ PROBES = [
 
 @pytest.fixture(scope="module")
 def demo() -> Side:
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
     return Side(catalog=catalog, index=Index(catalog))
 
 
 def without(*servers: str) -> Side:
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
     for server in servers:
         catalog.remove(server)
     return Side(catalog=catalog, index=Index(catalog))
@@ -81,12 +81,12 @@ def test_a_recording_holds_successful_calls_with_their_query():
     store = MemoryStore()
     for query, code in [("a", "ok"), ("a", "ok"), ("b", "tool_error"), ("", "ok")]:
         usage = Usage(session="s", query=query, tool="t", code=code, at=0.0)
-        store.append("usage", usage_to_bytes(usage))
-    secret = Usage(session="s", query=hashed("c"), tool="t", code="ok", at=0.0)
-    store.append("usage", usage_to_bytes(secret))
+        store.append("usage", bytes_from_usage(usage))
+    secret = Usage(session="s", query=hash_query("c"), tool="t", code="ok", at=0.0)
+    store.append("usage", bytes_from_usage(secret))
     store.append("usage", b"not a usage")
 
-    found = recorded(store)
+    found = read_recording(store)
 
     assert found == Recording(probes=(Probe(query="a", tools=("t",), times=2),), hashed=1)
     assert found.to_lines() == '{"query": "a", "tool": "t", "times": 2}\n'

@@ -334,5 +334,5 @@ def test_ours_finds_and_reads_queries_as_words(name: str):
     assert letters_of(system.search("/create an issue/", 1)) == "G"
     assert system.search("", 5) == []
     assert system.reply("create an issue", [Ranked(CORPUS["G"], 1.0)]) == (
-        f"{CORPUS['G'].signature()} \N{EN DASH} {CORPUS['G'].first_sentence()}"
+        f"{CORPUS['G'].render_signature()} \N{EN DASH} {CORPUS['G'].first_sentence}"
     )

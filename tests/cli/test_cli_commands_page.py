@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from gateway.fleet import TIME, configuration
 from toolscout.audit.rules import RULES
 from toolscout.cli import main
-from toolscout.demo import demo_tools
+from toolscout.demo import load_demo_tools
 from toolscout.files import write_tools
 from toolscout.sessions.usage import Experience
 from toolscout.stores import SqliteStore
@@ -42,7 +42,7 @@ def test_every_rule_of_lint_is_in_the_table():
 
 def test_the_examples_work_in_the_order_of_the_page(home: Path):
     configuration(home, {"time": TIME})
-    write_tools(home / "tools.json", demo_tools())
+    write_tools(home / "tools.json", load_demo_tools())
     (home / "my-queries").mkdir()
     (home / "my-queries" / "tools.jsonl").write_text('{"id": "1", "name": "send_mail"}')
     (home / "my-queries" / "queries.jsonl").write_text(

@@ -13,7 +13,7 @@ if sys.platform == "win32":
 from serving import DEADLINE_SECONDS, TIME, served
 from terminals import terminal
 from toolscout.config.file import read_config
-from toolscout.demo import demo_tools
+from toolscout.demo import load_demo_tools
 from toolscout.files import write_tools
 from toolscout.tools import Tool
 
@@ -136,7 +136,7 @@ def test_explain_and_try_fit_a_narrow_window(columns: int):
 
 
 def test_a_bar_shows_how_far_an_index_is(tmp_path: Path):
-    texts = [tool.description for tool in demo_tools()]
+    texts = [tool.description for tool in load_demo_tools()]
     tools = [
         Tool.define(f"do_{n}", server=f"s{n % 9}", description=texts[n % len(texts)])
         for n in range(2_500)

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from toolscout.cli import main
-from toolscout.search.feedback import hashed
+from toolscout.search.feedback import hash_query
 from toolscout.sessions.usage import Experience
 from toolscout.stores import SqliteStore
 
@@ -127,7 +127,7 @@ def test_a_recording_is_made_of_what_a_gateway_keeps(home: Path, new: Path):
         for _ in range(2):
             past.learn("c", "bake bread", "s__bake_bread", "ok")
         past.learn("c", "bake bread", "s__bake_bread", "tool_error")
-        past.learn("c", hashed("secret"), "s__paint_wall", "ok")
+        past.learn("c", hash_query("secret"), "s__paint_wall", "ok")
         past.learn("c", "", "s__paint_wall", "ok")
 
     made = run("--record", "calls.jsonl")

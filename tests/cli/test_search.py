@@ -7,13 +7,13 @@ from click.testing import CliRunner, Result
 
 from toolscout.cli import main
 from toolscout.cli.search import TRY_QUERIES
-from toolscout.demo import demo_tools
+from toolscout.demo import load_demo_tools
 from toolscout.files import read_tools, write_tools
 from toolscout.tokens import (
     COUNTED_TOOLS,
-    all_definition_tokens,
+    count_all_definition_tokens,
+    count_definition_tokens,
     count_tokens,
-    definition_tokens,
 )
 from toolscout.tools import Tool
 
@@ -248,18 +248,18 @@ def test_a_definition_counts_name_description_and_schema():
 
     described = Tool.define("send", description="Send a letter.")
 
-    assert definition_tokens(bare) < definition_tokens(described)
-    assert definition_tokens(described) - definition_tokens(bare) == 4
+    assert count_definition_tokens(bare) < count_definition_tokens(described)
+    assert count_definition_tokens(described) - count_definition_tokens(bare) == 4
 
 
 def test_large_catalogues_are_estimated_from_a_part():
-    tools = demo_tools()
+    tools = load_demo_tools()
     many = tools * (2 * COUNTED_TOOLS // len(tools) + 1)
 
-    exact = sum(map(definition_tokens, many))
+    exact = sum(map(count_definition_tokens, many))
 
-    assert all_definition_tokens(tools) == sum(map(definition_tokens, tools))
-    assert all_definition_tokens(many) == pytest.approx(exact, rel=0.1)
+    assert count_all_definition_tokens(tools) == sum(map(count_definition_tokens, tools))
+    assert count_all_definition_tokens(many) == pytest.approx(exact, rel=0.1)
 
 
 @pytest.mark.requirement("R52")

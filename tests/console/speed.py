@@ -18,7 +18,7 @@ from playwright.sync_api import Page, expect
 
 from console.fixtures import console
 from console.windows import browsing, window
-from toolscout.demo import demo_catalog
+from toolscout.demo import load_demo_catalog
 from toolscout.evaluate.datasets import read_dataset
 from toolscout.tools import Tool
 
@@ -101,6 +101,6 @@ def definitions() -> Iterator[dict[str, Any]]:
 
 
 def repeated() -> Iterator[Tool]:
-    tools = demo_catalog().tools
+    tools = load_demo_catalog().tools
     for number in range(TOOLS):
         yield tools[number % len(tools)]

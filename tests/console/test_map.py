@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
 from toolscout.console.map import place_vectors
-from toolscout.demo import demo_catalog
+from toolscout.demo import load_demo_catalog
 from toolscout.encoders.static import StaticEncoder
 from toolscout.search.index import Index
 
@@ -34,7 +34,7 @@ def test_the_same_vectors_give_the_same_places(vectors: NDArray[np.int16]):
 
 
 def test_near_tools_of_the_demo_catalogue_stay_near():
-    _, vectors = Index(demo_catalog(), encoder=StaticEncoder()).vectors()
+    _, vectors = Index(load_demo_catalog(), encoder=StaticEncoder()).vectors()
     assert vectors is not None
     meaning, picture = find_gaps(vectors), find_gaps(place_vectors(vectors))
 

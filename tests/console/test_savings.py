@@ -7,7 +7,7 @@ from toolscout.console.savings import HOURS_KEPT, Savings
 from toolscout.schemas import Json
 from toolscout.sessions.session import Store
 from toolscout.stores.memory import MemoryStore
-from toolscout.tokens import COUNTED_TOOLS, all_definition_tokens, definition_tokens
+from toolscout.tokens import COUNTED_TOOLS, count_all_definition_tokens, count_definition_tokens
 from toolscout.tools import Tool
 
 HOUR = 3_600.0
@@ -52,7 +52,7 @@ def test_a_list_spares_all_definitions_and_costs_its_own():
     told = savings.told(1, everybody)
 
     total = told["total"]
-    assert total["not_sent"] == 2 * sum(map(definition_tokens, TOOLS))
+    assert total["not_sent"] == 2 * sum(map(count_definition_tokens, TOOLS))
     assert (total["replies"], total["descriptions"]) == (30, 20)
     assert total["net"] == total["not_sent"] - total["menu"] - 50
     assert sum(row["not_sent"] for row in told["by_server"]) == total["not_sent"]
@@ -92,7 +92,7 @@ def test_what_was_saved_is_told_by_the_next_run_and_by_others_beside_it():
 
     told = second.told(2, everybody)["total"]
 
-    assert told["not_sent"] == sum(map(definition_tokens, TOOLS))
+    assert told["not_sent"] == sum(map(count_definition_tokens, TOOLS))
     assert told["replies"] == 10
     assert first.told(2, everybody)["total"]["replies"] == 4
 
@@ -127,5 +127,5 @@ def test_many_tools_are_estimated_and_few_are_counted():
 
     estimated = sum(Costs().of(many))
 
-    assert Costs().of(TOOLS) == [definition_tokens(tool) for tool in TOOLS]
-    assert abs(estimated - all_definition_tokens(many)) < 0.02 * estimated
+    assert Costs().of(TOOLS) == [count_definition_tokens(tool) for tool in TOOLS]
+    assert abs(estimated - count_all_definition_tokens(many)) < 0.02 * estimated

@@ -7,7 +7,7 @@ from toolscout.console.app import Console
 from toolscout.gateway.auth import ANONYMOUS
 from toolscout.gateway.gateway import Gateway
 from toolscout.stores.memory import MemoryStore
-from toolscout.tokens import definition_tokens
+from toolscout.tokens import count_definition_tokens
 
 FAR = ServerConfig(
     name="far",
@@ -64,4 +64,4 @@ def test_prompts_and_resources_are_no_tools_of_a_server():
 
     assert row["tools"] == 1
     [tool] = [tool for tool in gateway.catalog.tools if tool.kind == "tool"]
-    assert row["tokens"] == definition_tokens(tool)
+    assert row["tokens"] == count_definition_tokens(tool)

@@ -16,7 +16,7 @@ from toolscout.servers.pool import Pool
 from toolscout.sessions.events import Called, Described, Searched, Suggested
 from toolscout.sessions.metatools import meta_tools
 from toolscout.stores.memory import MemoryStore
-from toolscout.tokens import all_definition_tokens
+from toolscout.tokens import count_all_definition_tokens
 from toolscout.tools import Tool
 
 TOOLS = [Tool.define(f"tool_{n}", description=f"Does thing {n}.", server="far") for n in range(40)]
@@ -76,7 +76,7 @@ def test_tools_beyond_a_number_count_together():
 
 def test_tokens_not_sent_are_net_of_menu_and_replies():
     metrics = Metrics()
-    whole = all_definition_tokens(TOOLS)
+    whole = count_all_definition_tokens(TOOLS)
 
     metrics.note_list("ann", 1, lambda: TOOLS, MENU)
     metrics.note_list("ann", 1, lambda: TOOLS, MENU)
@@ -116,7 +116,7 @@ def test_every_list_counts_once_however_lists_are_mixed(lists: list[tuple[str, i
     for caller, version in lists:
         metrics.note_list(caller, version, lambda: TOOLS[:1], [])
 
-    expected = len(lists) * all_definition_tokens(TOOLS[:1])
+    expected = len(lists) * count_all_definition_tokens(TOOLS[:1])
     assert metrics.totals()["tokens_not_sent"] == expected
 
 

@@ -37,12 +37,12 @@ VERBS = set(
     restrict resume retire retrieve retry return reuse revert review rewrite roll rotate round route
     run sample sanitize save say scale scan schedule score search see select send separate serialize
     serve set settle shape share shelve shorten show shuffle shut sign simplify skip sleep slice
-    smooth sort spawn spell split spread stamp start state steer step stop store stream strip style
-    submit subscribe subtract suggest sum summarize supply suspend swap sync take tally tell
-    terminate test tidy tokenize toggle total touch trace track train transform translate trim trust
-    try turn unescape unfold unload unpack unpin unquote unregister unsubscribe unwrap update upload
-    use validate verify view visit wait wake walk warm warn watch weigh widen withdraw work wrap
-    write yield zip
+    smooth snapshot sort spawn spell split spread stamp start state steer stem step stop store
+    stream strip style submit subscribe subtract suggest sum summarize supply suspend swap sync take
+    tally tell terminate test tidy toggle tokenize total touch trace track train transform translate
+    trim trust try turn unescape unfold unload unpack unpin unquote unregister unsubscribe unwrap
+    update upload use validate verify view visit wait wake walk warm warn watch weigh widen withdraw
+    work wrap write yield zip
     """.split()  # noqa: SIM905  # a list of words, not of strings
 )
 QUESTIONS = {

@@ -10,7 +10,7 @@ from statistics import mean
 
 import pytest
 
-from toolscout.demo import demo_catalog
+from toolscout.demo import load_demo_catalog
 from toolscout.schemas import Json
 from toolscout.search.hits import Confidence, Result
 from toolscout.search.index import Index
@@ -32,7 +32,7 @@ Answers = list[tuple[Result, frozenset[str]]]
 
 @pytest.fixture(scope="module")
 def index() -> Index:
-    return Index(demo_catalog())
+    return Index(load_demo_catalog())
 
 
 @pytest.fixture(scope="module")

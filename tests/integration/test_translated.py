@@ -10,7 +10,7 @@ from statistics import mean
 
 import pytest
 
-from toolscout.demo import demo_catalog
+from toolscout.demo import load_demo_catalog
 from toolscout.search.hits import Result
 from toolscout.search.index import EncoderChoice, Index
 
@@ -46,7 +46,7 @@ REQUESTS = [
 
 @pytest.fixture(scope="module")
 def index() -> Index:
-    return Index(demo_catalog())
+    return Index(load_demo_catalog())
 
 
 def measured(index: Index, language: str) -> tuple[float, float]:
@@ -64,7 +64,7 @@ def rank(result: Result, wanted: list[str]) -> int:
 
 
 def test_every_request_names_tools_that_exist():
-    names = {tool.name for tool in demo_catalog()}
+    names = {tool.name for tool in load_demo_catalog()}
 
     assert [one for one in REQUESTS if not one.relevant or not names.issuperset(one.relevant)] == []
 
@@ -83,7 +83,7 @@ def test_every_request_is_told_once_in_every_language_and_wants_the_same():
 
 @pytest.mark.parametrize("encoder", ["static", None], ids=["default", "words alone"])
 def test_no_query_raises_in_any_language(encoder: EncoderChoice):
-    index = Index(demo_catalog(), encoder=encoder)
+    index = Index(load_demo_catalog(), encoder=encoder)
 
     results = [index.search(one.query) for one in REQUESTS]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolscout import CallableEncoder, Catalog, Index, Tool, demo_catalog
+from toolscout import CallableEncoder, Catalog, Index, Tool, load_demo_catalog
 from toolscout.errors import InvalidFile
 from toolscout.search import lexical
 
@@ -42,7 +42,7 @@ class Counting:
 
 
 def test_a_loaded_index_gives_equal_answers(tmp_path: Path):
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
     index = Index(catalog)
     index.save(tmp_path / "tools.index")
 
@@ -64,7 +64,7 @@ def test_any_catalogue_answers_the_same_after_saving_and_loading(
 
 
 def test_only_what_is_new_is_encoded_after_loading(tmp_path: Path):
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
     first = Counting()
     Index(catalog, encoder=first.encoder).save(tmp_path / "tools.index")
     catalog.remove("github")
@@ -79,7 +79,7 @@ def test_only_what_is_new_is_encoded_after_loading(tmp_path: Path):
 
 
 def test_a_file_of_another_encoder_is_passed_over(tmp_path: Path):
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
     Index(catalog, encoder=None).save(tmp_path / "tools.index")
 
     loaded = Index.load(tmp_path / "tools.index", catalog)
@@ -90,7 +90,7 @@ def test_a_file_of_another_encoder_is_passed_over(tmp_path: Path):
 def test_a_file_of_other_field_weights_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
     Index(catalog, encoder=None).save(tmp_path / "tools.index")
     monkeypatch.setattr(lexical, "FIELD_WEIGHTS", np.ones(8))
 
@@ -111,7 +111,7 @@ def test_an_index_of_nothing_can_be_saved_and_grows_after_loading(tmp_path: Path
 
 def test_an_approximate_index_is_saved_with_its_neighbours(tmp_path: Path):
     pytest.importorskip("usearch")
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
     index = Index(catalog, approximate=True)
     index.save(tmp_path / "tools.index")
 
@@ -122,7 +122,7 @@ def test_an_approximate_index_is_saved_with_its_neighbours(tmp_path: Path):
 
 @pytest.mark.parametrize("kept", [0, 1, 100, 5_000, -1])
 def test_a_file_cut_short_is_refused_with_what_to_do(tmp_path: Path, kept: int):
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
     path = tmp_path / "tools.index"
     Index(catalog, encoder=None).save(path)
     path.write_bytes(path.read_bytes()[:kept])
@@ -133,14 +133,14 @@ def test_a_file_cut_short_is_refused_with_what_to_do(tmp_path: Path, kept: int):
 
 def test_a_missing_file_is_named(tmp_path: Path):
     with pytest.raises(InvalidFile, match="does not exist"):
-        Index.load(tmp_path / "none.index", demo_catalog())
+        Index.load(tmp_path / "none.index", load_demo_catalog())
 
 
 def test_a_save_that_fails_leaves_the_file_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path = tmp_path / "tools.index"
-    index = Index(demo_catalog(), encoder=None)
+    index = Index(load_demo_catalog(), encoder=None)
     index.save(path)
     before = path.read_bytes()
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.demo import demo_catalog
+from toolscout.demo import load_demo_catalog
 from toolscout.query import query_from_text
 from toolscout.schemas import Json
-from toolscout.search.feedback import MOST_LIFT, Feedback, hashed
-from toolscout.search.fusion import confidence_of, worth_showing
+from toolscout.search.feedback import MOST_LIFT, Feedback, hash_query
+from toolscout.search.fusion import confidence_from_chance, count_worth_showing
 from toolscout.search.hits import Confidence, Hit, Result, Why
 from toolscout.search.index import Index
 from toolscout.tools import Tool
@@ -38,7 +38,7 @@ Past = list[tuple[str, str, bool]]
 
 @pytest.fixture(scope="module")
 def index() -> Index:
-    return Index(demo_catalog())
+    return Index(load_demo_catalog())
 
 
 def result_of(query: str, *chances: float, exact: int = 0) -> Result:
@@ -48,12 +48,12 @@ def result_of(query: str, *chances: float, exact: int = 0) -> Result:
         Hit(
             tool=Tool.define("abcdefghij"[place], server="s"),
             score=1.0 if place < exact else chance,
-            confidence=Confidence.EXACT if place < exact else confidence_of(chance),
+            confidence=Confidence.EXACT if place < exact else confidence_from_chance(chance),
             explain=lambda: why,
         )
         for place, chance in enumerate(chances)
     )
-    worth = worth_showing([hit.score for hit in hits])
+    worth = count_worth_showing([hit.score for hit in hits])
     return Result(query=query_from_text(query), found=hits, worth=worth, total=len(hits))
 
 
@@ -131,13 +131,13 @@ def test_every_rise_is_bounded_and_labelled_as_it_deserves(
     given_back = Feedback(("rename branch", f"s__{t}", ok) for t, ok in calls).apply(found, limit)
 
     assert len(given_back) == min(limit, len(found))
-    assert given_back.worth == worth_showing([hit.score for hit in given_back])
+    assert given_back.worth == count_worth_showing([hit.score for hit in given_back])
     scores = [hit.score for hit in given_back]
     assert scores == sorted(scores, reverse=True)
     assert order(given_back[:exact]) == order(found[: min(exact, limit)])
     for hit in given_back[exact:]:
         assert 0 <= log_odds(hit.score) - log_odds(before[hit.tool.name].score) <= MOST_LIFT + 1e-3
-        assert hit.confidence is confidence_of(hit.score)
+        assert hit.confidence is confidence_from_chance(hit.score)
 
 
 def log_odds(chance: float) -> float:
@@ -211,7 +211,7 @@ def test_many_faint_likenesses_do_not_add_up_to_a_likeness():
 
 
 def test_a_hashed_query_teaches_about_equal_queries_only():
-    past = times(3, hashed("rename the branch"), "b")
+    past = times(3, hash_query("rename the branch"), "b")
 
     assert after(past, "Rename  the branch") == "bac"
     assert after(past, "rename branch") == "abc"

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.search.feedback import Usage, hashed, is_hashed, usage_from_bytes, usage_to_bytes
+from toolscout.search.feedback import (
+    Usage,
+    bytes_from_usage,
+    hash_query,
+    is_hashed,
+    usage_from_bytes,
+)
 
 CALL = Usage(session="s1", query="open an issue", tool="github__create_issue", code="ok", at=12.5)
 BYTES = (
@@ -35,7 +41,7 @@ def changed(**members: object) -> bytes:
 
 
 def test_a_usage_is_stored_as_json():
-    assert usage_to_bytes(CALL) == BYTES
+    assert bytes_from_usage(CALL) == BYTES
     assert usage_from_bytes(BYTES) == CALL
 
 
@@ -48,7 +54,7 @@ def test_only_ok_is_success(code: str, succeeded: bool):
 
 @given(usages)
 def test_writing_and_reading_gives_the_same_usage(usage: Usage):
-    assert usage_from_bytes(usage_to_bytes(usage)) == usage
+    assert usage_from_bytes(bytes_from_usage(usage)) == usage
 
 
 def test_members_of_a_later_version_are_ignored():
@@ -87,24 +93,24 @@ def test_any_bytes_are_read_or_refused(data: bytes):
 
 
 def test_a_hash_is_the_same_everywhere():
-    assert hashed("open an issue") == "#9c7b4f2d5fd46f3c"
+    assert hash_query("open an issue") == "#9c7b4f2d5fd46f3c"
 
 
 @pytest.mark.parametrize("same", ["Open an Issue", "  open\tan \n issue "])
 def test_case_and_blanks_make_no_difference_to_a_hash(same: str):
-    assert hashed(same) == hashed("open an issue")
+    assert hash_query(same) == hash_query("open an issue")
 
 
 def test_other_words_have_another_hash():
-    assert hashed("open an issue") != hashed("open a issue")
+    assert hash_query("open an issue") != hash_query("open a issue")
 
 
 @given(texts)
 def test_a_hash_is_told_from_a_query_and_not_hashed_again(query: str):
-    once = hashed(query)
+    once = hash_query(query)
 
     assert is_hashed(once)
-    assert hashed(once) == once
+    assert hash_query(once) == once
 
 
 @pytest.mark.parametrize("query", ["", "#general", "# 0123456789abcdef", "#0123456789abcdef0"])

@@ -19,11 +19,11 @@ from toolscout.search.fusion import (
     Doubles,
     Fusion,
     Signal,
-    columns,
-    confidence_of,
-    fusion_for,
-    gate_of,
-    worth_showing,
+    build_columns,
+    choose_fusion,
+    compute_gate,
+    confidence_from_chance,
+    count_worth_showing,
 )
 from toolscout.search.hits import Confidence
 
@@ -48,7 +48,7 @@ def random_evidence(count: int, seed: int = 1) -> Doubles:
 @pytest.mark.requirement("R31")
 def test_a_chance_has_the_label_of_the_threshold_it_reaches(chance: float, label: Confidence):
     """R31"""
-    assert confidence_of(chance) is label
+    assert confidence_from_chance(chance) is label
 
 
 def test_thresholds_stand_in_order():
@@ -72,7 +72,7 @@ def test_thresholds_stand_in_order():
 )
 def test_what_falls_far_behind_is_not_worth_showing(chances: list[float], count: int):
     """R31"""
-    assert worth_showing(chances) == count
+    assert count_worth_showing(chances) == count
 
 
 @pytest.mark.requirement("R31")
@@ -81,7 +81,7 @@ def test_something_is_worth_showing_wherever_something_was_found(chances: list[f
     """R31"""
     falling = sorted(chances, reverse=True)
 
-    assert 1 <= worth_showing(falling) <= len(falling)
+    assert 1 <= count_worth_showing(falling) <= len(falling)
 
 
 @every_family
@@ -124,12 +124,12 @@ def test_every_signal_belongs_to_one_group():
 @pytest.mark.parametrize("family", ["sentence", "static+sentence", "nobody knows"])
 def test_an_unknown_family_gets_a_fusion(family: str):
     assert family not in FUSIONS
-    assert fusion_for(family) in FUSIONS.values()
+    assert choose_fusion(family) in FUSIONS.values()
 
 
 @every_family
 def test_a_known_family_gets_its_own_fusion(family: str):
-    assert fusion_for(family) is FUSIONS[family]
+    assert choose_fusion(family) is FUSIONS[family]
 
 
 def test_families_of_english_encoders_are_fitted():
@@ -246,8 +246,8 @@ def test_a_signal_is_counted_with_what_the_gate_adds():
 
     def scores_where_the_best_has(share: float) -> list[float]:
         evidence[1, Signal.MATCH] = share
-        return fusion.scores(evidence, 0.0, gate_of(evidence)).tolist()
+        return fusion.scores(evidence, 0.0, compute_gate(evidence)).tolist()
 
     assert scores_where_the_best_has(0.0) == [1, 1]
     assert scores_where_the_best_has(0.75) == [0.25, 0.25]
-    assert (columns(evidence, 0.0) @ weights).tolist() == [0.25, 0.25]
+    assert (build_columns(evidence, 0.0) @ weights).tolist() == [0.25, 0.25]

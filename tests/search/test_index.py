@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from toolscout.catalog import Catalog
-from toolscout.demo import demo_catalog
+from toolscout.demo import load_demo_catalog
 from toolscout.encoders.encoder import CallableEncoder
 from toolscout.errors import InvalidQuery, UnknownServer, UsageError
 from toolscout.query import Query
@@ -84,7 +84,7 @@ def index(request: pytest.FixtureRequest, lexical: Index, semantic: Index) -> In
 
 @pytest.fixture(scope="module")
 def demo() -> Index:
-    return Index(demo_catalog())
+    return Index(load_demo_catalog())
 
 
 # Selection
@@ -214,7 +214,7 @@ def test_an_exact_name_outside_the_filters_is_not_given(index: Index):
 @pytest.mark.requirement("R3")
 def test_every_demo_tool_is_first_for_its_name_and_among_the_exact_for_its_leaf(demo: Index):
     """R3"""
-    for tool in demo_catalog():
+    for tool in load_demo_catalog():
         assert demo.search(tool.name, limit=1)[0].tool == tool
         same_leaf = demo.search(tool.leaf, limit=50)
         assert tool in [hit.tool for hit in same_leaf if hit.confidence is Confidence.EXACT]
@@ -668,7 +668,7 @@ def test_no_single_word_has_to_match(index: Index):
 @pytest.mark.parametrize("with_vectors", [False, True])
 def test_a_name_inside_another_word_is_no_match(with_vectors: bool):
     """R32"""
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
     catalog.replace("disk", [Tool.define("read", server="disk", description="Gets a file.")])
     index = Index(catalog) if with_vectors else Index(catalog, encoder=None)
     found = {hit.tool.name: hit for hit in index.search("thread dump", limit=200)}
@@ -813,7 +813,7 @@ DEMO_QUERIES = (
 @pytest.mark.requirement("R32")
 def test_a_slip_is_read_as_the_word_of_a_name_when_nothing_matches_well():
     """R32"""
-    index = Index(demo_catalog(), encoder=None)
+    index = Index(load_demo_catalog(), encoder=None)
     result = index.search("forcast")
 
     assert dict(result.corrected) == {"forcast": "forecast"}
@@ -839,7 +839,7 @@ def test_a_word_that_is_known_or_like_no_other_is_left_alone(demo: Index, text: 
 @pytest.mark.requirement("R32")
 def test_a_word_of_a_removed_tool_corrects_nothing():
     """R32"""
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
     index = Index(catalog, encoder=None)
     catalog.remove("weather")
 
@@ -1128,7 +1128,7 @@ def test_a_few_tools_beside_very_many_are_judged_as_if_built_with_them():
 def test_an_approximate_index_finds_the_same_best_tools(demo: Index):
     """R36"""
     pytest.importorskip("usearch")
-    index = Index(demo_catalog(), approximate=True)
+    index = Index(load_demo_catalog(), approximate=True)
 
     for query in (*DEMO_QUERIES, "github__create_issue", "+issue", "create server:jira"):
         assert names(index.search(query, limit=1)) == names(demo.search(query, limit=1))
@@ -1136,7 +1136,7 @@ def test_an_approximate_index_finds_the_same_best_tools(demo: Index):
 
 def test_an_approximate_index_follows_the_catalogue_and_keeps_to_filters():
     pytest.importorskip("usearch")
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
     index = Index(catalog, approximate=True)
     catalog.remove("weather")
     catalog.add("zoo", [Tool.define("feed", server="zoo", description="Feeds the wombats.")])
@@ -1150,7 +1150,7 @@ def test_an_approximate_index_follows_the_catalogue_and_keeps_to_filters():
 @pytest.mark.requirement("R77")
 def test_a_server_that_a_caller_may_not_see_is_unknown_and_never_named_as_near():
     """R77"""
-    index = Index(demo_catalog(), encoder=None)
+    index = Index(load_demo_catalog(), encoder=None)
 
     def not_slack(tool: Tool) -> bool:
         return tool.server != "slack"
@@ -1164,7 +1164,7 @@ def test_a_server_that_a_caller_may_not_see_is_unknown_and_never_named_as_near()
 
 def test_a_filter_is_answered_in_full_by_an_approximate_index():
     pytest.importorskip("usearch")
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
     exact, approximate = Index(catalog), Index(catalog, approximate=True)
 
     query = "server:figma what will the sky be like tomorrow"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from toolscout.catalog import RESERVED_NAMES, Catalog
 from toolscout.errors import ModelError
-from toolscout.names import exposed_name
+from toolscout.names import make_exposed_name
 from toolscout.search.hits import Confidence, Hit, Result
 from toolscout.search.index import Index
 from toolscout.tools import Effect, Tool
@@ -78,7 +78,7 @@ def wild_names() -> st.SearchStrategy[str]:
     Asked for by themselves, those are prefixes, or nothing at all.
     """
     names = st.text(min_size=1, max_size=12).filter(lambda text: bool(text.strip()))
-    return names.filter(lambda text: exposed_name("", text)[-1].isalnum())
+    return names.filter(lambda text: make_exposed_name("", text)[-1].isalnum())
 
 
 def tools(leaves: st.SearchStrategy[str]) -> st.SearchStrategy[Tool]:

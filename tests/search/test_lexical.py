@@ -16,7 +16,7 @@ from toolscout.search.lexical import (
     postings_of,
     rarities,
 )
-from toolscout.search.text import Field, term, words
+from toolscout.search.text import Field, split_words, stem
 
 Entries = dict[str, tuple[bytes, int]]
 """The exact bits of each term's weight, and the fields it is in."""
@@ -68,7 +68,7 @@ def test_a_term_keeps_its_number_for_good():
 
     assert vocabulary.numbers("issue create") == first[::-1]
     assert vocabulary.known(["nothing"]) == {}
-    assert [vocabulary.terms[number] for number in first] == [term("create"), term("issue")]
+    assert [vocabulary.terms[number] for number in first] == [stem("create"), stem("issue")]
 
 
 def test_a_vocabulary_starts_again_from_its_terms():
@@ -119,7 +119,7 @@ def test_a_word_in_the_name_weighs_more_than_in_the_description():
     named = weights_alone(fields(name="archive", description="It does things."))
     described = weights_alone(fields(name="thing", description="archive it does"))
 
-    assert named[term("archive")] > described[term("archive")]
+    assert named[stem("archive")] > described[stem("archive")]
 
 
 @pytest.mark.requirement("R22")
@@ -128,7 +128,7 @@ def test_a_word_of_a_long_description_weighs_less_but_counts():
     short = weights_alone(fields(description="archive mail"))
     long = weights_alone(fields(description="archive mail " + "padding " * 2_000))
 
-    assert 0 < long[term("archive")] < short[term("archive")]
+    assert 0 < long[stem("archive")] < short[stem("archive")]
 
 
 def test_masks_say_which_fields_a_term_is_in():
@@ -150,7 +150,7 @@ def test_names_of_stop_words_alone_survive(name: str):
     """R20"""
     found = weights_alone(fields(name=name, description="Tells the user."))
 
-    assert {term(word) for word in words(name)} <= found.keys()
+    assert {stem(word) for word in split_words(name)} <= found.keys()
 
 
 @pytest.mark.requirement("R20")

@@ -7,15 +7,15 @@ from toolscout.search.text import (
     CLAUSE_LIMIT,
     STOP_WORDS,
     Field,
-    clauses,
-    content,
-    encoding_text,
-    fields_of,
+    build_encoding_text,
+    drop_stop_words,
     fold,
-    joined,
-    term,
-    without_values,
-    words,
+    join_name_words,
+    list_fields,
+    remove_values,
+    split_clauses,
+    split_words,
+    stem,
 )
 from toolscout.tools import Tool
 
@@ -51,7 +51,7 @@ def test_folding_leaves_hangul_syllables_whole():
 @pytest.mark.parametrize("text", ["STRASSE", "Straße", "strasse", "STRAẞE"])
 def test_words_are_fully_case_folded(text: str):
     """R13"""
-    assert words(text) == ["strasse"]
+    assert split_words(text) == ["strasse"]
 
 
 @pytest.mark.requirement("R14")
@@ -76,23 +76,23 @@ def test_words_are_fully_case_folded(text: str):
 )
 def test_names_split_where_their_words_meet(name: str, parts: list[str]):
     """R14"""
-    assert words(name) == parts
+    assert split_words(name) == parts
 
 
 @pytest.mark.requirement("R14")
 def test_neighbouring_words_of_a_name_are_also_kept_as_one():
     """R14"""
-    assert joined("create_issue") == ["create" + term("issue")]
-    assert joined("list_pull_requests") == [
+    assert join_name_words("create_issue") == ["create" + stem("issue")]
+    assert join_name_words("list_pull_requests") == [
         "listpull",
-        "pull" + term("requests"),
-        "listpull" + term("requests"),
+        "pull" + stem("requests"),
+        "listpull" + stem("requests"),
     ]
 
 
 def test_a_name_of_one_word_has_nothing_to_join():
-    assert joined("search") == []
-    assert joined("") == []
+    assert join_name_words("search") == []
+    assert join_name_words("") == []
 
 
 @pytest.mark.requirement("R15")
@@ -109,28 +109,28 @@ def test_a_name_of_one_word_has_nothing_to_join():
 )
 def test_forms_of_one_word_have_one_stem(one: str, other: str):
     """R15"""
-    assert term(one) == term(other)
+    assert stem(one) == stem(other)
 
 
 def test_words_of_other_scripts_are_their_own_stems():
-    assert [term(word) for word in ("文件", "файл", "c++")] == ["文件", "файл", "c++"]
+    assert [stem(word) for word in ("文件", "файл", "c++")] == ["文件", "файл", "c++"]
 
 
 @pytest.mark.requirement("R20")
 def test_stop_words_are_left_out_beside_other_words():
     """R20"""
-    assert content(words("please send it to the channel")) == ["send", "channel"]
+    assert drop_stop_words(split_words("please send it to the channel")) == ["send", "channel"]
 
 
 @pytest.mark.requirement("R20")
 @pytest.mark.parametrize("text", ["do it", "who am I", "The", "about"])
 def test_stop_words_are_kept_when_nothing_else_remains(text: str):
     """R20"""
-    assert content(words(text)) == words(text) != []
+    assert drop_stop_words(split_words(text)) == split_words(text) != []
 
 
 def test_stop_words_are_written_as_words_come_out():
-    assert [word for word in STOP_WORDS if words(word) != [word]] == []
+    assert [word for word in STOP_WORDS if split_words(word) != [word]] == []
 
 
 @pytest.mark.requirement("R16")
@@ -153,14 +153,14 @@ def test_stop_words_are_written_as_words_come_out():
 )
 def test_scripts_without_blanks_give_bigrams(text: str, found: list[str]):
     """R16"""
-    assert words(text) == found
+    assert split_words(text) == found
 
 
 @pytest.mark.requirement("R17")
 @pytest.mark.parametrize("text", ["x", "é", "я", "査", "7"])
 def test_a_single_character_is_a_word(text: str):
     """R17"""
-    assert len(words(text)) == 1
+    assert len(split_words(text)) == 1
 
 
 @pytest.mark.requirement("R18")
@@ -180,19 +180,19 @@ def test_a_single_character_is_a_word(text: str):
 )
 def test_names_that_hold_symbols_survive(text: str, found: list[str]):
     """R18"""
-    assert words(text) == found
+    assert split_words(text) == found
 
 
 @pytest.mark.parametrize("text", ["", "   ", "!?…", "🙂", "\u0000", "___", "\ud800"])
 def test_text_without_letters_or_digits_has_no_words(text: str):
-    assert words(text) == []
+    assert split_words(text) == []
 
 
 @pytest.mark.requirement("R12")
 @given(st.text())
 def test_any_text_has_words_that_are_case_folded_and_not_empty(text: str):
     """R12"""
-    assert all(word and word == word.casefold() for word in words(text))
+    assert all(word and word == word.casefold() for word in split_words(text))
 
 
 @pytest.mark.requirement("R19")
@@ -202,14 +202,14 @@ def test_queries_and_documents_are_analysed_alike(text: str):
     vocabulary = Vocabulary()
     document = [vocabulary.terms[number] for number in vocabulary.numbers(text)]
 
-    assert document == [term(word) for word in content(words(text))]
+    assert document == [stem(word) for word in drop_stop_words(split_words(text))]
 
 
 @pytest.mark.requirement("R19")
 @given(st.text(), st.text())
 def test_words_do_not_depend_on_the_words_around_them(one: str, other: str):
     """R19"""
-    assert words(f"{one} {other}") == words(one) + words(other)
+    assert split_words(f"{one} {other}") == split_words(one) + split_words(other)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_words_do_not_depend_on_the_words_around_them(one: str, other: str):
     ],
 )
 def test_a_request_is_taken_apart_where_its_parts_end(text: str, parts: list[str]):
-    assert clauses(text) == parts
+    assert split_clauses(text) == parts
 
 
 @pytest.mark.parametrize(
@@ -234,19 +234,19 @@ def test_a_request_is_taken_apart_where_its_parts_end(text: str, parts: list[str
     ["list pull requests", "open the file.", "Look up v1.2 docs", "one; two", "查找文件。", ""],
 )
 def test_a_request_of_one_part_is_given_as_it_is(text: str):
-    assert clauses(text) == [text]
+    assert split_clauses(text) == [text]
 
 
 def test_a_long_request_has_no_more_parts_than_the_limit():
     text = ". ".join(f"do thing {number}" for number in range(40))
 
-    assert clauses(text) == [f"do thing {number}" for number in range(CLAUSE_LIMIT)]
+    assert split_clauses(text) == [f"do thing {number}" for number in range(CLAUSE_LIMIT)]
     assert CLAUSE_LIMIT == 8
 
 
 @given(st.text())
 def test_every_request_has_between_one_and_eight_parts(text: str):
-    assert 1 <= len(clauses(text)) <= 8
+    assert 1 <= len(split_clauses(text)) <= 8
 
 
 @pytest.mark.parametrize(
@@ -264,17 +264,17 @@ def test_every_request_has_between_one_and_eight_parts(text: str):
     ],
 )
 def test_values_are_left_out_of_a_request(text: str, rest: str):
-    assert without_values(text) == rest
+    assert remove_values(text) == rest
 
 
 @pytest.mark.parametrize("text", ['"all of it"', "42", "ann@example.org", " 1 2 "])
 def test_a_request_of_values_alone_stays(text: str):
-    assert without_values(text) == text
+    assert remove_values(text) == text
 
 
 @given(st.text(min_size=1))
 def test_leaving_values_out_never_leaves_nothing(text: str):
-    assert without_values(text)
+    assert remove_values(text)
 
 
 @pytest.mark.requirement("R36")
@@ -286,9 +286,9 @@ def test_hostile_text_takes_time_in_step_with_its_length(unit: str):
     """R36"""
     text = (unit * LONG)[:LONG]
 
-    assert words(text) or unit in '. "“'
-    assert clauses(text)
-    assert without_values(text)
+    assert split_words(text) or unit in '. "“'
+    assert split_clauses(text)
+    assert remove_values(text)
 
 
 @pytest.mark.requirement("R21")
@@ -313,7 +313,7 @@ def test_every_part_of_a_tool_has_its_own_field():
         tags=("tracker",),
     )
 
-    assert dict(zip(Field, fields_of(tool), strict=True)) == {
+    assert dict(zip(Field, list_fields(tool), strict=True)) == {
         Field.NAME: "list_issues",
         Field.SERVER: "github",
         Field.DESCRIPTION: "List issues.",
@@ -331,7 +331,7 @@ def test_a_title_that_repeats_the_name_does_not_count_again(title: str):
     """R21"""
     tool = Tool.define("list_issues", server="github", title=title)
 
-    assert fields_of(tool)[Field.TITLE] == ""
+    assert list_fields(tool)[Field.TITLE] == ""
 
 
 def test_encoders_see_a_tool_as_names_then_description_then_parameters():
@@ -342,6 +342,6 @@ def test_encoders_see_a_tool_as_names_then_description_then_parameters():
         input_schema={"type": "object", "properties": {"repoName": {"type": "string"}}},
     )
 
-    text = encoding_text(tool, fields_of(tool))
+    text = build_encoding_text(tool, list_fields(tool))
 
     assert text == "github list issues Gives all tickets. repo name"

@@ -16,13 +16,13 @@ from toolscout.search.vectors import (
     Floats,
     Neighbours,
     VectorCache,
-    key_of,
-    leading,
-    leading_row,
+    compare_vectors,
+    encode_questions,
+    encode_words,
+    hash_text,
     on_grid,
-    query_vectors,
-    similarities,
-    word_vectors,
+    take_leading,
+    take_leading_row,
 )
 
 SEED = 20260901
@@ -59,7 +59,7 @@ def floats(rows: NDArray[np.int16]) -> Floats:
 def test_similarities_are_exact(width: int):
     rows, queries = random_rows(2_000, width), random_rows(9, width, seed=1)
 
-    found = similarities(floats(rows), floats(queries))
+    found = compare_vectors(floats(rows), floats(queries))
 
     assert found.dtype == np.float32
     assert found.tolist() == exact(rows, queries).tolist()
@@ -73,7 +73,7 @@ def test_similarities_of_like_vectors_are_exact_too(width: int):
     numbers[1] = np.eye(width)[0]
     rows = on_grid(unit_rows(numbers))
 
-    found = similarities(floats(rows), floats(rows))
+    found = compare_vectors(floats(rows), floats(rows))
 
     assert found.tolist() == exact(rows, rows).tolist()
 
@@ -83,7 +83,7 @@ def test_similarities_are_exact_for_vectors_of_any_kind(seed: int, width: int, m
     numbers = np.random.default_rng(seed).normal(mean, size=(8, width))
     rows = on_grid(unit_rows(numbers))
 
-    found = similarities(floats(rows), floats(rows))
+    found = compare_vectors(floats(rows), floats(rows))
 
     assert found.tolist() == exact(rows, rows).tolist()
 
@@ -94,16 +94,16 @@ def test_similarities_do_not_depend_on_the_order_of_rows():
     rows, queries = floats(random_rows(300, 256)), floats(random_rows(3, 256, seed=1))
     order = np.random.default_rng(SEED).permutation(len(rows))
 
-    mixed = similarities(rows[order], queries)
+    mixed = compare_vectors(rows[order], queries)
 
-    assert mixed.tobytes() == similarities(rows, queries)[:, order].tobytes()
+    assert mixed.tobytes() == compare_vectors(rows, queries)[:, order].tobytes()
 
 
 def test_rounding_to_the_grid_moves_cosines_by_little():
     vectors = unit_rows(np.random.default_rng(SEED).normal(size=(200, 256)))
     rows = floats(on_grid(vectors))
 
-    assert similarities(rows, rows) == pytest.approx(vectors @ vectors.T, abs=3e-3)
+    assert compare_vectors(rows, rows) == pytest.approx(vectors @ vectors.T, abs=3e-3)
 
 
 @pytest.mark.parametrize("queries", [1, 2, 9])
@@ -113,8 +113,8 @@ def test_similarities_of_many_rows_are_exact_in_either_order_of_memory(width: in
     rows, asked = random_rows(count, width), random_rows(queries, width, seed=1)
     whole = (asked.astype(np.int64) @ rows.astype(np.int64).T).astype(np.float32)
 
-    by_row = similarities(floats(rows), floats(asked))
-    by_dimension = similarities(np.asfortranarray(floats(rows)), floats(asked))
+    by_row = compare_vectors(floats(rows), floats(asked))
+    by_dimension = compare_vectors(np.asfortranarray(floats(rows)), floats(asked))
 
     assert by_row.tobytes() == (whole / GRID**2).astype(np.float32).tobytes()
     assert by_dimension.tobytes() == by_row.tobytes()
@@ -123,32 +123,32 @@ def test_similarities_of_many_rows_are_exact_in_either_order_of_memory(width: in
 def test_no_rows_have_no_similarities():
     nothing, queries = np.zeros((0, 32), np.float32), floats(random_rows(2, 32))
 
-    assert similarities(nothing, queries).shape == (2, 0)
+    assert compare_vectors(nothing, queries).shape == (2, 0)
 
 
 def test_leading_numbers_are_unit_vectors_of_their_own():
     rows = random_rows(50, 256)
 
-    found = leading(rows, 32)
+    found = take_leading(rows, 32)
 
     assert found.shape == (50, 32)
     assert np.linalg.norm(found / GRID, axis=1) == pytest.approx(np.ones(50), abs=2e-3)
-    assert found.tolist() == leading(floats(rows), 32).tolist()
-    assert found.tolist() == [leading_row(row, 32).tolist() for row in floats(rows)]
+    assert found.tolist() == take_leading(floats(rows), 32).tolist()
+    assert found.tolist() == [take_leading_row(row, 32).tolist() for row in floats(rows)]
 
 
 def test_rows_of_zeros_are_similar_to_nothing():
     rows = np.zeros((3, 32), np.float32)
 
-    assert similarities(rows, floats(random_rows(1, 32))).tolist() == [[0, 0, 0]]
-    assert leading(rows, 8).tolist() == np.zeros((3, 8)).tolist()
+    assert compare_vectors(rows, floats(random_rows(1, 32))).tolist() == [[0, 0, 0]]
+    assert take_leading(rows, 8).tolist() == np.zeros((3, 8)).tolist()
 
 
 def test_query_and_word_vectors_are_on_the_grid():
     encoder = Counting(width=100)
 
-    found = query_vectors(encoder, ["list files", "x"])
-    short = word_vectors(encoder, ["list", "files"])
+    found = encode_questions(encoder, ["list files", "x"])
+    short = encode_words(encoder, ["list", "files"])
 
     assert found.dtype == short.dtype == np.float32
     assert (found == np.rint(found)).all()
@@ -160,8 +160,8 @@ def test_query_and_word_vectors_are_on_the_grid():
 def test_keys_tell_texts_apart():
     texts = ["", "a", "b", "a ", "é", "e\u0301", "\ud800"]
 
-    assert len({key_of(text) for text in texts}) == len(texts)
-    assert key_of("a") == key_of("a")
+    assert len({hash_text(text) for text in texts}) == len(texts)
+    assert hash_text("a") == hash_text("a")
 
 
 @pytest.mark.requirement("R35")
@@ -183,12 +183,12 @@ def test_the_cache_encodes_each_text_once():
 
 def test_the_cache_starts_with_what_it_is_given():
     encoder = Counting()
-    known = {key_of("one"): random_rows(1, 16)[0]}
+    known = {hash_text("one"): random_rows(1, 16)[0]}
 
     found = ask(VectorCache(encoder, known), ["one"])
 
     assert encoder.asked == []
-    assert found.tolist() == [known[key_of("one")].tolist()]
+    assert found.tolist() == [known[hash_text("one")].tolist()]
 
 
 def test_a_forgotten_text_is_encoded_again():
@@ -196,7 +196,7 @@ def test_a_forgotten_text_is_encoded_again():
     cache = VectorCache(encoder)
     before = ask(cache, ["one", "three"])
 
-    cache.forget([key_of("one"), key_of("never seen")])
+    cache.forget([hash_text("one"), hash_text("never seen")])
     after = ask(cache, ["one", "three"])
 
     assert encoder.asked == ["one", "three", "one"]
@@ -208,7 +208,7 @@ def test_vectors_that_are_held_elsewhere_are_not_kept_twice():
     cache = VectorCache(encoder)
     table = ask(cache, ["one", "three"])
 
-    cache.hold([key_of("one"), key_of("three")], table)
+    cache.hold([hash_text("one"), hash_text("three")], table)
     table[0] = 7
 
     assert ask(cache, ["one", "three"]).tolist() == table.tolist()
@@ -228,7 +228,7 @@ def test_the_cache_refuses_vectors_of_another_width():
 
 
 def test_the_cache_refuses_known_vectors_of_another_width():
-    known = {key_of("one"): random_rows(1, 15)[0]}
+    known = {hash_text("one"): random_rows(1, 15)[0]}
 
     with pytest.raises(InvalidEncoder, match="counting"):
         ask(VectorCache(Counting(), known), ["three"])
@@ -263,7 +263,7 @@ def test_threads_share_what_one_of_them_encoded():
 
 
 def ask(cache: VectorCache, texts: Sequence[str]) -> NDArray[np.int16]:
-    return cache.vectors(texts, [key_of(text) for text in texts])
+    return cache.vectors(texts, [hash_text(text) for text in texts])
 
 
 @pytest.fixture(scope="module")
@@ -276,7 +276,7 @@ def test_neighbours_are_nearly_always_the_nearest(engine: Any):
     """R36"""
     rows, queries = random_rows(2_000, 64), floats(random_rows(100, 64, seed=1))
     neighbours = Neighbours.of(rows, engine)
-    truth = np.argsort(-similarities(floats(rows), queries), axis=1, kind="stable")[:, :10]
+    truth = np.argsort(-compare_vectors(floats(rows), queries), axis=1, kind="stable")[:, :10]
 
     found = [neighbours.near(query, 50) for query in queries]
 

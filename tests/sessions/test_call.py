@@ -22,7 +22,7 @@ from toolscout import (
     Session,
     Settings,
     Tool,
-    demo_catalog,
+    load_demo_catalog,
 )
 from toolscout.errors import InvalidFile
 from toolscout.schemas import Json
@@ -161,7 +161,7 @@ def test_a_call_by_name_is_let_through_where_the_host_says_so_and_loads_the_tool
 @pytest.mark.requirement("R72")
 def test_what_a_search_shows_as_a_guess_may_be_called_all_the_same():
     """R72"""
-    session = scout_of(demo_catalog(), executors=answering("Francis")).session("s")
+    session = scout_of(load_demo_catalog(), executors=answering("Francis")).session("s")
     hit = session.search("name of the king of France in the year 1500").hits[0]
     assert (hit.tool.name, hit.confidence) == ("web_search__search_web", "weak")
     assert hit.tool.name not in session.loaded

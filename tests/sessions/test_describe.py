@@ -6,12 +6,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hostile import ANYTHING, Tools, catalog_of, tool_lists
-from toolscout import Catalog, Scout, Session, Settings, Tool, demo_catalog
-from toolscout.tokens import definition_tokens
+from toolscout import Catalog, Scout, Session, Settings, Tool, load_demo_catalog
+from toolscout.tokens import count_definition_tokens
 
 
 def demo(**members: Any) -> Session:
-    return Scout(demo_catalog(), encoder=None, settings=Settings(**members)).session("a")
+    return Scout(load_demo_catalog(), encoder=None, settings=Settings(**members)).session("a")
 
 
 def of(*tools: Tool, **members: Any) -> Session:
@@ -27,7 +27,7 @@ def long_tool(leaf: str, words: int) -> Tool:
 def test_definitions_are_complete_and_unchanged():
     """R41: several at once, in the order of the names."""
     session = demo()
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
     wanted = ["gmail__send_email", "github__create_issue"]
 
     reply = session.describe(wanted)
@@ -127,7 +127,7 @@ def test_a_definition_too_long_to_tell_but_too_short_to_keep_is_told_by_its_sign
 def test_what_could_not_stay_loaded_together_is_not_told_together():
     """R50"""
     tools = [long_tool(leaf, 20) for leaf in ("one", "two", "three")]
-    session = of(*tools, loaded_tokens=2 * definition_tokens(tools[0]) + 5)
+    session = of(*tools, loaded_tokens=2 * count_definition_tokens(tools[0]) + 5)
 
     reply = session.describe(["one", "two", "three"])
 
@@ -139,7 +139,7 @@ def test_what_could_not_stay_loaded_together_is_not_told_together():
 def test_a_described_tool_is_not_evicted_by_one_described_with_it():
     """R50"""
     tools = [long_tool(leaf, 20) for leaf in ("one", "two", "three")]
-    session = of(*tools, loaded_tokens=2 * definition_tokens(tools[0]) + 5)
+    session = of(*tools, loaded_tokens=2 * count_definition_tokens(tools[0]) + 5)
     session.describe("one")
     session.describe("two")
 

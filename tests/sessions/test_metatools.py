@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from toolscout import Scout, Settings, demo_catalog
+from toolscout import Scout, Settings, load_demo_catalog
 from toolscout.dialects import Dialect, to_definition
 from toolscout.sessions.metatools import INSTRUCTIONS, meta_name, meta_tools
 from toolscout.tokens import count_tokens
@@ -28,7 +28,7 @@ def test_the_three_definitions_cost_less_than_900_tokens(dialect: Dialect):
     ],
 )
 def test_a_session_tells_the_three_tools_in_each_dialect(dialect: str, path: tuple[str, ...]):
-    session = Scout(demo_catalog(), encoder=None).session("a")
+    session = Scout(load_demo_catalog(), encoder=None).session("a")
 
     parameters: list[list[str]] = []
     for definition in session.tools(dialect)[:3]:
@@ -47,7 +47,7 @@ def test_a_session_tells_the_three_tools_in_each_dialect(dialect: str, path: tup
 @pytest.mark.parametrize("dialect", list(Dialect))
 def test_definitions_and_section_stay_the_same_bytes_whatever_is_loaded(dialect: Dialect):
     """R98"""
-    session = Scout(demo_catalog(), encoder=None).session("a")
+    session = Scout(load_demo_catalog(), encoder=None).session("a")
     before = json.dumps(session.tools(dialect, listing=True)), session.section()
 
     session.search(["create an issue", "send email"])
@@ -60,7 +60,7 @@ def test_definitions_and_section_stay_the_same_bytes_whatever_is_loaded(dialect:
 @pytest.mark.requirement("R98")
 def test_two_sessions_of_equal_catalogues_tell_equal_bytes():
     """R98"""
-    first, second = (Scout(demo_catalog(), encoder=None).session(id_) for id_ in ("a", "b"))
+    first, second = (Scout(load_demo_catalog(), encoder=None).session(id_) for id_ in ("a", "b"))
     first.search("create an issue")
 
     assert first.tools("anthropic") == second.tools("anthropic")
@@ -71,7 +71,7 @@ def test_two_sessions_of_equal_catalogues_tell_equal_bytes():
 def test_the_listing_is_told_in_the_section_or_inside_tool_search():
     """R97: within 4,000 tokens, or 5 % of the context window if that is less."""
     small = Settings(context_window=10_000)
-    session = Scout(demo_catalog(), encoder=None, settings=small).session("a")
+    session = Scout(load_demo_catalog(), encoder=None, settings=small).session("a")
 
     listing = session.section().removeprefix(f"{INSTRUCTIONS}\n\n")
 
@@ -84,7 +84,7 @@ def test_the_listing_is_told_in_the_section_or_inside_tool_search():
 @pytest.mark.requirement("R100")
 def test_the_model_is_told_to_search_first_and_what_search_is_not_for():
     """R100: in the prompt section and in the definition of `tool_search`."""
-    session = Scout(demo_catalog(), encoder=None).session("a")
+    session = Scout(load_demo_catalog(), encoder=None).session("a")
 
     section = session.section(listing=False)
     described = session.tools("mcp")[0]["description"]

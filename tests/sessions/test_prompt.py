@@ -8,7 +8,7 @@ import pytest
 from toolscout import Catalog, Dialect, Hiding, Mode, Scout, Session, Settings, Tool
 from toolscout.errors import UsageError
 from toolscout.schemas import Json
-from toolscout.tokens import definition_tokens
+from toolscout.tokens import count_definition_tokens
 
 META = ["tool_search", "tool_describe", "tool_call"]
 ANYWHERE = [mode for mode in Mode if mode is not Mode.DEFINITIONS]
@@ -210,7 +210,7 @@ def test_hiding_is_on_off_or_auto():
 @pytest.mark.requirement("R92")
 def test_auto_also_hides_above_a_tenth_of_the_context_window():
     """R92"""
-    cost = sum(map(definition_tokens, catalog_of(40)))
+    cost = sum(map(count_definition_tokens, catalog_of(40)))
 
     wide = session_of(catalog_of(40), hiding="auto", context_window=10 * cost)
     narrow = session_of(catalog_of(40), hiding="auto", context_window=10 * cost - 10)
@@ -238,7 +238,7 @@ def test_name_description_and_schema_count_towards_the_share():
 def test_the_share_can_be_set_and_its_ends_mean_on_and_off():
     """R93: 0 = on, 100 = off."""
     auto = {"hiding": "auto", "context_window": 1_000}
-    cost = sum(map(definition_tokens, catalog_of(20)))
+    cost = sum(map(count_definition_tokens, catalog_of(20)))
     share = 100 * cost / 1_000
 
     assert shown(session_of(catalog_of(1), **auto, auto_share=0)) == META

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostile import Tools, is_safe, tool_lists
-from toolscout import demo_catalog
+from toolscout import load_demo_catalog
 from toolscout.sessions.prompt import render_changes, render_listing
 from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
@@ -65,7 +65,7 @@ def test_a_listing_fits_any_budget_and_holds_no_markup(tools: Tools, budget: int
 @pytest.mark.requirement("R98")
 def test_equal_catalogues_give_equal_bytes_whatever_their_order():
     """R98"""
-    tools = list(demo_catalog())
+    tools = list(load_demo_catalog())
     shuffled = random.Random(7).sample(tools, len(tools))
 
     for budget in (0, 50, 300, 4_000):
@@ -73,7 +73,7 @@ def test_equal_catalogues_give_equal_bytes_whatever_their_order():
 
 
 def test_the_demo_catalogue_has_room_for_names_in_the_usual_budget():
-    told = render_listing(demo_catalog(), 4_000)
+    told = render_listing(load_demo_catalog(), 4_000)
 
     assert count_tokens(told) <= 4_000
     assert told.count("github__") == 20

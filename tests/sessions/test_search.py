@@ -8,16 +8,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hostile import ANYTHING, Tools, catalog_of, is_safe, queries, tool_lists
-from toolscout import Catalog, Policy, Scout, Session, Settings, Tool, demo_catalog
+from toolscout import Catalog, Policy, Scout, Session, Settings, Tool, load_demo_catalog
 from toolscout.search.hits import Confidence, Result
 from toolscout.search.index import Index
 from toolscout.sessions.replies import Reply
-from toolscout.tokens import definition_tokens
+from toolscout.tokens import count_definition_tokens
 
 
 def demo(**members: Any) -> Session:
     chosen = Settings(**members)
-    return Scout(demo_catalog(), encoder=None, settings=chosen, executors=answered).session("a")
+    return Scout(load_demo_catalog(), encoder=None, settings=chosen, executors=answered).session(
+        "a"
+    )
 
 
 def answered(tool: Tool, arguments: dict[str, Any]) -> str:
@@ -74,7 +76,7 @@ def test_searching_the_index_and_discovering_change_nothing():
     session.search("zzz qqq")
     before = session.to_json()
 
-    Index(demo_catalog(), encoder=None).search("create an issue")
+    Index(load_demo_catalog(), encoder=None).search("create an issue")
     reply = session.search("discover: create an issue")
 
     assert names(reply)[0] == "github__create_issue"
@@ -123,7 +125,7 @@ def test_what_is_far_behind_is_not_shown_beside_something_better():
     """R31: below the floor there is no match."""
     session = demo()
 
-    result = Index(demo_catalog(), encoder=None).search("create an issue", 20)
+    result = Index(load_demo_catalog(), encoder=None).search("create an issue", 20)
     reply = session.search("create an issue", limit=20)
 
     assert names(reply) == [hit.tool.name for hit in result.best]
@@ -215,7 +217,7 @@ def test_details_hold_what_the_text_says():
 @pytest.mark.requirement("R43")
 def test_loaded_and_pinned_hits_use_no_slots_also_after_a_refresh():
     """R43"""
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
     session = Scout(catalog, encoder=None).session("a", pins=["linear__create_issue"])
     first = session.search("create an issue", limit=1)
     catalog.add("new", [Tool.define("other", server="new")])
@@ -248,7 +250,7 @@ def test_each_unknown_name_is_told_with_near_names_beside_what_was_found():
 @pytest.mark.parametrize("query", ["send an email", "zzz qqq", "select:nope", "server:slow"])
 def test_pending_and_failed_servers_are_named_whenever_they_could_have_matched(query: str):
     """R45"""
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
     catalog.set_pending("slow")
     catalog.set_failed("broken", "no such host\nin the network")
     session = Scout(catalog, encoder=None).session("a")
@@ -266,7 +268,7 @@ def test_pending_and_failed_servers_are_named_whenever_they_could_have_matched(q
 @pytest.mark.requirement("R45")
 def test_a_selection_that_found_all_its_names_waits_for_nobody():
     """R45"""
-    catalog = demo_catalog()
+    catalog = load_demo_catalog()
     catalog.set_pending("slow")
     session = Scout(catalog, encoder=None).session("a")
 
@@ -286,7 +288,7 @@ def test_an_empty_catalogue_a_miss_and_a_broken_index_are_three_answers():
     catalog.set_pending("slow")
     waiting = Scout(catalog, encoder=None).session("b").search("mail")
     missed = demo().search("zzz qqq")
-    demo_tools = demo_catalog()
+    demo_tools = load_demo_catalog()
     index = Broken(demo_tools, encoder=None)
     broken = Scout(demo_tools, index=index).session("a").search("mail")
 
@@ -308,7 +310,7 @@ def test_an_empty_catalogue_a_miss_and_a_broken_index_are_three_answers():
 @pytest.mark.requirement("R47")
 def test_who_may_see_nothing_is_told_that_there_is_nothing():
     """R47"""
-    scout = Scout(demo_catalog(), encoder=None, policy=Policy(allowed=lambda tool: False))
+    scout = Scout(load_demo_catalog(), encoder=None, policy=Policy(allowed=lambda tool: False))
 
     assert scout.session("a").search("mail").code == "empty_catalog"
 
@@ -317,7 +319,7 @@ def test_who_may_see_nothing_is_told_that_there_is_nothing():
 def test_a_long_selection_is_cut_between_entries_and_counted():
     """R48: what is left off is not loaded."""
     session = demo()
-    wanted = [tool.name for tool in demo_catalog()][:100]
+    wanted = [tool.name for tool in load_demo_catalog()][:100]
 
     reply = session.search(f"select:{','.join(wanted)}", max_tokens=400)
 
@@ -404,7 +406,7 @@ def test_a_tool_that_is_told_as_loaded_is_not_evicted_for_a_new_one():
 def test_found_again_counts_as_used_when_something_new_needs_room():
     """R50: then another one is evicted."""
     tools = {leaf: Tool.define(leaf, description="x") for leaf in ("aaa", "bbb", "ccc")}
-    budget = sum(map(definition_tokens, tools.values())) - 1
+    budget = sum(map(count_definition_tokens, tools.values())) - 1
     chosen = Settings(essential=(), loaded_tokens=budget)
     scout = Scout(Catalog({"": list(tools.values())}), encoder=None, settings=chosen)
     session = scout.session("a")

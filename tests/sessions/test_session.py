@@ -12,7 +12,7 @@ from toolscout import Catalog, Mode, Policy, Route, Scope, Scout, Session, Setti
 from toolscout.errors import InvalidState, UsageError
 from toolscout.schemas import Json
 from toolscout.stores import MemoryStore, SqliteStore
-from toolscout.tokens import definition_tokens
+from toolscout.tokens import count_definition_tokens
 
 ISSUE, ISSUES, MERGE = "github__create_issue", "github__list_issues", "github__merge_pull_request"
 SEND, CHANNELS = "slack__send_message", "slack__list_channels"
@@ -205,14 +205,14 @@ def test_the_default_budget_is_16_000_tokens():
     for tool in tools:
         session.search(f"select:{tool.name}")
 
-    assert definition_tokens(tools[0]) * 4 < 16_000 < definition_tokens(tools[0]) * 5
+    assert count_definition_tokens(tools[0]) * 4 < 16_000 < count_definition_tokens(tools[0]) * 5
     assert session.loaded == ("s__t2", "s__t3", "s__t4", "s__t5")
 
 
 @pytest.mark.requirement("R60")
 def test_least_recently_used_leave_first_and_it_is_reported():
     """R60"""
-    budget = sum(definition_tokens(tool) for tool in github())
+    budget = sum(count_definition_tokens(tool) for tool in github())
     session = scout_of(loaded_tokens=budget).session("a")
     for name in (ISSUE, ISSUES, MERGE):
         session.search(f"select:{name}")

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from toolscout import Scout, demo_catalog
+from toolscout import Scout, load_demo_catalog
 from toolscout.errors import StoreUnavailable, UsageError
 from toolscout.stores import PostgresStore
 
@@ -22,8 +22,8 @@ def schema() -> str:
 def test_what_one_replica_writes_another_reads(postgres_url: str, schema: str):
     one, two = (PostgresStore(postgres_url, schema=schema) for _ in range(2))
     with one, two:
-        Scout(demo_catalog(), store=one).session("s").search("open a pull request")
-        loaded = Scout(demo_catalog(), store=two).session("s").loaded
+        Scout(load_demo_catalog(), store=one).session("s").search("open a pull request")
+        loaded = Scout(load_demo_catalog(), store=two).session("s").loaded
 
     assert "github__create_pull_request" in loaded
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from toolscout.demo import demo_catalog
+from toolscout.demo import load_demo_catalog
 from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.encoders.static import StaticEncoder
 from toolscout.errors import InvalidFile
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "description": tool.description,
             "input_schema": tool.input_schema,
         }
-        for tool in demo_catalog()
+        for tool in load_demo_catalog()
     ]
     golden = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
     asked = [
@@ -62,7 +62,7 @@ def corpus(folder: Path) -> Corpus:
 
 @pytest.fixture(scope="module")
 def batches(corpus: Corpus) -> Batches:
-    return Batches(RECIPE, [corpus], list(phrases.phrases_of(list(demo_catalog()), seed=1)))
+    return Batches(RECIPE, [corpus], list(phrases.phrases_of(list(load_demo_catalog()), seed=1)))
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from toolscout.calls.arguments import prepare
 from toolscout.catalog import RESERVED_NAMES, Catalog
 from toolscout.dialects import Dialect, to_definition, to_search, to_search_output
 from toolscout.errors import InvalidConfig, ModelError, UsageError
-from toolscout.names import exposed_name
+from toolscout.names import make_exposed_name
 from toolscout.query import Query
-from toolscout.schemas import Json, canonical_json, is_list, is_object
+from toolscout.schemas import Json, is_list, is_object, to_canonical_json
 from toolscout.scout import Scout
 from toolscout.sessions.call import Aims
 from toolscout.sessions.metatools import (
@@ -66,18 +66,17 @@ __all__ = [
     "add_notes",
     "add_usage",
     "call_request",
-    "canonical_json",
     "choose_mode",
     "choose_settings",
     "detect_anthropic",
     "detect_openai",
-    "exposed_name",
     "is_list",
     "is_made",
     "is_object",
     "list_loaded",
     "list_request_tools",
     "load_by_name",
+    "make_exposed_name",
     "merge_state",
     "merge_states",
     "meta_name",
@@ -87,6 +86,7 @@ __all__ = [
     "report_outcome",
     "require_own_name",
     "run_sync",
+    "to_canonical_json",
     "to_definition",
     "to_object",
     "to_search",

@@ -19,8 +19,8 @@ from toolscout.adapters._toolkit import (
     Json,
     Toolkit,
     add_notes,
-    exposed_name,
     is_object,
+    make_exposed_name,
     merge_state,
     require_own_name,
     to_object,
@@ -72,7 +72,7 @@ class ToolScoutToolset(BaseToolset):
         tools = await self._listed(readonly_context)
         if readonly_context is None:
             return tools
-        named = {exposed_name("", tool.name): tool for tool in tools}
+        named = {make_exposed_name("", tool.name): tool for tool in tools}
         # A declaration is built anew each time, so it is asked only of what is new.
         known = {name for name, tool in named.items() if self._toolkit.get(name) is tool}
         natives = {n: t for n, t in named.items() if n in known or _declaration(t) is not None}

@@ -28,10 +28,10 @@ from toolscout.adapters._toolkit import (
     choose_mode,
     detect_anthropic,
     detect_openai,
-    exposed_name,
     is_list,
     is_object,
     list_loaded,
+    make_exposed_name,
     merge_states,
     meta_tools,
     note_used,
@@ -272,7 +272,7 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
         """Return the tools to hide, by exposed name."""
         found = [tool for tool in tools if isinstance(tool, BaseTool) and self._hides(tool)]
         loaded = self._load(runtime) if self._load is not None else ()
-        return {exposed_name("", tool.name): tool for tool in (*found, *loaded)}
+        return {make_exposed_name("", tool.name): tool for tool in (*found, *loaded)}
 
     def _hides(self, tool: BaseTool) -> bool:
         if tool.name in self._meta or "provider_tool_definition" in (tool.extras or {}):
@@ -318,7 +318,7 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
 
     def _is_mine(self, tool: object, natives: Natives) -> bool:
         return isinstance(tool, BaseTool) and (
-            tool.name in self._meta or exposed_name("", tool.name) in natives
+            tool.name in self._meta or make_exposed_name("", tool.name) in natives
         )
 
     def _remember(self, names: frozenset[str]) -> str:

@@ -17,7 +17,7 @@ from toolscout.adapters._toolkit import (
     Admission,
     Json,
     Toolkit,
-    exposed_name,
+    make_exposed_name,
     merge_state,
     require_own_name,
     to_object,
@@ -71,7 +71,7 @@ class ToolScoutRetriever(ObjectRetriever[BaseTool]):
     def retrieve(self, str_or_query_bundle: QueryType) -> list[BaseTool]:
         """Return the tools that fit best, or the one of that name, outside of a workflow."""
         query = str(getattr(str_or_query_bundle, "query_str", str_or_query_bundle))
-        named = self._toolkit.get(exposed_name("", query)) if query else None
+        named = self._toolkit.get(make_exposed_name("", query)) if query else None
         return [*([named] if named is not None else self._toolkit.rank([query], RANKED))]
 
     async def aretrieve(self, str_or_query_bundle: QueryType) -> list[BaseTool]:

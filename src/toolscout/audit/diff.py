@@ -7,8 +7,8 @@ that was renamed went and came.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from toolscout.names import one_line
-from toolscout.schemas import Json, Parameter, canonical_json, parameters
+from toolscout.names import to_one_line
+from toolscout.schemas import Json, Parameter, list_parameters, to_canonical_json
 from toolscout.tools import Tool
 
 SHOWN_TEXT = 60
@@ -21,7 +21,7 @@ class Detail:
     """One thing about a tool that changed."""
 
     what: str
-    """`description`, `parameters`, `effect`, `output` or another member's name."""
+    """`description`, `list_parameters`, `effect`, `output` or another member's name."""
     text: str
     """What changed, in words."""
 
@@ -63,7 +63,7 @@ class Difference:
         }
 
 
-def difference(old: Iterable[Tool], new: Iterable[Tool]) -> Difference:
+def compare_catalogs(old: Iterable[Tool], new: Iterable[Tool]) -> Difference:
     """Return what changed from old to new."""
     before, after = ({tool.name: tool for tool in tools} for tools in (old, new))
     changed: list[Changed] = []
@@ -84,11 +84,11 @@ def _details(old: Tool, new: Tool) -> Iterator[Detail]:
     if old.description != new.description:
         text = f"{_quoted(old.description)} became {_quoted(new.description)}"
         yield Detail(what="description", text=_apart(old.description, new.description) or text)
-    if canonical_json(old.input_schema) != canonical_json(new.input_schema):
+    if to_canonical_json(old.input_schema) != to_canonical_json(new.input_schema):
         told = list(_parameter_changes(old.input_schema, new.input_schema))
         for text in told or ["a rule of the schema changed"]:
-            yield Detail(what="parameters", text=one_line(text, SHOWN_CHANGE))
-    if canonical_json(old.output_schema) != canonical_json(new.output_schema):
+            yield Detail(what="parameters", text=to_one_line(text, SHOWN_CHANGE))
+    if to_canonical_json(old.output_schema) != to_canonical_json(new.output_schema):
         yield Detail(what="output", text="the schema of its results changed")
     for member in PLAIN:
         one, other = getattr(old, member), getattr(new, member)
@@ -138,8 +138,8 @@ def _changes_of(old: Parameter, new: Parameter) -> Iterator[str]:
 
 
 def _by_path(schema: Json) -> Mapping[str, Parameter]:
-    return {parameter.path: parameter for parameter in parameters(schema)}
+    return {parameter.path: parameter for parameter in list_parameters(schema)}
 
 
 def _quoted(text: str) -> str:
-    return repr(one_line(text, SHOWN_TEXT)) if text else "nothing"
+    return repr(to_one_line(text, SHOWN_TEXT)) if text else "nothing"

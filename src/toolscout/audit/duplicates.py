@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from toolscout.audit.rules import Finding, Severity
 from toolscout.errors import UsageError
-from toolscout.names import fold_name, near_names
+from toolscout.names import find_near_names, fold_name
 from toolscout.search.index import Index
-from toolscout.search.text import content, term, words
+from toolscout.search.text import drop_stop_words, split_words, stem
 from toolscout.search.vectors import GRID
 from toolscout.tools import Tool
 
@@ -45,12 +45,12 @@ class Near:
     """0 to 1: the cosine of vectors or, without an encoder, the share of words in common."""
 
 
-def near(index: Index, name: str, limit: int = NEAREST) -> tuple[Near, ...]:
+def find_near(index: Index, name: str, limit: int = NEAREST) -> tuple[Near, ...]:
     """Return the tools nearest in meaning to one, nearest first, ties by name."""
     tools, vectors = index.vectors()
     place = next((at for at, tool in enumerate(tools) if tool.name == name), None)
     if place is None:
-        known = ", ".join(near_names(name, (tool.name for tool in tools))) or "none"
+        known = ", ".join(find_near_names(name, (tool.name for tool in tools))) or "none"
         raise UsageError(f"There is no tool {name!r}. Near: {known}.")
     if vectors is None:
         likeness = [_shared(tools[place], tool) for tool in tools]
@@ -61,7 +61,7 @@ def near(index: Index, name: str, limit: int = NEAREST) -> tuple[Near, ...]:
     return tuple(found[:limit])
 
 
-def twins(index: Index, progress: Report = lambda done: None) -> Iterator[Finding]:
+def find_twins(index: Index, progress: Report = lambda done: None) -> Iterator[Finding]:
     """Find near-duplicates; `progress` hears of tools that have been compared."""
     tools, vectors = index.vectors()
     pairs = dict.fromkeys(_equal_pairs(tools))
@@ -144,4 +144,4 @@ def _terms(*texts: str) -> frozenset[str]:
 
 def _stems(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
-        yield from map(term, content(words(text)))
+        yield from map(stem, drop_stop_words(split_words(text)))

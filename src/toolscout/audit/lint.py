@@ -5,20 +5,20 @@ Rules about names: those that several tools ask for, or that hardly differ.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from toolscout.audit.duplicates import twins
+from toolscout.audit.duplicates import find_twins
 from toolscout.audit.probes import Probe, missed_queries, missed_sentences
 from toolscout.audit.rules import RULES, Finding, Severity
 from toolscout.catalog import RESERVED_NAMES, Catalog
-from toolscout.names import fold_name, one_line
+from toolscout.names import fold_name, to_one_line
 from toolscout.search.index import Index
-from toolscout.search.text import term, words
+from toolscout.search.text import split_words, stem
 from toolscout.tools import Tool
 
 SHOWN_OTHERS = 3
 SHOWN_NAME = 64
 
 
-def admitted(tools: Iterable[Tool]) -> tuple[Catalog, list[Finding]]:
+def build_catalog(tools: Iterable[Tool]) -> tuple[Catalog, list[Finding]]:
     """Return a catalogue of tools and a finding for each that it cannot hold.
 
     Of tools that ask for one exposed name, the first is kept; an equal one is no mistake.
@@ -55,7 +55,7 @@ def clashing_names(tools: Sequence[Tool]) -> Iterator[Finding]:
 
 def similar_names(tools: Sequence[Tool]) -> Iterator[Finding]:
     """Find tools of one server whose names have the same words in another form or order."""
-    for group in _groups(tools, lambda tool: " ".join(sorted(map(term, words(tool.leaf))))):
+    for group in _groups(tools, lambda tool: " ".join(sorted(map(stem, split_words(tool.leaf))))):
         for tool in group:
             clear = [t for t in group if fold_name(t.leaf) != fold_name(tool.leaf)]
             others = _others(tool, clear)
@@ -76,8 +76,8 @@ def _taken(tool: Tool, owner: str) -> Finding:
         tool=tool.name,
         code="name-taken",
         severity=Severity.ERROR,
-        message=f"{one_line(tool.leaf, SHOWN_NAME)!r} of server {tool.server!r} would be "
-        f"{tool.name!r}, which {one_line(owner, 2 * SHOWN_NAME)} has. It cannot be catalogued.",
+        message=f"{to_one_line(tool.leaf, SHOWN_NAME)!r} of server {tool.server!r} would be "
+        f"{tool.name!r}, which {to_one_line(owner, 2 * SHOWN_NAME)} has. It cannot be catalogued.",
         remedy="Rename the tool or its server.",
     )
 
@@ -110,7 +110,7 @@ Progress = Callable[[str, int, int], None]
 """Told what is being looked at, how much of it is done, and how much there is."""
 
 
-def findings(
+def lint_catalog(
     catalog: Catalog,
     index: Index,
     *,
@@ -123,24 +123,24 @@ def findings(
     `probes` are queries with the tools that they are to find.
     """
     tools = catalog.tools
-    tried = probed_tools(tools, most_probed)
+    tried = sample_tools(tools, most_probed)
     found: list[Finding] = []
     found += _alone(tools, _counted(progress, "Reading definitions", len(tools)))
     found += (*clashing_names(tools), *similar_names(tools))
-    found += twins(index, _counted(progress, "Comparing tools", len(tools)))
+    found += find_twins(index, _counted(progress, "Comparing tools", len(tools)))
     found += missed_sentences(tried, index, _counted(progress, "Trying sentences", len(tried)))
     found += missed_queries(
         probes, catalog, index, _counted(progress, "Trying queries", len(probes))
     )
-    return by_tool(found)
+    return group_by_tool(found)
 
 
-def probed_tools(tools: Sequence[Tool], most: int = MOST_PROBED) -> Sequence[Tool]:
+def sample_tools(tools: Sequence[Tool], most: int = MOST_PROBED) -> Sequence[Tool]:
     """Return the tools whose first sentence is tried: all, or some that are evenly spread."""
     return tools[:: max(1, -(-len(tools) // max(1, most)))]
 
 
-def by_tool(found: Iterable[Finding]) -> dict[str, list[Finding]]:
+def group_by_tool(found: Iterable[Finding]) -> dict[str, list[Finding]]:
     """Return findings by tool, worst first; tools by name."""
     groups: dict[str, list[Finding]] = {}
     for finding in sorted(found, key=lambda f: (f.tool, -f.severity.rank, f.code, f.message)):

@@ -12,11 +12,11 @@ from typing import Any
 from toolscout.audit.rules import Finding, Severity
 from toolscout.catalog import Catalog
 from toolscout.errors import InvalidFile, ModelError
-from toolscout.names import near_names, one_line
+from toolscout.names import find_near_names, to_one_line
 from toolscout.query import Query
 from toolscout.schemas import is_list, is_object
 from toolscout.search.index import Index
-from toolscout.search.text import content, words
+from toolscout.search.text import drop_stop_words, split_words
 from toolscout.tools import Tool
 
 FOUND_WITHIN = 5
@@ -86,9 +86,9 @@ def missed_sentences(
 
 def own_query(tool: Tool) -> str:
     """Return what a tool's first sentence asks for, or nothing where it says too little."""
-    sentence = tool.first_sentence().replace(tool.name, " ").replace(tool.leaf, " ")
-    asked = words(sentence)
-    return " ".join(asked) if len(content(asked)) >= LEAST_WORDS else ""
+    sentence = tool.first_sentence.replace(tool.name, " ").replace(tool.leaf, " ")
+    asked = split_words(sentence)
+    return " ".join(asked) if len(drop_stop_words(asked)) >= LEAST_WORDS else ""
 
 
 def _rank(index: Index, query: str | Query, wanted: set[str]) -> tuple[int, list[str]]:
@@ -110,7 +110,7 @@ def _missed(tool: Tool, query: str, rank: int, better: Sequence[str], *, given: 
         tool=tool.name,
         code="missed-query" if given else "missed-sentence",
         severity=Severity.ERROR if given else Severity.WARNING,
-        message=f"The query {one_line(query, SHOWN_QUERY)!r}{source} finds it {place}{first}.",
+        message=f"The query {to_one_line(query, SHOWN_QUERY)!r}{source} finds it {place}{first}.",
         remedy="Use the words of the query in its description, or add them as a search hint."
         if given
         else "Begin the description with what only this tool does, and name its subject.",
@@ -120,13 +120,13 @@ def _missed(tool: Tool, query: str, rank: int, better: Sequence[str], *, given: 
 
 def _unknown(probe: Probe, catalog: Catalog) -> Finding:
     name = probe.tools[0]
-    close = near_names(name, (tool.name for tool in catalog.tools))
+    close = find_near_names(name, (tool.name for tool in catalog.tools))
     return Finding(
         tool=name,
         code="missed-query",
         severity=Severity.ERROR,
-        message=f"The query {one_line(probe.query, SHOWN_QUERY)!r} is to find "
-        f"{one_line(name, SHOWN_QUERY)!r}, which is not in the catalogue.",
+        message=f"The query {to_one_line(probe.query, SHOWN_QUERY)!r} is to find "
+        f"{to_one_line(name, SHOWN_QUERY)!r}, which is not in the catalogue.",
         remedy=f"Near: {', '.join(close)}." if close else "Check the name.",
         others=tuple(close),
     )

@@ -122,7 +122,7 @@ class Recording:
         return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
 
-def recorded(store: Store) -> Recording:
+def read_recording(store: Store) -> Recording:
     """Return the successful calls that a gateway keeps, each with the query that led to it."""
     counts: Counter[tuple[str, str]] = Counter()
     hashed = 0

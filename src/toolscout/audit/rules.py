@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from toolscout.names import one_line
-from toolscout.schemas import Json, parameters
-from toolscout.search.text import content, split_token, term, tokens, words
-from toolscout.tokens import definition_tokens
+from toolscout.names import to_one_line
+from toolscout.schemas import Json, list_parameters
+from toolscout.search.text import drop_stop_words, split_token, split_tokens, split_words, stem
+from toolscout.tokens import count_definition_tokens
 from toolscout.tools import Effect, Tool
 
 
@@ -70,7 +70,7 @@ _EMPTY_WORDS = (
     "null na placeholder test example helper utility various useful simple basic thing things "
     "something allows allow lets enables provides given specified data value values"
 )
-EMPTY_WORDS = frozenset(map(term, _EMPTY_WORDS.split()))
+EMPTY_WORDS = frozenset(map(stem, _EMPTY_WORDS.split()))
 """Stems that tell a reader, and a search, nothing about what a tool is for."""
 
 _VAGUE_NAME_WORDS = (
@@ -78,7 +78,7 @@ _VAGUE_NAME_WORDS = (
     "func method action operation op request thing item data value info stuff main "
     "default foo bar baz tmp temp misc helper util generic custom my new"
 )
-VAGUE_NAME_WORDS = frozenset(map(term, _VAGUE_NAME_WORDS.split()))
+VAGUE_NAME_WORDS = frozenset(map(stem, _VAGUE_NAME_WORDS.split()))
 """Stems that name no subject: a name of these alone could be any tool's."""
 
 _PLACEHOLDER = re.compile(
@@ -92,7 +92,7 @@ def empty_description(tool: Tool) -> Finding | None:
     """Find a description that is missing or stands for a missing one."""
     if not _PLACEHOLDER.fullmatch(tool.description.strip()):
         return None
-    said = one_line(tool.description, TEXT_SHOWN)
+    said = to_one_line(tool.description, TEXT_SHOWN)
     return Finding(
         tool=tool.name,
         code="empty-description",
@@ -113,8 +113,8 @@ def vague_description(tool: Tool) -> Finding | None:
         tool=tool.name,
         code="vague-description",
         severity=Severity.WARNING,
-        message=f"Its description, {one_line(tool.description, TEXT_SHOWN)!r}, says no more than "
-        "its name.",
+        message=f"Its description, {to_one_line(tool.description, TEXT_SHOWN)!r}, says no more "
+        "than its name.",
         remedy="Say what it works on, what it gives back and when to use it.",
     )
 
@@ -122,25 +122,25 @@ def vague_description(tool: Tool) -> Finding | None:
 def vague_name(tool: Tool) -> Finding | None:
     """Find a name that could be any tool's."""
     # Whole tokens: the pieces of 'k8s' say nothing, and the token does.
-    parts = [part for token in tokens(tool.leaf) for part in _parts(token)]
-    if any(term(part) not in VAGUE_NAME_WORDS for part in parts):
+    parts = [part for token in split_tokens(tool.leaf) for part in _parts(token)]
+    if any(stem(part) not in VAGUE_NAME_WORDS for part in parts):
         return None
     return Finding(
         tool=tool.name,
         code="vague-name",
         severity=Severity.WARNING,
-        message=f"The name {one_line(tool.leaf, TEXT_SHOWN)!r} does not say what it is about.",
+        message=f"The name {to_one_line(tool.leaf, TEXT_SHOWN)!r} does not say what it is about.",
         remedy="Name it with a verb and its object, such as 'create_invoice'.",
     )
 
 
 def undescribed_parameters(tool: Tool) -> Finding | None:
     """Find parameters that nothing explains; required ones weigh more."""
-    outer = parameters(tool.input_schema, max_depth=1)
+    outer = list_parameters(tool.input_schema, max_depth=1)
     bare = [p for p in outer if not p.description.strip() and len(p.enum) < 2]
     if not bare:
         return None
-    names = [one_line(p.name, TEXT_SHOWN) for p in bare]
+    names = [to_one_line(p.name, TEXT_SHOWN) for p in bare]
     shown = ", ".join(names[:SHOWN_PARAMETERS])
     more = len(names) - SHOWN_PARAMETERS
     return Finding(
@@ -173,7 +173,7 @@ def overlong_definition(tool: Tool) -> Finding | None:
     size = len(tool.description.encode("utf-8", "replace")) + len(schema.encode("utf-8", "replace"))
     if size < LONG_DEFINITION_TOKENS * LEAST_TOKEN_BYTES:
         return None
-    cost = definition_tokens(tool)
+    cost = count_definition_tokens(tool)
     if cost <= LONG_DEFINITION_TOKENS:
         return None
     return Finding(
@@ -203,4 +203,8 @@ def _parts(token: str) -> tuple[str, ...]:
 
 
 def _terms(text: str) -> set[str]:
-    return {term(word) for word in content(words(text)) if len(word) > 1 and not word.isdigit()}
+    return {
+        stem(word)
+        for word in drop_stop_words(split_words(text))
+        if len(word) > 1 and not word.isdigit()
+    }

@@ -14,8 +14,8 @@ from toolscout.calls.checks import Fault, Path, check_for
 from toolscout.calls.effort import value_at
 from toolscout.calls.repairs import WRAPPERS, Repaired, repaired, shown_path, unwrapped
 from toolscout.errors import InvalidArguments, Problem
-from toolscout.names import near_names, one_line
-from toolscout.schemas import Json, is_list, is_object, parameters, problem_with
+from toolscout.names import find_near_names, to_one_line
+from toolscout.schemas import Json, find_problem, is_list, is_object, list_parameters
 from toolscout.tools import Tool
 
 MAX_PROBLEMS = 5
@@ -58,7 +58,7 @@ def prepare(tool: Tool, value: object) -> Prepared:
 
 def _unwritable(value: object) -> str:
     """Say why a value cannot be sent as JSON, or return an empty string."""
-    problem = problem_with(value)
+    problem = find_problem(value)
     if problem:
         return problem
     try:
@@ -78,7 +78,7 @@ def _shapes(tool: Tool, value: object) -> Iterator[tuple[Json, tuple[str, ...]]]
     """Return the objects that the arguments may mean, the least unwrapped first."""
     if is_object(value):
         yield value, ()
-    declared = {parameter.name for parameter in parameters(tool.input_schema, max_depth=1)}
+    declared = {parameter.name for parameter in list_parameters(tool.input_schema, max_depth=1)}
     names = (WRAPPERS | {tool.name, tool.leaf}) - declared
     notes: tuple[str, ...] = ()
     for _ in range(MAX_WRAPPINGS):
@@ -127,7 +127,7 @@ def _problem(fault: Fault, value: object) -> Problem:
 
 def _got(value: object) -> str:
     if isinstance(value, str):
-        return f"the text '{one_line(value, SHOWN_VALUE)}'"
+        return f"the text '{to_one_line(value, SHOWN_VALUE)}'"
     if is_object(value):
         return "an object"
     if isinstance(value, list | tuple):
@@ -138,7 +138,7 @@ def _got(value: object) -> str:
 
 def _shown(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return one_line(text, SHOWN_VALUE)
+    return to_one_line(text, SHOWN_VALUE)
 
 
 def _listed(values: Sequence[object], limit: int) -> str:
@@ -158,7 +158,7 @@ def _not_an_option(fault: Fault, value: object) -> str:
     options: list[object] = fault.wanted
     texts = [option for option in options if isinstance(option, str)]
     if isinstance(value, str) and len(options) > SHOWN_OPTIONS:
-        near = near_names(value[:SHOWN_VALUE], texts)
+        near = find_near_names(value[:SHOWN_VALUE], texts)
         options = [*near, *(option for option in options if option not in near)]
     return f"must be one of {_listed(options, SHOWN_OPTIONS)}"
 
@@ -168,7 +168,7 @@ def _not_a_parameter(fault: Fault, value: object) -> str:
     declared = list(properties) if is_object(properties) else []
     if not declared:
         return "is not a parameter"
-    near = near_names((fault.key or "")[:SHOWN_VALUE], declared)
+    near = find_near_names((fault.key or "")[:SHOWN_VALUE], declared)
     known = [*near, *(name for name in declared if name not in near)]
     return f"is not a parameter; known: {_listed(known, SHOWN_KEYS)}"
 

@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from toolscout.calls.checks import Check, Fault, Findings, Path
 from toolscout.calls.effort import MISSING, value_at
-from toolscout.names import fold_name, one_line
-from toolscout.schemas import Json, is_list, is_object, problem_with
+from toolscout.names import fold_name, to_one_line
+from toolscout.schemas import Json, find_problem, is_list, is_object
 
 MAX_REPAIRS = 50
 MAX_TRIES = 200
@@ -100,7 +100,7 @@ def _tried(check: Check, state: Repaired, fault: Fault, fix: _Fix) -> Repaired |
         if value_at(value, step.path) is MISSING:  # an earlier step moved it
             return None
         value = _changed(value, step.path, step.change)
-    if problem_with(value):  # JSON in a text may be nested as deep as its object allows
+    if find_problem(value):  # JSON in a text may be nested as deep as its object allows
         return None
     findings = check.examine(value)
     if any(fault.is_same(left) or _spoils(left, fix) for left in findings.faults):
@@ -226,14 +226,14 @@ def _reading(value: object) -> str:
     if is_list(value):
         return "a list, from JSON text"
     kind = "" if isinstance(value, bool) or value is None else "the number "
-    return kind + one_line(json.dumps(value), SHOWN_VALUE)
+    return kind + to_one_line(json.dumps(value), SHOWN_VALUE)
 
 
 def _respelled(fault: Fault, value: object) -> Iterator[_Step]:
     options: list[object] = fault.wanted if fault.rule == "enum" else [fault.wanted]
     alike = [option for option in options if _is_alike(_plain(option), _plain(value))]
     if len(alike) == 1:
-        shown = one_line(json.dumps(alike[0], ensure_ascii=False), SHOWN_VALUE)
+        shown = to_one_line(json.dumps(alike[0], ensure_ascii=False), SHOWN_VALUE)
         yield _set(fault.path, alike[0], shown.replace('"', "'"))
 
 
@@ -268,7 +268,7 @@ def _supplied(fault: Fault, value: object) -> Iterator[_Step]:
 def _filled(place: Path, default: object) -> _Step:
     *above, key = place
     own = json.loads(json.dumps(default))  # a caller may change it; the schema must stay
-    shown = one_line(json.dumps(default, ensure_ascii=False), SHOWN_VALUE)
+    shown = to_one_line(json.dumps(default, ensure_ascii=False), SHOWN_VALUE)
     return _Step(
         path=tuple(above),
         change=lambda node: {**node, key: own},
@@ -302,7 +302,7 @@ def _declared(fault: Fault) -> Json:
 def shown_path(path: Path) -> str:
     """Return a path as `items[2].id`, cut and safe to show."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path[:40])
-    return one_line(text.removeprefix("."), 2 * SHOWN_VALUE)
+    return to_one_line(text.removeprefix("."), 2 * SHOWN_VALUE)
 
 
 def unwrapped(value: object, names: frozenset[str]) -> tuple[Any, str] | None:
@@ -320,7 +320,7 @@ def unwrapped(value: object, names: frozenset[str]) -> tuple[Any, str] | None:
     if is_object(value) and len(value) == 1:
         key, inner = next(iter(value.items()))
         if key in names and (is_object(inner) or isinstance(inner, str)):
-            return inner, f"Took the arguments out of '{one_line(key, SHOWN_VALUE)}'."
+            return inner, f"Took the arguments out of '{to_one_line(key, SHOWN_VALUE)}'."
     return None
 
 
@@ -337,7 +337,7 @@ def json_from_text(text: str) -> Any:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return MISSING
-    return MISSING if problem_with(value) else value
+    return MISSING if find_problem(value) else value
 
 
 def _refused(constant: str) -> Any:

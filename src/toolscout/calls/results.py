@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeGuard
 
 from toolscout.calls.cut import MIN_TOKENS, cut, tokens_of
 from toolscout.errors import InvalidConfig, InvalidRequest, UnknownResult
-from toolscout.names import near_names, one_line
+from toolscout.names import find_near_names, to_one_line
 from toolscout.schemas import Json, is_list, is_object
 
 MAX_PATH = 500
@@ -72,7 +72,7 @@ def _steps(path: str) -> list[_Step]:
         found = _STEP.match(text, at)
         if found is None or len(text) > MAX_PATH:
             raise InvalidRequest(
-                f"The path {one_line(path, SHOWN_KEY)!r} cannot be read", remedy=SYNTAX
+                f"The path {to_one_line(path, SHOWN_KEY)!r} cannot be read", remedy=SYNTAX
             )
         steps.append(_step(found))
         at = found.end()
@@ -110,9 +110,10 @@ def _below(node: object, step: _Step) -> list[Any] | None:
 
 
 def _lost(walked: str, step: _Step, node: object) -> InvalidRequest:
-    where = one_line(walked, 2 * SHOWN_KEY)
+    where = to_one_line(walked, 2 * SHOWN_KEY)
     return InvalidRequest(
-        f"{where!r} has nothing at {one_line(step.text, SHOWN_KEY)!r}", remedy=_present(node, step)
+        f"{where!r} has nothing at {to_one_line(step.text, SHOWN_KEY)!r}",
+        remedy=_present(node, step),
     )
 
 
@@ -121,9 +122,9 @@ def _present(node: object, step: _Step) -> str:
         return f"It is a list of {len(node)}; use [n] with n below that, [a:b] or [*]."
     if not is_object(node):
         return "It is a single value; leave the rest of the path off."
-    near = near_names((step.key or "")[:SHOWN_KEY], node)
+    near = find_near_names((step.key or "")[:SHOWN_KEY], node)
     names = [*near, *(name for name in node if name not in near)]
-    shown = ", ".join(one_line(name, SHOWN_KEY) for name in names[:SHOWN_KEYS])
+    shown = ", ".join(to_one_line(name, SHOWN_KEY) for name in names[:SHOWN_KEYS])
     more = f", … ({len(names)} in all)" if len(names) > SHOWN_KEYS else ""
     return f"Keys there: {shown}{more}." if names else "It is an empty object."
 
@@ -254,7 +255,7 @@ class Results:
         kept = self._load(handle)
         given = {key: value for key, value in arguments.items() if value is not None}
         if not any(given.keys() <= ways for ways in _COMBINATIONS):
-            named = ", ".join(one_line(str(key), 40) for key in list(given)[:8])
+            named = ", ".join(to_one_line(str(key), 40) for key in list(given)[:8])
             raise InvalidRequest(f"A result cannot be read by {named}", remedy=_WAYS)
         if "path" in given:
             return self._at_path(kept, given["path"])
@@ -340,7 +341,7 @@ class Results:
         data = self._shelf.read(KIND, self._key(handle)) if is_handle(handle) else None
         entry = next((entry for entry in self._index() if entry.handle == handle), None)
         if data is None or entry is None:
-            raise UnknownResult(one_line(handle, 64))
+            raise UnknownResult(to_one_line(handle, 64))
         text = data.decode("utf-8", "surrogatepass")
         return _Kept(handle=handle, text=text, lost=entry.total - len(text))
 
@@ -358,7 +359,7 @@ class _Search:
         self.ends = _line_ends(kept.text)
 
     def page(self) -> Page:
-        total, quoted = len(self.kept.text), one_line(self.words, 60)
+        total, quoted = len(self.kept.text), to_one_line(self.words, 60)
         if not self.places:
             note = f"Nothing contains '{quoted}'. {_WAYS}"
             return Page(text="", handle=self.kept.handle, total=total, note=note)
@@ -440,7 +441,7 @@ def _number(given: Mapping[str, Any], key: str, default: int, low: int, high: in
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidRequest(
-            f"{key!r} is {one_line(repr(value)[:100], 40)}",
+            f"{key!r} is {to_one_line(repr(value)[:100], 40)}",
             remedy=f"Give a whole number from {low} to {high}.",
         )
     return value

@@ -78,12 +78,12 @@ def call(name: str, words: tuple[str, ...], path: Path | None, yes: bool, as_jso
 
 async def _catalog(config: "Config", name: str) -> "Catalog":
     """Return what is known, after asking a server that the name begins with and nobody knows."""
-    from toolscout.names import exposed_name
+    from toolscout.names import make_exposed_name
     from toolscout.servers.imports import recall_catalog
 
     with known_store(config) as store:
         catalog = recall_catalog(config, store)
-    meant = [s for s in catalog.unready if name.startswith(exposed_name(s, "x")[:-1])]
+    meant = [s for s in catalog.unready if name.startswith(make_exposed_name(s, "x")[:-1])]
     if catalog.resolve(name) or not meant:
         return catalog
     await _ask(config, meant[0])
@@ -111,7 +111,7 @@ async def _ask(config: "Config", server: str) -> None:
 
 def _confirm(tool: "Tool", arguments: str) -> None:
     """Ask before what may destroy something; without a person there, refuse."""
-    from toolscout.names import one_line
+    from toolscout.names import to_one_line
     from toolscout.tools import Effect
 
     if tool.effect is not Effect.DESTRUCTIVE:
@@ -120,7 +120,7 @@ def _confirm(tool: "Tool", arguments: str) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         click.echo(f"Error: Not called: {what} Add --yes if that is meant.", err=True)
         raise click.exceptions.Exit(ExitCode.USAGE)
-    click.echo(f"{what} Arguments: {one_line(arguments, 400)}", err=True)
+    click.echo(f"{what} Arguments: {to_one_line(arguments, 400)}", err=True)
     if not click.confirm("Call it?", err=True):
         click.echo("Not called.", err=True)
         raise click.exceptions.Exit(ExitCode.USAGE)

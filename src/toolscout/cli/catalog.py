@@ -36,8 +36,8 @@ from toolscout.cli.output import bars
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from toolscout.audit import Finding
     from toolscout.audit.diff import Difference
+    from toolscout.audit.rules import Finding
     from toolscout.catalog import Catalog
     from toolscout.tools import Tool
 
@@ -110,20 +110,21 @@ def lint(
 def _linted(
     paths: tuple[Path, ...], config_file: Path | None, queries_file: Path | None
 ) -> "tuple[Catalog, Found]":
-    from toolscout import audit
+    from toolscout.audit.lint import build_catalog, group_by_tool, lint_catalog
+    from toolscout.audit.probes import read_probes
     from toolscout.cli.output import bars
 
-    probes = audit.read_probes(queries_file) if queries_file else []
+    probes = read_probes(queries_file) if queries_file else []
     collisions: list[Finding] = []
     if paths and not config_file and paths[0].suffix != CONFIG_ENDING:
-        catalog, collisions = audit.admitted(read_all(paths))
+        catalog, collisions = build_catalog(read_all(paths))
     else:
         catalog = chosen_catalog(paths, config_file)
     index = index_of(catalog)
     with bars() as progress:
-        found = audit.findings(catalog, index, probes=probes, progress=progress)
+        found = lint_catalog(catalog, index, probes=probes, progress=progress)
     every = [finding for findings in found.values() for finding in findings]
-    return catalog, audit.by_tool([*collisions, *every])
+    return catalog, group_by_tool([*collisions, *every])
 
 
 def _is_as_bad(finding: "Finding", severity: str) -> bool:
@@ -131,12 +132,12 @@ def _is_as_bad(finding: "Finding", severity: str) -> bool:
 
 
 def _to_json(catalog: "Catalog", found: Found) -> dict[str, object]:
-    from toolscout.audit import probed_tools
+    from toolscout.audit.lint import sample_tools
 
     listed = [finding for findings in found.values() for finding in findings]
     return {
         "tools": len(catalog),
-        "tried": len(probed_tools(catalog.tools)),
+        "tried": len(sample_tools(catalog.tools)),
         "counts": dict(Counter(finding.severity.value for finding in listed)),
         "findings": [finding.to_json() for finding in listed],
     }
@@ -178,12 +179,12 @@ def _lines(findings: "Sequence[Finding]") -> "Iterator[RenderableType]":
 
 
 def _summary(catalog: "Catalog", found: Found) -> Iterator[str]:
-    from toolscout.audit import probed_tools
+    from toolscout.audit.lint import sample_tools
 
     counts = Counter(f.severity.value for findings in found.values() for f in findings)
     told = ", ".join(f"{counts[severity]:,} {severity}" for severity in reversed(SEVERITIES))
     yield f"{len(catalog):,} tools: {told}."
-    tried = len(probed_tools(catalog.tools))
+    tried = len(sample_tools(catalog.tools))
     if tried < len(catalog):
         yield f"First sentences were tried of {tried:,} tools, evenly spread."
 
@@ -309,9 +310,9 @@ def diff(old: Path, new: Path, as_json: bool, ends: bool) -> None:
       toolscout catalog diff old.json new.json
       toolscout catalog diff old.json toolscout.toml --json --exit-code
     """
-    from toolscout.audit.diff import difference
+    from toolscout.audit.diff import compare_catalogs
 
-    found = difference(catalog_at([old]).tools, catalog_at([new]).tools)
+    found = compare_catalogs(catalog_at([old]).tools, catalog_at([new]).tools)
     if as_json:
         click.echo(json.dumps(found.to_json(), ensure_ascii=False))
     else:
@@ -361,11 +362,13 @@ async def _offered(name: str, config_file: Path | None) -> "list[Tool]":
 
 def _check_servers(wanted: Iterable[str], known: set[str]) -> None:
     from toolscout.errors import UnknownServer
-    from toolscout.names import near_names
+    from toolscout.names import find_near_names
 
     for name in wanted:
         if name not in known:
-            raise UnknownServer(name, near_names(name, known), otherwise="See what it holds first.")
+            raise UnknownServer(
+                name, find_near_names(name, known), otherwise="See what it holds first."
+            )
 
 
 def _changes(found: "Difference") -> "Iterator[RenderableType]":

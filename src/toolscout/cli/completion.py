@@ -46,7 +46,7 @@ def complete_tools(
     tools = catalog.tools if catalog is not None else ()
     found = [tool for tool in tools if tool.name.startswith(incomplete)]
     return [
-        CompletionItem(tool.name, help=tool.first_sentence()[:HELP_CHARS])
+        CompletionItem(tool.name, help=tool.first_sentence[:HELP_CHARS])
         for tool in found[:COMPLETED]
     ]
 

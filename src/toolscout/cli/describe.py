@@ -57,16 +57,16 @@ def describe(
 
 
 def _row(tool: "Tool") -> "Json":
-    from toolscout.files import tool_to_json
-    from toolscout.tokens import definition_tokens
+    from toolscout.files import json_from_tool
+    from toolscout.tokens import count_definition_tokens
 
-    told = {"effect": tool.effect.value} | tool_to_json(tool)
+    told = {"effect": tool.effect.value} | json_from_tool(tool)
     return (
         {"exposed_name": tool.name}
         | told
         | {
-            "signature": tool.signature(),
-            "tokens": definition_tokens(tool),
+            "signature": tool.render_signature(),
+            "tokens": count_definition_tokens(tool),
         }
     )
 
@@ -80,14 +80,14 @@ def _pages(tools: "list[Tool]") -> "Iterator[RenderableType]":
 
 def _page(tool: "Tool") -> "Iterator[RenderableType]":
     from toolscout.cli.output import styled
-    from toolscout.names import clean_text, one_line
-    from toolscout.tokens import definition_tokens
+    from toolscout.names import clean_text, to_one_line
+    from toolscout.tokens import count_definition_tokens
 
     effect = tool.effect.value
-    facts = f"{definition_tokens(tool):,} tokens (estimated)"
-    yield styled((tool.name, "bold cyan"), (f"  {one_line(tool.title, 80)}", ""))
+    facts = f"{count_definition_tokens(tool):,} tokens (estimated)"
+    yield styled((tool.name, "bold cyan"), (f"  {to_one_line(tool.title, 80)}", ""))
     yield styled(
-        (f"{tool.kind} of {one_line(tool.server, 60) or 'no server'}, effect: ", "dim"),
+        (f"{tool.kind} of {to_one_line(tool.server, 60) or 'no server'}, effect: ", "dim"),
         (effect, EFFECT_STYLES[effect]),
         (f", {facts}", "dim"),
     )
@@ -99,20 +99,20 @@ def _page(tool: "Tool") -> "Iterator[RenderableType]":
 
 def _parameters(tool: "Tool") -> "Iterator[RenderableType]":
     from toolscout.cli.output import table
-    from toolscout.names import one_line
-    from toolscout.schemas import parameters
+    from toolscout.names import to_one_line
+    from toolscout.schemas import list_parameters
 
     def row(parameter: "Parameter") -> "list[str | tuple[str, str]]":
-        text = one_line(parameter.description, 400)
+        text = to_one_line(parameter.description, 400)
         if parameter.enum:
             more = " …" if len(parameter.enum) > ENUM_SHOWN else ""
-            values = one_line(" | ".join(parameter.enum[:ENUM_SHOWN]), 300)
+            values = to_one_line(" | ".join(parameter.enum[:ENUM_SHOWN]), 300)
             text = f"{text} One of: {values}{more}".strip()
-        name = "  " * parameter.depth + one_line(parameter.name, 60)
+        name = "  " * parameter.depth + to_one_line(parameter.name, 60)
         need = ("required", "bold") if parameter.required else ("optional", "dim")
-        return [(name, "cyan"), (one_line(parameter.type, 40), "dim"), need, text]
+        return [(name, "cyan"), (to_one_line(parameter.type, 40), "dim"), need, text]
 
-    listed = list(_nested(parameters(tool.input_schema)))
+    listed = list(_nested(list_parameters(tool.input_schema)))
     if listed:
         yield ""
         yield table(("parameter", "type", "", "meaning"), map(row, listed))

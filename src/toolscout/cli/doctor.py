@@ -53,7 +53,7 @@ from toolscout.config.gateway import GatewayConfig
 from toolscout.config.secrets import mask_url
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig, MissingExtra, ToolscoutError, UsageError
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 from toolscout.schemas import Json, is_list, is_object
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -115,12 +115,12 @@ def _started(place: Path) -> "Iterator[Checkup]":
 
 
 def _lines(one: "Checkup") -> list[str]:
-    from toolscout.names import one_line
+    from toolscout.names import to_one_line
 
     mark = click.style(f"{one.state:<4}", fg=STYLES[one.state], bold=one.state == "fail")
-    name = one_line(one.name, 60)
-    lines = [f"{mark}  {name}: {one_line(one.text, TEXT_SHOWN)}"]
-    return lines + ([f"      -> {one_line(one.remedy, TEXT_SHOWN)}"] if one.remedy else [])
+    name = to_one_line(one.name, 60)
+    lines = [f"{mark}  {name}: {to_one_line(one.text, TEXT_SHOWN)}"]
+    return lines + ([f"      -> {to_one_line(one.remedy, TEXT_SHOWN)}"] if one.remedy else [])
 
 
 def _to_json(found: "list[Checkup]", failed: int) -> dict[str, object]:
@@ -490,7 +490,7 @@ NAME_SHOWN = 40
 def servers(config: Config, tokens: Path, env: Mapping[str, str]) -> Iterator[Checkup]:
     """Look whether each server can be started or reached as far as this machine knows."""
     for server in config.servers:
-        name = f"server {one_line(server.name, NAME_SHOWN)}"
+        name = f"server {to_one_line(server.name, NAME_SHOWN)}"
         yield ok(name, "disabled") if server.disabled else _server(name, server, tokens, env)
 
 
@@ -520,7 +520,7 @@ def _process(name: str, server: ServerConfig, env: Mapping[str, str]) -> Checkup
     is_path = len(Path(server.command).parts) > 1
     found = shutil.which(str(beside) if is_path else server.command, path=path)
     if found is None:
-        text = f"Its command {one_line(server.command, 100)!r} is not on this machine."
+        text = f"Its command {to_one_line(server.command, 100)!r} is not on this machine."
         return fail(name, text, f"Install {shlex.quote(server.command)}, or name another command.")
     return ok(name, f"starts {found}")
 

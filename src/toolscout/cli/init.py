@@ -204,9 +204,9 @@ def _in_place(names: Sequence[str]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    from toolscout.names import one_line
+    from toolscout.names import to_one_line
 
-    return one_line(", ".join(names), NAMES_SHOWN)
+    return to_one_line(", ".join(names), NAMES_SHOWN)
 
 
 def _is_shared(source: "Source", machine: "Machine") -> bool:
@@ -437,11 +437,11 @@ def _show(plan: Plan, place: Path) -> None:
 
 
 def _row(finding: "Finding") -> tuple[str, str, str]:
-    from toolscout.names import one_line
+    from toolscout.names import to_one_line
 
     server = finding.server
     off = " (disabled)" if server.disabled else ""
-    return one_line(server.name, 40), str(server.transport), _started(finding) + off
+    return to_one_line(server.name, 40), str(server.transport), _started(finding) + off
 
 
 def _started(finding: "Finding") -> str:

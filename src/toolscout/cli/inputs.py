@@ -57,14 +57,14 @@ configured_option = click.option(
 def read_catalog(paths: Iterable[Path]) -> "Catalog":
     """Return the tools of files and folders, or the demo catalogue where none is named."""
     from toolscout.catalog import Catalog
-    from toolscout.demo import demo_catalog
+    from toolscout.demo import load_demo_catalog
 
     by_server: dict[str, list[Tool]] = {}
     listed = list(paths)
     for tool in read_all(listed):
         by_server.setdefault(tool.server, []).append(tool)
     if not listed:
-        return demo_catalog()
+        return load_demo_catalog()
     # Listings put together by hand often hold a tool twice; only unlike ones are a mistake.
     return Catalog({server: dict.fromkeys(tools) for server, tools in by_server.items()})
 
@@ -128,11 +128,11 @@ def find_tool(catalog: "Catalog", name: str) -> "Tool":
 def unknown_tool(catalog: "Catalog", name: str) -> NoReturn:
     """End the command because a tool does not exist, with what was perhaps meant."""
     from toolscout.cli import ExitCode
-    from toolscout.names import near_names, one_line
+    from toolscout.names import find_near_names, to_one_line
 
-    near = ", ".join(near_names(name, (tool.name for tool in catalog.tools)))
+    near = ", ".join(find_near_names(name, (tool.name for tool in catalog.tools)))
     remedy = f"Near: {near}." if near else 'Find it with `toolscout search "what it does"`.'
-    click.echo(f"Error: There is no tool {one_line(name, 80)!r}. {remedy}", err=True)
+    click.echo(f"Error: There is no tool {to_one_line(name, 80)!r}. {remedy}", err=True)
     raise click.exceptions.Exit(ExitCode.NOT_FOUND)
 
 
@@ -210,12 +210,14 @@ def read_servers(path: Path | None) -> "Config":
 def find_server(config: "Config", name: str) -> "ServerConfig":
     """Return a server by name, or raise `UnknownServer`."""
     from toolscout.errors import UnknownServer
-    from toolscout.names import near_names, one_line
+    from toolscout.names import find_near_names, to_one_line
 
     servers = {server.name: server for server in config.servers}
     if name not in servers:
         otherwise = "See `toolscout servers list`."
-        raise UnknownServer(one_line(name, 60), near_names(name, servers), otherwise=otherwise)
+        raise UnknownServer(
+            to_one_line(name, 60), find_near_names(name, servers), otherwise=otherwise
+        )
     return servers[name]
 
 

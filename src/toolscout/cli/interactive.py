@@ -192,8 +192,8 @@ def _row(hit: "Hit", width: int, *, is_chosen: bool) -> "list[Text]":
     head = styled((mark, "bold"), (hit.tool.name, name), ("  ", ""))
     head.append(str(hit.confidence), style_of(hit))
     if width >= NARROW:
-        head.append("  " + hit.tool.signature().removeprefix(hit.tool.name), "dim")
-    return [head, styled((f"    {hit.tool.first_sentence()}", ""))]
+        head.append("  " + hit.tool.render_signature().removeprefix(hit.tool.name), "dim")
+    return [head, styled((f"    {hit.tool.first_sentence}", ""))]
 
 
 def _reasons(hit: "Hit", width: int) -> "list[Text]":
@@ -213,7 +213,7 @@ def _definition(hit: "Hit", width: int) -> "list[Text]":
 
     tool = hit.tool
     schema = json.dumps(tool.input_schema, indent=2, ensure_ascii=False)
-    text = f"{tool.description.strip()}\n\n{tool.signature()}\n\nserver: {tool.server}\n"
+    text = f"{tool.description.strip()}\n\n{tool.render_signature()}\n\nserver: {tool.server}\n"
     text += f"effect: {tool.effect}\n\n{schema}"
     console = Console(width=max(1, width), file=StringIO())
     return list(styled((_harmless(text), "")).wrap(console, max(1, width)))

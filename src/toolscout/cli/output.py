@@ -252,7 +252,7 @@ class Look:
             yield styled((f"> {answer.result.query.text}", "bold"))
             yield from (styled((f"  {text}", "dim")) for text in _corrections(answer))
             for hit in answer.hits:
-                name, sentence = hit.tool.name, hit.tool.first_sentence()
+                name, sentence = hit.tool.name, hit.tool.first_sentence
                 yield styled((f"  {name}", "bold cyan"), (f"  {hit.confidence}", style_of(hit)))
                 yield indented(styled((sentence, "")), TOUR_INDENT)
                 yield indented(styled((f"because: {_because(hit)}", "dim")), TOUR_INDENT)
@@ -275,8 +275,8 @@ class Look:
         table.add_column("match", no_wrap=True)
         table.add_column("what it does, and its arguments")
         for rank, hit in enumerate(hits, 1):
-            arguments = styled((hit.tool.signature().removeprefix(hit.tool.name), "dim"))
-            sentence = styled((hit.tool.first_sentence(), ""))
+            arguments = styled((hit.tool.render_signature().removeprefix(hit.tool.name), "dim"))
+            sentence = styled((hit.tool.first_sentence, ""))
             # A window is too narrow for one more column; a line of a pipe is a whole hit.
             rest = [sentence + "\n" + arguments] if self._terminal else [arguments, sentence]
             name = styled((hit.tool.name, "bold cyan"))
@@ -356,11 +356,13 @@ def falling(shares: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _savings(answers: Sequence[Answer]) -> str:
-    from toolscout.tokens import definition_tokens
+    from toolscout.tokens import count_definition_tokens
 
     # A model also reads the whole definition of the tool that it goes on to call.
     called = {answer.hits[0].tool for answer in answers if answer.hits}
-    read = sum(answer.reply_tokens for answer in answers) + sum(map(definition_tokens, called))
+    read = sum(answer.reply_tokens for answer in answers) + sum(
+        map(count_definition_tokens, called)
+    )
     first = answers[0]
     return (
         f"These {len(answers)} replies and the full definitions of their first tools: {read:,} "

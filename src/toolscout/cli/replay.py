@@ -118,7 +118,7 @@ def replay(
 
 
 def _record(file: Path, config_file: Path | None) -> None:
-    from toolscout.audit.replay import recorded
+    from toolscout.audit.replay import read_recording
     from toolscout.errors import InvalidFile
 
     config = read_servers(config_file)
@@ -128,7 +128,7 @@ def _record(file: Path, config_file: Path | None) -> None:
             raise InvalidFile(
                 str(config.source), "has a gateway that kept nothing yet", remedy=remedy
             )
-        made = recorded(store)
+        made = read_recording(store)
     if str(file) == "-":
         click.echo(made.to_lines(), nl=False)
     else:
@@ -149,8 +149,8 @@ def _new(new: Path | None, config_file: Path | None) -> "Catalog":
 
 
 def _replayed(file: Path, new: "Catalog", old: "Catalog | None", within: int) -> "Replay":
-    from toolscout.audit import read_probes
     from toolscout.audit import replay as replays
+    from toolscout.audit.probes import read_probes
     from toolscout.cli.output import bars
 
     probes = read_probes(file)
@@ -198,13 +198,13 @@ def _pages(done: "Replay", *, show_all: bool) -> "Iterator[RenderableType]":
 
 
 def _row(move: "Move") -> list[tuple[str, str]]:
-    from toolscout.names import one_line
+    from toolscout.names import to_one_line
 
     before, after = ("-" if rank is None else str(rank) for rank in (move.before, move.after))
     return [
         (move.fate, STYLES[move.fate]),
         (before, ""),
         (after, ""),
-        (one_line(move.tool, 80), "cyan"),
-        (one_line(move.query, QUERY_SHOWN), ""),
+        (to_one_line(move.tool, 80), "cyan"),
+        (to_one_line(move.query, QUERY_SHOWN), ""),
     ]

@@ -130,7 +130,7 @@ def _check_interactive(queries: tuple[str, ...], as_json: bool) -> None:
 
 
 def _answer(scout: "Scout", query: str, limit: int, show_all: bool) -> Answer:
-    from toolscout.tokens import all_definition_tokens
+    from toolscout.tokens import count_all_definition_tokens
 
     result = scout.index.search(query, limit)
     # What a model would read, in a conversation that begins here.
@@ -139,7 +139,7 @@ def _answer(scout: "Scout", query: str, limit: int, show_all: bool) -> Answer:
         result=result,
         hits=result.hits if show_all else result.best,
         reply_tokens=reply.tokens,
-        definition_tokens=all_definition_tokens(scout.catalog.tools),
+        definition_tokens=count_all_definition_tokens(scout.catalog.tools),
         tools=len(scout.catalog),
     )
 
@@ -169,8 +169,8 @@ def _hit_to_json(hit: "Hit") -> dict[str, Any]:
         "server": hit.tool.server,
         "score": hit.score,
         "confidence": hit.confidence.value,
-        "signature": hit.tool.signature(),
-        "summary": hit.tool.first_sentence(),
+        "signature": hit.tool.render_signature(),
+        "summary": hit.tool.first_sentence,
         "why": {
             "matched": {field: list(words) for field, words in why.matched.items()},
             "shares": {signal: round(share, 4) for signal, share in why.shares.items()},

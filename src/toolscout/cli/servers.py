@@ -372,16 +372,16 @@ def _next_command(server: "ServerConfig") -> str:
 
 
 def _echo_notes(config: "Config") -> None:
-    from toolscout.names import one_line
+    from toolscout.names import to_one_line
 
     for note in config.notes:
-        click.echo(f"Note: {one_line(note, NOTE_SHOWN)}", err=True)
+        click.echo(f"Note: {to_one_line(note, NOTE_SHOWN)}", err=True)
 
 
 def _shown(name: str) -> str:
-    from toolscout.names import one_line
+    from toolscout.names import to_one_line
 
-    return one_line(name, NAME_SHOWN)
+    return to_one_line(name, NAME_SHOWN)
 
 
 def _table(entries: "Iterable[ServerSummary]") -> list[str]:
@@ -425,7 +425,7 @@ def _entry_json(entry: "ServerSummary") -> "Json":
 
 
 def _trial_lines(trial: "ProbeResult", width: int) -> list[str]:
-    from toolscout.names import one_line
+    from toolscout.names import to_one_line
 
     name = f"{_shown(trial.server):<{width}}"
     if trial.is_ok:
@@ -435,7 +435,7 @@ def _trial_lines(trial: "ProbeResult", width: int) -> list[str]:
         lines = [f"{name}  ok      {counts or 'nothing offered'} ({trial.seconds:.1f} s)"]
     else:
         lines = [f"{name}  failed  {' '.join((_sentence(trial.problem), trial.remedy)).strip()}"]
-    return lines + [f"{'':<{width}}  {one_line(note, NOTE_SHOWN)}" for note in trial.notes]
+    return lines + [f"{'':<{width}}  {to_one_line(note, NOTE_SHOWN)}" for note in trial.notes]
 
 
 def _word(kind: str, count: int) -> str:

@@ -152,12 +152,12 @@ def _json(body: bytes) -> "Json":
 
 
 def _refusal(place: str, code: int, told: "Json") -> str:
-    from toolscout.names import one_line
+    from toolscout.names import to_one_line
 
     error: Any = told.get("error")
     message = cast("Json", error).get("message") if isinstance(error, dict) else None
     if isinstance(message, str):
-        return f"The gateway at {place} refused: {one_line(message, 300)}"
+        return f"The gateway at {place} refused: {to_one_line(message, 300)}"
     return f"What answers at {place} (HTTP {code}) is no gateway. Name another with --url."
 
 
@@ -185,7 +185,7 @@ def _servers(servers: "list[Json]") -> list[str]:
 
 
 def _server(server: "Json", width: int) -> list[str]:
-    from toolscout.names import one_line
+    from toolscout.names import to_one_line
 
     phase = click.style(f"{server['phase']:<11}", fg=PHASE_STYLES.get(server["phase"]))
     line = f"{_shown(server):<{width}}  {phase}  {server['tools']:>6,}"
@@ -194,13 +194,13 @@ def _server(server: "Json", width: int) -> list[str]:
     is_bad = server["phase"] in BAD_PHASES
     last: list[str] = server["lines"][-LINES_SHOWN:] if is_bad else []
     said = [server["reason"], *server["problems"], *last]
-    return lines + [f"  {one_line(text, REASON_SHOWN)}" for text in said if text]
+    return lines + [f"  {to_one_line(text, REASON_SHOWN)}" for text in said if text]
 
 
 def _shown(server: "Json") -> str:
-    from toolscout.names import one_line
+    from toolscout.names import to_one_line
 
-    return one_line(str(server["name"]), NAME_SHOWN)
+    return to_one_line(str(server["name"]), NAME_SHOWN)
 
 
 Ask = Callable[[], "Json"]

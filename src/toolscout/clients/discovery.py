@@ -24,7 +24,7 @@ from toolscout.config.file import (
 from toolscout.config.references import expand_path, is_literal
 from toolscout.config.secrets import find_secret_keys, has_secret_args, has_secret_url
 from toolscout.errors import UsageError
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 from toolscout.options import key_path
 
 OWN = "toolscout"
@@ -145,7 +145,7 @@ def _kept(
     server: ServerConfig, kept: dict[str, ServerConfig], source: Source, notes: list[str]
 ) -> str:
     """Keep a server under a name of its own and return that; nothing for toolscout itself."""
-    shown = one_line(server.name, NAME_SHOWN)
+    shown = to_one_line(server.name, NAME_SHOWN)
     if is_own(server):
         notes.append(f"{source.path}: server {shown!r} is toolscout itself. It was left out.")
         return ""

@@ -14,7 +14,7 @@ from toolscout.config.documents import document_from_text, is_file, keep_backup,
 from toolscout.config.file import Config, is_own_document, read_config, to_toml
 from toolscout.config.servers import ServerConfig
 from toolscout.errors import InvalidConfig, InvalidFile, UnknownServer
-from toolscout.names import near_names, one_line
+from toolscout.names import find_near_names, to_one_line
 from toolscout.options import as_table, key_path
 from toolscout.schemas import Json, is_object
 
@@ -80,8 +80,10 @@ def _not_there(path: Path, text: str, name: str) -> Exception:
             f"stands in {file}, which {path.name} includes",
             remedy="Remove it there, or set 'disabled = true' for it there.",
         )
-    shown = one_line(name, 60)
-    return UnknownServer(shown, near_names(name, known), otherwise="See `toolscout servers list`.")
+    shown = to_one_line(name, 60)
+    return UnknownServer(
+        shown, find_near_names(name, known), otherwise="See `toolscout servers list`."
+    )
 
 
 def _tables(text: str) -> Json:

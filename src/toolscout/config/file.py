@@ -35,7 +35,7 @@ from toolscout.config.gateway import (
 from toolscout.config.references import anchor, anchor_path
 from toolscout.config.servers import SERVER_CHECKS, ServerConfig, Transport
 from toolscout.errors import InvalidConfig, InvalidFile, MissingExtra
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 from toolscout.options import as_table, as_texts, from_table, key_path, under, unknown_key
 from toolscout.schemas import Json
 from toolscout.settings import Settings
@@ -55,7 +55,7 @@ def merge_servers(
     for server in servers:
         name = kept_name(server, kept)
         if name not in kept and name != server.name:
-            shown = one_line(server.name, NAME_SHOWN)
+            shown = to_one_line(server.name, NAME_SHOWN)
             notes.append(f"There are several servers {shown!r}. One of them is {name!r} now.")
         kept.setdefault(name, replace(server, name=name))
     return tuple(kept.values()), tuple(notes)
@@ -362,7 +362,7 @@ def _put_together(
             if server.name not in mine:
                 others.append((server, config.origins.get(server.name, config.source)))
                 continue
-            shown = one_line(server.name, NAME_SHOWN)
+            shown = to_one_line(server.name, NAME_SHOWN)
             notes.append(
                 f"{config.source}: server {shown!r} is replaced by the file that includes it."
             )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from toolscout.config.documents import Document
 from toolscout.config.references import anchor_path, escape
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 from toolscout.schemas import Json, is_list, is_object
 
 INPUT_PREFIX = "TOOLSCOUT_INPUT_"
@@ -178,8 +178,8 @@ def _entry(name: str, table: Json, notes: list[str], unused: list[str]) -> Entry
     odd = OVER_HTTP if table.get("command") else OF_A_PROCESS
     unused = [*unused, *(key for key in odd if table.pop(key, None))]
     if unused:
-        listed = ", ".join(repr(one_line(key, NAME_SHOWN)) for key in unused)
-        shown = one_line(name, NAME_SHOWN)
+        listed = ", ".join(repr(to_one_line(key, NAME_SHOWN)) for key in unused)
+        shown = to_one_line(name, NAME_SHOWN)
         notes = [*notes, f"Of server {shown!r}, toolscout does not use {listed}."]
     return Entry(name=name, table=table, notes=tuple(notes))
 
@@ -260,8 +260,8 @@ def _without_variables(text: str, root: Path | None, inputs: dict[str, str]) -> 
 
 
 def _input_note(server: str, asked: str, variable: str) -> str:
-    shown = one_line(asked, NAME_SHOWN)
+    shown = to_one_line(asked, NAME_SHOWN)
     return (
-        f"Server {one_line(server, NAME_SHOWN)!r} asks for the input {shown!r}. "
+        f"Server {to_one_line(server, NAME_SHOWN)!r} asks for the input {shown!r}. "
         f"Set the variable {variable} in its place."
     )

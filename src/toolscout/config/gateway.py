@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 from toolscout.config.references import expand
 from toolscout.config.servers import EVERYTHING, is_matched
 from toolscout.errors import InvalidConfig
-from toolscout.names import near_names
+from toolscout.names import find_near_names
 from toolscout.options import (
     Check,
     as_flag,
@@ -176,7 +176,7 @@ class GatewayConfig:
         check_fields(self, GATEWAY_CHECKS)
         for name, token in self.tokens.items():
             if token.profile and token.profile not in self.profiles:
-                near = near_names(token.profile, self.profiles, limit=1)
+                near = find_near_names(token.profile, self.profiles, limit=1)
                 remedy = f"Use {near[0]!r}." if near else "Add it under [gateway.profiles]."
                 key = key_path("tokens", name, "profile")
                 raise InvalidConfig(key, "names no profile", remedy=remedy)

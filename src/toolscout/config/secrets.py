@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import parse_qsl, urlsplit
 
 from toolscout.config.references import is_literal
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 
 MASK = "…"
 MIN_SECRET_CHARS = 6
@@ -60,7 +60,7 @@ def is_secret_name(name: str) -> bool:
 
 def mask_command(command: str, args: Iterable[str]) -> str:
     """Return a command on one line, with every argument masked that may be secret."""
-    return one_line(" ".join((command, *mask_args(args))), COMMAND_CHARS)
+    return to_one_line(" ".join((command, *mask_args(args))), COMMAND_CHARS)
 
 
 def mask_url(url: str) -> str:
@@ -74,7 +74,7 @@ def mask_url(url: str) -> str:
     if not parts.scheme:
         return MASK
     path = parts.path if parts.path in _USUAL_PATHS and not parts.query else f"/{MASK}"
-    return one_line(f"{parts.scheme}://{host}{port}{path}", COMMAND_CHARS)
+    return to_one_line(f"{parts.scheme}://{host}{port}{path}", COMMAND_CHARS)
 
 
 def mask_args(args: Iterable[str]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 
 from toolscout.console.views import View, no_such
 from toolscout.gateway.auth import ANONYMOUS, Principal
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.sessions.events import Answered, Called, Described, Searched
@@ -135,12 +135,12 @@ class Journal:
         if happening is None:
             return None
         if queries is not None:
-            texts = [one_line(shown(str(row["query"])), TEXT_CHARS) for row in queries]
-            happening.text = one_line(" · ".join(texts), TEXT_CHARS)
+            texts = [to_one_line(shown(str(row["query"])), TEXT_CHARS) for row in queries]
+            happening.text = to_one_line(" · ".join(texts), TEXT_CHARS)
             found = dict.fromkeys(hit.tool.name for hit in (*reply.hits, *reply.known))
         else:
             found = dict.fromkeys(map(str, reply.details.get("described", ())))
-            happening.text = one_line(", ".join(found), TEXT_CHARS)
+            happening.text = to_one_line(", ".join(found), TEXT_CHARS)
         happening.found = tuple(found)[:FOUND_TOLD]
         return happening
 

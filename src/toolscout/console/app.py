@@ -46,7 +46,7 @@ from toolscout.gateway.listen import (
 from toolscout.gateway.middleware import Guard, problem
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.search.feedback import hashed
+from toolscout.search.feedback import hash_query
 from toolscout.servers.server import ServerState
 from toolscout.sessions.events import Answered, Called, Event
 from toolscout.sessions.replies import Reply
@@ -182,7 +182,7 @@ class Console:
 
     def read(self, session: Session, reply: Reply) -> None:
         """Take note of what a reply to a search or description says."""
-        shown = hashed if session.settings.hash_queries else str
+        shown = hash_query if session.settings.hash_queries else str
         found = self.chronicle.read(session.id, reply, shown)
         if found is not None:
             self._tell("search", session.id, *found)

@@ -19,12 +19,14 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 
-from toolscout.audit import Finding, Near, findings, near
+from toolscout.audit.duplicates import Near, find_near
+from toolscout.audit.lint import lint_catalog
+from toolscout.audit.rules import Finding
 from toolscout.catalog import Catalog
 from toolscout.console.views import BAD, Refused, View
 from toolscout.schemas import Json
 from toolscout.search.index import Index
-from toolscout.tokens import COUNTED_TOOLS, definition_tokens
+from toolscout.tokens import COUNTED_TOOLS, count_definition_tokens
 from toolscout.tools import Tool
 
 LENGTHS_KEPT = 200_000
@@ -40,10 +42,10 @@ class Costs:
     def of(self, tools: Sequence[Tool]) -> list[int]:
         """Return the tokens of each tool: counted up to 2,000 of them, estimated beyond."""
         if len(tools) <= COUNTED_TOOLS:
-            return [definition_tokens(tool) for tool in tools]
+            return [count_definition_tokens(tool) for tool in tools]
         lengths = [self._length(tool) for tool in tools]
         step = -(-len(tools) // COUNTED_TOOLS)
-        counted = sum(map(definition_tokens, tools[::step]))
+        counted = sum(map(count_definition_tokens, tools[::step]))
         share = counted / max(1, sum(lengths[::step]))
         return [max(1, round(length * share)) for length in lengths]
 
@@ -110,8 +112,8 @@ class Findings:
     def near(self, view: View, tool: Tool, count: int) -> list[Near]:
         """Return the visible tools nearest in meaning to one, nearest first."""
         if not view.is_limited:
-            return list(near(self._index, tool.name, count))
-        tried = near(self._index, tool.name, NEAR_TRIED)
+            return list(find_near(self._index, tool.name, count))
+        tried = find_near(self._index, tool.name, NEAR_TRIED)
         return [one for one in tried if view.sees_tool(one.name)][:count]
 
     def _ready(self) -> dict[str, list[Finding]] | None:
@@ -127,7 +129,7 @@ class Findings:
     def _work(self, fingerprint: str) -> None:
         most = FEW_PROBED if len(self._catalog) > MANY_TOOLS else MANY_TOOLS
         with _giving_way():
-            found = findings(
+            found = lint_catalog(
                 self._catalog, self._index, most_probed=most, progress=self._wait_while_busy
             )
         with self._lock:
@@ -277,7 +279,7 @@ def _row(tool: Tool) -> Json:
         "kind": tool.kind,
         "effect": tool.effect.value,
         "title": tool.title,
-        "signature": tool.signature(),
-        "sentence": tool.first_sentence(),
-        "tokens": definition_tokens(tool),
+        "signature": tool.render_signature(),
+        "sentence": tool.first_sentence,
+        "tokens": count_definition_tokens(tool),
     }

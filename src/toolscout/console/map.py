@@ -18,7 +18,7 @@ from toolscout.console.search import Indexes
 from toolscout.console.views import CONFLICT, Refused, View
 from toolscout.schemas import Json
 from toolscout.search.index import Index
-from toolscout.search.vectors import query_vectors
+from toolscout.search.vectors import encode_questions
 
 Floats = NDArray[np.float32]
 
@@ -120,7 +120,7 @@ def _place_text(drawn: Map, rows: list[int], index: Index, text: str) -> tuple[f
     if not rows or index.encoder is None:
         return 0.0, 0.0
     vectors = drawn.vectors[rows].astype(np.float32)
-    query = query_vectors(index.encoder, [text])[0]
+    query = encode_questions(index.encoder, [text])[0]
     lengths = np.linalg.norm(vectors, axis=1) * float(np.linalg.norm(query))
     cosines = vectors @ query / np.maximum(lengths, 1e-9)
     nearest = np.argsort(-cosines, kind="stable")[:ANCHORS]

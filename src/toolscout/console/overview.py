@@ -9,7 +9,7 @@ from toolscout.console.views import Subject, View
 from toolscout.schemas import Json
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL
 from toolscout.sessions.metatools import meta_tools
-from toolscout.tokens import all_definition_tokens, definition_tokens
+from toolscout.tokens import count_all_definition_tokens, count_definition_tokens
 
 RESOURCES = (RESOURCE, TEMPLATE)
 
@@ -62,11 +62,11 @@ class Overviews:
     def _definitions(self, view: View) -> int:
         known = self._all.get(view.principal.name)
         if known is None or known[0] != view.version:
-            tokens = all_definition_tokens(view.callables)
+            tokens = count_all_definition_tokens(view.callables)
             known = self._all[view.principal.name] = (view.version, tokens)
         return known[1]
 
     def _menu_tokens(self) -> int:
         if self._menu is None:
-            self._menu = sum(map(definition_tokens, meta_tools()))
+            self._menu = sum(map(count_definition_tokens, meta_tools()))
         return self._menu

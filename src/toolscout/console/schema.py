@@ -9,7 +9,7 @@ The OpenAPI document of the console's API: paths and parameters over the shapes.
 from functools import cache
 from importlib.metadata import version
 
-from toolscout.audit import Severity
+from toolscout.audit.rules import Severity
 from toolscout.config.servers import Transport
 from toolscout.console.servers import STATES
 from toolscout.schemas import Json

@@ -27,7 +27,7 @@ from toolscout.search.index import Index
 from toolscout.sessions.metatools import search_request
 from toolscout.sessions.record import Record
 from toolscout.sessions.search import SEARCHED, Search
-from toolscout.tokens import definition_tokens
+from toolscout.tokens import count_definition_tokens
 from toolscout.tools import Tool
 
 STATIC, LEXICAL, ONNX = "static", "lexical", "onnx"
@@ -165,9 +165,9 @@ def _hit_row(hit: Hit) -> Json:
         "kind": tool.kind,
         "effect": tool.effect.value,
         "title": tool.title,
-        "signature": tool.signature(),
-        "sentence": tool.first_sentence(),
-        "tokens": definition_tokens(tool),
+        "signature": tool.render_signature(),
+        "sentence": tool.first_sentence,
+        "tokens": count_definition_tokens(tool),
         "score": round(hit.score, 4),
         "confidence": hit.confidence.value,
         "signals": _rounded(why.shares),

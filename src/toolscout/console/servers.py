@@ -23,7 +23,7 @@ from toolscout.console.catalog import Costs
 from toolscout.console.views import FORBIDDEN, NOT_FOUND, Refused, View, no_such
 from toolscout.errors import LoginFailed, ToolscoutError, UsageError
 from toolscout.gateway.status import without_secrets
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.servers.oauth.callback import PORT, Callback
 from toolscout.servers.oauth.login import LoginState, check_login, find_login_state, log_in
@@ -166,7 +166,7 @@ def _latency(ledger: Ledger) -> Json:
 def _safe(line: str, mask: SecretMask) -> str:
     """Return a line without what the server was given, and without what looks like a secret."""
     words = " ".join(mask_args(mask.apply(line).split(" ")))
-    return one_line(words, LINE_CHARS)
+    return to_one_line(words, LINE_CHARS)
 
 
 LOGIN_SECONDS = 300.0

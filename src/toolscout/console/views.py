@@ -18,7 +18,7 @@ from toolscout.config.servers import is_matched
 from toolscout.errors import LoginFailed, ModelError, ToolscoutError, UpstreamError
 from toolscout.gateway.auth import Principal
 from toolscout.gateway.gateway import visible_to
-from toolscout.names import near_names
+from toolscout.names import find_near_names
 from toolscout.scout import Scout
 from toolscout.servers.manifest import TOOL
 from toolscout.servers.pool import Pool
@@ -144,7 +144,7 @@ class View:
 
     def _unknown(self, name: str) -> Refused:
         names = [tool.name for tool in self.tools[:NAMES_TRIED]]
-        return no_such("tool", name, ", ".join(near_names(name, names)))
+        return no_such("tool", name, ", ".join(find_near_names(name, names)))
 
     def sees_server(self, server: str) -> bool:
         """Tell whether a server exists for the principal.

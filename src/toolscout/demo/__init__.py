@@ -12,23 +12,23 @@ from importlib.resources import files
 from toolscout.catalog import Catalog
 from toolscout.tools import Tool
 
-__all__ = ["demo_catalog", "demo_tools"]
+__all__ = ["load_demo_catalog", "load_demo_tools"]
 
 
-def demo_tools() -> list[Tool]:
+def load_demo_tools() -> list[Tool]:
     """Return the tools of all demo servers, by server and then in the server's own order."""
-    return [tool for _, tools in _servers() for tool in tools]
+    return [tool for _, tools in _read_servers() for tool in tools]
 
 
-def demo_catalog() -> Catalog:
+def load_demo_catalog() -> Catalog:
     """Return a new catalogue with all demo servers, which the caller may change."""
     catalog = Catalog()
-    for server, tools in _servers():
+    for server, tools in _read_servers():
         catalog.replace(server, tools)
     return catalog
 
 
-def _servers() -> Iterator[tuple[str, list[Tool]]]:
+def _read_servers() -> Iterator[tuple[str, list[Tool]]]:
     listings = (entry for entry in files(__name__).iterdir() if entry.name.endswith(".json"))
     for entry in sorted(listings, key=lambda entry: entry.name):
         listing = json.loads(entry.read_text(encoding="utf-8"))

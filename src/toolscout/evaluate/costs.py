@@ -16,7 +16,7 @@ from toolscout.evaluate.datasets import Dataset
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.sessions.metatools import meta_tools
-from toolscout.tokens import ENCODING, count_tokens, definition_tokens
+from toolscout.tokens import ENCODING, count_definition_tokens, count_tokens
 
 Report = Callable[[int], None]
 """Told how many steps are done."""
@@ -70,7 +70,7 @@ def measure_costs(
     session = scout.session("costs")
     by_server: Counter[str] = Counter()
     for tool in scout.catalog.tools:
-        by_server[tool.server] += definition_tokens(tool)
+        by_server[tool.server] += count_definition_tokens(tool)
         progress(1)
     listing = count_tokens(session.prompt.listing())
     return Costs(

@@ -29,7 +29,7 @@ from toolscout.gateway.forward import Context, Passage, told
 from toolscout.gateway.pending import Suspensions
 from toolscout.gateway.resources import Materials
 from toolscout.gateway.subscriptions import Subscriptions
-from toolscout.names import exposed_name
+from toolscout.names import make_exposed_name
 from toolscout.policies import Policy
 from toolscout.schemas import Json
 from toolscout.scout import Scout
@@ -82,7 +82,7 @@ def _server_in(text: str, servers: Iterable[str]) -> str | None:
 
 
 def _heads(server: str) -> Iterable[str]:
-    for head in {server, exposed_name(server, "x").removesuffix("__x")}:
+    for head in {server, make_exposed_name(server, "x").removesuffix("__x")}:
         yield from (f"{head.casefold()}{separator}" for separator in SEPARATORS)
 
 

@@ -64,7 +64,7 @@ from toolscout.gateway.resume import (
 from toolscout.gateway.server import server_of
 from toolscout.gateway.shims import Lanes, asked_method
 from toolscout.gateway.status import readiness, status
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.sessions.session import Session
 from toolscout.tools import Tool
@@ -377,7 +377,7 @@ def _program(ctx: Context) -> str:
 @lru_cache(maxsize=SESSIONS_KEPT)
 def _shown(program: str, version: str) -> str:
     # Every request tells it, and few programs ask.
-    return one_line(f"{program} {version}", 80)
+    return to_one_line(f"{program} {version}", 80)
 
 
 def _announce(address: str, ready: Callable[[str], None] | None) -> None:

@@ -18,7 +18,7 @@ from toolscout.gateway.tracing import Spans
 from toolscout.schemas import Json
 from toolscout.servers.pool import Phase, Pool
 from toolscout.sessions.events import Answered, Called, Described, Event, Searched
-from toolscout.tokens import all_definition_tokens, count_tokens
+from toolscout.tokens import count_all_definition_tokens, count_tokens
 from toolscout.tools import Tool
 
 MOST_TOOLS = 500
@@ -151,7 +151,7 @@ class Metrics:
             menus, self._menus = self._menus, {}
         for menu in menus.values():
             tools = [tool for tool in menu.tools if tool.kind == "tool"]
-            self._definitions.inc(menu.times * all_definition_tokens(tools))
+            self._definitions.inc(menu.times * count_all_definition_tokens(tools))
             self._listed.inc(menu.times * sum(map(_listed_tokens, menu.listed)))
 
     def _sum(self, name: str, **labels: str) -> float:

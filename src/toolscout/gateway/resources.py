@@ -14,7 +14,7 @@ from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 
 from toolscout.errors import InvalidTool, ModelError, ToolscoutError
 from toolscout.gateway.forward import Passage
-from toolscout.names import near_names
+from toolscout.names import find_near_names
 from toolscout.schemas import Json
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, Manifest
 from toolscout.servers.pool import Pool
@@ -129,7 +129,7 @@ class Materials:
     def _named_prompt(self, session: Session, name: str) -> tuple[str, str]:
         rows = {n: (s, str(row["name"])) for s, n, row in self._rows(session, PROMPT)}
         if name not in rows:
-            near = ", ".join(near_names(name, rows)) or "none"
+            near = ", ".join(find_near_names(name, rows)) or "none"
             raise _unknown(f"No prompt {name!r}. Near: {near}.")
         return rows[name]
 

@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 from toolscout.config.servers import ServerConfig
 from toolscout.gateway.gateway import Gateway
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.servers.pool import Phase, ServerState
 
@@ -79,7 +79,7 @@ def _server(member: ServerState, tools: int, since: datetime) -> Json:
 
 def without_secrets(text: str, config: ServerConfig) -> str:
     """Return what a server said on one line, with a mask for each secret that it was given."""
-    return one_line(config.build_mask().apply(text), REASON_CHARS)
+    return to_one_line(config.build_mask().apply(text), REASON_CHARS)
 
 
 def _is_pending(member: ServerState) -> bool:

@@ -29,8 +29,15 @@ from toolscout.errors import InvalidFile, MissingExtra
 from toolscout.search import lexical, text
 from toolscout.search.lexical import Floats, Postings, Vocabulary, postings_of
 from toolscout.search.shard import Mask, Shard, State, merged
-from toolscout.search.text import Field, content, encoding_text, fields_of, term, words
-from toolscout.search.vectors import Neighbours, VectorCache, key_of, leading, word_vectors
+from toolscout.search.text import (
+    Field,
+    build_encoding_text,
+    drop_stop_words,
+    list_fields,
+    split_words,
+    stem,
+)
+from toolscout.search.vectors import Neighbours, VectorCache, encode_words, hash_text, take_leading
 from toolscout.tools import Tool
 
 LAYOUT = 1
@@ -310,9 +317,9 @@ class Writer:
         return self._with_neighbours(whole)
 
     def _piece(self, tools: Sequence[Tool]) -> Shard:
-        texts = [fields_of(tool) for tool in tools]
-        encoded = [encoding_text(tool, f) for tool, f in zip(tools, texts, strict=True)]
-        keys = tuple(map(key_of, encoded)) if self.cache else ()
+        texts = [list_fields(tool) for tool in tools]
+        encoded = [build_encoding_text(tool, f) for tool, f in zip(tools, texts, strict=True)]
+        keys = tuple(map(hash_text, encoded)) if self.cache else ()
         vectors = self.cache.vectors(encoded, keys) if self.cache else None
         name_starts, name_words = self._words.learn([fields[Field.NAME] for fields in texts])
         return Shard(
@@ -328,7 +335,9 @@ class Writer:
     def _scanned(self, vectors: NDArray[np.int16] | None) -> Floats | None:
         if vectors is None:
             return None
-        wanted = leading(vectors, self._leading) if self._leading else vectors.astype(np.float32)
+        wanted = (
+            take_leading(vectors, self._leading) if self._leading else vectors.astype(np.float32)
+        )
         return np.asfortranarray(wanted)
 
     def _with_neighbours(self, shard: Shard, saved: NDArray[np.uint8] | None = None) -> Shard:
@@ -352,7 +361,9 @@ class _WordTable:
 
     def learn(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return the numbers of each name's distinct content words, and where each name begins."""
-        listed = [list(dict.fromkeys(content(words(name))))[:NAME_WORDS] for name in names]
+        listed = [
+            list(dict.fromkeys(drop_stop_words(split_words(name))))[:NAME_WORDS] for name in names
+        ]
         self.number(w for row in listed for w in row)
         numbers = [self._numbers[word] for row in listed for word in row]
         return np.cumsum([0, *map(len, listed)]), np.array(numbers, np.int32)
@@ -365,7 +376,7 @@ class _WordTable:
         first = len(self.words)
         self._numbers.update(zip(new, range(first, first + len(new)), strict=True))
         self.words += tuple(new)
-        terms = np.array([self._vocabulary.number(term(word)) for word in new], np.int32)
+        terms = np.array([self._vocabulary.number(stem(word)) for word in new], np.int32)
         self.terms = np.concatenate([self.terms, terms])
         self._add_vectors(new)
 
@@ -385,7 +396,7 @@ def _word_vectors(encoder: Encoder) -> WordMemory:
     """Return the vectors of single words, for which static ones serve every encoder."""
     own = encoder if encoder.family == "static" else None
     static = encoder.words or own or StaticEncoder()
-    return WordMemory(partial(word_vectors, static), limit=WORD_MEMORY)
+    return WordMemory(partial(encode_words, static), limit=WORD_MEMORY)
 
 
 def _usearch(*, required: bool) -> Any:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from toolscout.search.lexical import Floats
 from toolscout.search.question import Question
 from toolscout.search.shard import Mask, Shard, State, by_shard
-from toolscout.search.vectors import leading_row, similarities
+from toolscout.search.vectors import compare_vectors, take_leading_row
 
 CANDIDATES = 48
 ROUGH_CANDIDATES = 96
@@ -42,20 +42,22 @@ class Similar:
         vectors = self._leading(lines, parts[0].shape[1])
         if len(lines) == 1:
             vectors *= 2  # the question is its own clause: both parts of the score are the same
-        found = [similarities(rows, vectors) for rows in parts]
+        found = [compare_vectors(rows, vectors) for rows in parts]
         whole, *rest = found[0] if len(found) == 1 else np.concatenate(found, axis=1)
         return _meaning([whole, whole, *rest]) if rest else whole
 
     def _leading(self, lines: Iterable[int], width: int) -> Floats:
         vectors = [self._vectors[line] for line in lines]
         if width < len(vectors[0]):
-            vectors = [leading_row(vector, width) for vector in vectors]
+            vectors = [take_leading_row(vector, width) for vector in vectors]
         return np.array(vectors)
 
     def at(self, places: NDArray[np.int64]) -> Floats:
         """Return a line for each distinct text, a column for each place."""
         parts = by_shard(self._state.shards, places)
-        found = [similarities(_vectors_at(shard, rows), self._vectors) for shard, _, rows in parts]
+        found = [
+            compare_vectors(_vectors_at(shard, rows), self._vectors) for shard, _, rows in parts
+        ]
         if len(found) == 1:
             return found[0]
         whole = np.zeros((len(self._vectors), len(places)), np.float32)

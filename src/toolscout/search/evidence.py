@@ -15,7 +15,7 @@ from toolscout.search.fusion import Doubles, Signal
 from toolscout.search.lexical import COVERED, ByTerm, Floats, Ints
 from toolscout.search.question import Question
 from toolscout.search.shard import State, by_shard
-from toolscout.search.vectors import similarities
+from toolscout.search.vectors import compare_vectors
 
 _LOOKED_AT = np.array([0xFF, *COVERED], np.uint8)[:, None]
 _HAS = ((np.arange(256, dtype=np.uint8) & _LOOKED_AT) != 0).astype(np.float64)
@@ -139,5 +139,5 @@ def _name_words(state: State, places: NDArray[np.int64]) -> Ints:
 
 def _nearness(asked: Floats, vectors: Floats) -> Doubles:
     """Return how near each vector comes to any asked one, 0 to 1, falling off fast."""
-    best = np.maximum.reduce(similarities(vectors, asked), initial=0.0)
+    best = np.maximum.reduce(compare_vectors(vectors, asked), initial=0.0)
     return np.square(best, dtype=np.float64)

@@ -24,9 +24,9 @@ from math import exp, fsum
 
 from toolscout.errors import InvalidQuery
 from toolscout.query import Query, query_from_text
-from toolscout.search.fusion import confidence_of, worth_showing
+from toolscout.search.fusion import confidence_from_chance, count_worth_showing
 from toolscout.search.hits import Confidence, Hit, Result, Why
-from toolscout.search.text import content, term, words
+from toolscout.search.text import drop_stop_words, split_words, stem
 
 OK = "ok"
 
@@ -56,7 +56,7 @@ class Usage:
 _MEMBERS = tuple(member.name for member in fields(Usage))
 
 
-def usage_to_bytes(usage: Usage) -> bytes:
+def bytes_from_usage(usage: Usage) -> bytes:
     """Return a usage as JSON."""
     row = {name: getattr(usage, name) for name in _MEMBERS}
     return json.dumps(row, separators=(",", ":")).encode()
@@ -77,7 +77,7 @@ def usage_from_bytes(data: bytes) -> Usage | None:
     return Usage(session=session, query=query, tool=tool, code=code, at=float(at))
 
 
-def hashed(query: str) -> str:
+def hash_query(query: str) -> str:
     """Return a query as `#` and 16 hexadecimal digits; case and blanks make no difference.
 
     What is hashed already stays as it is.
@@ -149,7 +149,7 @@ class Feedback:
         if lifts:
             hits.sort(key=lambda hit: (hit.confidence is not Confidence.EXACT, -hit.score))
         kept = tuple(hits[:limit])
-        return replace(result, found=kept, worth=worth_showing([hit.score for hit in kept]))
+        return replace(result, found=kept, worth=count_worth_showing([hit.score for hit in kept]))
 
     def _note(self, asked: Terms, tool: str, outcome: float) -> None:
         standing = self._standings.setdefault(asked, {})
@@ -210,16 +210,16 @@ def _asked_terms(result: Result) -> Sequence[Terms]:
 
 
 def _words_of(query: Query) -> list[str]:
-    return words(" ".join((query.words, *query.required)))
+    return split_words(" ".join((query.words, *query.required)))
 
 
 def _terms(listed: list[str]) -> Terms:
-    return frozenset(list(dict.fromkeys(map(term, content(listed))))[:TERM_LIMIT])
+    return frozenset(list(dict.fromkeys(map(stem, drop_stop_words(listed))))[:TERM_LIMIT])
 
 
 def _hash_of(query: Query) -> Terms:
     # A list of tools by name or filter is no question that a call could have answered.
-    return frozenset((hashed(query.text),)) if query.words or query.required else frozenset()
+    return frozenset((hash_query(query.text),)) if query.words or query.required else frozenset()
 
 
 def _nearness(asked: Terms, learnt: Terms) -> float:
@@ -249,7 +249,7 @@ def _lifted(hit: Hit, lift: float) -> Hit:
     if chance <= hit.score:
         return hit
     explain = partial(_explained, hit.explain, hit.score / chance)
-    return replace(hit, score=chance, confidence=confidence_of(chance), explain=explain)
+    return replace(hit, score=chance, confidence=confidence_from_chance(chance), explain=explain)
 
 
 def _explained(explain: Callable[[], Why], found: float) -> Why:

@@ -12,10 +12,10 @@ import numpy as np
 import re2
 
 from toolscout.errors import UnknownServer
-from toolscout.names import fold_name, near_names
+from toolscout.names import find_near_names, fold_name
 from toolscout.query import PATTERN_MEMORY_BYTES, Query
 from toolscout.search.shard import Mask, State
-from toolscout.search.text import term, words
+from toolscout.search.text import split_words, stem
 from toolscout.tools import Tool
 
 PATTERN_TEXT_LIMIT = 4_000
@@ -44,7 +44,7 @@ def _server_mask(state: State, servers: Sequence[str], seen: Mask) -> Mask:
         name = state.live_servers.get(fold_name(server))
         if name is None or not seen[state.servers[name]].any():
             known = [s for s in state.live_servers.values() if seen[state.servers[s]].any()]
-            raise UnknownServer(server, near_names(server, known))
+            raise UnknownServer(server, find_near_names(server, known))
         mask[state.servers[name]] = True
     return mask
 
@@ -58,9 +58,9 @@ def _passes(query: Query, tool: Tool) -> bool:
 def _term_mask(state: State, text: str) -> Mask:
     """Return the places that have every word of a term in any field."""
     mask = state.open
-    listed = words(text)
+    listed = split_words(text)
     for word in listed:
-        number = state.find(term(word))
+        number = state.find(stem(word))
         mask = mask & (state.having(number) if number is not None else np.False_)
     if not listed:  # only symbols, such as an emoji: look at the texts themselves
         mask = state.accepted(lambda tool: text in f"{tool.leaf} {tool.description}")

@@ -86,7 +86,7 @@ class Fusion:
     def likely(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> list[float]:
         """Return the same as plain numbers."""
         constant, slope, a, b, c, d, e = self.calibration
-        level = _level(rivals)
+        level = _compute_level(rivals)
         # Of a few candidates, plain numbers take less time than arrays.
         signals: list[list[float]] = evidence.T.take(CERTAINTY, axis=0).tolist()
         odds = [
@@ -116,41 +116,43 @@ class Fusion:
 CERTAINTY = [Signal.BM25, Signal.MATCH, Signal.MEANING, Signal.NAME, Signal.NAME_MEANING]
 
 
-def gate_of(evidence: Doubles) -> float:
+def compute_gate(evidence: Doubles) -> float:
     """Return the largest share of the question's words that any candidate has."""
     return float(np.maximum.reduce(evidence[:, Signal.MATCH], initial=0.0))
 
 
-def columns(evidence: Doubles, length: float) -> Doubles:
+def build_columns(evidence: Doubles, length: float) -> Doubles:
     """Return the evidence with a column for each weight that depends on the question."""
     by_length = evidence[:, LENGTHENED] * length
-    return np.concatenate([evidence, by_length, evidence[:, GATED] * gate_of(evidence)], axis=1)
+    return np.concatenate(
+        [evidence, by_length, evidence[:, GATED] * compute_gate(evidence)], axis=1
+    )
 
 
-def certainty(evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
+def build_certainty(evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
     """Return what calibration looks at for some candidates, given the scores of all."""
     found = np.empty((len(scores), 2 + len(CERTAINTY)))
     found[:, 0] = 1
-    found[:, 1] = scores - _level(rivals)
+    found[:, 1] = scores - _compute_level(rivals)
     found[:, 2:] = evidence.T.take(CERTAINTY, axis=0).T
     return found
 
 
-def _level(rivals: Doubles) -> float:
+def _compute_level(rivals: Doubles) -> float:
     """Return the logarithm of what all rivals weigh together."""
     top = float(np.maximum.reduce(rivals, initial=-1e9))
     # An imagined rival keeps a lone candidate from looking like a sure thing.
     return top + log(1.0 + float(np.add.reduce(np.exp(rivals - top))))
 
 
-def confidence_of(chance: float) -> Confidence:
+def confidence_from_chance(chance: float) -> Confidence:
     """Return the label of a chance."""
     if chance >= STRONG:
         return Confidence.STRONG
     return Confidence.LIKELY if chance >= LIKELY else Confidence.WEAK
 
 
-def worth_showing(chances: Sequence[float]) -> int:
+def count_worth_showing(chances: Sequence[float]) -> int:
     """Return how many of falling chances are worth showing; one, if there is any."""
     if not chances:
         return 0
@@ -234,6 +236,6 @@ FUSIONS: dict[str, Fusion] = {
 }
 
 
-def fusion_for(family: str) -> Fusion:
+def choose_fusion(family: str) -> Fusion:
     """Return the fitted fusion of a family of encoders; an unknown one is taken for MiniLM's."""
     return FUSIONS.get(family, FUSIONS["minilm"])

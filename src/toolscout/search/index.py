@@ -20,16 +20,16 @@ from toolscout.encoders.encoder import Encoder
 from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.encoders.static import StaticEncoder
 from toolscout.errors import UsageError
-from toolscout.names import near_names
+from toolscout.names import find_near_names
 from toolscout.query import Query, query_from_text
 from toolscout.search import build as storage
 from toolscout.search.build import Writer
 from toolscout.search.filters import admitted, pattern_places, prefix_places
-from toolscout.search.fusion import Doubles, Fusion, confidence_of, worth_showing
+from toolscout.search.fusion import Doubles, Fusion, confidence_from_chance, count_worth_showing
 from toolscout.search.hits import Confidence, Hit, Hits, Missing, Result, Why
 from toolscout.search.rank import Ranker, Ranking, explain
 from toolscout.search.shard import Mask, State
-from toolscout.search.text import words
+from toolscout.search.text import split_words
 from toolscout.tools import Tool
 
 DEFAULT_LIMIT = 10
@@ -122,7 +122,7 @@ class Index:
             places = dict.fromkeys([*named, *prefix_places(state, asked.prefix, mask)])
             return _listed(state, asked, list(places), limit)
         text = " ".join((asked.words, *asked.required)).strip()
-        if not text or (asked.required and not words(text)):
+        if not text or (asked.required and not split_words(text)):
             return _listed(state, asked, state.by_name(np.flatnonzero(mask)), limit)
         return self._ranked(state, asked, text, mask, limit)
 
@@ -142,7 +142,7 @@ class Index:
         asked = query_from_text(query) if isinstance(query, str) else query
         place = state.place_of(name)
         if place is None:
-            near = ", ".join(near_names(name, state.live_names)) or "none"
+            near = ", ".join(find_near_names(name, state.live_names)) or "none"
             raise UsageError(f"There is no tool {name!r}. Near: {near}.")
         text = " ".join((asked.words or asked.text, *asked.required)).strip()
         ranking = self._ranker.rank(state, text, state.open, also=(place,))
@@ -200,7 +200,7 @@ class Index:
             places.update(dict.fromkeys(found))
             if not found:
                 visible = [n for n in state.live_names if mask[state.place_of(n)]]
-                missing.append(Missing(name=name, near=tuple(near_names(name, visible))))
+                missing.append(Missing(name=name, near=tuple(find_near_names(name, visible))))
         return replace(_listed(state, query, list(places), len(places)), missing=tuple(missing))
 
     def _ranked(self, state: State, query: Query, text: str, mask: Mask, limit: int) -> Result:
@@ -240,7 +240,7 @@ def _result(
     return Result(
         query=query,
         found=found,
-        worth=worth_showing([hit.score for hit in found] if exact else best.chances),
+        worth=count_worth_showing([hit.score for hit in found] if exact else best.chances),
         total=max(ranking.total, len(found)),
         corrected=corrected,
     )
@@ -265,7 +265,7 @@ class _Best:
             Hit(
                 tool=tools[place],
                 score=chance,
-                confidence=confidence_of(chance),
+                confidence=confidence_from_chance(chance),
                 explain=partial(explain, state, ranking, row),
             )
             for place, chance, row in zip(

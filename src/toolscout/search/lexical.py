@@ -14,7 +14,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from toolscout.search.text import STOP_WORDS, Field, joined, split_token, term, tokens
+from toolscout.search.text import (
+    STOP_WORDS,
+    Field,
+    join_name_words,
+    split_token,
+    split_tokens,
+    stem,
+)
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -66,7 +73,7 @@ class Vocabulary:
         """Return the term numbers of a text; stop words only where nothing else remains."""
         kept: list[int] = []
         whole: list[int] = []
-        for token in tokens(text):
+        for token in split_tokens(text):
             both = self._memo.get(token) or self._learn(token)
             kept += both[0]
             whole += both[1]
@@ -74,7 +81,7 @@ class Vocabulary:
 
     def _learn(self, token: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         parts = split_token(token)
-        whole = tuple(self.number(term(word)) for word in parts)
+        whole = tuple(self.number(stem(word)) for word in parts)
         kept = tuple(n for n, word in zip(whole, parts, strict=True) if word not in STOP_WORDS)
         if len(self._memo) >= _MEMO_LIMIT:
             self._memo.clear()
@@ -177,7 +184,9 @@ def postings_of(texts: Sequence[Sequence[str]], vocabulary: Vocabulary) -> Posti
             found = vocabulary.numbers(text)
             numbers += found
             lengths.append(len(found))
-        names_joined.append([vocabulary.number(text) for text in joined(fields[Field.NAME])])
+        names_joined.append(
+            [vocabulary.number(text) for text in join_name_words(fields[Field.NAME])]
+        )
     return _weighted(
         np.array(numbers, np.int64),
         np.array(lengths, np.int64).reshape(len(texts), len(Field)),

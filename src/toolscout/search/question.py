@@ -11,7 +11,14 @@ from math import log, tanh
 import numpy as np
 from numpy.typing import NDArray
 
-from toolscout.search.text import clauses, content, pair_term, term, without_values, words
+from toolscout.search.text import (
+    drop_stop_words,
+    pair_term,
+    remove_values,
+    split_clauses,
+    split_words,
+    stem,
+)
 
 WORD_LIMIT = 300
 """Distinct words of one query that are ranked; a longer text is cut, not refused."""
@@ -61,8 +68,8 @@ def question_of(
     `corrected` gives words to read in place of others.
     """
     swap = corrected or {}
-    read = words(text)
-    whole = content([swap.get(word, word) for word in read] if swap else read)
+    read = split_words(text)
+    whole = drop_stop_words([swap.get(word, word) for word in read] if swap else read)
     distinct = list(dict.fromkeys(whole))
     if len(distinct) > WORD_LIMIT:
         distinct = distinct[:WORD_LIMIT]
@@ -72,7 +79,7 @@ def question_of(
     pairs = {pair_term(*both) for both in pairwise(distinct)} - terms.keys()
     known = numbered((*terms, *pairs))
     order, once = sorted(known), len(terms) == len(whole)
-    parts = clauses(text)
+    parts = split_clauses(text)
     return Question(
         words=tuple(distinct),
         numbers=tuple([known[t] for t in order]),
@@ -81,7 +88,7 @@ def question_of(
         distinct=max(len(terms), 1),
         unknown=len(terms.keys() - known.keys()),
         text=text,
-        plain=without_values(text),
+        plain=remove_values(text),
         clauses=tuple(parts),
     )
 
@@ -97,7 +104,7 @@ def _part_counts(
 
 
 def _clause_counts(parts: list[str], order: list[str], swap: Mapping[str, str]) -> list[list[int]]:
-    counted = [_counts([swap.get(word, word) for word in words(part)]) for part in parts]
+    counted = [_counts([swap.get(word, word) for word in split_words(part)]) for part in parts]
     return [[counts.get(t, 0) for t in order] for counts in counted]
 
 
@@ -105,6 +112,6 @@ def _counts(listed: list[str]) -> dict[str, int]:
     """Return how often each term occurs; a `Counter` takes three times as long for a few."""
     counts: dict[str, int] = {}
     for word in listed:
-        one = term(word)
+        one = stem(word)
         counts[one] = counts.get(one, 0) + 1
     return counts

@@ -35,16 +35,16 @@ from toolscout.search.fusion import (
     Doubles,
     Fusion,
     Signal,
-    fusion_for,
-    gate_of,
+    choose_fusion,
+    compute_gate,
 )
 from toolscout.search.hits import Why
 from toolscout.search.lexical import Floats
 from toolscout.search.question import Question, question_of
 from toolscout.search.shard import Mask, State
-from toolscout.search.text import STOP_WORDS, Field, content, term, words
+from toolscout.search.text import STOP_WORDS, Field, drop_stop_words, split_words, stem
 from toolscout.search.translate import Lexicon
-from toolscout.search.vectors import query_vectors
+from toolscout.search.vectors import encode_questions
 from toolscout.tools import Tool
 
 SHORTEST = 4
@@ -104,7 +104,7 @@ class Ranker:
     ) -> None:
         family = encoder.family if encoder else ""
         self._encoder = encoder
-        self._fusion = fusion or fusion_for(family)
+        self._fusion = fusion or choose_fusion(family)
         self._latin_only = family in LATIN_FAMILIES
         self._word_vectors = word_vectors
 
@@ -131,18 +131,18 @@ class Ranker:
         """Return a question's text in English words, and which were in another language."""
         if self._encoder is not None and not self._latin_only:
             return "", {}  # an encoder that may know the language needs no help
-        foreign = [term(word) for word in question.words if not word.isascii()]
+        foreign = [stem(word) for word in question.words if not word.isascii()]
         if len(state.numbered(foreign)) > KNOWN_SHARE * len(foreign):
             return "", {}  # tools are described in the question's own language
 
         def unknown(word: str) -> bool:
-            return not state.numbered([term(part) for part in words(word)])
+            return not state.numbered([stem(part) for part in split_words(word)])
 
         lexicon = Lexicon.load()
         read = lexicon.english(question.text, unknown)
         # English shares words with its neighbours; its small words tell it from them.
         if _is_latin(question.text) and len(read) < sum(
-            w in STOP_WORDS for w in words(question.text)
+            w in STOP_WORDS for w in split_words(question.text)
         ):
             return "", {}
         return lexicon.in_english(question.text, unknown), read
@@ -151,7 +151,7 @@ class Ranker:
         """Return how to read words that no tool has, if nothing matched well as written."""
         if ranking.top_chance >= LIKELY:
             return {}
-        unknown = [w for w in ranking.question.words if state.find(term(w)) is None]
+        unknown = [w for w in ranking.question.words if state.find(stem(w)) is None]
         return find_corrections(unknown, state.live_words)
 
     def rank(
@@ -172,8 +172,8 @@ class Ranker:
         count = candidates_for(wanted)
         places, lines, total = self._found(state, question, mask, also, count)
         table = self._evidence(state, question, places, lines)
-        fusion = self._fusion if lines is not None else fusion_for("")
-        scores = fusion.scores(table.T, question.length, gate_of(table.T)).round(9)
+        fusion = self._fusion if lines is not None else choose_fusion("")
+        scores = fusion.scores(table.T, question.length, compute_gate(table.T)).round(9)
         order, rivals = _falling(state, places, scores)  # so, whatever the order of places
         best = order[:wanted]
         found = fusion.likely(table.take(best, axis=1).T, rivals[:wanted], rivals)
@@ -204,7 +204,7 @@ class Ranker:
 
     def _similar(self, state: State, question: Question, encoder: Encoder) -> Similar:
         texts = list(dict.fromkeys((question.text, question.plain, *question.clauses)))
-        vectors = query_vectors(encoder, texts)
+        vectors = encode_questions(encoder, texts)
         lines = [texts.index(t) for t in (question.text, question.plain, *question.clauses)]
         return Similar(state, vectors, lines)
 
@@ -271,7 +271,7 @@ def explain(state: State, ranking: Ranking, row: int) -> Why:
     return Why(
         matched=matched,
         shares=ranking.fusion.shares(
-            ranking.evidence[row], ranking.question.length, gate_of(ranking.evidence)
+            ranking.evidence[row], ranking.question.length, compute_gate(ranking.evidence)
         ),
         held_back=tuple(_held_back(ranking, row, tool, matched)),
     )
@@ -281,7 +281,7 @@ def _matched(state: State, ranking: Ranking, row: int) -> dict[str, tuple[str, .
     question = ranking.question
     _, found = matches_of(question, state, ranking.places[row : row + 1])
     masks: dict[int | None, int] = dict(zip(question.numbers, found[:, 0].tolist(), strict=True))
-    listed = [(word, masks.get(state.find(term(word)), 0)) for word in question.words]
+    listed = [(word, masks.get(state.find(stem(word)), 0)) for word in question.words]
     by_field = {
         name: tuple(word for word, mask in listed if mask >> field & 1)
         for field, name in FIELD_NAMES.items()
@@ -297,7 +297,11 @@ def _held_back(
     missing = [word for word in ranking.question.words if word not in has]
     if missing:
         said.append(f"It does not mention: {', '.join(missing[:8])}.")
-    extra = [w for w in dict.fromkeys(content(words(tool.leaf))) if term(w) not in map(term, has)]
+    extra = [
+        w
+        for w in dict.fromkeys(drop_stop_words(split_words(tool.leaf)))
+        if stem(w) not in map(stem, has)
+    ]
     if extra and ranking.evidence[row, Signal.NAME_MEANING] < 0.99:
         said.append(f"Its name also says: {', '.join(extra[:8])}.")
     if not tool.description:

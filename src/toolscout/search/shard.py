@@ -16,7 +16,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from toolscout.catalog import Spelling, spellings_meant, spellings_of
+from toolscout.catalog import Spelling, list_spellings, read_spellings
 from toolscout.names import fold_name
 from toolscout.search.lexical import (
     Floats,
@@ -76,7 +76,7 @@ class Shard:
         Marks tell at once that most texts call no tool: a byte that is not 0 at the end of each
         hash, among at least eight times as many bytes as there are spellings.
         """
-        listed = [spellings_of(tool) for tool in self.tools]
+        listed = [list_spellings(tool) for tool in self.tools]
         hashes = np.array([hash(one) for found in listed for one in found], np.int64)
         rows = np.repeat(np.arange(len(listed), dtype=np.int32), [len(found) for found in listed])
         order = np.argsort(hashes, kind="stable")
@@ -92,7 +92,7 @@ class Shard:
             return []
         span = slice(hashes.searchsorted(wanted), hashes.searchsorted(wanted, "right"))
         found: list[int] = rows[span].tolist()
-        return [row for row in found if spelling in spellings_of(self.tools[row])]
+        return [row for row in found if spelling in list_spellings(self.tools[row])]
 
     @property
     def size(self) -> int:
@@ -274,7 +274,7 @@ class State:
         exposed = self.place_of(text)
         if exposed is not None:
             return [exposed]
-        for spelling in spellings_meant(text):
+        for spelling in read_spellings(text):
             if found := self._called(spelling):
                 return self.by_name(found)
         return []

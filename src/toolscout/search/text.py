@@ -1,8 +1,9 @@
 """Words: how text becomes terms that can meet, for tools and queries alike (R13 to R20).
 
-`words` splits and folds, `term` stems, `content` leaves stop words out, `clauses` takes a long
-request apart, `without_values` drops quoted strings and numbers. `fields_of` and `encoding_text`
-say which texts of a tool are searched. Nothing here scores.
+`split_words` splits and folds, `stem` turns a word into its term, `drop_stop_words` filters,
+`split_clauses` takes a long request apart and `remove_values` drops quoted strings and numbers.
+`list_fields` and `build_encoding_text` choose the texts of a tool that are searched. Nothing here
+scores.
 """
 
 import re
@@ -15,7 +16,7 @@ from typing import Any
 
 import Stemmer as stemming
 
-from toolscout.schemas import parameters
+from toolscout.schemas import list_parameters
 from toolscout.tools import Tool
 
 ENCODED_DESCRIPTION = 600
@@ -64,7 +65,7 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFC", bare)  # hangul syllables come back together
 
 
-def tokens(text: str) -> list[str]:
+def split_tokens(text: str) -> list[str]:
     """Return the raw tokens of a text; `split_token` makes words of each."""
     return _TOKEN.findall(fold(text))
 
@@ -95,25 +96,25 @@ def _split_mixed(token: str) -> Iterable[str]:
 _split_known = lru_cache(maxsize=10_000)(split_token)
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Return the case-folded words of a text, in order."""
-    return [word for token in tokens(text) for word in _split_known(token)]
+    return [word for token in split_tokens(text) for word in _split_known(token)]
 
 
 @lru_cache(maxsize=20_000)
-def term(word: str) -> str:
+def stem(word: str) -> str:
     """Return what a word counts as: its English stem, or itself."""
     return _stemmer.stemWord(word)
 
 
-def content(all_words: list[str]) -> list[str]:
+def drop_stop_words(all_words: list[str]) -> list[str]:
     """Return the words that are no stop words, or all of them when nothing else remains."""
     return [word for word in all_words if word not in STOP_WORDS] or all_words
 
 
-def joined(name: str) -> list[str]:
+def join_name_words(name: str) -> list[str]:
     """Return the terms of neighbouring words of a name written as one, and of the whole (R14)."""
-    parts = words(name)
+    parts = split_words(name)
     if len(parts) < 2:
         return []
     pairs = [pair_term(a, b) for a, b in pairwise(parts)]
@@ -122,25 +123,25 @@ def joined(name: str) -> list[str]:
 
 def pair_term(first: str, second: str) -> str:
     """Return the term of two words written as one: an ending belongs to the second."""
-    return first + term(second)
+    return first + stem(second)
 
 
-def clauses(text: str) -> list[str]:
+def split_clauses(text: str) -> list[str]:
     """Return the parts of a request that may each need a tool of their own."""
     parts = [part.strip() for part in _CLAUSE_END.split(text)]
     kept = [part for part in parts if len(part.split()) > 1 or _CJK_RUN.search(part)]
     return kept[:CLAUSE_LIMIT] if len(kept) > 1 else [text]
 
 
-def without_values(text: str) -> str:
+def remove_values(text: str) -> str:
     """Return a request without quoted strings, addresses and numbers: those name no tool."""
     if not _VALUE_SIGN.search(text) and "://" not in text:
         return " ".join(text.split()) or text
-    plain = _ASCII_RUN.sub(_kept, _QUOTED.sub(" ", text))
+    plain = _ASCII_RUN.sub(_blank_value, _QUOTED.sub(" ", text))
     return " ".join(plain.split()) or text
 
 
-def _kept(match: re.Match[str]) -> str:
+def _blank_value(match: re.Match[str]) -> str:
     run = match[0]
     is_value = "@" in run or "://" in run or any(map(str.isdigit, run))
     return " " if is_value else run
@@ -159,9 +160,9 @@ class Field(IntEnum):
     TITLE = 7
 
 
-def fields_of(tool: Tool) -> list[str]:
+def list_fields(tool: Tool) -> list[str]:
     """Return the searched texts of a tool, by `Field`."""
-    listed = parameters(tool.input_schema)
+    listed = list_parameters(tool.input_schema)
     return [
         tool.leaf,
         tool.server,
@@ -170,13 +171,13 @@ def fields_of(tool: Tool) -> list[str]:
         " ".join(parameter.description for parameter in listed),
         " ".join(value for parameter in listed for value in parameter.enum),
         " ".join((tool.hint, *tool.aliases, *tool.tags)),
-        "" if words(tool.title) == words(tool.leaf) else tool.title,
+        "" if split_words(tool.title) == split_words(tool.leaf) else tool.title,
     ]
 
 
-def encoding_text(tool: Tool, fields: list[str]) -> str:
+def build_encoding_text(tool: Tool, fields: list[str]) -> str:
     """Return the text of a tool that encoders see: what it is called, then what it says."""
     names = (fields[Field.SERVER], fields[Field.NAME], fields[Field.TITLE], fields[Field.HINT])
-    spelt = " ".join(word for name in names for word in words(name))
-    arguments = " ".join(words(fields[Field.PARAMETER]))[:ENCODED_PARAMETERS]
+    spelt = " ".join(word for name in names for word in split_words(name))
+    arguments = " ".join(split_words(fields[Field.PARAMETER]))[:ENCODED_PARAMETERS]
     return f"{spelt} {tool.description[:ENCODED_DESCRIPTION]} {arguments}".strip()

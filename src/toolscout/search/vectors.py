@@ -32,7 +32,7 @@ def on_grid(vectors: Floats) -> NDArray[np.int16]:
     return np.rint(vectors * GRID).astype(np.int16)
 
 
-def key_of(text: str) -> str:
+def hash_text(text: str) -> str:
     """Return the content key of a text."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
@@ -85,18 +85,18 @@ class VectorCache:
                 self._known.pop(key, None)
 
 
-def query_vectors(encoder: Encoder, texts: Sequence[str]) -> Floats:
+def encode_questions(encoder: Encoder, texts: Sequence[str]) -> Floats:
     """Return query vectors such that a dot product with a row is the cosine times GRID²."""
     rows = encoder.encode(texts, kind="question")
     return np.rint(rows * _GRID).astype(np.float32, copy=False)
 
 
-def word_vectors(encoder: Encoder, words: Sequence[str]) -> Floats:
+def encode_words(encoder: Encoder, words: Sequence[str]) -> Floats:
     """Return short vectors of single words, on the grid, for comparing names with questions."""
-    return leading(query_vectors(encoder, words), WORD_WIDTH)
+    return take_leading(encode_questions(encoder, words), WORD_WIDTH)
 
 
-def similarities(rows: Floats, queries: Floats) -> Floats:
+def compare_vectors(rows: Floats, queries: Floats) -> Floats:
     """Return the cosine of every row with every query: one line for each query.
 
     Many rows are compared fastest where the numbers of each dimension lie side by side (Fortran
@@ -116,12 +116,12 @@ def similarities(rows: Floats, queries: Floats) -> Floats:
     return found[: len(queries)]
 
 
-def leading(vectors: Floats | NDArray[np.int16], width: int) -> Floats:
+def take_leading(vectors: Floats | NDArray[np.int16], width: int) -> Floats:
     """Return the first numbers of each vector as a vector of their own, on the grid."""
     return np.rint(unit_rows(vectors[:, :width]) * _GRID)
 
 
-def leading_row(vector: Floats, width: int) -> Floats:
+def take_leading_row(vector: Floats, width: int) -> Floats:
     """Return the same of one vector."""
     return np.rint(unit_row(vector[:width]) * _GRID)
 

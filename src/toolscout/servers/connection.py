@@ -24,7 +24,7 @@ from mcp.shared.exceptions import MCPError
 from toolscout.config.secrets import SecretMask
 from toolscout.config.servers import ServerConfig
 from toolscout.errors import CallFailed, ServerUnavailable
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.servers.manifest import Manifest
 
@@ -114,7 +114,7 @@ class ConnectionFactory(Protocol):
 def call_failed_from_error(name: str, error: MCPError) -> CallFailed:
     """Return what an error answer means to the model."""
     said = f"{error.error.message} (code {error.error.code})"
-    return CallFailed(name, one_line(said, SAID_CHARS))
+    return CallFailed(name, to_one_line(said, SAID_CHARS))
 
 
 def describe_error(error: Exception) -> str:
@@ -131,7 +131,7 @@ def describe_error(error: Exception) -> str:
 def unavailable(config: ServerConfig, reason: str, state: str = FAILED) -> ServerUnavailable:
     """Return why a server cannot be used, in one line without its secrets."""
     mask = SecretMask(config.list_secrets())
-    return ServerUnavailable(config.name, state, one_line(mask.apply(reason), SAID_CHARS))
+    return ServerUnavailable(config.name, state, to_one_line(mask.apply(reason), SAID_CHARS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

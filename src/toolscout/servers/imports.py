@@ -29,7 +29,7 @@ def import_tools(path: Path, server: str = "") -> list[Tool]:
     if is_openapi(path):
         return tools_from_openapi(read_document(path), server or path.name.partition(".")[0])
     tools = read_tools(path)
-    return [tool if tool.server or not server else tool.moved_to(server) for tool in tools]
+    return [tool if tool.server or not server else tool.move_to(server) for tool in tools]
 
 
 def is_openapi(path: Path) -> bool:

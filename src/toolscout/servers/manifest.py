@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 
 from toolscout.config.servers import ServerConfig, is_matched
 from toolscout.errors import InvalidTool
-from toolscout.schemas import Json, canonical_json, is_list, is_object
+from toolscout.schemas import Json, is_list, is_object, to_canonical_json
 from toolscout.tools import Effect, Tool
 
 MANIFEST_KIND = "manifest"
@@ -140,7 +140,7 @@ def _adjusted(config: ServerConfig, tool: Tool) -> Tool:
     if new is None:
         return changed
     # The server still knows it by its old name, which a call has to use.
-    renamed = replace(changed, leaf=new).moved_to(tool.server)
+    renamed = replace(changed, leaf=new).move_to(tool.server)
     return replace(renamed, extras={**tool.extras, "leaf": tool.leaf}, aliases=(tool.leaf,))
 
 
@@ -152,11 +152,11 @@ def _told_apart(tool: Tool, found: Mapping[str, Tool]) -> Tool:
     """
     if tool.name not in found or tool.kind == TOOL:
         return tool
-    renamed = replace(tool, leaf=f"{tool.leaf}_{tool.kind}").moved_to(tool.server)
+    renamed = replace(tool, leaf=f"{tool.leaf}_{tool.kind}").move_to(tool.server)
     if renamed.name not in found:
         return renamed
-    digest = hashlib.sha256(canonical_json(dict(tool.extras))).hexdigest()[:8]
-    return replace(tool, leaf=f"{tool.leaf}_{digest}").moved_to(tool.server)
+    digest = hashlib.sha256(to_canonical_json(dict(tool.extras))).hexdigest()[:8]
+    return replace(tool, leaf=f"{tool.leaf}_{digest}").move_to(tool.server)
 
 
 def _first(values: Mapping[str, _Value], leaf: str) -> _Value | None:

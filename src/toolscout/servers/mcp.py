@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 from toolscout.config.secrets import SecretMask
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallFailed, ProtocolError, ServerUnavailable
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.servers.connection import (
     NEEDS_LOGIN,
@@ -191,7 +191,7 @@ class Client:
         if isinstance(self._error, _UNREACHED):
             return unavailable(self._config, self.reason)
         said = f"the server is gone ({self.reason}); the call may still have had an effect"
-        return CallFailed(name, one_line(said, SAID_CHARS))
+        return CallFailed(name, to_one_line(said, SAID_CHARS))
 
     def _unopened(self, error: Exception) -> ServerUnavailable:
         if isinstance(error, LoginNeeded):

@@ -27,7 +27,7 @@ from toolscout.config.file import Config
 from toolscout.config.references import expand
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig, ServerUnavailable, ToolscoutError, UsageError
-from toolscout.schemas import Json, is_object, parameters
+from toolscout.schemas import Json, is_object, list_parameters
 from toolscout.scout import Scout
 from toolscout.servers.connection import (
     NEEDS_LOGIN,
@@ -219,7 +219,7 @@ def arguments_from_words(tool: Tool, words: Sequence[str]) -> Json:
     """
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         return _object(words[0])
-    types = {p.name: p.type for p in parameters(tool.input_schema, max_depth=1)}
+    types = {p.name: p.type for p in list_parameters(tool.input_schema, max_depth=1)}
     found: Json = {}
     for word in words:
         key, sign, text = word.partition("=")

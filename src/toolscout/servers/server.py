@@ -25,7 +25,7 @@ import mcp_types as types
 
 from toolscout.catalog import Catalog, Status
 from toolscout.config.servers import ServerConfig
-from toolscout.schemas import canonical_json
+from toolscout.schemas import to_canonical_json
 from toolscout.servers.connection import FAILED, NEEDS_LOGIN, STOPPED, Connection, Relay
 from toolscout.servers.manifest import MANIFEST_KIND, Manifest, build_entries, manifest_from_bytes
 from toolscout.servers.oauth.tokens import TokenFile
@@ -305,4 +305,4 @@ class CatalogUpdater:
 def compute_config_key(config: ServerConfig) -> str:
     """Return a digest of what decides a server's tools; another one makes its cache void."""
     parts = [config.command, list(config.args), config.cwd, config.url, config.spec]
-    return hashlib.sha256(canonical_json([str(config.transport), *parts])).hexdigest()[:16]
+    return hashlib.sha256(to_canonical_json([str(config.transport), *parts])).hexdigest()[:16]

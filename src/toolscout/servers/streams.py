@@ -19,7 +19,7 @@ import mcp_types as types
 from mcp.shared.message import SessionMessage
 from pydantic import BaseModel, ValidationError
 
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 from toolscout.schemas import is_list, is_object
 
 
@@ -90,7 +90,7 @@ class ListingFilter:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "it"
             name = entry.get("name") if is_object(entry) else None
-            shown = one_line(str(name or "without a name"), NAME_CHARS)
+            shown = to_one_line(str(name or "without a name"), NAME_CHARS)
             self.problems.append(f"One of its {key} was left out: {shown!r}, for {where!r}.")
             return False
         return True

@@ -45,7 +45,7 @@ from toolscout.errors import (
     UnknownTool,
     UpstreamError,
 )
-from toolscout.names import near_names, one_line
+from toolscout.names import find_near_names, to_one_line
 from toolscout.policies import Permission
 from toolscout.schemas import Json
 from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH, call_request, meta_name, to_object
@@ -74,7 +74,7 @@ def tool_named(session: Session, catalog: Catalog, name: object) -> Tool:
         raise _absent(session, catalog, text)
     if len(meant) > 1:
         names = [tool.name for tool in meant]
-        raise AmbiguousTool(one_line(text, 64), names[:AMBIGUOUS_SHOWN])
+        raise AmbiguousTool(to_one_line(text, 64), names[:AMBIGUOUS_SHOWN])
     reason = session.policy.why_disabled(meant[0])
     if reason:
         raise ToolDisabled(meant[0].name, reason)
@@ -86,7 +86,8 @@ def _absent(session: Session, catalog: Catalog, text: str) -> Exception:
     if entry is not None:
         return absent_server(entry.server, catalog.state(entry.server))
     return UnknownTool(
-        one_line(text, 64), near_names(text[:200], (tool.name for tool in session.visible()))
+        to_one_line(text, 64),
+        find_near_names(text[:200], (tool.name for tool in session.visible())),
     )
 
 
@@ -100,10 +101,10 @@ def unavailable(catalog: Catalog, tool: Tool) -> ServerUnavailable | None:
 
 def absent_server(server: str, state: Availability | None = None) -> ServerUnavailable:
     """Return the error of a server that is not there, in words that are safe to read."""
-    name = one_line(server, SERVER_CHARS)
+    name = to_one_line(server, SERVER_CHARS)
     if state is None:
         return ServerUnavailable(name, "not connected")
-    return ServerUnavailable(name, state.status, one_line(state.reason, REASON_CHARS))
+    return ServerUnavailable(name, state.status, to_one_line(state.reason, REASON_CHARS))
 
 
 Executor = Callable[[Tool, Json], object | Awaitable[object]]
@@ -162,7 +163,7 @@ class Call:
             return self._refused(session, error, tool)
         repairs = prepared.repairs
         if name != tool.name:
-            repairs = (f"Called {tool.name} for {one_line(str(name), 64)!r}.", *repairs)
+            repairs = (f"Called {tool.name} for {to_one_line(str(name), 64)!r}.", *repairs)
         return Admission(
             tool=tool,
             arguments=prepared.arguments,
@@ -218,7 +219,7 @@ class Call:
             # R108: what the tool was given or said is for the model, not for the log.
             _log.warning("A call of %s failed with %s.", tool.name, type(error).__name__)
             _log.debug("The failed call:", exc_info=True)
-            said = one_line(f"{type(error).__name__}: {error}", SAID_CHARS)
+            said = to_one_line(f"{type(error).__name__}: {error}", SAID_CHARS)
             raise CallFailed(tool.name, said) from error
 
     async def _started(self, tool: Tool, arguments: Json, executor: Executor | None) -> object:

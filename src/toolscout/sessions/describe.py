@@ -11,13 +11,13 @@ from toolscout.calls.cut import cut
 from toolscout.calls.results import Results
 from toolscout.catalog import Catalog
 from toolscout.errors import ModelError, ServerUnavailable
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.sessions.call import tool_named
 from toolscout.sessions.replies import Reply, definition_text, limited
 from toolscout.sessions.session import Session
 from toolscout.settings import Mode
-from toolscout.tokens import count_tokens, definition_tokens
+from toolscout.tokens import count_definition_tokens, count_tokens
 from toolscout.tools import Tool
 
 PROBLEM_CHARS = 400
@@ -90,7 +90,7 @@ class Describe:
             try:
                 tool = tool_named(session, self.catalog, name)
             except (ModelError, ServerUnavailable) as error:
-                problem = one_line(str(error).removeprefix("Not called: "), PROBLEM_CHARS)
+                problem = to_one_line(str(error).removeprefix("Not called: "), PROBLEM_CHARS)
                 found.problems.append(problem[:1].upper() + problem[1:])
                 found.codes.append(error.code)
             else:
@@ -123,7 +123,7 @@ class Describe:
     def _loadable(self, session: Session, tools: Sequence[Tool]) -> set[str]:
         """Return the tools that can be loaded together: what is told stays callable (R50)."""
         pinned = {entry.name for entry in session.record.entries.values() if entry.pinned}
-        costs = [(t.name, 0 if t.name in pinned else definition_tokens(t)) for t in tools]
+        costs = [(t.name, 0 if t.name in pinned else count_definition_tokens(t)) for t in tools]
         return set(session.record.fitting(costs, session.settings.loaded_tokens))
 
     def _first_page(self, session: Session, tool: Tool, text: str, room: int) -> str:
@@ -133,7 +133,7 @@ class Describe:
         if count_tokens(shown) < room:
             return shown
         if not page.handle:  # a result may be longer than a description, so nothing was kept
-            return limited(f"{tool.signature(optional=0)}\n{_TOO_LONG}", room - 1)
+            return limited(f"{tool.render_signature(optional=0)}\n{_TOO_LONG}", room - 1)
         end = cut(text, 0, room - NOTE_TOKENS)
         further = f'tool_call(name="{page.handle}", arguments={{"start": {end}}})'
         return f"{text[:end]}\nCharacters 0 to {end:,} of {len(text):,}. Read on with {further}."

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
 
-from toolscout.names import fold_name, near_names
+from toolscout.names import find_near_names, fold_name
 from toolscout.settings import Route, Settings
 from toolscout.tools import Tool
 
@@ -82,7 +82,7 @@ def _pinned(
 def near_targets(pin: str, tools: Iterable[Tool]) -> list[str]:
     """Return names and servers that resemble a pin."""
     names = {tool.name for tool in tools} | {tool.server for tool in tools if tool.server}
-    return near_names(pin, names)
+    return find_near_names(pin, names)
 
 
 def routed(

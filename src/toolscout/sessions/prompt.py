@@ -18,12 +18,12 @@ from dataclasses import dataclass
 
 from toolscout.dialects import Dialect, check_definitions, to_definition, to_search
 from toolscout.errors import UsageError
-from toolscout.names import near_names, one_line
+from toolscout.names import find_near_names, to_one_line
 from toolscout.schemas import Json
 from toolscout.sessions.metatools import INSTRUCTIONS, SEARCH, meta_tools
 from toolscout.sessions.record import Record
 from toolscout.settings import Hiding, Mode, Settings
-from toolscout.tokens import count_tokens, definition_tokens
+from toolscout.tokens import count_definition_tokens, count_tokens
 from toolscout.tools import Tool
 
 SENTENCE_CHARS = 80
@@ -81,7 +81,7 @@ def _grouped(tools: Iterable[Tool]) -> dict[str, list[Tool]]:
 
 
 def _shown(server: str) -> str:
-    return one_line(server, SERVER_CHARS) or "this program"
+    return to_one_line(server, SERVER_CHARS) or "this program"
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ def _names(server: str, tools: list[Tool]) -> str:
 def _sentences(server: str, tools: list[Tool]) -> str:
     lines = [f"- {_shown(server)}:"]
     for tool in tools:
-        sentence = one_line(tool.first_sentence(), SENTENCE_CHARS)
+        sentence = to_one_line(tool.first_sentence, SENTENCE_CHARS)
         lines.append(f"  - {tool.name}: {sentence}" if sentence else f"  - {tool.name}")
     return "\n".join(lines)
 
@@ -271,7 +271,7 @@ class Prompt:
         if len(tools) > min(self.settings.auto_tools, AUTO_COUNTED):
             return True
         room = self.settings.context_window * share / 100
-        return sum(map(definition_tokens, tools)) > room
+        return sum(map(count_definition_tokens, tools)) > room
 
     def _hidden(self) -> Iterator[Tool]:
         told = {name for name, entry in self.record.entries.items() if entry.pinned}
@@ -319,7 +319,7 @@ class Prompt:
     def _named(self, name: str) -> Tool:
         by_name = {tool.name: tool for tool in self.visible()}
         if name not in by_name:
-            near = ", ".join(near_names(name, by_name)) or "none"
+            near = ", ".join(find_near_names(name, by_name)) or "none"
             raise UsageError(f"There is no tool {name!r} to be forced. Near: {near}.")
         return by_name[name]
 
@@ -339,7 +339,7 @@ class Prompt:
 
     def _gone_servers(self, changed: set[str]) -> list[str]:
         gone = changed - {tool.server for tool in self.visible()}
-        shown = (one_line(server, SERVER_CHARS) or "this program" for server in gone)
+        shown = (to_one_line(server, SERVER_CHARS) or "this program" for server in gone)
         return sorted(f"{server} (all)" for server in shown)
 
 

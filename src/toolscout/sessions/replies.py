@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from toolscout.calls.cut import cut
 from toolscout.dialects import Dialect, to_result, to_search_output
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 from toolscout.schemas import SHOWN_OPTIONAL, Json
 from toolscout.search.hits import Confidence, Hit, Missing
 from toolscout.tokens import count_tokens
@@ -87,9 +87,9 @@ class Reply:
 
 def hit_line(tool: Tool, *, optional: int = SHOWN_OPTIONAL) -> str:
     """Return a tool on one line: signature and first sentence (R39)."""
-    sentence = tool.first_sentence()
+    sentence = tool.first_sentence
     told = f" \N{EN DASH} {sentence}" if sentence else ""
-    return f"{tool.signature(optional=optional)}{told}"
+    return f"{tool.render_signature(optional=optional)}{told}"
 
 
 def some_names(names: Sequence[str]) -> str:
@@ -155,7 +155,7 @@ def refused(
     if definition is not None:
         room = budget - count_tokens(text) - 1
         whole = told_whole(definition)
-        forms = (whole, f"Signature: {definition.signature(optional=0)}")
+        forms = (whole, f"Signature: {definition.render_signature(optional=0)}")
         fits = next((form for form in forms if count_tokens(form) <= room), "")
         described = (definition.name,) if fits == whole else ()
         more = fits or f"Its parameters: tool_describe with {definition.name!r}."
@@ -294,7 +294,7 @@ class _Sheet:
         for tool in dict.fromkeys(tool for answer in answers for tool in answer.winners):
             self._add(self.schemas, _Part((told_whole(tool), ""), None, tool))
         for text in _asides(situation):
-            self._add(self._asides, _aside(text, one_line(text, 60)))
+            self._add(self._asides, _aside(text, to_one_line(text, 60)))
 
     def _add_answer(self, number: int, answer: Answer, detail: str) -> None:
         self._add(self._heads, _Part(_heads(number, answer)))
@@ -357,10 +357,10 @@ def _aside(*forms: str) -> _Part:
 
 
 def _heads(number: int, answer: Answer) -> tuple[str, ...]:
-    asked = repr(one_line(answer.query, QUERY_CHARS))
+    asked = repr(to_one_line(answer.query, QUERY_CHARS))
     last = f"Query {number}."
     if answer.error:
-        return one_line(answer.error, ERROR_CHARS), one_line(answer.error, QUERY_CHARS), last
+        return to_one_line(answer.error, ERROR_CHARS), to_one_line(answer.error, QUERY_CHARS), last
     if not answer.hits:
         known = f"Nothing new for {asked}." if answer.known else f"No tool found for {asked}."
         return ("",) if answer.missing else (known, last)
@@ -371,7 +371,7 @@ def _heads(number: int, answer: Answer) -> tuple[str, ...]:
 
 def _lines(tool: Tool) -> tuple[str, ...]:
     """Return a tool in ever shorter lines; the last may have no parameters."""
-    short = tool.signature(optional=0)
+    short = tool.render_signature(optional=0)
     lines = (hit_line(tool), hit_line(tool, optional=0), short)
     bare = f"{tool.name} (tool_describe tells its parameters)"
     return (*dict.fromkeys(lines), *((bare,) if len(bare) < len(short) else ()))
@@ -393,10 +393,12 @@ def reserve(hit: Hit, answer: Answer) -> str:
 
 def _remarks(answer: Answer) -> Iterator[tuple[str, ...]]:
     if answer.corrected:
-        pairs = [f"{one_line(a, 60)!r} as {one_line(b, 60)!r}" for a, b in answer.corrected.items()]
+        pairs = [
+            f"{to_one_line(a, 60)!r} as {to_one_line(b, 60)!r}" for a, b in answer.corrected.items()
+        ]
         yield (f"Read {', '.join(pairs[:LISTED])}.",)
     for missing in answer.missing[:MISSING_LISTED]:
-        absent = f"There is no tool {one_line(missing.name, 64)!r}."
+        absent = f"There is no tool {to_one_line(missing.name, 64)!r}."
         near = f" Near: {', '.join(missing.near)}." if missing.near else ""
         yield f"{absent}{near}", absent
     if len(answer.missing) > MISSING_LISTED:
@@ -416,11 +418,13 @@ def _asides(situation: Situation) -> Iterator[str]:
     yield from situation.notes
     yield from situation.news
     if situation.pending:
-        told = [one_line(server, 60) for server in situation.pending]
+        told = [to_one_line(server, 60) for server in situation.pending]
         yield f"Still connecting, may have more: {some_names(told)}."
     if situation.failed:
-        told = [f"{one_line(s, 60)} ({one_line(r, REASON_CHARS)})" for s, r in situation.failed]
+        told = [
+            f"{to_one_line(s, 60)} ({to_one_line(r, REASON_CHARS)})" for s, r in situation.failed
+        ]
         yield f"Failed to connect: {some_names(told)}."
     if situation.servers:
-        told = [f"{one_line(server, 60)} ({count:,})" for server, count in situation.servers]
+        told = [f"{to_one_line(server, 60)} ({count:,})" for server, count in situation.servers]
         yield f"Servers with tools: {some_names(told)}."

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from toolscout.catalog import Catalog, Status
 from toolscout.errors import ModelError
-from toolscout.names import clean_text, one_line
+from toolscout.names import clean_text, to_one_line
 from toolscout.query import Query, query_from_text
 from toolscout.schemas import Json
-from toolscout.search.feedback import Feedback, hashed
+from toolscout.search.feedback import Feedback, hash_query
 from toolscout.search.hits import Confidence, Hit, Result
 from toolscout.search.index import Index
 from toolscout.sessions.metatools import SearchRequest
@@ -37,7 +37,7 @@ from toolscout.sessions.replies import (
 )
 from toolscout.sessions.session import Session
 from toolscout.settings import Mode
-from toolscout.tokens import definition_tokens
+from toolscout.tokens import count_definition_tokens
 from toolscout.tools import Effect, Tool
 
 
@@ -205,7 +205,7 @@ class Search:
         for one in looked:
             for hit in one.fresh if one.query.load else ():
                 if hit.confidence is not Confidence.WEAK:
-                    costs[hit.tool.name] = definition_tokens(hit.tool)
+                    costs[hit.tool.name] = count_definition_tokens(hit.tool)
         fitting = session.record.fitting(list(costs.items()), session.settings.loaded_tokens)
         return frozenset(fitting) - known
 
@@ -319,7 +319,7 @@ def _note_shown(session: Session, page: Written, answers: Sequence[Answer]) -> N
 
 
 def _kept_query(session: Session, answer: Answer) -> str:
-    return hashed(answer.query) if session.settings.hash_queries else answer.query
+    return hash_query(answer.query) if session.settings.hash_queries else answer.query
 
 
 def _sorted_out(
@@ -374,7 +374,7 @@ def _clear_winner(
     best = max((*fresh, *known), key=_sureness, default=None)
     if listed or best is None or best.confidence not in SURE:
         return []
-    fits = definition_tokens(best.tool) <= session.settings.schema_tokens
+    fits = count_definition_tokens(best.tool) <= session.settings.schema_tokens
     return [best.tool] if fits else []
 
 
@@ -482,7 +482,7 @@ def _note(reply: Reply) -> Tool:
 
     An output of definitions has no room for text, and an empty one would be a dead end.
     """
-    text = one_line(reply.text, NOTE_CHARS)
+    text = to_one_line(reply.text, NOTE_CHARS)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     return Tool(
         name=f"search_note_{digest}",

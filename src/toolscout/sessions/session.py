@@ -29,7 +29,7 @@ from toolscout.sessions.prompt import Prompt, Shown
 from toolscout.sessions.record import Entry, Record
 from toolscout.sessions.replies import Reply, some_names
 from toolscout.settings import Mode, Scope, Settings
-from toolscout.tokens import definition_tokens
+from toolscout.tokens import count_definition_tokens
 from toolscout.tools import Tool
 
 
@@ -431,7 +431,7 @@ class Session:
         fresh = [tool for tool in tools if not self.record.holds(tool)]
         if not fresh:
             return []
-        costs = [(tool, definition_tokens(tool)) for tool in fresh]
+        costs = [(tool, count_definition_tokens(tool)) for tool in fresh]
         added, evicted = self.record.load(costs, self.settings.loaded_tokens, query)
         if added:
             self._awake.update(added)
@@ -486,7 +486,7 @@ class Session:
     def _pin(self) -> None:
         found, self._unknown_pins = pinned(self.visible(), self.settings, self.pins)
         for tool in found:
-            self.record.pin(tool, definition_tokens(tool))
+            self.record.pin(tool, count_definition_tokens(tool))
 
     def _tell_evicted(self, names: list[str]) -> None:
         if names:
@@ -522,7 +522,7 @@ class Session:
     def _note_change(self, entry: Entry, tool: Tool) -> None:
         # Where the request itself carries the definition, the model has the new one already.
         if entry.pinned or self.settings.mode in (Mode.NATIVE, Mode.REFERENCE):
-            entry.fingerprint, entry.tokens = tool.fingerprint, definition_tokens(tool)
+            entry.fingerprint, entry.tokens = tool.fingerprint, count_definition_tokens(tool)
         elif self._changed.get(tool.name) != tool.fingerprint:
             self._changed[tool.name] = tool.fingerprint
             self._news.append(f"{tool.name} has changed; describe it again before a call.")

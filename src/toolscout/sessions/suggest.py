@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from toolscout.errors import ModelError
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 from toolscout.query import Query
-from toolscout.search.feedback import hashed
+from toolscout.search.feedback import hash_query
 from toolscout.search.hits import Confidence, Hit
 from toolscout.search.index import Index
-from toolscout.search.text import words
+from toolscout.search.text import split_words
 from toolscout.sessions.pins import routed
 from toolscout.sessions.replies import Reply, some_names
 from toolscout.sessions.session import Session
-from toolscout.tokens import definition_tokens
+from toolscout.tokens import count_definition_tokens
 from toolscout.tools import Tool
 
 MESSAGE_CHARS = 500
@@ -36,10 +36,10 @@ class Suggest:
         unloaded = session.end_turn_scope()
         session.refresh()
         session.prompt.decide()
-        text = one_line(message, MESSAGE_CHARS)
+        text = to_one_line(message, MESSAGE_CHARS)
         found = [*self._routed(session, text), *self._meant(session, text)]
         fresh = {tool.name: tool for tool in found if not session.is_callable(tool)}
-        query = hashed(text) if session.settings.hash_queries else text
+        query = hash_query(text) if session.settings.hash_queries else text
         added = session.load(_fitting(session, fresh), query)
         session.record.suggest(added)
         news = session.take_news()
@@ -69,7 +69,7 @@ class Suggest:
         return [tool for tool in sure if tool.name not in told][: session.settings.suggestions]
 
     def _hits(self, text: str, allowed: Callable[[Tool], bool]) -> tuple[Hit, ...]:
-        if not words(text):
+        if not split_words(text):
             return ()
         try:
             # A user's message is words: what looks like an operator in it is none.
@@ -81,5 +81,5 @@ class Suggest:
 
 def _fitting(session: Session, tools: Mapping[str, Tool]) -> list[Tool]:
     """Return those that the budget has room for: what is named must not be evicted at once."""
-    costs = [(name, definition_tokens(tool)) for name, tool in tools.items()]
+    costs = [(name, count_definition_tokens(tool)) for name, tool in tools.items()]
     return [tools[name] for name in session.record.fitting(costs, session.settings.loaded_tokens)]

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from toolscout.search.feedback import OK, Feedback, Usage, usage_from_bytes, usage_to_bytes
+from toolscout.search.feedback import OK, Feedback, Usage, bytes_from_usage, usage_from_bytes
 from toolscout.sessions.events import Defer, run_now
 from toolscout.sessions.session import Store
 from toolscout.tools import Tool
@@ -54,7 +54,7 @@ class Experience:
 
     def _keep(self, usage: Usage, store: Store) -> None:
         try:
-            store.append(USAGE_KIND, usage_to_bytes(usage))
+            store.append(USAGE_KIND, bytes_from_usage(usage))
             with self._lock:
                 self._added += 1
                 is_due = self._added % TRIMMED_EVERY == 0

@@ -7,7 +7,7 @@ import pytest
 
 from servers.openapi.samples import body, document, only, parameter
 from toolscout.errors import InvalidFile
-from toolscout.files import tool_to_json
+from toolscout.files import json_from_tool
 from toolscout.schemas import Json
 from toolscout.servers.openapi import document as document_module
 from toolscout.servers.openapi import read_document, tools_from_openapi
@@ -87,4 +87,4 @@ def test_long_texts_that_are_shared_are_cut():
     }
     tools = tools_from_openapi(shared_by_many(said, 500), "api")
 
-    assert max(len(json.dumps(tool_to_json(tool))) for tool in tools) < 50_000
+    assert max(len(json.dumps(json_from_tool(tool))) for tool in tools) < 50_000

@@ -10,7 +10,7 @@ from hostile import ANYTHING
 from servers.openapi.samples import body, document, only, operation, parameter
 from toolscout.catalog import Catalog
 from toolscout.errors import InvalidFile, InvalidTool
-from toolscout.files import tool_from_json, tool_to_json
+from toolscout.files import json_from_tool, tool_from_json
 from toolscout.schemas import Json
 from toolscout.servers.openapi import tools_from_openapi
 from toolscout.tools import Effect
@@ -93,7 +93,7 @@ def test_a_tool_survives_being_stored():
     given = operation("post", "/x/{id}", requestBody=body({"properties": {"a": {}}}))
     tool = only(given)
 
-    assert tool_from_json(json.loads(json.dumps(tool_to_json(tool)))) == tool
+    assert tool_from_json(json.loads(json.dumps(json_from_tool(tool)))) == tool
 
 
 def test_paths_that_leave_the_base_are_refused():
@@ -146,4 +146,4 @@ def test_no_document_gives_anything_but_tools_or_a_plain_refusal(
         return
 
     Catalog().replace("api", tools)
-    assert json.dumps([tool_to_json(tool) for tool in tools])
+    assert json.dumps([json_from_tool(tool) for tool in tools])

@@ -8,7 +8,7 @@ import pytest
 from servers.openapi.samples import operation
 from servers.openapi.services import Service
 from toolscout.errors import CallFailed, InvalidArguments
-from toolscout.files import tool_from_json, tool_to_json
+from toolscout.files import json_from_tool, tool_from_json
 from toolscout.schemas import Json
 from toolscout.servers.openapi import OpenApi
 from toolscout.tools import Tool
@@ -19,7 +19,7 @@ def test_a_tool_that_was_renamed_or_stored_is_still_called(service: Service):
 
     async def made() -> None:
         async with OpenApi(given, server="api", base_url=service.url) as api:
-            row = json.loads(json.dumps(tool_to_json(api.tools[0]) | {"name": "other"}))
+            row = json.loads(json.dumps(json_from_tool(api.tools[0]) | {"name": "other"}))
             await api(tool_from_json(row), {"id": 1})
 
     asyncio.run(made())

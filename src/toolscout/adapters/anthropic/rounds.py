@@ -46,10 +46,10 @@ from toolscout.adapters._toolkit import (
     Json,
     Toolkit,
     add_usage,
-    canonical_json,
     is_list,
     is_object,
     meta_name,
+    to_canonical_json,
 )
 from toolscout.adapters.anthropic.definitions import Declarations, prune
 from toolscout.adapters.anthropic.streams import StreamMerger
@@ -373,7 +373,7 @@ def calls_in(blocks: Iterable[Mapping[str, Any]]) -> list[Json]:
 
 def conversation_id(messages: Sequence[object]) -> str:
     """Return a name for a conversation that stays the same as it grows."""
-    return hashlib.sha256(canonical_json(messages[:1])).hexdigest()[:16]
+    return hashlib.sha256(to_canonical_json(messages[:1])).hexdigest()[:16]
 
 
 def _shown(block: Json, verdicts: Mapping[str, _Verdict]) -> Json:

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 from mcp.client.auth import AuthorizationCodeResult
 
 from toolscout.errors import InvalidConfig
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 
 HOST = "127.0.0.1"
 PORT = 8975
@@ -137,7 +137,7 @@ class Callback:
             self._told.set_result(AuthorizationCodeResult(code=code, state=state, iss=issuer))
         elif status == 403:
             said = " ".join((_first(url, "error"), _first(url, "error_description")))
-            self._told.set_exception(LoginRefused(one_line(said, SAID_CHARS)))
+            self._told.set_exception(LoginRefused(to_one_line(said, SAID_CHARS)))
 
 
 def format_callback_url(port: int) -> str:

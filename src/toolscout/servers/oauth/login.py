@@ -26,7 +26,7 @@ from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuth
 
 from toolscout.config.servers import Grant, ServerConfig, Transport
 from toolscout.errors import InvalidConfig, LoginFailed
-from toolscout.names import one_line
+from toolscout.names import to_one_line
 from toolscout.options import key_path
 from toolscout.schemas import Json
 from toolscout.servers.oauth.callback import PORT, LoginRefused, format_callback_url
@@ -183,7 +183,7 @@ async def _knocked(config: ServerConfig, provider: OAuthClientProvider) -> int:
 
 def _explained(error: Exception) -> tuple[str, str]:
     """Return why a login failed and what to do."""
-    said = one_line(str(error) or type(error).__name__, SAID_CHARS)
+    said = to_one_line(str(error) or type(error).__name__, SAID_CHARS)
     match error:
         case TimeoutError():
             return "nobody answered in time", "Run the command again."

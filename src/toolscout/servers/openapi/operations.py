@@ -9,7 +9,7 @@ from itertools import islice
 from typing import cast
 
 from toolscout.errors import InvalidTool
-from toolscout.names import exposed_name
+from toolscout.names import make_exposed_name
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.servers.openapi.document import Document
 from toolscout.tools import Effect
@@ -93,7 +93,7 @@ def leaves_of(operations: list[Operation], server: str) -> list[str]:
     )
     for choose in choices:
         wanted = {at: choose(op) for at, op in enumerate(operations) if at not in found}
-        exposed = {at: exposed_name(server, leaf) for at, leaf in wanted.items()}
+        exposed = {at: make_exposed_name(server, leaf) for at, leaf in wanted.items()}
         counts = Counter(exposed.values())
         unique = [at for at in wanted if counts[exposed[at]] == 1 and exposed[at] not in taken]
         found.update((at, wanted[at]) for at in unique)
