@@ -272,8 +272,13 @@ class Scout:
             session.save()
         self._emit(Called, session, reply, started, tool=tool, made=reply.code in MADE)
 
-    async def handle(self, session: Session, name: str, arguments: object) -> Reply:
-        """Answer whatever the model called: a meta-tool, or a tool by its own name."""
+    async def handle(
+        self, session: Session, name: str, arguments: object, *, executor: Executor | None = None
+    ) -> Reply:
+        """Answer whatever the model called: a meta-tool, or a tool by its own name.
+
+        An `executor` given here runs the tool in place of its server's.
+        """
         match self._aims.meta(name):
             case "tool_search":
                 return self.search(session, queries_in(arguments), **_options(arguments))
@@ -287,10 +292,11 @@ class Scout:
                     reply = mistaken(session, error)
                     self._emit(Called, session, reply, started, made=False)
                     return reply
-                return await self.call(session, target, inner)
+                return await self.call(session, target, inner, executor=executor)
             case _:
                 # OpenAI sends every call's arguments as JSON text; that is no slip of the model.
-                return await self.call(session, name, to_object(arguments) or arguments)
+                arguments = to_object(arguments) or arguments
+                return await self.call(session, name, arguments, executor=executor)
 
     def begin_turn(self, session: Session, message: str) -> Reply:
         """Load what a user message asks for by keywords or, if set so, by meaning."""

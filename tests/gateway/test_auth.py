@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from toolscout.config.gateway import GatewayConfig, Profile, TokenConfig
 from toolscout.errors import InvalidConfig
-from toolscout.gateway.auth import ANONYMOUS, Access, Principal, is_loopback
+from toolscout.gateway.auth import ANONYMOUS, Authenticator, Principal, is_loopback
 
 READING = Profile(servers=("docs",))
 CONFIG = GatewayConfig(
@@ -18,21 +18,21 @@ CONFIG = GatewayConfig(
     hosts=("tools.example", "other.example:81", "far.example:*"),
     origins=("https://app.example",),
 )
-ACCESS = Access(CONFIG, {"BOB": "swordfish"})
+ACCESS = Authenticator(CONFIG, {"BOB": "swordfish"})
 
 
 def test_without_tokens_whoever_reaches_loopback_sees_everything():
-    access = Access(GatewayConfig())
+    access = Authenticator(GatewayConfig())
 
-    assert access.principal(None) == access.principal("Bearer whatever") == ANONYMOUS
+    assert access.authenticate(None) == access.authenticate("Bearer whatever") == ANONYMOUS
     assert ANONYMOUS.profile is None
     assert not access.needs_token
 
 
 def test_a_token_tells_who_asks_and_what_they_see():
     assert ACCESS.needs_token
-    assert ACCESS.principal("Bearer open sesame") == Principal(name="ann")
-    assert ACCESS.principal("bearer  swordfish ") == Principal(name="bob", profile=READING)
+    assert ACCESS.authenticate("Bearer open sesame") == Principal(name="ann")
+    assert ACCESS.authenticate("bearer  swordfish ") == Principal(name="bob", profile=READING)
 
 
 @pytest.mark.requirement("R79")
@@ -42,14 +42,14 @@ def test_a_token_tells_who_asks_and_what_they_see():
 )
 def test_anything_else_tells_nobody(header: str | None):
     """R79"""
-    assert ACCESS.principal(header) is None
+    assert ACCESS.authenticate(header) is None
 
 
 @given(st.text())
 def test_no_text_but_a_token_is_a_token(text: str):
     known = text.strip() in ("open sesame", "swordfish")
 
-    assert (ACCESS.principal(f"Bearer {text}") is not None) == known
+    assert (ACCESS.authenticate(f"Bearer {text}") is not None) == known
 
 
 @pytest.mark.requirement("R79")
@@ -57,20 +57,20 @@ def test_no_text_but_a_token_is_a_token(text: str):
 def test_an_address_that_others_reach_needs_a_token(host: str):
     """R79: nothing is exposed by accident."""
     with pytest.raises(InvalidConfig) as caught:
-        Access(GatewayConfig(host=host))
+        Authenticator(GatewayConfig(host=host))
 
     assert str(caught.value) == (
         f"Setting 'gateway.host' is {host!r}, which other machines can reach, and there is no "
         'token. Add [gateway.tokens.NAME] with token = "${VAR}", or use 127.0.0.1.'
     )
-    Access(GatewayConfig(host=host, tokens={"ann": TokenConfig(token="open sesame")}))
+    Authenticator(GatewayConfig(host=host, tokens={"ann": TokenConfig(token="open sesame")}))
 
 
 def test_two_names_for_one_token_are_refused_without_telling_it():
     tokens = {"ann": TokenConfig(token="swordfish"), "bob": TokenConfig(token="${BOB}")}
 
     with pytest.raises(InvalidConfig) as caught:
-        Access(GatewayConfig(tokens=tokens), {"BOB": "swordfish"})
+        Authenticator(GatewayConfig(tokens=tokens), {"BOB": "swordfish"})
 
     assert "'gateway.tokens.bob' has the same token as 'ann'" in str(caught.value)
     assert "swordfish" not in str(caught.value)
@@ -79,7 +79,7 @@ def test_two_names_for_one_token_are_refused_without_telling_it():
 @pytest.mark.parametrize("value", ["", "  "])
 def test_a_token_that_turns_out_empty_is_refused(value: str):
     with pytest.raises(InvalidConfig):
-        Access(GatewayConfig(tokens={"bob": TokenConfig(token="${BOB}")}), {"BOB": value})
+        Authenticator(GatewayConfig(tokens={"bob": TokenConfig(token="${BOB}")}), {"BOB": value})
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,15 @@ def test_other_hosts_are_not(host: str | None):
 def test_the_address_that_is_listened_at_is_a_host_unless_it_means_all():
     tokens = {"ann": TokenConfig(token="open sesame")}
 
-    assert Access(GatewayConfig(host="192.0.2.7", tokens=tokens)).admits_host("192.0.2.7:8765")
-    assert Access(GatewayConfig(host="2001:db8::7", tokens=tokens)).admits_host("[2001:db8::7]:1")
-    assert not Access(GatewayConfig(host="0.0.0.0", tokens=tokens)).admits_host("0.0.0.0:8765")
+    assert Authenticator(GatewayConfig(host="192.0.2.7", tokens=tokens)).admits_host(
+        "192.0.2.7:8765"
+    )
+    assert Authenticator(GatewayConfig(host="2001:db8::7", tokens=tokens)).admits_host(
+        "[2001:db8::7]:1"
+    )
+    assert not Authenticator(GatewayConfig(host="0.0.0.0", tokens=tokens)).admits_host(
+        "0.0.0.0:8765"
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from toolscout.config.file import Config
 from toolscout.config.gateway import Profile
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.server import server_of
+from toolscout.gateway.server import build_server
 from toolscout.servers.pool import Phase
 from toolscout.stores import MemoryStore
 
@@ -34,8 +34,8 @@ async def gateway_and_client(
         member = gateway.pool.servers[server.name]
         while member.phase is not phase:  # noqa: ASYNC110  # phases are no events
             await asyncio.sleep(0.001)
-        session = gateway.session("ann", profile)
-        async with Client(server_of(gateway, lambda context: session)) as client:
+        session = gateway.open_session("ann", profile)
+        async with Client(build_server(gateway, lambda context: session)) as client:
             yield gateway, client
 
 

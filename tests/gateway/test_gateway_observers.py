@@ -42,7 +42,7 @@ async def sent() -> None:
 
 async def search(gateway: Gateway) -> Reply:
     gateway.catalog.replace("sea", [TOOL])
-    return await gateway.session("s").handle("tool_search", {"queries": ["sail a boat"]})
+    return await gateway.open_session("s").handle("tool_search", {"queries": ["sail a boat"]})
 
 
 def test_events_are_told_in_their_order_once_the_answer_is_made():
@@ -85,7 +85,7 @@ def test_in_a_thread_where_no_client_waits_events_are_told_at_once():
     gateway = Gateway(Config(), MemoryStore(), on_event=onlooker.hear)
     gateway.catalog.replace("sea", [TOOL])
 
-    gateway.scout.search(gateway.session("s"), ["sail a boat"])
+    gateway.scout.search(gateway.open_session("s"), ["sail a boat"])
 
     assert onlooker.told == ["Searched"]
 
@@ -99,7 +99,7 @@ def test_how_a_call_ended_is_kept_once_its_answer_is_sent():
         async with Gateway(Config(), store) as gateway:
             await search(gateway)
             gateway.scout.connect("sea", run)
-            reply = await gateway.session("s").handle("tool_call", {"name": TOOL.name})
+            reply = await gateway.open_session("s").handle("tool_call", {"name": TOOL.name})
 
             assert reply.text == "sailed"
             assert list(store.scan(USAGE_KIND)) == []

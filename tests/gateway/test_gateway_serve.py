@@ -86,6 +86,35 @@ def test_what_is_wrong_is_told_without_a_call(tmp_path: Path):
     asyncio.run(talk())
 
 
+@pytest.mark.parametrize("options", [(), ("--split-calls",)])
+def test_calls_are_read_as_leniently_as_in_a_session(options: tuple[str, ...], tmp_path: Path):
+    async def talk() -> None:
+        verb = "tool_read" if options else "tool_call"
+        async with client_of(configuration(tmp_path, {"time": TIME}), *options) as client:
+            await known(client, "time__get_current_time")
+            for name, arguments in (("tool", "args"), ("tool_name", "parameters")):
+                request = {name: CALLED["name"], arguments: BERLIN}
+                called = await client.call_tool(verb, request)
+
+                assert called.is_error is False, text_of(called)
+                assert called.structured_content is not None
+                assert called.structured_content["timezone"] == "Europe/Berlin"
+
+    asyncio.run(talk())
+
+
+def test_a_call_without_a_name_says_what_to_send(tmp_path: Path):
+    async def talk() -> None:
+        async with client_of(configuration(tmp_path, {"time": TIME})) as client:
+            await known(client, "time__get_current_time")
+            called = await client.call_tool("tool_call", {"arguments": BERLIN})
+
+            assert called.is_error
+            assert "tool_call got no name" in text_of(called)
+
+    asyncio.run(talk())
+
+
 def test_direct_mode_passes_everything_through_under_its_name(tmp_path: Path):
     async def talk() -> None:
         config = configuration(tmp_path, {"time": TIME})

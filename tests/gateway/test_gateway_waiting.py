@@ -18,7 +18,7 @@ from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.server import server_of
+from toolscout.gateway.server import build_server
 from toolscout.stores import MemoryStore
 
 NOTEBOOK = Path(__file__).with_name("notebook.py")
@@ -75,8 +75,8 @@ async def gateway_of(
 async def client_of(
     gateway: Gateway, mode: str, user: User, name: str = "ann"
 ) -> AsyncGenerator[Client]:
-    session = gateway.session(name)
-    server = server_of(gateway, lambda context: session)
+    session = gateway.open_session(name)
+    server = build_server(gateway, lambda context: session)
     async with Client(server, mode=mode, elicitation_callback=user) as client:
         yield client
 

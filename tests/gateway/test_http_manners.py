@@ -16,7 +16,7 @@ from gateway.fleet import TIME, configuration, text_of
 from gateway.processes import Running
 from serving import DEADLINE_SECONDS, Served, served
 from serving import TIME as CLOCK
-from toolscout.gateway.resume import DAY_SECONDS, GUEST_KIND, Guests
+from toolscout.gateway.resume import DAY_SECONDS, GUEST_KIND, KnownClients
 from toolscout.schemas import Json
 from toolscout.sessions.session import SESSION_KIND
 from toolscout.stores.memory import MemoryStore
@@ -173,74 +173,74 @@ class Keeper:
         self.now = 1_000_000_000.0
         self.store = MemoryStore()
         self.forgotten: list[str] = []
-        self.guests = Guests(self.store, days, self.forgotten.append, clock=lambda: self.now)
+        self.clients = KnownClients(self.store, days, self.forgotten.append, clock=lambda: self.now)
 
     def greet(self, name: str) -> None:
-        self.guests.greet(name, owner=None, version="2025-11-25", hello=HELLO)
+        self.clients.remember(name, owner=None, version="2025-11-25", hello=HELLO)
 
     def pass_days(self, days: float) -> None:
         self.now += days * DAY_SECONDS
 
 
-def test_a_guest_that_stays_away_is_forgotten_with_its_session():
+def test_a_client_that_stays_away_is_forgotten_with_its_session():
     keeper = Keeper()
     keeper.greet("http:away")
     keeper.pass_days(20)
     keeper.greet("http:here")
     keeper.pass_days(11)
 
-    gone = keeper.guests.sweep()
+    gone = keeper.clients.sweep()
 
     assert (gone, keeper.forgotten) == (1, ["http:away"])
     assert keeper.store.keys(GUEST_KIND) == ["http:here"]
 
 
-def test_a_guest_that_asks_now_and_then_is_kept():
+def test_a_client_that_asks_now_and_then_is_kept():
     keeper = Keeper()
     keeper.greet("http:busy")
     for _ in range(5):
         keeper.pass_days(20)
-        keeper.guests.touch("http:busy")
-        keeper.guests.sweep()
+        keeper.clients.touch("http:busy")
+        keeper.clients.sweep()
 
-    guest = keeper.guests.read("http:busy")
+    client = keeper.clients.read("http:busy")
 
-    assert guest is not None
-    assert guest.hello == HELLO
+    assert client is not None
+    assert client.hello == HELLO
 
 
-def test_a_guest_beyond_its_time_is_unknown_even_before_the_next_sweep():
+def test_a_client_beyond_its_time_is_unknown_even_before_the_next_sweep():
     keeper = Keeper()
     keeper.greet("http:away")
     keeper.pass_days(31)
 
-    assert keeper.guests.read("http:away") is None
+    assert keeper.clients.read("http:away") is None
 
 
 def test_sessions_of_which_nothing_else_is_known_go_in_time_and_those_of_principals_stay():
     keeper = Keeper()
     for name in ("http:old", "sse:old", "principal:ann", "stdio"):
         keeper.store.write(SESSION_KIND, name, b"{}")
-    keeper.guests.sweep()
+    keeper.clients.sweep()
     keeper.pass_days(31)
 
-    keeper.guests.sweep()
+    keeper.clients.sweep()
 
     assert sorted(keeper.forgotten) == ["http:old", "sse:old"]
 
 
-def test_what_a_guest_is_subscribed_to_is_kept():
+def test_what_a_client_is_subscribed_to_is_kept():
     keeper = Keeper()
     keeper.greet("http:one")
     for uri in ("a://1", "a://2", "a://1"):
-        keeper.guests.subscribe("http:one", uri, wanted=True)
-    keeper.guests.subscribe("http:one", "a://2", wanted=False)
+        keeper.clients.subscribe("http:one", uri, wanted=True)
+    keeper.clients.subscribe("http:one", "a://2", wanted=False)
     keeper.greet("http:one")
 
-    guest = keeper.guests.read("http:one")
+    client = keeper.clients.read("http:one")
 
-    assert guest is not None
-    assert guest.resources == ("a://1",)
+    assert client is not None
+    assert client.resources == ("a://1",)
 
 
 def test_what_another_version_wrote_is_no_guest():
@@ -248,8 +248,8 @@ def test_what_another_version_wrote_is_no_guest():
     for name, data in (("http:a", b"{"), ("http:b", b"[]"), ("http:c", b'{"resources": []}')):
         keeper.store.write(GUEST_KIND, name, data)
 
-    assert [keeper.guests.read(name) for name in keeper.store.keys(GUEST_KIND)] == [None] * 3
-    assert keeper.guests.sweep() == 3
+    assert [keeper.clients.read(name) for name in keeper.store.keys(GUEST_KIND)] == [None] * 3
+    assert keeper.clients.sweep() == 3
 
 
 def test_old_sessions_are_removed_when_the_gateway_starts(tmp_path: Path):
@@ -268,9 +268,9 @@ def make_older(file: Path, *, days: float) -> None:
 
     with SqliteStore(file) as store:
         for name in store.keys(GUEST_KIND):
-            guest = json.loads(store.read(GUEST_KIND, name) or b"")
-            guest["seen"] -= days * DAY_SECONDS
-            store.write(GUEST_KIND, name, json.dumps(guest).encode())
+            client = json.loads(store.read(GUEST_KIND, name) or b"")
+            client["seen"] -= days * DAY_SECONDS
+            store.write(GUEST_KIND, name, json.dumps(client).encode())
 
 
 # What is counted

@@ -14,7 +14,7 @@ import pytest
 from gateway.fleet import BERLIN, TIME, configuration
 from toolscout.config.gateway import LogFormat
 from toolscout.config.secrets import SecretMask
-from toolscout.gateway.logs import during, log_event, log_to_stderr
+from toolscout.gateway.logs import log_event, log_to_stderr, name_request
 from toolscout.sessions.events import Called
 
 SECRET = "hunter2-is-not-a-word"
@@ -35,7 +35,7 @@ def test_lines_of_json_carry_the_request_that_they_belong_to(capsys: pytest.Capt
     log_to_stderr(LogFormat.JSON, "INFO", SecretMask())
     logging.getLogger("toolscout.pool").info("before")
     call = Called(session="http:someone", tool="time__now", milliseconds=2.5)
-    with during("http:someone", 17):
+    with name_request("http:someone", 17):
         log_event(call)  # what went well is told to those who look closely
         log_event(replace(call, code="timed_out"))
 
@@ -53,7 +53,7 @@ def test_requests_that_run_side_by_side_keep_their_names(capsys: pytest.CaptureF
     log_to_stderr(LogFormat.JSON, "INFO", SecretMask())
 
     async def answer(number: int) -> None:
-        with during("s", number):
+        with name_request("s", number):
             await asyncio.sleep(0)
             logging.getLogger("toolscout").info("%d", number)
 

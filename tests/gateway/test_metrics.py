@@ -84,7 +84,7 @@ def test_tokens_not_sent_are_net_of_menu_and_replies():
     metrics.hear(Described(session="s", tokens=7))
     metrics.hear(Called(session="s", tool="x", tokens=900))
 
-    figures = metrics.totals()
+    figures = metrics.count_totals()
     menu = value(metrics, "listed_tokens_total")
     assert menu is not None
     assert value(metrics, "definition_tokens_total") == 2 * whole
@@ -97,7 +97,7 @@ def test_listing_every_tool_spares_next_to_nothing():
 
     metrics.note_list("ann", 1, lambda: TOOLS, [to_definition(t, Dialect.MCP) for t in TOOLS])
 
-    assert abs(metrics.totals()["tokens_not_sent"]) <= 2 * len(TOOLS)
+    assert abs(metrics.count_totals()["tokens_not_sent"]) <= 2 * len(TOOLS)
 
 
 def test_resources_and_prompts_are_no_definitions_that_were_spared():
@@ -106,7 +106,7 @@ def test_resources_and_prompts_are_no_definitions_that_were_spared():
 
     metrics.note_list("ann", 1, lambda: [page], [])
 
-    assert metrics.totals()["tokens_not_sent"] == 0
+    assert metrics.count_totals()["tokens_not_sent"] == 0
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2 * MOST_MENUS)), max_size=300))
@@ -117,7 +117,7 @@ def test_every_list_counts_once_however_lists_are_mixed(lists: list[tuple[str, i
         metrics.note_list(caller, version, lambda: TOOLS[:1], [])
 
     expected = len(lists) * count_all_definition_tokens(TOOLS[:1])
-    assert metrics.totals()["tokens_not_sent"] == expected
+    assert metrics.count_totals()["tokens_not_sent"] == expected
 
 
 def test_totals_are_what_a_person_wants_to_see():
@@ -126,7 +126,7 @@ def test_totals_are_what_a_person_wants_to_see():
     metrics.hear(Called(session="s", tool="x"))
     metrics.hear(Called(session="s", tool="y", code="timed_out"))
 
-    assert metrics.totals() == {
+    assert metrics.count_totals() == {
         "searches": 1,
         "hits": 2,
         "describes": 0,
@@ -142,7 +142,7 @@ def test_the_text_tells_servers_by_phase():
     metrics = Metrics()
     metrics.watch(*watched())
 
-    text = metrics.text().decode()
+    text = metrics.render().decode()
 
     assert 'toolscout_servers{phase="configured"} 1.0' in text
     assert 'toolscout_servers{phase="ready"} 0.0' in text
@@ -154,7 +154,7 @@ def test_no_session_is_told_apart():
     metrics = Metrics()
     metrics.hear(Searched(session="http:0123456789abcdef"))
 
-    assert "0123456789abcdef" not in metrics.text().decode()
+    assert "0123456789abcdef" not in metrics.render().decode()
 
 
 def test_gateways_share_no_numbers():
@@ -162,7 +162,7 @@ def test_gateways_share_no_numbers():
 
     first.hear(Searched(session="s"))
 
-    assert second.totals()["searches"] == 0
+    assert second.count_totals()["searches"] == 0
 
 
 @pytest.mark.requirement("R108")

@@ -24,8 +24,8 @@ from toolscout.config.gateway import TokenConfig
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidRequest
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.pending import Leg, Origin, Suspensions
-from toolscout.gateway.server import server_of
+from toolscout.gateway.pending import CallKey, ClientRequest, PendingCalls
+from toolscout.gateway.server import build_server
 from toolscout.schemas import Json
 from toolscout.servers.connection import Relay
 from toolscout.stores import MemoryStore
@@ -56,7 +56,7 @@ ABLE = types.ClientCapabilities(
     elicitation=types.ElicitationCapability(form=types.FormElicitationCapability()),
     roots=types.RootsCapability(),
 )
-ORIGIN = Origin(session="ann", tool="notes__add", arguments={"text": "milk"})
+ORIGIN = CallKey(session="ann", tool="notes__add", arguments={"text": "milk"})
 REFUSED = (
     "Not called: no call of yours waits for this answer, or not any more. "
     "Make the call again, without a request state."
@@ -104,9 +104,9 @@ class Server:
             raise
 
 
-def leg(**given_: Any) -> Leg:
+def leg(**given_: Any) -> ClientRequest:
     defaults: Json = {"relay": Listener(), "abilities": ABLE}
-    return Leg(**defaults | given_)
+    return ClientRequest(**defaults | given_)
 
 
 def run(conversation: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -118,31 +118,31 @@ def run(conversation: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 async def asked(
-    suspensions: Suspensions, work: Any, origin: Origin = ORIGIN, **given_: Any
+    pending_calls: PendingCalls, work: Any, origin: CallKey = ORIGIN, **given_: Any
 ) -> Json:
     """Begin a call or go on with one."""
-    return await suspensions.run(origin, leg(**given_), work, seconds=60)
+    return await pending_calls.run(origin, leg(**given_), work, seconds=60)
 
 
 def test_a_call_without_questions_is_answered_at_once():
     async def conversation() -> None:
-        suspensions = Suspensions()
+        pending_calls = PendingCalls()
 
         async def work(relay: Relay) -> Json:
             return {"content": []}
 
-        assert await asked(suspensions, work) == {"content": []}
-        assert len(suspensions) == 0
+        assert await asked(pending_calls, work) == {"content": []}
+        assert len(pending_calls) == 0
 
     run(conversation)
 
 
 def test_a_question_suspends_the_call_and_its_answer_goes_to_the_server():
     async def conversation() -> None:
-        suspensions, server = Suspensions(), Server()
-        first = await asked(suspensions, server)
+        pending_calls, server = PendingCalls(), Server()
+        first = await asked(pending_calls, server)
         state = first.pop("requestState")
-        last = await asked(suspensions, server, state=state, answers={"question-1": ROOTS})
+        last = await asked(pending_calls, server, state=state, answers={"question-1": ROOTS})
 
         assert first == {
             "resultType": "input_required",
@@ -150,18 +150,18 @@ def test_a_question_suspends_the_call_and_its_answer_goes_to_the_server():
         }
         assert last == {"given": ROOTS}
         assert server.begun == 1
-        assert len(suspensions) == 0
+        assert len(pending_calls) == 0
 
     run(conversation)
 
 
 def test_a_repeated_call_without_the_answer_is_asked_again():
     async def conversation() -> None:
-        suspensions, server = Suspensions(), Server()
-        first = await asked(suspensions, server)
-        again = await asked(suspensions, server, state=first["requestState"])
+        pending_calls, server = PendingCalls(), Server()
+        first = await asked(pending_calls, server)
+        again = await asked(pending_calls, server, state=first["requestState"])
         answers = {"question-1": ROOTS}
-        last = await asked(suspensions, server, state=again["requestState"], answers=answers)
+        last = await asked(pending_calls, server, state=again["requestState"], answers=answers)
 
         assert again["inputRequests"] == first["inputRequests"]
         assert last == {"given": ROOTS}
@@ -180,8 +180,8 @@ def test_every_question_gets_its_own_answer(rounds: list[int], one_by_one: bool)
         return {"found": found}
 
     async def conversation() -> None:
-        suspensions = Suspensions()
-        result = await asked(suspensions, work)
+        pending_calls = PendingCalls()
+        result = await asked(pending_calls, work)
         while result.get("resultType") == "input_required":
             requests = list(result["inputRequests"].items())
             answers = {
@@ -190,10 +190,10 @@ def test_every_question_gets_its_own_answer(rounds: list[int], one_by_one: bool)
                 )
                 for key, request in (requests[:1] if one_by_one else requests)
             }
-            result = await asked(suspensions, work, state=result["requestState"], answers=answers)
+            result = await asked(pending_calls, work, state=result["requestState"], answers=answers)
 
         assert result == {"found": [str(i) for count in rounds for i in range(count)]}
-        assert len(suspensions) == 0
+        assert len(pending_calls) == 0
 
     run(conversation)
 
@@ -206,23 +206,23 @@ async def _elicited(relay: Relay, number: int) -> object:
 @pytest.mark.parametrize(
     "other",
     [
-        Origin(session="bob", tool="notes__add", arguments={"text": "milk"}),
-        Origin(session="ann", tool="notes__remove", arguments={"text": "milk"}),
-        Origin(session="ann", tool="notes__add", arguments={"text": "wine"}),
+        CallKey(session="bob", tool="notes__add", arguments={"text": "milk"}),
+        CallKey(session="ann", tool="notes__remove", arguments={"text": "milk"}),
+        CallKey(session="ann", tool="notes__add", arguments={"text": "wine"}),
     ],
     ids=["session", "tool", "arguments"],
 )
 @pytest.mark.requirement("R69")
-def test_a_state_is_good_for_its_own_call_only(other: Origin):
+def test_a_state_is_good_for_its_own_call_only(other: CallKey):
     """R69"""
 
     async def conversation() -> None:
-        suspensions, server = Suspensions(), Server()
-        state = (await asked(suspensions, server))["requestState"]
+        pending_calls, server = PendingCalls(), Server()
+        state = (await asked(pending_calls, server))["requestState"]
         answers = {"question-1": ROOTS}
         with pytest.raises(InvalidRequest) as refused:
-            await asked(suspensions, server, other, state=state, answers=answers)
-        rightful = await asked(suspensions, server, state=state, answers=answers)
+            await asked(pending_calls, server, other, state=state, answers=answers)
+        rightful = await asked(pending_calls, server, state=state, answers=answers)
 
         assert str(refused.value) == REFUSED
         assert rightful == {"given": ROOTS}
@@ -232,11 +232,11 @@ def test_a_state_is_good_for_its_own_call_only(other: Origin):
 
 def test_a_state_is_good_once():
     async def conversation() -> None:
-        suspensions, server = Suspensions(), Server()
-        state = (await asked(suspensions, server))["requestState"]
-        await asked(suspensions, server, state=state, answers={"question-1": ROOTS})
+        pending_calls, server = PendingCalls(), Server()
+        state = (await asked(pending_calls, server))["requestState"]
+        await asked(pending_calls, server, state=state, answers={"question-1": ROOTS})
         with pytest.raises(InvalidRequest):
-            await asked(suspensions, server, state=state, answers={"question-1": ROOTS})
+            await asked(pending_calls, server, state=state, answers={"question-1": ROOTS})
 
         assert server.begun == 1
 
@@ -245,27 +245,27 @@ def test_a_state_is_good_once():
 
 def test_a_suspended_call_is_cancelled_when_its_time_is_over():
     async def conversation() -> None:
-        suspensions, server = Suspensions(), Server()
-        first = await suspensions.run(ORIGIN, leg(), server, seconds=0)
+        pending_calls, server = PendingCalls(), Server()
+        first = await pending_calls.run(ORIGIN, leg(), server, seconds=0)
         await server.cancelled.wait()
         with pytest.raises(InvalidRequest) as refused:
-            await asked(suspensions, server, state=first["requestState"])
+            await asked(pending_calls, server, state=first["requestState"])
 
         assert str(refused.value) == REFUSED
-        assert len(suspensions) == 0
+        assert len(pending_calls) == 0
 
     run(conversation)
 
 
 def test_the_oldest_is_cancelled_when_too_many_are_suspended():
     async def conversation() -> None:
-        suspensions, servers = Suspensions(limit=2), [Server() for _ in range(3)]
-        states = [(await asked(suspensions, server))["requestState"] for server in servers]
+        pending_calls, servers = PendingCalls(limit=2), [Server() for _ in range(3)]
+        states = [(await asked(pending_calls, server))["requestState"] for server in servers]
         await servers[0].cancelled.wait()
         with pytest.raises(InvalidRequest):
-            await asked(suspensions, servers[0], state=states[0])
+            await asked(pending_calls, servers[0], state=states[0])
         answers = {"question-1": ROOTS}
-        kept = [await asked(suspensions, Server(), state=s, answers=answers) for s in states[1:]]
+        kept = [await asked(pending_calls, Server(), state=s, answers=answers) for s in states[1:]]
 
         assert kept == [{"given": ROOTS}] * 2
 
@@ -274,13 +274,13 @@ def test_the_oldest_is_cancelled_when_too_many_are_suspended():
 
 def test_what_is_suspended_is_cancelled_at_the_end():
     async def conversation() -> None:
-        suspensions, servers = Suspensions(), [Server(), Server()]
+        pending_calls, servers = PendingCalls(), [Server(), Server()]
         for server in servers:
-            await asked(suspensions, server)
-        await suspensions.close()
+            await asked(pending_calls, server)
+        await pending_calls.close()
 
         assert all(server.cancelled.is_set() for server in servers)
-        assert len(suspensions) == 0
+        assert len(pending_calls) == 0
 
     run(conversation)
 
@@ -297,7 +297,7 @@ def test_a_client_that_cancels_its_request_cancels_the_call():
                 cancelled.set()
             return {}
 
-        calling = asyncio.create_task(asked(Suspensions(), work))
+        calling = asyncio.create_task(asked(PendingCalls(), work))
         await begun.wait()
         calling.cancel()
         await cancelled.wait()
@@ -309,7 +309,7 @@ def test_a_client_that_cancels_its_request_cancels_the_call():
 
 def test_a_result_that_came_without_the_answer_is_kept_for_the_client():
     async def conversation() -> None:
-        suspensions, ended = Suspensions(), asyncio.Event()
+        pending_calls, ended = PendingCalls(), asyncio.Event()
 
         async def work(relay: Relay) -> Json:
             question = asyncio.ensure_future(relay.list_roots())
@@ -317,9 +317,9 @@ def test_a_result_that_came_without_the_answer_is_kept_for_the_client():
             ended.set()
             return {"given": None}
 
-        first = await asked(suspensions, work)
+        first = await asked(pending_calls, work)
         await ended.wait()
-        last = await asked(suspensions, work, state=first["requestState"])
+        last = await asked(pending_calls, work, state=first["requestState"])
 
         assert last == {"given": None}
 
@@ -332,11 +332,11 @@ def test_what_went_wrong_meanwhile_is_told_to_the_client():
             await relay.list_roots()
             raise LookupError("no such note")
 
-        suspensions = Suspensions()
-        first = await asked(suspensions, work)
+        pending_calls = PendingCalls()
+        first = await asked(pending_calls, work)
         with pytest.raises(LookupError, match="no such note"):
             answers = {"question-1": ROOTS}
-            await asked(suspensions, work, state=first["requestState"], answers=answers)
+            await asked(pending_calls, work, state=first["requestState"], answers=answers)
 
     run(conversation)
 
@@ -349,11 +349,11 @@ def test_progress_is_heard_by_the_request_that_is_open():
             await relay.report_progress(2, 3, None)
             return {}
 
-        suspensions, early, late = Suspensions(), Listener(), Listener()
-        first = await asked(suspensions, work, relay=early)
+        pending_calls, early, late = PendingCalls(), Listener(), Listener()
+        first = await asked(pending_calls, work, relay=early)
         answers = {"question-1": ROOTS}
         state = first["requestState"]
-        await asked(suspensions, work, relay=late, state=state, answers=answers)
+        await asked(pending_calls, work, relay=late, state=state, answers=answers)
 
         assert (early.steps, late.steps) == ([1], [2])
 
@@ -401,7 +401,7 @@ def test_a_server_is_told_what_the_client_cannot_do(
         async def work(relay: Relay) -> Json:
             return {"given": await question(relay)}
 
-        told = await asked(Suspensions(), work, abilities=abilities)
+        told = await asked(PendingCalls(), work, abilities=abilities)
 
         assert told["given"] == types.ErrorData(
             code=types.METHOD_NOT_FOUND, message=f"The client does not support {missing}."
@@ -412,10 +412,10 @@ def test_a_server_is_told_what_the_client_cannot_do(
 
 def test_an_answer_of_another_kind_is_an_error_to_the_server():
     async def conversation() -> None:
-        suspensions, server = Suspensions(), Server()
-        first = await asked(suspensions, server)
+        pending_calls, server = PendingCalls(), Server()
+        first = await asked(pending_calls, server)
         answers = {"question-1": NAMED}
-        last = await asked(suspensions, server, state=first["requestState"], answers=answers)
+        last = await asked(pending_calls, server, state=first["requestState"], answers=answers)
 
         assert last["given"].code == types.INVALID_PARAMS
 
@@ -519,8 +519,8 @@ def server() -> ServerConfig:
 async def gateway_and_client() -> AsyncGenerator[tuple[Gateway, Client]]:
     """A gateway in this process, and a client of the new era."""
     async with Gateway(Config(servers=(server(),)), MemoryStore()) as gateway:
-        session = gateway.session("ann")
-        async with Client(server_of(gateway, lambda context: session), **ANSWERS) as client:
+        session = gateway.open_session("ann")
+        async with Client(build_server(gateway, lambda context: session), **ANSWERS) as client:
             await known(client, "all__echo")
             yield gateway, client
 
@@ -537,7 +537,7 @@ def test_a_call_that_was_given_up_is_to_be_made_again():
     async def conversation() -> None:
         async with gateway_and_client() as (gateway, client):
             first = await questioned(client, WRITE)
-            await gateway.suspensions.close()
+            await gateway.pending_calls.close()
             late = await client.call_tool("tool_call", WRITE, request_state=first.request_state)
             anew = await client.call_tool("tool_call", WRITE)
 
@@ -553,9 +553,9 @@ def test_a_gateway_that_stops_gives_up_what_is_suspended():
     async def conversation() -> None:
         async with gateway_and_client() as (gateway, client):
             await questioned(client, WRITE)
-            before = len(gateway.suspensions)
+            before = len(gateway.pending_calls)
 
-        assert (before, len(gateway.suspensions)) == (1, 0)
+        assert (before, len(gateway.pending_calls)) == (1, 0)
 
     run(conversation)
 

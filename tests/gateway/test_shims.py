@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolscout.gateway.shims import KEPT_BYTES, Bundle
+from toolscout.gateway.shims import KEPT_BYTES, BufferedTransport
 
 HEAD, BODY = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n", b"body"
 
@@ -30,7 +30,7 @@ class Wire(asyncio.Transport):
 def test_head_and_body_are_one_write_when_the_answer_is_complete():
     async def answer() -> list[object]:
         wire = Wire()
-        bundle = Bundle(wire)
+        bundle = BufferedTransport(wire)
         bundle.write(HEAD)
         bundle.write(BODY)
         assert not wire.did
@@ -44,7 +44,7 @@ def test_head_and_body_are_one_write_when_the_answer_is_complete():
 def test_what_is_not_complete_goes_out_when_the_loop_turns():
     async def begin() -> list[object]:
         wire = Wire()
-        bundle = Bundle(wire)
+        bundle = BufferedTransport(wire)
         bundle.write(HEAD)
         await asyncio.sleep(0)
         bundle.write(BODY)
@@ -58,7 +58,7 @@ def test_what_is_not_complete_goes_out_when_the_loop_turns():
 def test_a_large_body_does_not_wait(size: int, at_once: bool):
     async def answer() -> list[object]:
         wire = Wire()
-        Bundle(wire).write(b"x" * size)
+        BufferedTransport(wire).write(b"x" * size)
         return list(wire.did)
 
     assert bool(asyncio.run(answer())) is at_once
@@ -67,7 +67,7 @@ def test_a_large_body_does_not_wait(size: int, at_once: bool):
 def test_closing_sends_what_is_kept_first():
     async def answer() -> list[object]:
         wire = Wire()
-        bundle = Bundle(wire)
+        bundle = BufferedTransport(wire)
         bundle.write(HEAD)
         bundle.close()
         await asyncio.sleep(0)
@@ -78,4 +78,4 @@ def test_closing_sends_what_is_kept_first():
 
 
 def test_all_else_is_asked_of_the_transport_beneath():
-    assert Bundle(Wire()).get_extra_info("peername") == ("there", 1)
+    assert BufferedTransport(Wire()).get_extra_info("peername") == ("there", 1)

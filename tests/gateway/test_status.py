@@ -7,7 +7,7 @@ import pytest
 
 from toolscout.config.file import Config, ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.status import readiness, status, without_secrets
+from toolscout.gateway.status import build_readiness, build_status, mask_secrets
 from toolscout.servers.pool import Phase, ServerState
 from toolscout.stores.memory import MemoryStore
 
@@ -36,7 +36,7 @@ def test_a_server_is_pending_until_its_first_start_has_ended():
         *((Phase.STARTING, 1), (Phase.NEEDS_LOGIN, 0), (Phase.READY, 0)),
     ):
         member.phase, member.failures = phase, failures
-        now = readiness(gateway)
+        now = build_readiness(gateway)
         told.append((now["ready"], now["pending"], now["failed"]))
 
     assert told[:2] == [(False, 1, 0), (False, 1, 0)]
@@ -44,7 +44,7 @@ def test_a_server_is_pending_until_its_first_start_has_ended():
 
 
 def test_a_gateway_without_servers_is_ready():
-    assert readiness(gateway_of()) == {
+    assert build_readiness(gateway_of()) == {
         "ready": True,
         "servers": 0,
         "pending": 0,
@@ -58,7 +58,7 @@ def test_the_status_tells_when_a_phase_began_and_why():
     failed(gateway.pool.servers["far"], "no answer")
     gateway.pool.servers["far"].lines.extend(f"line {n}" for n in range(30))
 
-    told = status(gateway, {"searches": 3}, now=160.0, wall=NOON)
+    told = build_status(gateway, {"searches": 3}, now=160.0, wall=NOON)
 
     far, near = told["servers"]
     assert (far["name"], far["since"], far["reason"]) == (
@@ -78,7 +78,7 @@ def test_what_a_server_was_given_is_never_quoted(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("FAR_KEY", "from-the-environment")
     said = f"401 on for {FAR.url} with from-the-environment and literal-token\nagain"
 
-    assert without_secrets(said, FAR) == "401 on for https://far.example/… with … and … again"
+    assert mask_secrets(said, FAR) == "401 on for https://far.example/… with … and … again"
 
 
 @pytest.mark.requirement("R108")
@@ -86,7 +86,7 @@ def test_a_reference_that_leads_nowhere_hides_what_it_can(monkeypatch: pytest.Mo
     """R108"""
     monkeypatch.delenv("FAR_KEY", raising=False)
 
-    assert without_secrets("bad literal-token", FAR) == "bad …"
+    assert mask_secrets("bad literal-token", FAR) == "bad …"
 
 
 def failed(member: ServerState, reason: str) -> None:
@@ -96,6 +96,6 @@ def failed(member: ServerState, reason: str) -> None:
 def test_a_gateway_that_has_started_nothing_reports_too():
     async def told() -> bool:
         async with gateway_of() as gateway:
-            return readiness(gateway)["ready"]
+            return build_readiness(gateway)["ready"]
 
     assert asyncio.run(told())

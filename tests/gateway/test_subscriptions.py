@@ -28,7 +28,7 @@ from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig, GatewayMode, Profile, TokenConfig
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.server import server_of
+from toolscout.gateway.server import build_server
 from toolscout.settings import Settings
 from toolscout.stores import MemoryStore
 
@@ -155,8 +155,8 @@ class Ear:
 
 @asynccontextmanager
 async def ear(gateway: Gateway, mode: str, name: str = "ann") -> AsyncGenerator[Ear]:
-    session, heard = gateway.session(name), Ear()
-    server = server_of(gateway, lambda context: session)
+    session, heard = gateway.open_session(name), Ear()
+    server = build_server(gateway, lambda context: session)
     async with Client(server, mode=mode, message_handler=heard.notified, cache=None) as client:
         heard.client = client
         await known(client, "notes__touch")

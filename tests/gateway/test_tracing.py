@@ -22,7 +22,7 @@ from gateway.fleet import (
     text_of,
 )
 from toolscout.gateway.forward import Context
-from toolscout.gateway.tracing import Sparing, is_collected
+from toolscout.gateway.tracing import OptionalSpans, has_collector
 from toolscout.schemas import Json
 
 NOTEBOOK = str(Path(__file__).parent / "notebook.py")
@@ -64,7 +64,7 @@ def is_spanned(meta: Json | None) -> bool:
     async def answer(ctx: Any) -> Any:
         passed.append("answer")
 
-    asyncio.run(Sparing(spans)(cast("Context", Request(meta)), answer))
+    asyncio.run(OptionalSpans(spans)(cast("Context", Request(meta)), answer))
     assert passed[-1] == "answer"
     return passed[0] == "spans"
 
@@ -76,11 +76,11 @@ def collect(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_spans_are_collected_only_where_the_host_has_set_up_who_does(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    assert not is_collected()
+    assert not has_collector()
 
     collect(monkeypatch)
 
-    assert is_collected()
+    assert has_collector()
 
 
 @pytest.mark.parametrize("meta", [None, {}, {"progressToken": 1}])

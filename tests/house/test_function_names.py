@@ -12,6 +12,7 @@ VERBS = set(
     """
     abort accept acknowledge acquire add adjust admit advance advertise aggregate allow analyze
     anchor announce answer append apply approve arrange ask assemble assert assign attach attend
+    authenticate
     authorize await balance batch begin bind blend block bound break bring build bundle calculate
     calibrate call cancel capture carry catch change charge check choose clamp classify clean clear
     clip close collapse collect combine come commit compact compare compile complete compose
@@ -38,7 +39,8 @@ VERBS = set(
     run sample sanitize save say scale scan schedule score search see select send separate serialize
     serve set settle shape share shelve shorten show shuffle shut sign simplify skip sleep slice
     smooth snapshot sort spawn spell split spread stamp start state steer stem step stop store
-    stream strip style submit subscribe subtract suggest sum summarize supply suspend swap sync take
+    stream strip style submit subscribe subtract suggest sum summarize supply suspend swap
+    sweep sync take
     tally tell terminate test tidy toggle tokenize total touch trace track train transform translate
     trim trust try turn unescape unfold unload unpack unpin unquote unregister unsubscribe unwrap
     update upload use validate verify view visit wait wake walk warm warn watch weigh widen withdraw
@@ -51,7 +53,9 @@ QUESTIONS = {
     *("matches", "offers", "sees", "starts", "supports", "wants", "waits", "asks", "ends"),
 }
 DICTATED = {
+    "connection_made",
     "file_response",
+    "startup",
 }
 """Names that another package or a protocol asks for."""
 

@@ -148,7 +148,7 @@ class GatewayConfig:
     hosts: tuple[str, ...] = ()
     """Further `Host` headers that requests may carry."""
     origins: tuple[str, ...] = ()
-    """Further `Origin` headers that requests may carry."""
+    """Further `CallKey` headers that requests may carry."""
     tokens: Mapping[str, TokenConfig] = field(default_factory=_no_tokens)
     profiles: Mapping[str, Profile] = field(default_factory=_no_profiles)
     cache: str = ""

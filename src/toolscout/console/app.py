@@ -34,16 +34,16 @@ from toolscout.console.search import Indexes, Searches
 from toolscout.console.servers import Board, Visits, state_of
 from toolscout.console.views import Subject, Views
 from toolscout.errors import ToolscoutError
-from toolscout.gateway.auth import Access, Principal, is_loopback
+from toolscout.gateway.auth import Authenticator, Principal, is_loopback
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import (
     WebServer,
-    address_of,
-    listening,
-    settings_of,
-    stopped_by_signals,
+    build_web_config,
+    format_address,
+    handle_signals,
+    open_listener,
 )
-from toolscout.gateway.middleware import Guard, problem
+from toolscout.gateway.middleware import RequestGuard, build_problem
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.search.feedback import hash_query
@@ -254,8 +254,8 @@ def app_of(console: Console) -> Starlette:
             yield
 
     guard = Middleware(
-        Guard,
-        access=Access(config),
+        RequestGuard,
+        authenticator=Authenticator(config),
         max_body_bytes=config.max_body_bytes,
         is_public=console.is_public,
     )
@@ -276,10 +276,10 @@ async def serve_console(
     """Serve until `stop` is set or a signal says so; `ready` is told the address."""
     stop, config = stop or asyncio.Event(), console.subject.config
     app = app_of(console)
-    with contextlib.closing(listening(config)) as listener, stopped_by_signals(stop):
-        address = address_of(config.host, listener.getsockname()[1])
+    with contextlib.closing(open_listener(config)) as listener, handle_signals(stop):
+        address = format_address(config.host, listener.getsockname()[1])
         server = WebServer(
-            settings_of(app, config), lambda: ready(address) if ready is not None else None
+            build_web_config(app, config), lambda: ready(address) if ready is not None else None
         )
         ending = asyncio.create_task(_end(server, console, stop))
         try:
@@ -299,8 +299,8 @@ async def _healthz(request: Request) -> Response:
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
-    return problem("no_page", 404)
+    return build_problem("no_page", 404)
 
 
 async def _wrong_method(request: Request, error: Exception) -> Response:
-    return problem("wrong_method", 405, headers=getattr(error, "headers", None))
+    return build_problem("wrong_method", 405, headers=getattr(error, "headers", None))

@@ -22,7 +22,7 @@ from toolscout.console.activity import Chronicle, Ledger, told_time
 from toolscout.console.catalog import Costs
 from toolscout.console.views import FORBIDDEN, NOT_FOUND, Refused, View, no_such
 from toolscout.errors import LoginFailed, ToolscoutError, UsageError
-from toolscout.gateway.status import without_secrets
+from toolscout.gateway.status import mask_secrets
 from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.servers.oauth.callback import PORT, Callback
@@ -132,7 +132,7 @@ class Board:
             "errors": ledger.errors,
             "restarts": max(0, member.starts - 1),
             "latency_ms": _latency(ledger),
-            "reason": without_secrets(member.reason, member.config),
+            "reason": mask_secrets(member.reason, member.config),
             "login": login,
             "actions": self.actions(member, view, login),
         }

@@ -17,7 +17,7 @@ from toolscout.config.gateway import GatewayConfig
 from toolscout.config.servers import is_matched
 from toolscout.errors import LoginFailed, ModelError, ToolscoutError, UpstreamError
 from toolscout.gateway.auth import Principal
-from toolscout.gateway.gateway import visible_to
+from toolscout.gateway.gateway import filter_for
 from toolscout.names import find_near_names
 from toolscout.scout import Scout
 from toolscout.servers.manifest import TOOL
@@ -88,7 +88,7 @@ class View:
         self.principal = principal
         self._scout = scout
         profile = principal.profile
-        self.narrows = visible_to(profile) if profile is not None else None
+        self.narrows = filter_for(profile) if profile is not None else None
         self.policy = scout.policy.narrowed(self.narrows)
         self._seen: tuple[int, Sequence[Tool]] = (-1, ())
         self._kept = (-1, frozenset[str](), frozenset[str]())

@@ -1,4 +1,4 @@
-"""`Access`: who is asking, and from where they may ask.
+"""`Authenticator`: who is asking, and from where they may ask.
 
 A bearer token makes a `Principal`; without tokens, whoever reaches the loopback address is the
 one anonymous principal, which sees everything. Host and Origin are judged here too, so that no
@@ -32,48 +32,48 @@ class Principal:
 ANONYMOUS = Principal(name="anonymous")
 
 
-class Access:
+class Authenticator:
     """Who may come in. Raises `InvalidConfig` where everybody could (R79)."""
 
     def __init__(self, config: GatewayConfig, env: Mapping[str, str] | None = None) -> None:
-        self._bearers = dict(_bearers(config, env))
-        if not self._bearers and not is_loopback(config.host):
+        self._read_principals = dict(_read_principals(config, env))
+        if not self._read_principals and not is_loopback(config.host):
             raise InvalidConfig(
                 "gateway.host",
                 f"is {config.host!r}, which other machines can reach, and there is no token",
                 remedy='Add [gateway.tokens.NAME] with token = "${VAR}", or use 127.0.0.1.',
             )
         own = () if config.host in ANY_ADDRESS else (config.host,)
-        self._hosts = frozenset(map(_host_key, (*LOOPBACK_NAMES, *own, *config.hosts)))
+        self._hosts = frozenset(map(_split_host, (*LOOPBACK_NAMES, *own, *config.hosts)))
         self._origins = frozenset(origin.lower().rstrip("/") for origin in config.origins)
 
     @property
     def needs_token(self) -> bool:
         """Whether a request without a token is refused."""
-        return bool(self._bearers)
+        return bool(self._read_principals)
 
-    def principal(self, authorization: str | None) -> Principal | None:
+    def authenticate(self, authorization: str | None) -> Principal | None:
         """Return who sent an `Authorization` header, or nothing for somebody unknown.
 
         Takes as long for every token, right or wrong.
         """
-        if not self._bearers:
+        if not self._read_principals:
             return ANONYMOUS
         scheme, _, token = (authorization or "").partition(" ")
         given = _digest(token.strip() if scheme.lower() == SCHEME else "")
         found = None
-        for digest, principal in self._bearers.items():
+        for digest, principal in self._read_principals.items():
             if hmac.compare_digest(digest, given):
                 found = principal
         return found
 
     def admits_host(self, host: str | None) -> bool:
         """Tell whether a request may be sent to this `Host`."""
-        name, port = _host_key(host or "")
+        name, port = _split_host(host or "")
         return bool(name) and not self._hosts.isdisjoint({(name, port), (name, "")})
 
     def admits_origin(self, origin: str | None) -> bool:
-        """Tell whether a page of this `Origin` may ask; programs send none."""
+        """Tell whether a page of this `CallKey` may ask; programs send none."""
         if origin is None or origin.lower() in self._origins:
             return True
         try:
@@ -93,7 +93,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _bearers(
+def _read_principals(
     config: GatewayConfig, env: Mapping[str, str] | None
 ) -> Iterator[tuple[bytes, Principal]]:
     names: dict[bytes, str] = {}
@@ -115,7 +115,7 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
-def _host_key(host: str) -> tuple[str, str]:
+def _split_host(host: str) -> tuple[str, str]:
     """Return name and port of a `Host`; a port that is left out, or `*`, is empty."""
     host = host.strip().lower()
     if host.count(":") > 1 and not host.startswith("["):

@@ -1,9 +1,9 @@
-"""`Passage`: one call on its way through the gateway, and what comes back for it.
+"""`ForwardedCall`: one call on its way through the gateway, and what comes back for it.
 
 Runs a tool, reads a resource or gets a prompt at its server, keeps the server's own answer, and
 carries progress, questions and log messages back to the client that made the call. It is the
 executor of that one call. Questions to clients that cannot be asked during a call are kept by
-`suspensions`.
+`pending_calls`.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 
 from toolscout.gateway.pending import (
     INPUT_REQUIRED,
-    Leg,
-    Origin,
-    Suspensions,
+    CallKey,
+    ClientRequest,
+    PendingCalls,
     can_answer,
-    refusal_of,
+    check_abilities,
 )
 from toolscout.schemas import Json
 from toolscout.servers.connection import Relay, call_failed_from_error
@@ -44,7 +44,7 @@ _RESULTS: dict[type[Any], type[Any]] = {
 }
 
 
-class Passage:
+class ForwardedCall:
     """One call: its way to the server and back.
 
     `seconds` is how long the client may take for each answer.
@@ -57,24 +57,24 @@ class Passage:
         params: types.InputResponseRequestParams,
         *,
         session: str,
-        suspensions: Suspensions,
+        pending_calls: PendingCalls,
         seconds: float,
     ) -> None:
         self.raw: Json | None = None
         """The server's answer, as it came."""
         self._pool, self._context, self._params = pool, context, params
-        self._session, self._suspensions, self._seconds = session, suspensions, seconds
+        self._session, self._pending_calls, self._seconds = session, pending_calls, seconds
 
     async def __call__(self, tool: Tool, arguments: Json) -> object:
         """Run a tool; the answer is kept in `raw`."""
-        method, params = _REQUESTS.get(tool.kind, _tool_request)(tool, arguments)
+        method, params = _REQUESTS.get(tool.kind, _build_tool_request)(tool, arguments)
         try:
             self.raw = await self.ask(tool.server, method, params, called=tool.name)
         except MCPError as error:
             raise call_failed_from_error(tool.name, error) from error
         if self.raw.get("resultType") == INPUT_REQUIRED:
             return {"content": []}  # a question is no result that could be cut or paged
-        return _READERS.get(tool.kind, _same)(self.raw)
+        return _READERS.get(tool.kind, _return_unchanged)(self.raw)
 
     async def ask(self, server: str, method: str, params: Json, *, called: str) -> Json:
         """Send a request of the client to a server; return the answer, or what it depends on.
@@ -84,9 +84,9 @@ class Passage:
         asked = self._params
         if not self._may_suspend(server):
             return await self._request(server, method, params, self)
-        return await self._suspensions.run(
-            Origin(session=self._session, tool=called, arguments=params),
-            Leg(
+        return await self._pending_calls.run(
+            CallKey(session=self._session, tool=called, arguments=params),
+            ClientRequest(
                 relay=self,
                 abilities=self._context.session.client_capabilities,
                 state=asked.request_state,
@@ -108,27 +108,27 @@ class Passage:
         return manifest is not None and manifest.protocol in HANDSHAKE_PROTOCOL_VERSIONS
 
     async def _request(self, server: str, method: str, params: Json, relay: Relay) -> Json:
-        params = {**params, **self._taken_along()}
+        params = {**params, **self._build_extra_params()}
         raw = await self._pool.request(server, method, params, relay)
         if raw.get("resultType") != INPUT_REQUIRED or self._is_modern:
             return raw
-        return await self._settled(raw, server, method, params)
+        return await self._answer_questions(raw, server, method, params)
 
-    async def _settled(self, raw: Json, server: str, method: str, params: Json) -> Json:
+    async def _answer_questions(self, raw: Json, server: str, method: str, params: Json) -> Json:
         """Ask a handshake-era client for what a newer server wants, and repeat the call."""
         for _ in range(ROUNDS):
-            params |= await self._answers(raw)
+            params |= await self._collect_answers(raw)
             raw = await self._pool.request(server, method, params, self)
             if raw.get("resultType") != INPUT_REQUIRED:
                 return raw
         said = f"The server asked for more input after {ROUNDS} answers"
         raise MCPError(code=types.INTERNAL_ERROR, message=said)
 
-    async def _answers(self, raw: Json) -> Json:
+    async def _collect_answers(self, raw: Json) -> Json:
         wanted = types.InputRequiredResult.model_validate(raw, by_name=False)
         answers: Json = {}
         for key, request in (wanted.input_requests or {}).items():
-            answer = await self._asked(request, _RESULTS[type(request)])
+            answer = await self._ask_client(request, _RESULTS[type(request)])
             if isinstance(answer, types.ErrorData):
                 raise MCPError(code=answer.code, message=answer.message)
             answers[key] = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -139,19 +139,19 @@ class Passage:
     def _is_modern(self) -> bool:
         return self._context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
-    def result(self, reply: Reply) -> Json:
+    def build_result(self, reply: Reply) -> Json:
         """Return what the client gets: the server's own answer wherever it can stand as it is."""
         raw, details = self.raw, reply.details
         if raw is None or reply.code not in ("ok", "tool_error") or details.get("handle"):
-            return told(reply)
+            return result_from_reply(reply)
         if raw.get("resultType") == INPUT_REQUIRED:
             return raw
         if "content" not in raw:
-            return told(reply)
+            return result_from_reply(reply)
         repairs = [{"type": "text", "text": f"({text})"} for text in details.get("repairs", ())]
         return {**raw, "content": [*repairs, *raw["content"]]} if repairs else raw
 
-    def _taken_along(self) -> Json:
+    def _build_extra_params(self) -> Json:
         """Return what belongs to the call, but not to the tool: answers, state, meta."""
         asked = self._params
         params: Json = {}
@@ -180,21 +180,21 @@ class Passage:
 
     async def sample(self, params: types.CreateMessageRequestParams) -> Any:
         """Have the client's model complete a message."""
-        return await self._asked(
+        return await self._ask_client(
             types.CreateMessageRequest(params=params), types.CreateMessageResult
         )
 
     async def elicit(self, params: types.ElicitRequestParams) -> Any:
         """Ask the client's user."""
-        return await self._asked(types.ElicitRequest(params=params), types.ElicitResult)
+        return await self._ask_client(types.ElicitRequest(params=params), types.ElicitResult)
 
     async def list_roots(self) -> Any:
         """Ask for the client's roots."""
-        return await self._asked(types.ListRootsRequest(), types.ListRootsResult)
+        return await self._ask_client(types.ListRootsRequest(), types.ListRootsResult)
 
-    async def _asked(self, request: Any, result: Any) -> Any:
+    async def _ask_client(self, request: Any, result: Any) -> Any:
         session = self._context.session
-        refusal = refusal_of(request, session.client_capabilities)
+        refusal = check_abilities(request, session.client_capabilities)
         if refusal is not None:
             return refusal
         # Tied to the call: over HTTP it then travels on the call's own stream.
@@ -203,44 +203,44 @@ class Passage:
             async with asyncio.timeout(self._seconds):
                 return await session.send_request(request, result, metadata=tied)
         except TimeoutError:
-            return _unanswered(self._seconds)
+            return _build_timeout_error(self._seconds)
         except MCPError as error:
             return error.error
 
 
-def told(reply: Reply) -> Json:
+def result_from_reply(reply: Reply) -> Json:
     """Return a reply as MCP's result."""
     result = reply.to_message("mcp")
     result["_meta"] = {"toolscout/code": reply.code}
     return result
 
 
-def _unanswered(seconds: float) -> types.ErrorData:
+def _build_timeout_error(seconds: float) -> types.ErrorData:
     message = f"The client has not answered within {seconds:g} s."
     return types.ErrorData(code=types.INTERNAL_ERROR, message=message)
 
 
-def _tool_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
+def _build_tool_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
     leaf = tool.extras.get("leaf", tool.leaf)
     return "tools/call", {"name": leaf, "arguments": arguments}
 
 
-def _resource_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
+def _build_resource_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
     return "resources/read", {"uri": tool.extras["uri"]}
 
 
-def _template_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
+def _build_template_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
     from mcp.shared.uri_template import UriTemplate
 
     template = UriTemplate.parse(tool.extras["uriTemplate"])
     return "resources/read", {"uri": template.expand(arguments)}
 
 
-def _prompt_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
+def _build_prompt_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
     return "prompts/get", {"name": tool.extras["prompt"], "arguments": arguments}
 
 
-def _same(raw: Json) -> object:
+def _return_unchanged(raw: Json) -> object:
     return raw
 
 
@@ -258,9 +258,9 @@ def _from_prompt(raw: Json) -> object:
 
 
 _REQUESTS: dict[str, Callable[[Tool, Json], tuple[str, Json]]] = {
-    RESOURCE: _resource_request,
-    TEMPLATE: _template_request,
-    PROMPT: _prompt_request,
+    RESOURCE: _build_resource_request,
+    TEMPLATE: _build_template_request,
+    PROMPT: _build_prompt_request,
 }
 _READERS: dict[str, Callable[[Json], object]] = {
     RESOURCE: _from_resource,

@@ -10,6 +10,7 @@ login, and what to do about it. A caller who may not see a server learns nothing
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -24,10 +25,10 @@ from toolscout.catalog import Catalog, Change
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayMode, Profile
 from toolscout.dialects import Dialect, to_definition
-from toolscout.errors import ServerUnavailable, UnknownTool
-from toolscout.gateway.forward import Context, Passage, told
-from toolscout.gateway.pending import Suspensions
-from toolscout.gateway.resources import Materials
+from toolscout.errors import ModelError, ServerUnavailable, UnknownTool
+from toolscout.gateway.forward import Context, ForwardedCall
+from toolscout.gateway.pending import PendingCalls
+from toolscout.gateway.resources import Resources
 from toolscout.gateway.subscriptions import Subscriptions
 from toolscout.names import make_exposed_name
 from toolscout.policies import Policy
@@ -37,7 +38,14 @@ from toolscout.servers.manifest import TOOL
 from toolscout.servers.pool import Pool
 from toolscout.servers.server import Phase, ServerState
 from toolscout.sessions.events import Event, EventStream
-from toolscout.sessions.metatools import CALL, meta_name, meta_tools, to_object
+from toolscout.sessions.metatools import (
+    CALL,
+    DESCRIBE,
+    SEARCH,
+    call_request,
+    meta_name,
+    meta_tools,
+)
 from toolscout.sessions.replies import Reply, refused
 from toolscout.sessions.session import Session, Store
 from toolscout.tokens import count_tokens
@@ -59,11 +67,11 @@ _STATES: Mapping[Phase, tuple[str, str]] = {
 }
 
 
-def absence(
+def explain_absence(
     members: Mapping[str, ServerState], session: Session, name: object
 ) -> ServerUnavailable | None:
     """Return why a name that means no tool may still have one, or nothing."""
-    server = _server_in(str(name).strip(), members)
+    server = _find_server(str(name).strip(), members)
     if server is None or not _is_known_to(session, server):
         return None
     member = members[server]
@@ -74,14 +82,14 @@ def absence(
     return ServerUnavailable(server, state, member.reason, remedy=remedy.format(server))
 
 
-def _server_in(text: str, servers: Iterable[str]) -> str | None:
+def _find_server(text: str, servers: Iterable[str]) -> str | None:
     """Return the server that a name begins with, the longest if there are several."""
     text = text.casefold().removeprefix(OTHER_SPELLING)
-    found = [server for server in servers if text.startswith(tuple(_heads(server)))]
+    found = [server for server in servers if text.startswith(tuple(_list_prefixes(server)))]
     return max(found, key=len, default=None)
 
 
-def _heads(server: str) -> Iterable[str]:
+def _list_prefixes(server: str) -> Iterable[str]:
     for head in {server, make_exposed_name(server, "x").removesuffix("__x")}:
         yield from (f"{head.casefold()}{separator}" for separator in SEPARATORS)
 
@@ -131,16 +139,16 @@ class Gateway:
     ) -> None:
         self.config, self.store, self.tokens = config, store, tokens
         self.observer: Observer | None = None
-        self.events = EventStream(_afterwards)
+        self.events = EventStream(_run_afterwards)
         if on_event is not None:
             self.events.subscribe(on_event)
         self.catalog = Catalog()
         self.pool = Pool(
             config.servers, self.catalog, store, queue=config.gateway.queue, tokens=tokens
         )
-        self.materials = Materials(self.pool)
-        self.suspensions = Suspensions()
-        self.subscriptions = Subscriptions(self.pool, self.materials, self.changes_tools)
+        self.resources = Resources(self.pool)
+        self.pending_calls = PendingCalls()
+        self.subscriptions = Subscriptions(self.pool, self.resources, self.can_change_tools)
         settings = replace(
             config.sessions,
             calls_by_name=True,
@@ -153,7 +161,7 @@ class Gateway:
             policy=policy,
             store=store,
             events=self.events,
-            defer=_afterwards,
+            defer=_run_afterwards,
         )
 
     async def __aenter__(self) -> "Gateway":
@@ -166,7 +174,7 @@ class Gateway:
 
     async def __aexit__(self, *error: object) -> None:
         await self.subscriptions.close()
-        await self.suspensions.close()
+        await self.pending_calls.close()
         await self._warming
         await self.pool.__aexit__(*error)
 
@@ -182,16 +190,16 @@ class Gateway:
         if self.scout.index.encoder is not None:
             self.scout.index.encoder.encode(["warm"], kind="question")
 
-    def session(self, client: str, profile: Profile | None = None) -> Session:
+    def open_session(self, client: str, profile: Profile | None = None) -> Session:
         """Return the session of a client, which sees what its profile admits."""
-        allowed = visible_to(profile) if profile is not None else None
+        allowed = filter_for(profile) if profile is not None else None
         return self.scout.session(client, allowed=allowed)
 
     def _read(self, session: Session, reply: Reply) -> None:
         if self.observer is not None:
-            _afterwards(self.observer.read, session, reply)
+            _run_afterwards(self.observer.read, session, reply)
 
-    def grows_for(self, context: Context) -> bool:
+    def has_growing_list(self, context: Context) -> bool:
         """Tell whether a client's list of tools grows by what it finds.
 
         2026-07-28 forbids a list that varies as a side effect, so only older clients have it.
@@ -199,7 +207,7 @@ class Gateway:
         is_older = context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
         return is_older and self.config.gateway.mode is GatewayMode.DYNAMIC
 
-    def tools(self, session: Session, *, grows: bool = False) -> list[Json]:
+    def list_tools(self, session: Session, *, grows: bool = False) -> list[Json]:
         """Return what `tools/list` tells a client, in an order that never changes by itself.
 
         With `grows`, what the session has found stands at the end.
@@ -209,13 +217,13 @@ class Gateway:
             return [to_definition(tool, Dialect.MCP) for tool in shown]
         meta = [to_definition(tool, Dialect.MCP) for tool in meta_tools()]
         if self.config.gateway.split_calls:
-            meta = [*meta[:2], *(_variant(meta[2], name) for name in SPLIT)]
+            meta = [*meta[:2], *(_build_variant(meta[2], name) for name in SPLIT)]
         names = (*session.pinned, *(session.loaded if grows else ()))
         shown = [tool for name in names if (tool := self.catalog.get(name)) is not None]
         tools = [tool for tool in shown if tool.kind == "tool"]
         return [*meta, *(to_definition(tool, Dialect.MCP) for tool in tools)]
 
-    def changes_tools(self, session: Session, change: Change, grows: bool) -> bool:
+    def can_change_tools(self, session: Session, change: Change, grows: bool) -> bool:
         """Tell whether a change of what a session sees is one of what `tools` returns."""
         changed = [t for t in (*change.added, *change.removed) if t.kind == TOOL]
         is_direct = self._is_direct(session)
@@ -233,38 +241,31 @@ class Gateway:
     ) -> Json:
         """Answer `tools/call`: a meta-tool, or any permitted tool by its own name."""
         name, arguments = params.name, params.arguments
-        variant = SPLIT.get(name) if self.config.gateway.split_calls else None
-        if variant is not None:
-            wrong = self._wrong_variant(session, name, arguments)
-            if wrong:
+        if name in SPLIT and self.config.gateway.split_calls:
+            wrong = self._refuse_variant(session, name, arguments)
+            if wrong is not None:
                 return wrong
-        if variant is not None or meta_name(name) == CALL:
-            members = to_object(arguments)
-            target, inner = members.get("name"), members.get("arguments")
-        elif meta_name(name) and self.catalog.get(name) is None:
-            reply = await session.handle(name, arguments)
+            name = CALL
+        forwarded = self.forward(session, context, params)
+        reply = await self.scout.handle(session, name, arguments, executor=forwarded)
+        if meta_name(name) in (SEARCH, DESCRIBE):
             self._read(session, reply)
-            if reply.references and self.grows_for(context):
+            if reply.references and self.has_growing_list(context):
                 await context.session.send_tool_list_changed()
-            return told(reply)
-        else:
-            target, inner = name, arguments
-        passage = self.passage(session, context, params)
-        reply = await self.scout.call(session, target, inner, executor=passage)
         if reply.code == UnknownTool.code:
-            reply = self._explained(session, target, reply)
-        return passage.result(reply)
+            reply = self._explain_unknown(session, _read_called_name(name, arguments), reply)
+        return forwarded.build_result(reply)
 
-    def passage(
+    def forward(
         self, session: Session, context: Context, params: types.InputResponseRequestParams
-    ) -> Passage:
+    ) -> ForwardedCall:
         """Return the way of one request to its server and back."""
-        return Passage(
+        return ForwardedCall(
             self.pool,
             context,
             params,
             session=session.id,
-            suspensions=self.suspensions,
+            pending_calls=self.pending_calls,
             seconds=self.config.gateway.answer_seconds,
         )
 
@@ -274,20 +275,21 @@ class Gateway:
             return len(session.visible()) <= self.config.sessions.auto_tools
         return mode is GatewayMode.DIRECT
 
-    def _explained(self, session: Session, target: object, reply: Reply) -> Reply:
+    def _explain_unknown(self, session: Session, target: object, reply: Reply) -> Reply:
         """Return a reply that says if a tool is unknown because its server is not there."""
-        error = absence(self.pool.servers, session, target)
+        error = explain_absence(self.pool.servers, session, target)
         if error is None:
             return reply
         return refused(error, code=error.code, budget=session.settings.describe_tokens)
 
-    def _wrong_variant(self, session: Session, name: str, arguments: Any) -> Json | None:
+    def _refuse_variant(self, session: Session, name: str, arguments: Any) -> Json | None:
         """Return a refusal that names the right variant, where this one is wrong."""
+        called = _read_called_name(CALL, arguments)
         effect = self.scout.effect_of(session, CALL, arguments)
-        if effect in SPLIT[name]:
+        if called is None or effect in SPLIT[name]:
             return None
         right = next(variant for variant, effects in SPLIT.items() if effect in effects)
-        target = json.dumps(to_object(arguments).get("name"))
+        target = json.dumps(called)
         text = f"Not called: {target} has the effect {effect.value!r}. Call it with {right}."
         return {
             "content": [{"type": "text", "text": text}],
@@ -296,7 +298,7 @@ class Gateway:
         }
 
 
-def _afterwards(tell: Callable[..., None], *what: Any) -> None:
+def _run_afterwards(tell: Callable[..., None], *what: Any) -> None:
     """Do something after an answer over HTTP is sent, which takes the loop two turns at most.
 
     Whoever looks on must not cost the client its time, or the model its reply.
@@ -316,7 +318,16 @@ def _afterwards(tell: Callable[..., None], *what: Any) -> None:
         loop.call_soon(loop.call_soon, told)
 
 
-def _variant(definition: Json, name: str) -> Json:
+def _read_called_name(name: str, arguments: object) -> object:
+    """Return the name of the tool that a request calls, or nothing if `tool_call` has none."""
+    if meta_name(name) != CALL:
+        return name
+    with contextlib.suppress(ModelError):
+        return call_request(arguments)[0]
+    return None
+
+
+def _build_variant(definition: Json, name: str) -> Json:
     annotations = {
         "readOnlyHint": name == "tool_read",
         "destructiveHint": name == "tool_destroy",
@@ -325,6 +336,6 @@ def _variant(definition: Json, name: str) -> Json:
     return {**definition, "name": name, "description": text, "annotations": annotations}
 
 
-def visible_to(profile: Profile) -> Callable[[Tool], bool]:
+def filter_for(profile: Profile) -> Callable[[Tool], bool]:
     """Return which tools a profile admits, as a policy's predicate."""
     return lambda tool: profile.admits(tool.server, tool.name, tool.effect)

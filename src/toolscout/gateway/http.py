@@ -3,7 +3,7 @@
 `/mcp` is streamable HTTP; `/sse` and `/messages/` serve older clients; `/healthz`, `/readyz`,
 `/metrics` and `/status` tell how the gateway is. Who may ask is decided by `access`.
 
-`Pages`: what the gateway serves over HTTP beside MCP, such as the console.
+`WebPages`: what the gateway serves over HTTP beside MCP, such as the console.
 """
 
 import asyncio
@@ -31,46 +31,46 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolscout.config.gateway import GatewayConfig
 from toolscout.errors import ToolscoutError
-from toolscout.gateway.auth import Access, Principal
+from toolscout.gateway.auth import Authenticator, Principal
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import (
     WebServer,
-    address_of,
-    listening,
-    settings_of,
-    stopped_by_signals,
+    build_web_config,
+    format_address,
+    handle_signals,
+    open_listener,
 )
 from toolscout.gateway.metrics import Metrics
 from toolscout.gateway.middleware import (
     LISTENING,
     PRINCIPAL,
-    Ending,
-    Guard,
-    Traffic,
-    headers_of,
-    problem,
+    RequestGuard,
+    RunningRequests,
+    StoppableApp,
+    build_problem,
+    read_headers,
 )
 from toolscout.gateway.resume import (
     DAY_SECONDS,
     OWN_SESSION,
     SESSION,
     SSE,
-    Guests,
-    Revival,
-    name_of,
-    owner_of,
+    KnownClients,
+    SessionResumer,
+    name_session,
+    read_owner,
 )
-from toolscout.gateway.server import server_of
-from toolscout.gateway.shims import Lanes, asked_method
-from toolscout.gateway.status import readiness, status
+from toolscout.gateway.server import build_server
+from toolscout.gateway.shims import McpApp, read_method
+from toolscout.gateway.status import build_readiness, build_status
 from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.sessions.session import Session
 from toolscout.tools import Tool
 
 
-class Pages(Protocol):
+class WebPages(Protocol):
     """What is served beside MCP, and is told who comes and what they are listed."""
 
     @property
@@ -121,7 +121,7 @@ async def serve_http(
     config: GatewayConfig,
     *,
     metrics: Metrics | None = None,
-    pages: Pages | None = None,
+    pages: WebPages | None = None,
     ready: Callable[[str], None] | None = None,
     stop: asyncio.Event | None = None,
 ) -> None:
@@ -131,18 +131,18 @@ async def serve_http(
     that cannot be had, or that others reach while there is no token.
     """
     stop = stop or asyncio.Event()
-    face = _Face(gateway, config, metrics or Metrics(), pages)
-    with contextlib.closing(listening(config)) as listener, stopped_by_signals(stop):
-        address = address_of(config.host, listener.getsockname()[1])
-        server = WebServer(settings_of(face.app, config), lambda: _announce(address, ready))
-        closing = asyncio.create_task(_close(server, face, stop, config.stop_seconds))
+    http = _HttpGateway(gateway, config, metrics or Metrics(), pages)
+    with contextlib.closing(open_listener(config)) as listener, handle_signals(stop):
+        address = format_address(config.host, listener.getsockname()[1])
+        server = WebServer(build_web_config(http.app, config), lambda: _announce(address, ready))
+        closing = asyncio.create_task(_close(server, http, stop, config.stop_seconds))
         try:
             await server.serve(sockets=[listener])
         finally:
             closing.cancel()
 
 
-def client_of(context: Context) -> tuple[str, Principal]:
+def identify_client(context: Context) -> tuple[str, Principal]:
     """Return the name under which a client's session is kept, and who the client is.
 
     A client of the handshake era has a session of its own; later ones have none on the wire and
@@ -153,83 +153,85 @@ def client_of(context: Context) -> tuple[str, Principal]:
     if context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
         if request.url.path.startswith(MESSAGES_PATH):
             return f"{SSE}{request.query_params['session_id']}", principal
-        return name_of(request.scope[SESSION]), principal
+        return name_session(request.scope[SESSION]), principal
     return f"principal:{principal.name}", principal
 
 
-class _Face:
+class _HttpGateway:
     """One gateway's application, and what is needed to stop it."""
 
     def __init__(
-        self, gateway: Gateway, config: GatewayConfig, metrics: Metrics, pages: Pages | None
+        self, gateway: Gateway, config: GatewayConfig, metrics: Metrics, pages: WebPages | None
     ) -> None:
-        self.traffic = Traffic()
+        self.traffic = RunningRequests()
         self._gateway, self._metrics, self._pages = gateway, metrics, pages
         # Opening a session looks at every tool that its profile may admit.
-        self._session = lru_cache(maxsize=SESSIONS_KEPT)(gateway.session)
+        self._session = lru_cache(maxsize=SESSIONS_KEPT)(gateway.open_session)
         metrics.watch(gateway.catalog, gateway.pool)
-        self._guests = Guests(gateway.store, config.session_days, gateway.scout.forget)
-        self._lanes = Lanes(
-            self._server, max_body_bytes=config.max_body_bytes, idle_seconds=SESSION_IDLE_SECONDS
+        self._clients = KnownClients(gateway.store, config.session_days, gateway.scout.forget)
+        self._lanes = McpApp(
+            self._build_server,
+            max_body_bytes=config.max_body_bytes,
+            idle_seconds=SESSION_IDLE_SECONDS,
         )
-        self.app = self._app(config)
+        self.app = self._build_app(config)
 
-    def _server(self) -> Server[Any]:
-        server = server_of(self._gateway, self._session_of)
+    def _build_server(self) -> Server[Any]:
+        server = build_server(self._gateway, self._find_session)
         server.middleware.append(self._watch)
         return server
 
-    def _app(self, config: GatewayConfig) -> ASGIApp:
-        mcp = Ending(Revival(self._lanes, self._guests), self.traffic)
-        others = self._others(mcp, _OldClients(self._server(), config.max_body_bytes))
+    def _build_app(self, config: GatewayConfig) -> ASGIApp:
+        mcp = StoppableApp(SessionResumer(self._lanes, self._clients), self.traffic)
+        others = self._build_routes(mcp, _SseApp(self._build_server(), config.max_body_bytes))
         shared = CORSMiddleware(
-            _Fork(mcp, others),
+            _Router(mcp, others),
             allow_origins=config.origins,
             allow_origin_regex=LOOPBACK_ORIGIN,
             allow_methods=("GET", "POST", "DELETE"),
             allow_headers=("*",),
             expose_headers=("Mcp-Session-Id", "WWW-Authenticate"),
         )
-        return Guard(
+        return RequestGuard(
             shared,
-            access=Access(config),
+            authenticator=Authenticator(config),
             max_body_bytes=config.max_body_bytes,
             is_public=self._pages.is_public if self._pages is not None else None,
         )
 
-    def _others(self, mcp: ASGIApp, old: "_OldClients") -> Starlette:
+    def _build_routes(self, mcp: ASGIApp, old: "_SseApp") -> Starlette:
         """Return what answers beside MCP, and knows that `/mcp/` means `/mcp`."""
         return Starlette(
             routes=[
                 Route(MCP_PATH, mcp),
-                Route("/sse", Ending(old, self.traffic)),
+                Route("/sse", StoppableApp(old, self.traffic)),
                 Mount(MESSAGES_PATH, old.transport.handle_post_message),
-                Route("/healthz", _healthz),
-                Route("/readyz", self._readyz),
-                Route("/metrics", self._metrics_page),
-                Route("/status", self._status),
+                Route("/healthz", _serve_healthz),
+                Route("/readyz", self._serve_readyz),
+                Route("/metrics", self._serve_metrics),
+                Route("/status", self._serve_status),
                 *(self._pages.routes if self._pages is not None else ()),
             ],
-            exception_handlers={404: _not_found, 405: _wrong_method},
-            lifespan=self._lifespan,
+            exception_handlers={404: _refuse_path, 405: _refuse_method},
+            lifespan=self._run_lifespan,
         )
 
     @contextlib.asynccontextmanager
-    async def _lifespan(self, app: Starlette) -> AsyncGenerator[None]:
+    async def _run_lifespan(self, app: Starlette) -> AsyncGenerator[None]:
         pages = self._pages.run() if self._pages is not None else contextlib.nullcontext()
         async with self._lanes.run(), pages:
-            sweeping = asyncio.create_task(self._sweep())
+            sweeping = asyncio.create_task(self._sweep_clients())
             try:
                 yield
             finally:
                 sweeping.cancel()
                 await asyncio.wait((sweeping,))
 
-    async def _sweep(self) -> None:
+    async def _sweep_clients(self) -> None:
         """Forget sessions whose clients stayed away, at start and daily."""
         while True:
             try:
-                gone = await asyncio.to_thread(self._guests.sweep)
+                gone = await asyncio.to_thread(self._clients.sweep)
             except ToolscoutError as error:
                 _log.warning("Old sessions could not be removed: %s", error)
             else:
@@ -243,12 +245,12 @@ class _Face:
             await self._pages.close()
         await self.traffic.stop(seconds)
 
-    def _session_of(self, context: Context) -> Session:
-        client, principal = client_of(context)
+    def _find_session(self, context: Context) -> Session:
+        client, principal = identify_client(context)
         if client.startswith(OWN_SESSION):
-            self._guests.touch(client)
+            self._clients.touch(client)
         if self._pages is not None:
-            self._pages.meet(client, principal, _program(context))
+            self._pages.meet(client, principal, _format_client(context))
         return self._session(client, principal.profile)
 
     async def _watch(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -257,108 +259,110 @@ class _Face:
         with self.traffic.counted if is_work else contextlib.nullcontext():
             result = await call_next(ctx)
         if _is_list(ctx) and isinstance(result, dict):
-            self._count_list(ctx, result["tools"])
+            self._count_listing(ctx, result["tools"])
         if ctx.method in SAID_AGAIN and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
-            self._note_guest(ctx)
+            self._remember_subscription(ctx)
         return result
 
-    def _count_list(self, ctx: Context, listed: Sequence[Json]) -> None:
-        client, principal = client_of(ctx)
-        visible, version = self._session_of(ctx).visible, self._gateway.catalog.version
+    def _count_listing(self, ctx: Context, listed: Sequence[Json]) -> None:
+        client, principal = identify_client(ctx)
+        visible, version = self._find_session(ctx).visible, self._gateway.catalog.version
         self._metrics.note_list(principal.name, version, visible, listed)
         if self._pages is not None:
             self._pages.list(client, principal, visible, listed)
 
-    def _note_guest(self, ctx: Context) -> None:
+    def _remember_subscription(self, ctx: Context) -> None:
         """Keep what a client of the handshake era would have to say again after a restart."""
-        client, _ = client_of(ctx)
+        client, _ = identify_client(ctx)
         if ctx.method == "notifications/initialized":
-            self._greet(client, ctx)
+            self._remember_client(client, ctx)
         else:
             wanted = ctx.method == "resources/subscribe"
-            self._guests.subscribe(client, str((ctx.params or {})["uri"]), wanted=wanted)
+            self._clients.subscribe(client, str((ctx.params or {})["uri"]), wanted=wanted)
 
-    def _greet(self, client: str, ctx: Context) -> None:
+    def _remember_client(self, client: str, ctx: Context) -> None:
         hello = ctx.session.client_params
         if hello is not None and not client.startswith(SSE):
-            self._guests.greet(
+            self._clients.remember(
                 client,
-                owner=owner_of(cast("Request", ctx.request).scope),
+                owner=read_owner(cast("Request", ctx.request).scope),
                 version=ctx.protocol_version,
                 hello=hello.model_dump(by_alias=True, mode="json", exclude_none=True),
             )
 
-    async def _readyz(self, request: Request) -> Response:
-        told = readiness(self._gateway)
+    async def _serve_readyz(self, request: Request) -> Response:
+        told = build_readiness(self._gateway)
         return JSONResponse(told, 200 if told["ready"] else 503)
 
-    async def _metrics_page(self, request: Request) -> Response:
+    async def _serve_metrics(self, request: Request) -> Response:
         if _is_limited(request):
-            return problem("limited", 403)
+            return build_problem("limited", 403)
         # The first look counts tokens, which may take a second.
-        text = await asyncio.to_thread(self._metrics.text)
+        text = await asyncio.to_thread(self._metrics.render)
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
-    async def _status(self, request: Request) -> Response:
+    async def _serve_status(self, request: Request) -> Response:
         if _is_limited(request):
-            return problem("limited", 403)
-        totals = await asyncio.to_thread(self._metrics.totals)
+            return build_problem("limited", 403)
+        totals = await asyncio.to_thread(self._metrics.count_totals)
         now = asyncio.get_running_loop().time()
-        return JSONResponse(status(self._gateway, totals, now=now, wall=datetime.now(UTC)))
+        return JSONResponse(build_status(self._gateway, totals, now=now, wall=datetime.now(UTC)))
 
 
-class _Fork:
+class _Router:
     """Leads requests of MCP straight to it: the routes beside it would look at each first."""
 
     def __init__(self, mcp: ASGIApp, others: ASGIApp) -> None:
-        self._mcp, self._others = mcp, others
+        self._mcp, self._build_routes = mcp, others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_mcp = scope["type"] == "http" and scope["path"] == MCP_PATH
-        await (self._mcp if is_mcp else self._others)(scope, receive, send)
+        await (self._mcp if is_mcp else self._build_routes)(scope, receive, send)
 
 
-class _OldClients:
+class _SseApp:
     """Serves the transport of 2024: one stream for answers, and posts for questions."""
 
     def __init__(self, server: Server[Any], max_body_bytes: int) -> None:
         self.transport = SseServerTransport(MESSAGES_PATH, max_request_body_size=max_body_bytes)
-        self._server = server
+        self._build_server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":
-            await problem("wrong_method", 405, headers={"Allow": "GET"})(scope, receive, send)
+            await build_problem("wrong_method", 405, headers={"Allow": "GET"})(scope, receive, send)
             return
-        options = self._server.create_initialization_options()
+        options = self._build_server.create_initialization_options()
         async with self.transport.connect_sse(scope, receive, send) as (read, write):
-            await self._server.run(read, write, options)
+            await self._build_server.run(read, write, options)
 
 
-async def _close(server: uvicorn.Server, face: _Face, stop: asyncio.Event, seconds: float) -> None:
+async def _close(
+    server: uvicorn.Server, http: _HttpGateway, stop: asyncio.Event, seconds: float
+) -> None:
     """Take no more connections once told to stop, and end the ones there are in order."""
     await stop.wait()
     server.should_exit = True
-    await face.stop(seconds)
+    await http.stop(seconds)
 
 
-async def _healthz(request: Request) -> Response:
+async def _serve_healthz(request: Request) -> Response:
     return JSONResponse({"alive": True})
 
 
-async def _not_found(request: Request, error: Exception) -> Response:
-    return problem("not_found", 404)
+async def _refuse_path(request: Request, error: Exception) -> Response:
+    return build_problem("not_found", 404)
 
 
-async def _wrong_method(request: Request, error: Exception) -> Response:
+async def _refuse_method(request: Request, error: Exception) -> Response:
     allowed = error.headers if isinstance(error, HTTPException) else None
-    return problem("wrong_method", 405, headers=allowed or {"Allow": "GET"})
+    return build_problem("wrong_method", 405, headers=allowed or {"Allow": "GET"})
 
 
 def _is_list(ctx: Context) -> bool:
     """Tell whether a client asked for its tools; the SDK lists them itself before some calls."""
     if ctx.method != "tools/list":
         return False
-    asked = asked_method(headers_of(cast("Request", ctx.request).scope))
+    asked = read_method(read_headers(cast("Request", ctx.request).scope))
     return asked in (None, "tools/list")
 
 
@@ -368,14 +372,16 @@ def _is_limited(request: Request) -> bool:
     return principal.profile is not None
 
 
-def _program(ctx: Context) -> str:
+def _format_client(ctx: Context) -> str:
     """Return what a client calls itself."""
     hello = ctx.session.client_params
-    return _shown(hello.client_info.name, hello.client_info.version) if hello else ""
+    return (
+        _join_name_and_version(hello.client_info.name, hello.client_info.version) if hello else ""
+    )
 
 
 @lru_cache(maxsize=SESSIONS_KEPT)
-def _shown(program: str, version: str) -> str:
+def _join_name_and_version(program: str, version: str) -> str:
     # Every request tells it, and few programs ask.
     return to_one_line(f"{program} {version}", 80)
 

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from toolscout.config.gateway import GatewayConfig
 from toolscout.errors import InvalidConfig
-from toolscout.gateway.shims import BundlingProtocol
+from toolscout.gateway.shims import BufferedProtocol
 
 BACKLOG = 2048
 
@@ -42,11 +42,11 @@ class WebServer(uvicorn.Server):
         yield
 
 
-def settings_of(app: ASGIApp, config: GatewayConfig) -> uvicorn.Config:
+def build_web_config(app: ASGIApp, config: GatewayConfig) -> uvicorn.Config:
     """Return how an application is served."""
     return uvicorn.Config(
         app,
-        http=BundlingProtocol,
+        http=BufferedProtocol,
         log_config=None,  # whoever set up logging keeps it: stdout is not ours
         access_log=False,
         lifespan="on",
@@ -57,10 +57,10 @@ def settings_of(app: ASGIApp, config: GatewayConfig) -> uvicorn.Config:
     )
 
 
-def listening(config: GatewayConfig) -> socket.socket:
+def open_listener(config: GatewayConfig) -> socket.socket:
     """Return a socket at the configured address, or raise `InvalidConfig`."""
     try:
-        return _bound(config.host, config.port)
+        return _bind(config.host, config.port)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "no such address"
         raise InvalidConfig(
@@ -70,7 +70,7 @@ def listening(config: GatewayConfig) -> socket.socket:
         ) from None
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named because asyncio sends small answers at once only where it is; without
     # it, each would wait 40 ms for the client's acknowledgement.
@@ -86,13 +86,13 @@ def _bound(host: str, port: int) -> socket.socket:
     return listener
 
 
-def address_of(host: str, port: int) -> str:
+def format_address(host: str, port: int) -> str:
     """Return the URL of an address."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 @contextlib.contextmanager
-def stopped_by_signals(stop: asyncio.Event) -> Generator[None]:
+def handle_signals(stop: asyncio.Event) -> Generator[None]:
     """Have the usual signals stop the gateway; a thread hears none, and Windows has its own."""
     loop = asyncio.get_running_loop()
     heard: list[signal.Signals] = []

@@ -23,7 +23,7 @@ _log = logging.getLogger("toolscout.sessions.metatools")
 
 
 @contextmanager
-def during(session: str, request: object) -> Generator[None]:
+def name_request(session: str, request: object) -> Generator[None]:
     """Have what is logged meanwhile carry the name of a request."""
     token = _request.set((session, request))
     try:

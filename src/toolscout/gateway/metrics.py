@@ -113,20 +113,24 @@ class Metrics:
                 menu = self._menus.setdefault(key, menu)
             menu.times += 1
 
-    def text(self) -> bytes:
+    def render(self) -> bytes:
         """Return all numbers in Prometheus' text format."""
         self._settle()
         return generate_latest(self.registry)
 
-    def totals(self) -> Json:
+    def count_totals(self) -> Json:
         """Return the sums that a person wants to see."""
         self._settle()
         names = ("searches", "hits", "describes", "loads", "calls", "refusals")
         sums = {name: round(self._sum(f"toolscout_{name}_total")) for name in names}
         failed = self._sum("toolscout_calls_total") - self._sum("toolscout_calls_total", code="ok")
-        return {**sums, "failed_calls": round(failed), "tokens_not_sent": self.tokens_not_sent()}
+        return {
+            **sums,
+            "failed_calls": round(failed),
+            "tokens_not_sent": self.count_tokens_not_sent(),
+        }
 
-    def tokens_not_sent(self) -> int:
+    def count_tokens_not_sent(self) -> int:
         """Return the tokens that clients were spared; below 0 where replies cost more."""
         definitions = self._sum("toolscout_definition_tokens_total")
         listed = self._sum("toolscout_listed_tokens_total")
@@ -152,7 +156,7 @@ class Metrics:
         for menu in menus.values():
             tools = [tool for tool in menu.tools if tool.kind == "tool"]
             self._definitions.inc(menu.times * count_all_definition_tokens(tools))
-            self._listed.inc(menu.times * sum(map(_listed_tokens, menu.listed)))
+            self._listed.inc(menu.times * sum(map(_count_listed_tokens, menu.listed)))
 
     def _sum(self, name: str, **labels: str) -> float:
         collectors = (self._searches, self._hits, self._describes, self._loads, self._calls)
@@ -170,7 +174,7 @@ class Metrics:
         )
 
 
-def _listed_tokens(definition: Json) -> int:
+def _count_listed_tokens(definition: Json) -> int:
     # The same parts as in `definition_tokens`, so that the two can be compared.
     told = {key: definition.get(key) for key in ("name", "description", "inputSchema")}
     return count_tokens(json.dumps(told, ensure_ascii=False, separators=(",", ":")))
@@ -184,7 +188,7 @@ class _Net:
 
     def collect(self) -> Iterable[Metric]:
         text = "Definition tokens less listed and reply tokens."
-        value = self._metrics.tokens_not_sent()
+        value = self._metrics.count_tokens_not_sent()
         yield GaugeMetricFamily("toolscout_tokens_not_sent", text, value=value)
 
 

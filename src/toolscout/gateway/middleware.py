@@ -1,7 +1,8 @@
 """What every HTTP request passes before it is answered, and the errors that it may meet.
 
-`Guard` lets nobody in whom `Access` does not; `Ending` ends what still runs when the gateway
-stops. Errors are JSON and say what to do next, but never which part of a secret was wrong.
+`RequestGuard` refuses a request that `Authenticator` does not admit; `StoppableApp` ends open
+requests when the gateway stops. Errors are JSON and say what to do next, but never which part of a
+secret was wrong.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from mcp.server.auth.provider import AccessToken
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolscout.gateway.auth import Access, Principal
+from toolscout.gateway.auth import Authenticator, Principal
 
 PRINCIPAL = "toolscout.principal"
 """Where a request's scope tells who sent it."""
@@ -33,7 +34,7 @@ _HEADERS = "toolscout.headers"
 """Where a request's scope keeps its headers by name, with the list that they were read from."""
 
 
-def headers_of(scope: Scope) -> FirstHeaders:
+def read_headers(scope: Scope) -> FirstHeaders:
     """Return the headers of a request; starlette's look through all of them for each name."""
     listed = scope["headers"]
     kept = scope.get(_HEADERS)
@@ -42,37 +43,37 @@ def headers_of(scope: Scope) -> FirstHeaders:
     return kept[1]
 
 
-def text_of(headers: FirstHeaders, name: bytes) -> str | None:
+def read_header(headers: FirstHeaders, name: bytes) -> str | None:
     """Return the text of a header, if it was sent."""
     value = headers.get(name)
     return None if value is None else value.decode("latin-1")
 
 
-class Guard:
+class RequestGuard:
     """Refuses a request to a wrong host, from a wrong page, without a token or too large."""
 
     def __init__(
         self,
         app: ASGIApp,
         *,
-        access: Access,
+        authenticator: Authenticator,
         max_body_bytes: int,
         is_public: Callable[[str], bool] | None = None,
     ) -> None:
-        self._app, self._access, self._max_bytes = app, access, max_body_bytes
+        self._app, self._authenticator, self._max_bytes = app, authenticator, max_body_bytes
         self._is_public = is_public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-            refusal = self._refusal(scope, headers_of(scope))
+            refusal = self._check_request(scope, read_headers(scope))
             if refusal is not None:
                 await refusal(scope, receive, send)
                 return
-            send = self._explaining(scope, receive, send)
+            send = self._wrap_send(scope, receive, send)
         await self._app(scope, receive, send)
 
-    def _explaining(self, scope: Scope, receive: Receive, send: Send) -> Send:
+    def _wrap_send(self, scope: Scope, receive: Receive, send: Send) -> Send:
         """Return a sender that says more where the SDK found a body to be too large."""
         is_replaced = False
 
@@ -80,42 +81,42 @@ class Guard:
             nonlocal is_replaced
             if message.get("status") == TOO_LARGE:
                 is_replaced = True
-                await self._too_large()(scope, receive, send)
+                await self._refuse_size()(scope, receive, send)
             elif not is_replaced:
                 await send(message)
 
         return explain
 
-    def _too_large(self) -> JSONResponse:
-        return problem("too_large", TOO_LARGE, limit=f"{self._max_bytes:,}")
+    def _refuse_size(self) -> JSONResponse:
+        return build_problem("too_large", TOO_LARGE, limit=f"{self._max_bytes:,}")
 
-    def _refusal(self, scope: Scope, headers: FirstHeaders) -> JSONResponse | None:
-        if not self._access.admits_host(text_of(headers, b"host")):
-            return problem("wrong_host", 421)
-        if not self._access.admits_origin(text_of(headers, b"origin")):
-            return problem("wrong_origin", 403)
-        if _is_larger(text_of(headers, b"content-length") or "", self._max_bytes):
-            return self._too_large()
+    def _check_request(self, scope: Scope, headers: FirstHeaders) -> JSONResponse | None:
+        if not self._authenticator.admits_host(read_header(headers, b"host")):
+            return build_problem("wrong_host", 421)
+        if not self._authenticator.admits_origin(read_header(headers, b"origin")):
+            return build_problem("wrong_origin", 403)
+        if _is_larger(read_header(headers, b"content-length") or "", self._max_bytes):
+            return self._refuse_size()
         if _is_preflight(scope, headers):  # browsers ask without the token
             return None
         if self._is_public is not None and self._is_public(scope["path"]):
             return None  # browsers load a page without the token, which the page then asks for
-        principal = self._access.principal(text_of(headers, b"authorization"))
+        principal = self._authenticator.authenticate(read_header(headers, b"authorization"))
         if principal is None:
             challenge = {"WWW-Authenticate": 'Bearer realm="toolscout"'}
-            return problem("unauthorized", 401, headers=challenge)
+            return build_problem("unauthorized", 401, headers=challenge)
         self._admit(scope, principal)
         return None
 
     def _admit(self, scope: Scope, principal: Principal) -> None:
         scope[PRINCIPAL] = principal
-        if self._access.needs_token:
+        if self._authenticator.needs_token:
             # The SDK lets a session be used only by the one who opened it; this is how it tells.
             token = AccessToken(token="", client_id=principal.name, scopes=[])
             scope["user"] = AuthenticatedUser(token)
 
 
-class Traffic:
+class RunningRequests:
     """Knows what is being worked on, so that a gateway can stop without losing an answer."""
 
     def __init__(self) -> None:
@@ -127,7 +128,7 @@ class Traffic:
         self._open: set[asyncio.Task[Any]] = set()
 
     @contextlib.contextmanager
-    def ended(self) -> Generator[None]:
+    def cancel_on_stop(self) -> Generator[None]:
         """Let what runs within be cut short when the gateway stops."""
         task = asyncio.current_task()
         assert task is not None
@@ -169,10 +170,10 @@ class _Counted:
             self._idle.set()
 
 
-class Ending:
+class StoppableApp:
     """Ends requests when the gateway stops; without it, one open stream would hold it up."""
 
-    def __init__(self, app: ASGIApp, traffic: Traffic) -> None:
+    def __init__(self, app: ASGIApp, traffic: RunningRequests) -> None:
         self._app, self._traffic = app, traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -184,11 +185,11 @@ class Ending:
         answer = _Answer(send)
         if not self._traffic.is_stopped:
             # In the request's own task: one for it and one to wait would be made each time.
-            with self._traffic.ended():
+            with self._traffic.cancel_on_stop():
                 await self._app(scope, receive, answer.send)
                 return
         if not answer.is_begun:
-            await problem("stopping", 503)(scope, receive, send)
+            await build_problem("stopping", 503)(scope, receive, send)
         elif not answer.is_complete:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -223,7 +224,7 @@ TEXTS = {
 }
 
 
-def problem(
+def build_problem(
     code: str, status: int, *, headers: Mapping[str, str] | None = None, **facts: str
 ) -> JSONResponse:
     """Return an error as JSON."""
@@ -238,7 +239,9 @@ def _is_larger(length: str, limit: int) -> bool:
 
 def _is_work(scope: Scope) -> bool:
     """Tell whether a request ends by itself; streams and waiting for news do not."""
-    return scope["method"] == "POST" and text_of(headers_of(scope), b"mcp-method") != LISTENING
+    return (
+        scope["method"] == "POST" and read_header(read_headers(scope), b"mcp-method") != LISTENING
+    )
 
 
 def _is_preflight(scope: Scope, headers: FirstHeaders) -> bool:

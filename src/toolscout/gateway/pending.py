@@ -1,4 +1,4 @@
-"""`Suspensions`: calls that wait at their servers until their clients bring an answer.
+"""`PendingCalls`: calls that wait at their servers until their clients bring an answer.
 
 A server of the handshake era asks while it works, and a client of 2026-07-28 cannot be asked then.
 So its call is answered with the questions and a state, stays open at the server, and goes on when
@@ -37,8 +37,8 @@ _UNANSWERED = types.ErrorData(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """Which call this is, and whose; a suspension is resumed by an equal one only."""
+class CallKey:
+    """Which call this is, and whose; a pending is resumed by an equal one only."""
 
     session: str
     tool: str
@@ -47,7 +47,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leg:
+class ClientRequest:
     """One request of a client on behalf of a call, the first one or a later one."""
 
     relay: Relay
@@ -63,72 +63,74 @@ class _Question:
     answer: asyncio.Future[types.InputResponse | types.ErrorData]
 
 
-class Suspensions:
+class PendingCalls:
     """The suspended calls of one gateway."""
 
     def __init__(self, *, limit: int = SUSPENDED_LIMIT) -> None:
         self._limit = limit
-        self._waiting: dict[str, tuple[_Suspension, asyncio.TimerHandle]] = {}
+        self._waiting: dict[str, tuple[_PendingCall, asyncio.TimerHandle]] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def run(self, origin: Origin, leg: Leg, work: Work, *, seconds: float) -> Json:
+    async def run(
+        self, key: CallKey, request: ClientRequest, work: Work, *, seconds: float
+    ) -> Json:
         """Return the result of a call, or the questions that come before it.
 
         With a state the suspended call goes on, and `work` is not begun. A state that is unknown,
         expired or of another call raises `InvalidRequest`. Each answer may take `seconds`.
         """
-        if leg.state is None:
-            suspension = _Suspension(origin, work)
+        if request.state is None:
+            pending = _PendingCall(key, work)
         else:
-            suspension = self._taken(leg.state, origin)
-        await suspension.follow(leg)
-        if suspension.is_over:
-            return suspension.result()
+            pending = self._take(request.state, key)
+        await pending.follow(request)
+        if pending.is_over:
+            return pending.get_result()
         return {
             "resultType": INPUT_REQUIRED,
-            "inputRequests": suspension.questions(),
-            "requestState": self._kept(suspension, seconds),
+            "inputRequests": pending.list_questions(),
+            "requestState": self._keep(pending, seconds),
         }
 
     async def close(self) -> None:
         """Cancel what is suspended and wait until it has ended."""
         ending = [self._drop(state) for state in list(self._waiting)]
-        await asyncio.gather(*(suspension.ended() for suspension in ending))
+        await asyncio.gather(*(pending.wait_until_done() for pending in ending))
 
-    def _kept(self, suspension: "_Suspension", seconds: float) -> str:
+    def _keep(self, pending: "_PendingCall", seconds: float) -> str:
         state = secrets.token_urlsafe(STATE_BYTES)
         loop = asyncio.get_running_loop()
         timer = loop.call_later(seconds, self._drop, state)
-        self._waiting[state] = suspension, timer
+        self._waiting[state] = pending, timer
         if len(self._waiting) > self._limit:
             self._drop(next(iter(self._waiting)))
         return state
 
-    def _taken(self, state: str, origin: Origin) -> "_Suspension":
-        suspension, timer = self._waiting.get(state, (None, None))
-        if suspension is None or timer is None or suspension.origin != origin:
+    def _take(self, state: str, key: CallKey) -> "_PendingCall":
+        pending, timer = self._waiting.get(state, (None, None))
+        if pending is None or timer is None or pending.key != key:
             raise InvalidRequest(
                 "Not called: no call of yours waits for this answer, or not any more",
                 remedy="Make the call again, without a request state.",
             )
         del self._waiting[state]
         timer.cancel()
-        return suspension
+        return pending
 
-    def _drop(self, state: str) -> "_Suspension":
-        suspension, timer = self._waiting.pop(state)
+    def _drop(self, state: str) -> "_PendingCall":
+        pending, timer = self._waiting.pop(state)
         timer.cancel()
-        suspension.cancel()
-        return suspension
+        pending.cancel()
+        return pending
 
 
-class _Suspension:
+class _PendingCall:
     """One call at its server, and the relay that its questions go to."""
 
-    def __init__(self, origin: Origin, work: Work) -> None:
-        self.origin = origin
+    def __init__(self, key: CallKey, work: Work) -> None:
+        self.key = key
         self._abilities: Abilities = None
         self._relay: Relay | None = None
         self._questions: dict[str, _Question] = {}
@@ -142,21 +144,21 @@ class _Suspension:
         """Whether the call has ended, one way or another."""
         return self._work.done()
 
-    def result(self) -> Json:
+    def get_result(self) -> Json:
         """Return what the server answered, or raise what went wrong."""
         return self._work.result()
 
-    def questions(self) -> Json:
+    def list_questions(self) -> Json:
         """Return the open questions by key, as they go to the client."""
         return {
             key: question.request.model_dump(by_alias=True, mode="json", exclude_none=True)
             for key, question in self._questions.items()
         }
 
-    async def follow(self, leg: Leg) -> None:
-        """Hand over a leg's answers, and wait for the end of the call or an open question."""
-        self._relay, self._abilities = leg.relay, leg.abilities
-        for key, answer in (leg.answers or {}).items():
+    async def follow(self, request: ClientRequest) -> None:
+        """Hand over a request's answers, and wait for the end of the call or an open question."""
+        self._relay, self._abilities = request.relay, request.abilities
+        for key, answer in (request.answers or {}).items():
             self._settle(key, answer)
         try:
             while not self._questions and not self.is_over:
@@ -172,7 +174,7 @@ class _Suspension:
         """Cancel the call at its server."""
         self._work.cancel()
 
-    async def ended(self) -> None:
+    async def wait_until_done(self) -> None:
         """Wait for the end of the call."""
         await asyncio.wait((self._work,))
 
@@ -188,20 +190,20 @@ class _Suspension:
 
     async def sample(self, params: types.CreateMessageRequestParams) -> Any:
         """Have the client's model complete a message."""
-        return await self._asked(types.CreateMessageRequest(params=params), _SAMPLED)
+        return await self._ask_client(types.CreateMessageRequest(params=params), _SAMPLED)
 
     async def elicit(self, params: types.ElicitRequestParams) -> Any:
         """Ask the client's user."""
-        return await self._asked(types.ElicitRequest(params=params), types.ElicitResult)
+        return await self._ask_client(types.ElicitRequest(params=params), types.ElicitResult)
 
     async def list_roots(self) -> Any:
         """Ask for the client's roots."""
-        return await self._asked(types.ListRootsRequest(), types.ListRootsResult)
+        return await self._ask_client(types.ListRootsRequest(), types.ListRootsResult)
 
-    async def _asked(
+    async def _ask_client(
         self, request: types.InputRequest, expected: type[Any] | tuple[type[Any], ...]
     ) -> types.InputResponse | types.ErrorData:
-        refusal = refusal_of(request, self._abilities)
+        refusal = check_abilities(request, self._abilities)
         if refusal is not None or self.is_over:
             return refusal or _UNANSWERED
         key = next(self._keys)
@@ -227,13 +229,13 @@ class _Suspension:
         self._news.set()
 
 
-def refusal_of(request: types.InputRequest, abilities: Abilities) -> types.ErrorData | None:
+def check_abilities(request: types.InputRequest, abilities: Abilities) -> types.ErrorData | None:
     """Return what a server is told that asks for something the client has not declared."""
     match request:
         case types.CreateMessageRequest():
-            missing = _missing_in_sampling(request.params, abilities)
+            missing = _find_missing_in_sampling(request.params, abilities)
         case types.ElicitRequest():
-            missing = _missing_in_elicitation(request.params, abilities)
+            missing = _find_missing_in_elicitation(request.params, abilities)
         case types.ListRootsRequest():
             missing = "" if abilities and abilities.roots else "roots"
     if not missing:
@@ -242,7 +244,9 @@ def refusal_of(request: types.InputRequest, abilities: Abilities) -> types.Error
     return types.ErrorData(code=types.METHOD_NOT_FOUND, message=message)
 
 
-def _missing_in_sampling(params: types.CreateMessageRequestParams, abilities: Abilities) -> str:
+def _find_missing_in_sampling(
+    params: types.CreateMessageRequestParams, abilities: Abilities
+) -> str:
     sampling = abilities.sampling if abilities else None
     if sampling is None:
         return "sampling"
@@ -250,7 +254,7 @@ def _missing_in_sampling(params: types.CreateMessageRequestParams, abilities: Ab
     return "tools in sampling" if has_tools and sampling.tools is None else ""
 
 
-def _missing_in_elicitation(params: types.ElicitRequestParams, abilities: Abilities) -> str:
+def _find_missing_in_elicitation(params: types.ElicitRequestParams, abilities: Abilities) -> str:
     elicitation = abilities.elicitation if abilities else None
     if elicitation is None:
         return "elicitation"

@@ -1,4 +1,4 @@
-"""`Materials`: resources, prompts and completions of all servers, under names of their own.
+"""`Resources`: resources, prompts and completions of all servers, under names of their own.
 
 A resource of a server is listed as `toolscout://SERVER/URI`, a prompt by its exposed name. What a
 session may not see is neither listed nor read. Requests go to the server that owns the thing.
@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 
 from toolscout.errors import InvalidTool, ModelError, ToolscoutError
-from toolscout.gateway.forward import Passage
+from toolscout.gateway.forward import ForwardedCall
 from toolscout.names import find_near_names
 from toolscout.schemas import Json
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, Manifest
@@ -32,63 +32,68 @@ _LISTS: dict[str, Callable[[Manifest], tuple[Json, ...]]] = {
 }
 
 
-class Materials:
+class Resources:
     """What servers offer besides tools."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    def resources(self, session: Session) -> list[Json]:
+    def list_resources(self, session: Session) -> list[Json]:
         """Return the resources that a session may read."""
-        rows = self._rows(session, RESOURCE)
-        return [{**row, "uri": address(server, row["uri"])} for server, _, row in rows]
+        rows = self._list_rows(session, RESOURCE)
+        return [{**row, "uri": to_gateway_uri(server, row["uri"])} for server, _, row in rows]
 
-    def templates(self, session: Session) -> list[Json]:
+    def list_templates(self, session: Session) -> list[Json]:
         """Return the resource templates that a session may fill in."""
-        rows = self._rows(session, TEMPLATE)
+        rows = self._list_rows(session, TEMPLATE)
         return [
-            {**row, "uriTemplate": address(server, row["uriTemplate"])} for server, _, row in rows
+            {**row, "uriTemplate": to_gateway_uri(server, row["uriTemplate"])}
+            for server, _, row in rows
         ]
 
-    def prompts(self, session: Session) -> list[Json]:
+    def list_prompts(self, session: Session) -> list[Json]:
         """Return the prompts that a session may get."""
-        return [{**row, "name": name} for _, name, row in self._rows(session, PROMPT)]
+        return [{**row, "name": name} for _, name, row in self._list_rows(session, PROMPT)]
 
-    async def read(self, session: Session, uri: str, passage: Passage) -> Json:
+    async def read(self, session: Session, uri: str, forwarded: ForwardedCall) -> Json:
         """Return a resource, with the addresses of its parts as this gateway lists them."""
-        server, own = self.owner(session, uri)
-        result = await _asked(passage.ask(server, "resources/read", {"uri": own}, called=uri))
+        server, own = self.find_owner(session, uri)
+        result = await _await_answer(
+            forwarded.ask(server, "resources/read", {"uri": own}, called=uri)
+        )
         if "contents" not in result:
             return result  # a question comes before it
         parts = [
-            {**part, "uri": address(server, part["uri"])} if "uri" in part else part
+            {**part, "uri": to_gateway_uri(server, part["uri"])} if "uri" in part else part
             for part in result["contents"]
         ]
         return {**result, "contents": parts}
 
-    async def prompt(self, session: Session, name: str, arguments: Json, passage: Passage) -> Json:
+    async def get_prompt(
+        self, session: Session, name: str, arguments: Json, forwarded: ForwardedCall
+    ) -> Json:
         """Return a prompt with its arguments filled in."""
-        server, own = self._named_prompt(session, name)
+        server, own = self._find_prompt(session, name)
         params = {"name": own, "arguments": arguments}
-        return await _asked(passage.ask(server, "prompts/get", params, called=name))
+        return await _await_answer(forwarded.ask(server, "prompts/get", params, called=name))
 
     async def complete(self, session: Session, params: Json) -> Json:
         """Return what may stand for an argument of a prompt or template."""
         asked: Json = params["ref"]
         if asked.get("type") == "ref/prompt":
-            server, own = self._named_prompt(session, str(asked.get("name")))
+            server, own = self._find_prompt(session, str(asked.get("name")))
             reference = {**asked, "name": own}
         else:
-            server, own = self.owner(session, str(asked.get("uri")))
+            server, own = self.find_owner(session, str(asked.get("uri")))
             reference = {**asked, "uri": own}
         params = {**params, "ref": reference}
-        return await _asked(self._pool.request(server, "completion/complete", params))
+        return await _await_answer(self._pool.request(server, "completion/complete", params))
 
-    def owner(self, session: Session, uri: str) -> tuple[str, str]:
+    def find_owner(self, session: Session, uri: str) -> tuple[str, str]:
         """Return the server of a resource, and its address there; `MCPError` if there is none."""
         server, slash, own = uri.removeprefix(SCHEME).partition("/")
         if not uri.startswith(SCHEME) or not slash or not self.sees(session, server, own):
-            raise _unknown(f"No resource {uri!r}. Use an address that resources/list shows.")
+            raise _build_error(f"No resource {uri!r}. Use an address that resources/list shows.")
         return server, own
 
     def sees(self, session: Session, server: str, own: str) -> bool:
@@ -99,15 +104,15 @@ class Materials:
         member = self._pool.servers.get(server)
         if member is None or member.manifest is None:
             return False
-        keys = list(_addresses(member.manifest))
-        meant = [place for place in keys if _plain(place[1]) == _plain(own)]
+        keys = list(_list_addresses(member.manifest))
+        meant = [place for place in keys if _normalize_uri(place[1]) == _normalize_uri(own)]
         meant = meant or [place for place in keys if place[0] == TEMPLATE and _fits(place[1], own)]
         if not meant:
             return _admits_unlisted(session, server, own)
-        visible = self._names(session)
+        visible = self._map_visible_names(session)
         return any((server, kind, key) in visible for kind, key in meant)
 
-    def _names(self, session: Session) -> dict[tuple[str, str, str], str]:
+    def _map_visible_names(self, session: Session) -> dict[tuple[str, str, str], str]:
         """Return the exposed names of what a session sees besides tools."""
         return {
             (tool.server, tool.kind, str(tool.extras.get(_KEYS[tool.kind][1]))): tool.name
@@ -115,9 +120,9 @@ class Materials:
             if tool.kind in _KEYS
         }
 
-    def _rows(self, session: Session, kind: str) -> Iterator[tuple[str, str, Json]]:
+    def _list_rows(self, session: Session, kind: str) -> Iterator[tuple[str, str, Json]]:
         """Yield server, exposed name and definition of what a session may see, in order."""
-        visible = self._names(session)
+        visible = self._map_visible_names(session)
         for server, member in sorted(self._pool.servers.items()):
             if member.manifest is None:
                 continue
@@ -126,27 +131,27 @@ class Materials:
                 if name is not None:
                     yield server, name, row
 
-    def _named_prompt(self, session: Session, name: str) -> tuple[str, str]:
-        rows = {n: (s, str(row["name"])) for s, n, row in self._rows(session, PROMPT)}
+    def _find_prompt(self, session: Session, name: str) -> tuple[str, str]:
+        rows = {n: (s, str(row["name"])) for s, n, row in self._list_rows(session, PROMPT)}
         if name not in rows:
             near = ", ".join(find_near_names(name, rows)) or "none"
-            raise _unknown(f"No prompt {name!r}. Near: {near}.")
+            raise _build_error(f"No prompt {name!r}. Near: {near}.")
         return rows[name]
 
 
-def address(server: str, uri: str) -> str:
+def to_gateway_uri(server: str, uri: str) -> str:
     """Return the address under which the gateway lists a resource of a server."""
     return f"{SCHEME}{server}/{uri}"
 
 
-def _addresses(manifest: Manifest) -> Iterator[tuple[str, str]]:
+def _list_addresses(manifest: Manifest) -> Iterator[tuple[str, str]]:
     """Yield kind and address of all that can be read."""
     for kind in (RESOURCE, TEMPLATE):
         for row in _LISTS[kind](manifest):
             yield kind, str(row.get(_KEYS[kind][0]))
 
 
-def _plain(uri: str) -> str:
+def _normalize_uri(uri: str) -> str:
     # A server may take other spellings for the same, and what is hidden must stay so in all.
     return unquote(uri).rstrip("/").casefold()
 
@@ -168,7 +173,7 @@ def _fits(template: str, uri: str) -> bool:
         return False
 
 
-async def _asked(answer: Awaitable[Json]) -> Json:
+async def _await_answer(answer: Awaitable[Json]) -> Json:
     try:
         return await answer
     except ToolscoutError as error:
@@ -176,5 +181,5 @@ async def _asked(answer: Awaitable[Json]) -> Json:
         raise MCPError(code=code, message=str(error)) from error
 
 
-def _unknown(message: str) -> Any:
+def _build_error(message: str) -> Any:
     return MCPError(code=types.INVALID_PARAMS, message=message)

@@ -1,11 +1,11 @@
-"""`Revival`: a client of the handshake era goes on with a session that the SDK has lost.
+"""`SessionResumer`: a client of the handshake era goes on with a session that the SDK has lost.
 
 The SDK keeps sessions in memory, so that after a restart, or a long pause, it answers 404 and the
 client would have to begin anew. Here the client is introduced to it again with its own words, and
 its request is repeated; the client keeps its session id. Only the principal that opened a session
 gets it back, and a client that has ended its session cannot return to it.
 
-`Guests`: clients of the handshake era, as they introduced themselves.
+`KnownClients`: clients of the handshake era, as they introduced themselves.
 
 Such a client is known by a session id that it was given, so it would be a stranger to a gateway
 that has been restarted. What it said of itself is kept in the store, with who it was and when it
@@ -24,7 +24,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolscout.gateway.auth import ANONYMOUS, Principal
-from toolscout.gateway.middleware import PRINCIPAL, headers_of, text_of
+from toolscout.gateway.middleware import PRINCIPAL, read_header, read_headers
 from toolscout.schemas import Json, is_object
 from toolscout.sessions.session import SESSION_KIND, Store
 
@@ -36,7 +36,7 @@ DAY_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guest:
+class KnownClient:
     """One client of the handshake era."""
 
     seen: float
@@ -51,7 +51,7 @@ class Guest:
     """What it is subscribed to."""
 
 
-class Guests:
+class KnownClients:
     """Keeps guests by the names of their sessions. `forget_session` ends one for good."""
 
     def __init__(
@@ -67,16 +67,16 @@ class Guests:
         self._forget_session = forget_session
         self._fresh: set[str] = set()
 
-    def read(self, name: str) -> Guest | None:
+    def read(self, name: str) -> KnownClient | None:
         """Return a guest, unless it is unknown or stayed away for too long."""
         guest = self._read(name)
         return None if guest is None or self._is_old(guest) else guest
 
-    def greet(self, name: str, *, owner: str | None, version: str, hello: Json) -> None:
+    def remember(self, name: str, *, owner: str | None, version: str, hello: Json) -> None:
         """Keep what a client said of itself."""
         before = self._read(name)
         self._fresh.add(name)
-        guest = Guest(
+        guest = KnownClient(
             seen=self._clock(),
             owner=owner,
             version=version,
@@ -97,7 +97,7 @@ class Guests:
         if name in self._fresh:
             return
         self._fresh.add(name)
-        guest = self._read(name) or Guest(seen=0.0)
+        guest = self._read(name) or KnownClient(seen=0.0)
         if self._clock() - guest.seen > DAY_SECONDS:
             self._write(name, replace(guest, seen=self._clock()))
 
@@ -113,30 +113,30 @@ class Guests:
         known = set(self._store.keys(GUEST_KIND))
         for name in self._store.keys(SESSION_KIND):
             if name.startswith(OWN_SESSION) and name not in known:
-                self._write(name, Guest(seen=self._clock()))  # its time begins here
+                self._write(name, KnownClient(seen=self._clock()))  # its time begins here
         old = [name for name in known if self.read(name) is None]
         for name in old:
             self.forget(name)
         return len(old)
 
-    def _is_old(self, guest: Guest) -> bool:
+    def _is_old(self, guest: KnownClient) -> bool:
         return self._clock() - guest.seen > self._seconds
 
-    def _read(self, name: str) -> Guest | None:
+    def _read(self, name: str) -> KnownClient | None:
         data = self._store.read(GUEST_KIND, name)
         try:
             value: object = json.loads(data) if data is not None else None
-            return _guest_from_json(value) if is_object(value) else None
+            return _client_from_json(value) if is_object(value) else None
         except (ValueError, TypeError):
             return None  # of another version; the client introduces itself again
 
-    def _write(self, name: str, guest: Guest) -> None:
+    def _write(self, name: str, guest: KnownClient) -> None:
         self._store.write(GUEST_KIND, name, json.dumps(asdict(guest)).encode())
 
 
-def _guest_from_json(value: Json) -> Guest:
+def _client_from_json(value: Json) -> KnownClient:
     members: Json = value | {"resources": tuple(value["resources"])}
-    return Guest(**members)
+    return KnownClient(**members)
 
 
 SESSION_HEADER = "mcp-session-id"
@@ -147,65 +147,67 @@ OK, NOT_FOUND = 200, 404
 _FIRST_ID = "toolscout-revival"
 
 
-class Revival:
+class SessionResumer:
     """Answers requests of sessions, lost ones included."""
 
-    def __init__(self, app: ASGIApp, guests: Guests) -> None:
-        self._app, self._guests = app, guests
+    def __init__(self, app: ASGIApp, guests: KnownClients) -> None:
+        self._app, self._clients = app, guests
         self._inner: dict[str, str] = {}
         """The ids under which the SDK knows sessions that were lost once."""
-        self._reviving = asyncio.Lock()
+        self._resuming = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        outer = _session_id(scope)
+        outer = _read_session_id(scope)
         if outer is None:
             await self._app(scope, receive, send)
             return
         inner = self._inner.get(outer, outer)
         is_end = scope["method"] == "DELETE"
         attempt = _Attempt(receive, send, outer, holds=is_end)
-        await self._app(_renamed(scope, outer, inner), attempt.receive, attempt.hold)
+        await self._app(_rename_session(scope, outer, inner), attempt.receive, attempt.hold)
         if is_end:
-            await self._ended(scope, outer, is_done=attempt.status == OK)
+            await self._end_session(scope, outer, is_done=attempt.status == OK)
             await attempt.release()
         elif attempt.status == NOT_FOUND:
-            await self._again(scope, attempt, outer, inner)
+            await self._retry(scope, attempt, outer, inner)
 
-    async def _ended(self, scope: Scope, outer: str, *, is_done: bool) -> None:
+    async def _end_session(self, scope: Scope, outer: str, *, is_done: bool) -> None:
         """Forget a session that its client has ended, before the client is told so."""
-        guest = self._guests.read(name_of(outer))
-        if is_done or (guest is not None and guest.owner == owner_of(scope)):
+        guest = self._clients.read(name_session(outer))
+        if is_done or (guest is not None and guest.owner == read_owner(scope)):
             self._inner.pop(outer, None)
-            await asyncio.to_thread(self._guests.forget, name_of(outer))
+            await asyncio.to_thread(self._clients.forget, name_session(outer))
 
-    async def _again(self, scope: Scope, attempt: "_Attempt", outer: str, lost: str) -> None:
-        revived = await self._revived(scope, outer, lost)
+    async def _retry(self, scope: Scope, attempt: "_Attempt", outer: str, lost: str) -> None:
+        revived = await self._resume(scope, outer, lost)
         if revived is None:
             await attempt.release()
         else:
-            await self._app(_renamed(scope, outer, revived), attempt.replay, attempt.send)
+            await self._app(_rename_session(scope, outer, revived), attempt.replay, attempt.send)
 
-    async def _revived(self, scope: Scope, outer: str, lost: str) -> str | None:
+    async def _resume(self, scope: Scope, outer: str, lost: str) -> str | None:
         """Return the new id of a lost session, or nothing if it may not come back."""
-        guest = self._guests.read(name_of(outer))
-        if guest is None or not guest.hello or guest.owner != owner_of(scope):
+        guest = self._clients.read(name_session(outer))
+        if guest is None or not guest.hello or guest.owner != read_owner(scope):
             return None
-        async with self._reviving:
+        async with self._resuming:
             if self._inner.get(outer, outer) == lost:  # else another request was faster
-                inner = await self._introduced(scope, outer, guest)
+                inner = await self._introduce(scope, outer, guest)
                 if inner is None:
                     return None
                 self._inner[outer] = inner
             return self._inner[outer]
 
-    async def _introduced(self, scope: Scope, outer: str, guest: Guest) -> str | None:
-        opened = await self._post(scope, outer, _message("initialize", guest.hello, id=_FIRST_ID))
+    async def _introduce(self, scope: Scope, outer: str, guest: KnownClient) -> str | None:
+        opened = await self._post(
+            scope, outer, _build_message("initialize", guest.hello, id=_FIRST_ID)
+        )
         inner = opened.headers.get(SESSION_HEADER)
         if opened.status != OK or inner is None:
             return None
         known = {SESSION_HEADER: inner, VERSION_HEADER: guest.version}
-        for message in _later(guest.resources):
+        for message in _build_follow_ups(guest.resources):
             await self._post(scope, outer, message, known)
         return inner
 
@@ -213,7 +215,7 @@ class Revival:
         self, scope: Scope, outer: str, message: Json, headers: dict[str, str] | None = None
     ) -> "_Opened":
         said = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-        rows = [*_kept(scope), *_rows(said | (headers or {}))]
+        rows = [*_keep_host(scope), *_encode_headers(said | (headers or {}))]
         opened = _Opened(json.dumps(message).encode())
         inside = {**scope, "method": "POST", "headers": rows, SESSION: outer}
         await self._app(inside, opened.receive, opened.send)
@@ -279,46 +281,46 @@ class _Opened:
             self.status, self.headers = message["status"], Headers(raw=message["headers"])
 
 
-def name_of(session_id: str) -> str:
+def name_session(session_id: str) -> str:
     """Return the name under which a session of streamable HTTP is kept."""
     return f"{HTTP}{session_id}"
 
 
-def owner_of(scope: Scope) -> str | None:
+def read_owner(scope: Scope) -> str | None:
     """Return whose sessions a request may use."""
     principal: Principal = scope[PRINCIPAL]
     return None if principal is ANONYMOUS else principal.name
 
 
-def _session_id(scope: Scope) -> str | None:
-    headers = headers_of(scope)
-    version = text_of(headers, VERSION_HEADER.encode())
+def _read_session_id(scope: Scope) -> str | None:
+    headers = read_headers(scope)
+    version = read_header(headers, VERSION_HEADER.encode())
     if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
         return None  # later clients have no session; what they send as its id means nothing
-    return text_of(headers, SESSION_HEADER.encode())
+    return read_header(headers, SESSION_HEADER.encode())
 
 
-def _renamed(scope: Scope, outer: str, inner: str) -> Scope:
+def _rename_session(scope: Scope, outer: str, inner: str) -> Scope:
     if outer == inner:
         return {**scope, SESSION: outer}
     kept = [row for row in scope["headers"] if row[0] != SESSION_HEADER.encode()]
-    return {**scope, SESSION: outer, "headers": [*kept, *_rows({SESSION_HEADER: inner})]}
+    return {**scope, SESSION: outer, "headers": [*kept, *_encode_headers({SESSION_HEADER: inner})]}
 
 
-def _kept(scope: Scope) -> Iterable[tuple[bytes, bytes]]:
+def _keep_host(scope: Scope) -> Iterable[tuple[bytes, bytes]]:
     return (row for row in scope["headers"] if row[0] == b"host")
 
 
-def _rows(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+def _encode_headers(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
 
 
-def _message(method: str, params: Json | None = None, **members: Any) -> Json:
+def _build_message(method: str, params: Json | None = None, **members: Any) -> Json:
     message: Json = {"jsonrpc": "2.0", "method": method, **members}
     return message if params is None else message | {"params": params}
 
 
-def _later(resources: Sequence[str]) -> Iterable[Json]:
-    yield _message("notifications/initialized")
+def _build_follow_ups(resources: Sequence[str]) -> Iterable[Json]:
+    yield _build_message("notifications/initialized")
     for number, uri in enumerate(resources):
-        yield _message("resources/subscribe", {"uri": uri}, id=f"{_FIRST_ID}-{number}")
+        yield _build_message("resources/subscribe", {"uri": uri}, id=f"{_FIRST_ID}-{number}")

@@ -16,9 +16,9 @@ from mcp.server.models import InitializationOptions
 
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.logs import during
-from toolscout.gateway.stdio import stdio_streams
-from toolscout.gateway.tracing import Sparing
+from toolscout.gateway.logs import name_request
+from toolscout.gateway.stdio import open_stdio
+from toolscout.gateway.tracing import OptionalSpans
 from toolscout.sessions.metatools import INSTRUCTIONS
 from toolscout.sessions.session import Session
 
@@ -38,13 +38,13 @@ Answerer = Callable[[Session, Context, _Params], Awaitable[Any]]
 """Answers a request of a session that has been looked up."""
 
 
-def server_of(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
+def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     """Return an MCP server that answers for a gateway."""
-    materials = gateway.materials
+    resources = gateway.resources
 
     async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> Any:
-        grows = gateway.grows_for(context)
-        return COMPLETE | {"tools": gateway.tools(session_of(context), grows=grows)}
+        grows = gateway.has_growing_list(context)
+        return COMPLETE | {"tools": gateway.list_tools(session_of(context), grows=grows)}
 
     async def call_tool(
         session: Session, context: Context, params: types.CallToolRequestParams
@@ -52,30 +52,30 @@ def server_of(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         return COMPLETE | await gateway.call(session, context, params)
 
     async def list_resources(context: Context, params: types.PaginatedRequestParams | None) -> Any:
-        return COMPLETE | {"resources": materials.resources(session_of(context))}
+        return COMPLETE | {"resources": resources.list_resources(session_of(context))}
 
     async def list_templates(context: Context, params: types.PaginatedRequestParams | None) -> Any:
-        return COMPLETE | {"resourceTemplates": materials.templates(session_of(context))}
+        return COMPLETE | {"resourceTemplates": resources.list_templates(session_of(context))}
 
     async def read_resource(
         session: Session, context: Context, params: types.ReadResourceRequestParams
     ) -> Any:
-        passage = gateway.passage(session, context, params)
-        return COMPLETE | await materials.read(session, params.uri, passage)
+        forwarded = gateway.forward(session, context, params)
+        return COMPLETE | await resources.read(session, params.uri, forwarded)
 
     async def list_prompts(context: Context, params: types.PaginatedRequestParams | None) -> Any:
-        return COMPLETE | {"prompts": materials.prompts(session_of(context))}
+        return COMPLETE | {"prompts": resources.list_prompts(session_of(context))}
 
     async def get_prompt(
         session: Session, context: Context, params: types.GetPromptRequestParams
     ) -> Any:
-        passage = gateway.passage(session, context, params)
+        forwarded = gateway.forward(session, context, params)
         given = dict(params.arguments or {})
-        return COMPLETE | await materials.prompt(session, params.name, given, passage)
+        return COMPLETE | await resources.get_prompt(session, params.name, given, forwarded)
 
     async def complete(context: Context, params: types.CompleteRequestParams) -> Any:
         asked = params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta"})
-        return COMPLETE | await materials.complete(session_of(context), asked)
+        return COMPLETE | await resources.complete(session_of(context), asked)
 
     listed = CacheHint(ttl_ms=LIST_SECONDS * 1000, scope="private")
     # What a resource holds may change at any time, and its server's own hint may be older.
@@ -87,36 +87,36 @@ def server_of(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         instructions=INSTRUCTIONS,
         cache_hints=hints,
         on_list_tools=list_tools,
-        on_call_tool=_noted(call_tool, session_of),
+        on_call_tool=_log_requests(call_tool, session_of),
         on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
-        on_read_resource=_noted(read_resource, session_of),
+        on_read_resource=_log_requests(read_resource, session_of),
         on_list_prompts=list_prompts,
-        on_get_prompt=_noted(get_prompt, session_of),
+        on_get_prompt=_log_requests(get_prompt, session_of),
         on_completion=complete,
     )
-    server.middleware[:] = [Sparing(spans) for spans in server.middleware]
+    server.middleware[:] = [OptionalSpans(spans) for spans in server.middleware]
     _add_subscriptions(server, gateway, session_of)
     return server
 
 
-def _noted(answer: Answerer[_Params], session_of: SessionOf) -> Handler[_Params]:
+def _log_requests(answer: Answerer[_Params], session_of: SessionOf) -> Handler[_Params]:
     """Return a handler whose log lines carry the name of the request."""
 
-    async def noted(context: Context, params: _Params) -> Any:
+    async def answer_logged(context: Context, params: _Params) -> Any:
         session = session_of(context)
-        with during(session.id, context.request_id):
+        with name_request(session.id, context.request_id):
             return await answer(session, context, params)
 
-    return noted
+    return answer_logged
 
 
 def _add_subscriptions(server: Server[Any], gateway: Gateway, session_of: SessionOf) -> None:
     subscriptions = gateway.subscriptions
 
-    async def greet(context: Context, params: types.NotificationParams) -> None:
-        grows = gateway.grows_for(context)
-        subscriptions.greet(context, session_of(context), grows=grows)
+    async def add_listener(context: Context, params: types.NotificationParams) -> None:
+        grows = gateway.has_growing_list(context)
+        subscriptions.find_listener(context, session_of(context), grows=grows)
 
     async def subscribe(context: Context, params: types.SubscribeRequestParams) -> Any:
         await subscriptions.subscribe(context, session_of(context), params.uri)
@@ -129,7 +129,9 @@ def _add_subscriptions(server: Server[Any], gateway: Gateway, session_of: Sessio
     async def listen(context: Context, params: types.SubscriptionsListenRequestParams) -> Any:
         return await subscriptions.listen(context, session_of(context), params.notifications)
 
-    server.add_notification_handler("notifications/initialized", types.NotificationParams, greet)
+    server.add_notification_handler(
+        "notifications/initialized", types.NotificationParams, add_listener
+    )
     server.add_request_handler("resources/subscribe", types.SubscribeRequestParams, subscribe)
     server.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, unsubscribe)
     server.add_request_handler(
@@ -156,7 +158,7 @@ class _Server(Server[Any]):
 
 async def serve_stdio(gateway: Gateway) -> None:
     """Serve one client over stdin and stdout until it goes away."""
-    session = gateway.session("stdio")
-    server = server_of(gateway, lambda context: session)
-    async with stdio_streams() as (read, write):
+    session = gateway.open_session("stdio")
+    server = build_server(gateway, lambda context: session)
+    async with open_stdio() as (read, write):
         await server.run(read, write, server.create_initialization_options())

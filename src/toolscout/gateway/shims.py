@@ -1,10 +1,10 @@
-"""`Bundle`: a connection that sends head and body of an answer at once.
+"""`BufferedTransport`: a connection that sends head and body of an answer at once.
 
 The web server writes them one after the other, and each write wakes the client, which can do
 nothing with the head alone. What is written is kept until an answer is complete, until the event
 loop turns, or until it is a lot; nothing waits longer than that.
 
-`Lanes`: streamable HTTP, with shorter ways for calls of the gateway's own tools.
+`McpApp`: streamable HTTP, with shorter ways for calls of the gateway's own tools.
 
 Before each call of 2026-07-28 the SDK lists the caller's tools, to compare `Mcp-Param-*` headers
 with what the called tool declares. The gateway's own tools declare none, so that calls of them
@@ -28,7 +28,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import Receive, Scope, Send
 
 from toolscout.gateway.gateway import SPLIT
-from toolscout.gateway.middleware import FirstHeaders, headers_of, text_of
+from toolscout.gateway.middleware import FirstHeaders, read_header, read_headers
 from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ KEPT_BYTES = 64 << 10
 """What is kept at most, so that a body in many parts is sent while it is made."""
 
 
-class Bundle:
+class BufferedTransport:
     """A transport; all but writing and closing is left to the one beneath."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -73,12 +73,12 @@ class Bundle:
         return getattr(self._transport, name)
 
 
-class BundlingProtocol(Protocol):
-    """The web server's own protocol over a `Bundle`."""
+class BufferedProtocol(Protocol):
+    """The web server's own protocol over a `BufferedTransport`."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Take a new connection."""
-        self._bundle = Bundle(transport)
+        self._bundle = BufferedTransport(transport)
         super().connection_made(cast("asyncio.Transport", self._bundle))
 
     def on_response_complete(self) -> None:
@@ -92,7 +92,7 @@ RUNNING = frozenset({CALL, *SPLIT})
 VERSION_HEADER, METHOD_HEADER, NAME_HEADER = b"mcp-protocol-version", b"mcp-method", b"mcp-name"
 
 
-class Lanes:
+class McpApp:
     """An ASGI application over servers that are all made alike."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Lanes:
             session_idle_timeout=idle_seconds,
         )
         short = make()
-        short.get_tool_input_schema = _nothing_declared
+        short.get_tool_input_schema = _declare_nothing
         self._long, self._short = manager(make()), manager(short)
         self._shortest = manager(short, json_response=True)
 
@@ -116,7 +116,7 @@ class Lanes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        name = _called(headers_of(scope))
+        name = _read_tool_name(read_headers(scope))
         manager = self._long
         if name in IN_ONE_GO:
             manager = self._shortest
@@ -125,16 +125,16 @@ class Lanes:
         await manager.handle_request(scope, receive, send)
 
 
-def asked_method(headers: FirstHeaders) -> str | None:
+def read_method(headers: FirstHeaders) -> str | None:
     """Return what a client of 2026-07-28 asks for; earlier ones say it in the body alone."""
-    is_modern = text_of(headers, VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS
-    return text_of(headers, METHOD_HEADER) if is_modern else None
+    is_modern = read_header(headers, VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS
+    return read_header(headers, METHOD_HEADER) if is_modern else None
 
 
-def _called(headers: FirstHeaders) -> str | None:
+def _read_tool_name(headers: FirstHeaders) -> str | None:
     """Return the tool that is called; the SDK refuses a request whose body says otherwise."""
-    return text_of(headers, NAME_HEADER) if asked_method(headers) == "tools/call" else None
+    return read_header(headers, NAME_HEADER) if read_method(headers) == "tools/call" else None
 
 
-def _nothing_declared(name: str) -> None:
+def _declare_nothing(name: str) -> None:
     return None

@@ -21,7 +21,7 @@ LINES_SHOWN = 10
 _UNDECIDED = (Phase.CONFIGURED, Phase.STARTING)
 
 
-def readiness(gateway: Gateway) -> Json:
+def build_readiness(gateway: Gateway) -> Json:
     """Return whether searches see all there is to see.
 
     A server counts as pending until its first start has ended, well or badly; one that failed
@@ -38,15 +38,17 @@ def readiness(gateway: Gateway) -> Json:
     }
 
 
-def status(gateway: Gateway, totals: Json, *, now: float, wall: datetime) -> Json:
+def build_status(gateway: Gateway, totals: Json, *, now: float, wall: datetime) -> Json:
     """Return all servers and figures; `now` is the pool's time and `wall` the world's."""
     tools = Counter(tool.server for tool in gateway.catalog.tools)
     members = gateway.pool.servers
     return {
-        "ready": readiness(gateway)["ready"],
+        "ready": build_readiness(gateway)["ready"],
         "mode": gateway.config.gateway.mode.value,
         "servers": [
-            _server(members[name], tools[name], wall - timedelta(seconds=now - members[name].since))
+            _describe_server(
+                members[name], tools[name], wall - timedelta(seconds=now - members[name].since)
+            )
             for name in sorted(members)
         ],
         "totals": {"tools": tools.total(), **totals},
@@ -58,7 +60,7 @@ def status(gateway: Gateway, totals: Json, *, now: float, wall: datetime) -> Jso
     }
 
 
-def _server(member: ServerState, tools: int, since: datetime) -> Json:
+def _describe_server(member: ServerState, tools: int, since: datetime) -> Json:
     config = member.config
     return {
         "name": config.name,
@@ -66,18 +68,18 @@ def _server(member: ServerState, tools: int, since: datetime) -> Json:
         "phase": member.phase.value,
         # A server that was never tried has no time at which that began.
         "since": since.astimezone(UTC).isoformat(timespec="seconds") if member.since else None,
-        "reason": without_secrets(member.reason, config),
+        "reason": mask_secrets(member.reason, config),
         "starts": member.starts,
         "failures": member.failures,
         "running": member.running,
         "waiting": member.waiting,
         "tools": tools,
-        "problems": [without_secrets(problem, config) for problem in member.problems],
-        "lines": [without_secrets(line, config) for line in list(member.lines)[-LINES_SHOWN:]],
+        "problems": [mask_secrets(problem, config) for problem in member.problems],
+        "lines": [mask_secrets(line, config) for line in list(member.lines)[-LINES_SHOWN:]],
     }
 
 
-def without_secrets(text: str, config: ServerConfig) -> str:
+def mask_secrets(text: str, config: ServerConfig) -> str:
     """Return what a server said on one line, with a mask for each secret that it was given."""
     return to_one_line(config.build_mask().apply(text), REASON_CHARS)
 

@@ -25,11 +25,11 @@ LINE_LIMIT = 256 << 20
 """Bytes of the longest message."""
 
 
-def stdio_streams() -> AbstractAsyncContextManager[tuple[Any, Any]]:
+def open_stdio() -> AbstractAsyncContextManager[tuple[Any, Any]]:
     """Return the messages that come in on stdin, and where to send answers."""
     if sys.platform == "win32" or not (_is_pipe(0) and _is_pipe(1)):
         return stdio_server()
-    return _pipe_streams()
+    return _open_pipes()
 
 
 def _is_pipe(descriptor: int) -> bool:
@@ -38,7 +38,7 @@ def _is_pipe(descriptor: int) -> bool:
 
 
 @asynccontextmanager
-async def _pipe_streams() -> AsyncGenerator["tuple[Incoming, Outgoing]"]:
+async def _open_pipes() -> AsyncGenerator["tuple[StdinStream, StdoutStream]"]:
     loop = asyncio.get_running_loop()
     source, sink = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDONLY)
@@ -54,13 +54,13 @@ async def _pipe_streams() -> AsyncGenerator["tuple[Incoming, Outgoing]"]:
     )
     writer = asyncio.StreamWriter(writing, protocol, None, loop)
     try:
-        yield Incoming(reader), Outgoing(writer)
+        yield StdinStream(reader), StdoutStream(writer)
     finally:
         reading.close()
         writing.close()
 
 
-class Incoming(Receiving):
+class StdinStream(Receiving):
     """Messages from stdin; what is no message comes as the error that reading it gave."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
@@ -80,7 +80,7 @@ class Incoming(Receiving):
             return error
 
 
-class Outgoing(Stream):
+class StdoutStream(Stream):
     """Messages to stdout, each on a line of its own."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:

@@ -34,7 +34,7 @@ from mcp.shared.subscriptions import event_to_notification
 from toolscout.catalog import Change
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.forward import Context
-from toolscout.gateway.resources import Materials, address
+from toolscout.gateway.resources import Resources, to_gateway_uri
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.servers.pool import Pool
 from toolscout.sessions.session import Session
@@ -58,7 +58,7 @@ class Listener:
         self._news = asyncio.Event()
         self._is_closed = False
 
-    def asked_for(self, server: str, own: str) -> str | None:
+    def find_asked_uri(self, server: str, own: str) -> str | None:
         """Return the address by which the client asked for a resource, or for what it is part of.
 
         The longest one, if it asked for both.
@@ -78,11 +78,11 @@ class Listener:
         self.tell(ResourceUpdated(uri=asked if is_whole else changed))
 
     def close(self) -> None:
-        """Have `next` give what is left, and then nothing."""
+        """Have `wait_next` give what is left, and then nothing."""
         self._is_closed = True
         self._news.set()
 
-    async def next(self) -> ServerEvent | None:
+    async def wait_next(self) -> ServerEvent | None:
         """Return the next event, or nothing at the end."""
         while not self._pending and not self._is_closed:
             self._news.clear()
@@ -119,8 +119,8 @@ _log = logging.getLogger(__name__)
 class Subscriptions:
     """All who listen to one gateway."""
 
-    def __init__(self, pool: Pool, materials: Materials, changes_tools: ChangesTools) -> None:
-        self._pool, self._materials, self._changes_tools = pool, materials, changes_tools
+    def __init__(self, pool: Pool, resources: Resources, can_change_tools: ChangesTools) -> None:
+        self._pool, self._resources, self._changes_tools = pool, resources, can_change_tools
         self._listeners: set[Listener] = set()
         self._streams = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -133,12 +133,12 @@ class Subscriptions:
     def open(self) -> None:
         """Begin to hear of changes, in the running event loop."""
         loop = asyncio.get_running_loop()
-        self._pool.watched.on_update = self._updated
+        self._pool.watched.on_update = self._on_update
 
-        def hear(change: Change) -> None:
-            loop.call_soon_threadsafe(self._changed, change)
+        def on_change(change: Change) -> None:
+            loop.call_soon_threadsafe(self._on_change, change)
 
-        self._unsubscribe = self._pool.catalog.subscribe(hear)
+        self._unsubscribe = self._pool.catalog.subscribe(on_change)
 
     async def close(self) -> None:
         """End all streams in good order."""
@@ -154,7 +154,7 @@ class Subscriptions:
 
     # Clients of the handshake era.
 
-    def greet(self, context: Context, session: Session, *, grows: bool = False) -> Listener:
+    def find_listener(self, context: Context, session: Session, *, grows: bool = False) -> Listener:
         """Return the listener of a client's connection, which ends with it."""
         # The SDK keeps what belongs to a connection there, but shows handlers no way to it.
         connection = context.session._connection  # pyright: ignore[reportPrivateUsage]
@@ -169,13 +169,13 @@ class Subscriptions:
 
     async def subscribe(self, context: Context, session: Session, uri: str) -> None:
         """Have a client hear of a resource, or raise `MCPError`."""
-        reasons = await self._add(self.greet(context, session), [uri])
+        reasons = await self._add(self.find_listener(context, session), [uri])
         if reasons:
             raise MCPError(code=types.INVALID_PARAMS, message=reasons[uri])
 
     async def unsubscribe(self, context: Context, session: Session, uri: str) -> None:
         """Have a client hear no more of a resource; one that it never heard of is fine."""
-        listener = self.greet(context, session)
+        listener = self.find_listener(context, session)
         for place in [place for place, asked in listener.places.items() if asked == uri]:
             del listener.places[place]
             await self._settle(place[0])
@@ -190,15 +190,15 @@ class Subscriptions:
             text = f"{STREAMS_LIMIT:,} streams are open already. Try again later."
             raise MCPError(code=types.INTERNAL_ERROR, message=text)
         meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: context.request_id}
-        listener = Listener(session, _lists_in(asked))
+        listener = Listener(session, _read_lists(asked))
         self._listeners.add(listener)
         self._streams += 1
         try:
             uris = list(dict.fromkeys(asked.resource_subscriptions or ()))
             reasons = await self._add(listener, uris)
-            honored = _honored(asked, [uri for uri in uris if uri not in reasons])
-            await _send(context, _acknowledged(honored, meta))
-            while (event := await listener.next()) is not None:
+            honored = _build_honored(asked, [uri for uri in uris if uri not in reasons])
+            await _send(context, _build_acknowledgement(honored, meta))
+            while (event := await listener.wait_next()) is not None:
                 await _send(context, event_to_notification(event, meta))
         finally:
             self._streams -= 1
@@ -213,7 +213,7 @@ class Subscriptions:
         owned: defaultdict[str, dict[str, str]] = defaultdict(dict)
         for uri in uris:
             try:
-                server, own = self._materials.owner(listener.session, uri)
+                server, own = self._resources.find_owner(listener.session, uri)
             except MCPError as error:
                 reasons[uri] = error.error.message
             else:
@@ -232,7 +232,7 @@ class Subscriptions:
         listener.places |= places
         reason = f"Server {server!r} does not tell when this changes. Read it again instead."
         try:
-            agreed = await self._pool.watch(server, self._wanted(server))
+            agreed = await self._pool.watch(server, self._list_wanted(server))
         except ToolscoutError as error:
             agreed, reason = self._pool.watched.get_agreed(server), str(error)
         refused = {place for place in places if place[1] not in agreed}
@@ -245,11 +245,11 @@ class Subscriptions:
     async def _settle(self, server: str) -> None:
         """Have a server tell of no more than somebody wants."""
         try:
-            await self._pool.watch(server, self._wanted(server))
+            await self._pool.watch(server, self._list_wanted(server))
         except (ToolscoutError, MCPError) as error:
             _log.debug("Server %s was not told what to watch: %s", server, error)
 
-    def _wanted(self, server: str) -> set[str]:
+    def _list_wanted(self, server: str) -> set[str]:
         places = (place for listener in self._listeners for place in listener.places)
         return {own for owner, own in places if owner == server}
 
@@ -262,18 +262,18 @@ class Subscriptions:
 
     # What is told.
 
-    def _updated(self, server: str, own: str) -> None:
+    def _on_update(self, server: str, own: str) -> None:
         for listener in self._listeners:
-            asked = listener.asked_for(server, own)
-            if asked is not None and self._materials.sees(listener.session, server, own):
-                listener.tell_update(asked, address(server, own))
+            asked = listener.find_asked_uri(server, own)
+            if asked is not None and self._resources.sees(listener.session, server, own):
+                listener.tell_update(asked, to_gateway_uri(server, own))
 
-    def _changed(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> None:
         for listener in self._listeners:
-            for event in self._events(listener, change):
+            for event in self._find_events(listener, change):
                 listener.tell(event)
 
-    def _events(self, listener: Listener, change: Change) -> set[ServerEvent]:
+    def _find_events(self, listener: Listener, change: Change) -> set[ServerEvent]:
         sees = listener.session.policy.sees
         added, removed = (tuple(filter(sees, part)) for part in (change.added, change.removed))
         events = {_KINDS[tool.kind] for tool in (*added, *removed) if tool.kind in _KINDS}
@@ -291,7 +291,7 @@ class Subscriptions:
 async def _deliver(listener: Listener, session: ServerSession) -> None:
     """Tell a handshake client all that its listener hears."""
     try:
-        while (event := await listener.next()) is not None:
+        while (event := await listener.wait_next()) is not None:
             await _notify(session, event)
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):
         listener.close()
@@ -313,7 +313,7 @@ async def _send(context: Context, note: types.ServerNotification) -> None:
     await context.session.send_notification(note, related_request_id=context.request_id)
 
 
-def _lists_in(asked: types.SubscriptionFilter) -> frozenset[ServerEvent]:
+def _read_lists(asked: types.SubscriptionFilter) -> frozenset[ServerEvent]:
     wanted = {
         ToolsListChanged(): asked.tools_list_changed,
         PromptsListChanged(): asked.prompts_list_changed,
@@ -322,7 +322,7 @@ def _lists_in(asked: types.SubscriptionFilter) -> frozenset[ServerEvent]:
     return frozenset(event for event, is_wanted in wanted.items() if is_wanted)
 
 
-def _honored(asked: types.SubscriptionFilter, uris: list[str]) -> types.SubscriptionFilter:
+def _build_honored(asked: types.SubscriptionFilter, uris: list[str]) -> types.SubscriptionFilter:
     return types.SubscriptionFilter(
         tools_list_changed=asked.tools_list_changed or None,
         prompts_list_changed=asked.prompts_list_changed or None,
@@ -331,7 +331,7 @@ def _honored(asked: types.SubscriptionFilter, uris: list[str]) -> types.Subscrip
     )
 
 
-def _acknowledged(
+def _build_acknowledgement(
     honored: types.SubscriptionFilter, meta: dict[str, Any]
 ) -> types.SubscriptionsAcknowledgedNotification:
     params = types.SubscriptionsAcknowledgedNotificationParams(notifications=honored, _meta=meta)

@@ -1,8 +1,8 @@
 """`Spans`: searches and calls as OpenTelemetry spans.
 
-Spans hold what events hold: counts, codes and tool names, and no text (R108). Who collects them
-is the host's to set up. The SDK makes spans of its own, of every request; `Sparing` lets it do so
-only where somebody sees them.
+A span holds what its event holds: counts, codes and tool names, and no text (R108). The host sets
+up the collector. The MCP SDK makes a span of its own for every request; `OptionalSpans` lets it do
+so only if a collector or the client will see it.
 """
 
 import time
@@ -32,12 +32,12 @@ class Spans:
         span = self._tracer.start_span(
             f"toolscout.{_name_span(event)}",
             start_time=ended - round(event.milliseconds * 1e6),
-            attributes=_attributes(event),
+            attributes=_build_attributes(event),
         )
         span.end(ended)
 
 
-class Sparing:
+class OptionalSpans:
     """The SDK's spans of a request, if somebody collects them or the client traces it itself.
 
     Of a client's trace, the SDK tells the server that is called.
@@ -49,7 +49,7 @@ class Sparing:
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Pass a request on."""
-        if is_collected() or not self._fields.isdisjoint(ctx.meta or ()):
+        if has_collector() or not self._fields.isdisjoint(ctx.meta or ()):
             return await self._spans(ctx, call_next)
         return await call_next(ctx)
 
@@ -60,7 +60,7 @@ def _name_span(event: Searched | Described | Called) -> str:
     return "search" if isinstance(event, Searched) else "describe"
 
 
-def _attributes(event: Searched | Described | Called) -> dict[str, str | int]:
+def _build_attributes(event: Searched | Described | Called) -> dict[str, str | int]:
     attributes: dict[str, str | int] = {
         "toolscout.code": event.code,
         "toolscout.loaded": event.loaded,
@@ -74,6 +74,6 @@ def _attributes(event: Searched | Described | Called) -> dict[str, str | int]:
     return attributes
 
 
-def is_collected() -> bool:
+def has_collector() -> bool:
     """Tell whether the host has set up a collector: OpenTelemetry's API alone drops all spans."""
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
