@@ -139,7 +139,7 @@ class PydanticAiSeat(_Open):
             toolset = _adapter("pydantic_ai").ToolScoutToolset(toolset)
         else:
             own = self._way == "keywords"
-            strategy = "keywords" if own else _adapter("pydantic_ai").scout_strategy()
+            strategy = "keywords" if own else _adapter("pydantic_ai").create_strategy()
             capabilities = [_pydantic("capabilities").ToolSearch(strategy=strategy)]
         return _pydantic("").Agent(model, toolsets=[toolset], capabilities=capabilities)
 

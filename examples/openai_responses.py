@@ -22,7 +22,7 @@ tools = ToolScoutResponses([refund_invoice, translate_contract], model=model)  #
 session = tools.open("conversation-42")
 items: list[Any] = [{"role": "user", "content": "Please refund invoice inv-7, 500 cents."}]
 while True:
-    response = client.responses.create(model=model, input=items, tools=tools.definitions(session))
+    response = client.responses.create(model=model, input=items, tools=tools.list_tools(session))
     answers = tools.answer_sync(session, response)
     items += [*response.output, *answers]
     if not answers:

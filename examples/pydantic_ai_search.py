@@ -3,7 +3,7 @@
 from pydantic_ai import Agent, FunctionToolset
 from pydantic_ai.capabilities import ToolSearch
 
-from toolscout.adapters.pydantic_ai import scout_strategy
+from toolscout.adapters.pydantic_ai import create_strategy
 
 
 def refund_order(order: str) -> str:
@@ -17,6 +17,6 @@ def track_parcel(number: str) -> str:
 
 
 tools = FunctionToolset([refund_order, track_parcel]).defer_loading()
-search = ToolSearch(strategy=scout_strategy())
+search = ToolSearch(strategy=create_strategy())
 agent = Agent("openai-chat:gpt-5.5", toolsets=[tools], capabilities=[search])
 print(agent.run_sync("Please refund order A-7.").output)

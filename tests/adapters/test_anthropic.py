@@ -99,7 +99,7 @@ def test_the_mode_follows_from_the_address_and_an_override_wins():
     assert mode_of(ToolScoutToolset([], other)) == "bridge"
     assert mode_of(ToolScoutToolset([])) == "bridge"
     assert mode_of(ToolScoutToolset([], other, mode="reference")) == "reference"
-    with pytest.raises(UsageError, match="nothing runs"):
+    with pytest.raises(UsageError, match="without a function"):
         ToolScoutToolset(tools, own)
 
 
@@ -667,9 +667,9 @@ class Looping(Talking):
     def loop(self, message: str, ask: Asking) -> str:
         self.say(message)
         toolset = self.desk.toolset
-        session = toolset.session(self.messages)
+        session = toolset.read_session(self.messages)
         while True:
-            reply = ask(self.desk.client, toolset.params(self.messages, session))
+            reply = ask(self.desk.client, toolset.build_params(self.messages, session))
             self.keep(reply, toolset.answer(session, reply.content))
             if reply.stop_reason != "tool_use":
                 return text_of(reply)
@@ -677,10 +677,10 @@ class Looping(Talking):
     async def ask_async(self, message: str) -> str:
         self.say(message)
         toolset = self.desk.async_toolset
-        session = toolset.session(self.messages)
+        session = toolset.read_session(self.messages)
         async with self.desk.async_client() as client:
             while True:
-                params: Any = toolset.params(self.messages, session)
+                params: Any = toolset.build_params(self.messages, session)
                 reply: Any = await client.messages.create(**ASKED, **params)
                 self.keep(reply, await toolset.answer_async(session, reply.content))
                 if reply.stop_reason != "tool_use":

@@ -138,7 +138,7 @@ class Conversation:
 
     def another(self) -> contract.Agent:
         assert isinstance(self.workbench, ToolScoutWorkbench)
-        return Conversation(self.base_url, self.workbench.another())
+        return Conversation(self.base_url, self.workbench.create_another())
 
     def saved(self) -> object:
         return self.kept
@@ -229,7 +229,7 @@ def test_a_reset_forgets_what_was_found():
 def test_another_workbench_has_the_tools_and_nothing_that_was_found():
     workbench = ToolScoutWorkbench(SHOP)
     asyncio.run(workbench.call_tool("tool_search", FIND_SCALES.arguments))
-    other = workbench.another()
+    other = workbench.create_another()
     asyncio.run(other.call_tool("tool_search", {"queries": ["select:read_owner"]}))
 
     assert names_listed(other) == [*META, "read_owner"]

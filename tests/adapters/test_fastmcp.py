@@ -458,7 +458,7 @@ def test_tools_of_the_scouts_other_servers_are_found_and_run_by_their_executors(
 def test_settings_that_a_server_cannot_follow_are_refused():
     with pytest.raises(UsageError, match="mode='bridge'"):
         ToolScoutTransform(settings=Settings(mode=toolscout.Mode.NATIVE))
-    with pytest.raises(UsageError, match="limit, pins"):
+    with pytest.raises(UsageError, match="`limit` and `pins`"):
         ToolScoutTransform(always_visible=["open_safe"], settings=Settings())
 
 

@@ -238,7 +238,7 @@ def test_a_pipeline_with_the_toolset_is_written_and_read():
 def test_what_cannot_be_written_says_so():
     tools = ToolScoutToolset(shop_tools(), scout=Scales().scout())
 
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(UsageError, match="cannot be saved"):
         tools.to_dict()
 
 

@@ -54,7 +54,7 @@ from adapters.surfaces import DialectName
 from adapters.surfaces import Mode as ModeName
 from adapters.tables import EXAMPLES, ROOT
 from toolscout import Catalog, Permission, Policy, Scout, Settings, Tool
-from toolscout.adapters.langchain import ToolScoutMiddleware, merge, mode_for, retrieve_tools
+from toolscout.adapters.langchain import ToolScoutMiddleware, choose_mode_for, merge, retrieve_tools
 from toolscout.errors import UsageError
 from toolscout.sessions.record import Record
 from toolscout.settings import Mode
@@ -772,7 +772,7 @@ def test_a_conversation_goes_on_with_another_provider(before: Wire, after: Wire)
 def test_the_mode_follows_what_the_models_provider_is_known_to_take(
     model: BaseChatModel, mode: Mode
 ):
-    assert mode_for(model) is mode
+    assert choose_mode_for(model) is mode
 
 
 def test_the_breakpoint_of_a_prompt_cache_stands_where_the_constant_part_ends():
@@ -897,7 +897,7 @@ def test_bigtool_retrieves_tools_with_toolscout(asynchronous: bool):
 
 
 def test_a_scout_and_settings_are_not_taken_together():
-    with pytest.raises(UsageError, match="Give them to the scout"):
+    with pytest.raises(UsageError, match="not both"):
         ToolScoutMiddleware(scout=Scout(Catalog()), settings=Settings())
 
 

@@ -202,7 +202,7 @@ class Loop:
 
     def _request(self) -> Json:
         key = "messages" if isinstance(self.tools, ToolScoutChat) else "input"
-        tools = self.tools.definitions(self.session)
+        tools = self.tools.list_tools(self.session)
         return {"model": MODEL, key: self.items, "tools": tools}
 
     def _keep(self, done: Response | ChatCompletion, answers: list[Any]) -> None:
@@ -380,7 +380,7 @@ def test_functions_run_themselves_and_tools_of_a_scout_run_through_it():
         items: list[Any] = [{"role": "user", "content": "Go."}]
         while True:
             done = client.responses.create(
-                model=MODEL, input=items, tools=tools.definitions(session)
+                model=MODEL, input=items, tools=tools.list_tools(session)
             )
             answers = tools.answer_sync(session, done)
             items += [*done.output, *answers]
@@ -436,7 +436,7 @@ def test_a_session_survives_where_the_provider_keeps_the_conversation():
                 done = client.responses.create(
                     model=MODEL,
                     input=items,
-                    tools=tools.definitions(session),
+                    tools=tools.list_tools(session),
                     previous_response_id=previous or omit,
                 )
                 previous, items = done.id, tools.answer_sync(session, done)
@@ -459,14 +459,14 @@ def test_strict_definitions_and_the_providers_own_tools_stay_as_they_are():
         tools = kind([WEB, given], run=lambda name, arguments: "ok", settings=settings)
         session = tools.open("a")
         session.search("weather forecast")
-        told = tools.definitions(session)
+        told = tools.list_tools(session)
 
         assert told[0] == WEB
         assert told[-1] == expected
 
 
 def test_a_definition_without_a_function_needs_something_that_runs_it():
-    with pytest.raises(UsageError, match=r"'get_weather'.*Give `run`"):
+    with pytest.raises(UsageError, match=r"'get_weather'.*Pass `run`"):
         ToolScoutChat([{"type": "function", "function": WEATHER}])
 
 
@@ -704,7 +704,7 @@ def test_what_a_wrapped_client_cannot_do_it_refuses_with_the_alternative():
             client.chat.completions.with_raw_response.create(
                 model=MODEL, messages=messages, tools=chat_shop()
             )
-        with pytest.raises(UsageError, match="strict tools alone"):
+        with pytest.raises(UsageError, match="only strict tools"):
             client.chat.completions.parse(model=MODEL, messages=messages, tools=chat_shop())
         with pytest.raises(UsageError, match="one choice"):
             client.chat.completions.create(model=MODEL, messages=messages, tools=chat_shop(), n=2)

@@ -52,7 +52,7 @@ from adapters.scripts import is_on_page, run_example
 from adapters.surfaces import DialectName
 from adapters.surfaces import Mode as ModeName
 from toolscout import Catalog, Permission, Policy, Scout, Settings
-from toolscout.adapters.pydantic_ai import STATE, ToolScoutToolset, scout_strategy
+from toolscout.adapters.pydantic_ai import STATE, ToolScoutToolset, create_strategy
 
 CHAT: DialectName = "openai-chat"
 RAISING = Surface(tool_errors="raised")
@@ -107,7 +107,7 @@ class Makes:
             case "bridge":
                 return Agent(model, toolsets=[ToolScoutToolset(tools, settings=Settings())])
             case "strategy":
-                search = ToolSearch(strategy=scout_strategy(), max_results=1)
+                search = ToolSearch(strategy=create_strategy(), max_results=1)
                 toolset = FunctionToolset(tools).defer_loading()
                 return Agent(model, toolsets=[toolset], capabilities=[search])
             case "plain":
@@ -489,7 +489,7 @@ def test_the_strategy_ranks_for_the_sdks_own_search_with_every_provider(dialect:
 
 
 def test_the_strategy_takes_several_queries_and_puts_what_is_new_first():
-    strategy, model = scout_strategy(), model_at("http://127.0.0.1:9/v1")
+    strategy, model = create_strategy(), model_at("http://127.0.0.1:9/v1")
     definitions = [tool.tool_def for tool in TOOLS.values()]
     fresh = RunContext[object](deps=None, model=model, usage=RunUsage())
     known = RunContext[object](

@@ -53,8 +53,11 @@ QUESTIONS = {
     *("matches", "offers", "sees", "starts", "supports", "wants", "waits", "asks", "ends"),
 }
 DICTATED = {
+    "added_to_kernel",
+    "before_run",
     "connection_made",
     "file_response",
+    "model_json_schema",
     "startup",
 }
 """Names that another package or a protocol asks for."""

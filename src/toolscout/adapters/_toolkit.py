@@ -10,12 +10,14 @@ the model sees and which calls it may make is decided by the session.
 
 import re
 import threading
+from base64 import b64decode
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
 from itertools import zip_longest
+from types import ModuleType
 from typing import Any, Generic, TypeGuard, TypeVar
 from urllib.parse import urlsplit
 
@@ -68,6 +70,7 @@ __all__ = [
     "call_request",
     "choose_mode",
     "choose_settings",
+    "decode_images",
     "detect_anthropic",
     "detect_openai",
     "is_list",
@@ -84,6 +87,7 @@ __all__ = [
     "note_delivered",
     "note_used",
     "report_outcome",
+    "require_members",
     "require_own_name",
     "run_sync",
     "to_canonical_json",
@@ -414,6 +418,11 @@ def require_own_name(session: Session, call: Admission) -> Reply:
     )
 
 
+def decode_images(reply: Reply) -> list[tuple[bytes, str]]:
+    """Return the images of a reply, each as bytes with their MIME type."""
+    return [(b64decode(str(one.get("data"))), str(one.get("mimeType"))) for one in reply.images]
+
+
 def add_notes(call: Admission, result: R) -> R | str:
     """Return a tool's result; if it is a text, the notes on repaired arguments precede it."""
     if not call.repairs or not isinstance(result, str):
@@ -465,6 +474,29 @@ def add_usage(first: Mapping[str, Any], second: Mapping[str, Any]) -> Json:
 
 def _is_number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+class SdkChanged(UsageError):
+    """An SDK no longer has a private member that its adapter relies on."""
+
+    def __init__(self, sdk: str, member: str) -> None:
+        self.sdk = sdk
+        self.member = member
+        super().__init__(
+            f"The installed {sdk} has no {member}, which toolscout's adapter relies on. "
+            f"Install a version of {sdk} that docs/adapters.md lists, or a newer toolscout."
+        )
+
+
+def require_members(sdk: str, owner: object, *names: str) -> None:
+    """Raise `SdkChanged` if an object, class or module of an SDK lacks a private member.
+
+    An adapter calls it before it uses such members, and docs/adapters.md lists them all.
+    """
+    for name in names:
+        if not hasattr(owner, name):
+            kind = owner if isinstance(owner, type | ModuleType) else type(owner)
+            raise SdkChanged(sdk, f"{kind.__name__}.{name}")
 
 
 # Modes. Nothing is asked over a network, and what is not known for sure counts as missing: a proxy

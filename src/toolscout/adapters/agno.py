@@ -1,12 +1,11 @@
 """Agno: a toolkit with the three meta-tools in place of tools that stay hidden.
 
 `Agent(tools=[ToolScoutTools([…])])`. Hidden tools run as agno runs its own, with their hooks, cache
-and what agno injects. The session lives in agno's `session_state`, one for each agent by name, and
-goes where that goes: into the database, and into later runs of the same agno session.
+and injected arguments. The session lives in agno's `session_state`, one per agent name, so it is
+saved to the database and continues in later runs of the same agno session.
 """
 
 import asyncio
-from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction
@@ -19,8 +18,10 @@ from toolscout.adapters._toolkit import (
     Bridge,
     Json,
     add_notes,
+    decode_images,
     merge_state,
     report_outcome,
+    require_members,
 )
 from toolscout.errors import CallFailed, MissingExtra
 
@@ -35,15 +36,14 @@ except ModuleNotFoundError as error:
 STATE = "toolscout"
 """The key of the sessions in agno's session state."""
 RUN_FIELDS = ("_agent", "_team", "_run_context", "_images", "_videos", "_audios", "_files")
-"""What agno writes into the functions of a run, under private names."""
+"""The private members in which agno hands a run to its functions."""
 
 
 class ToolScoutTools(Toolkit):
     """Hides tools behind `tool_search`, `tool_describe` and `tool_call`.
 
-    Takes functions, `Function`s and toolkits; a toolkit that has to be connected is to be so
-    already. Tools that wait for a person, or run elsewhere, are shown from the beginning: agno
-    stops at their names.
+    Takes functions, `Function`s and toolkits; connect a toolkit first if it needs that. Tools
+    that wait for a person, or run elsewhere, stay visible: agno stops at their names.
     """
 
     def __init__(
@@ -54,38 +54,42 @@ class ToolScoutTools(Toolkit):
         settings: Settings | None = None,
     ) -> None:
         given = list(tools)
-        natives = [native for tool in given for native in _natives(tool)]
-        self._bridge = Bridge(natives, _tool, by_name=_waits, scout=scout, settings=settings)
-        told = "\n".join(_instructions(given, natives)) or None
-        super().__init__(STATE, instructions=told, add_instructions=True, auto_register=False)
+        natives = [native for tool in given for native in _list_natives(tool)]
+        self._bridge = Bridge(natives, _define, by_name=_waits, scout=scout, settings=settings)
+        instructions = "\n".join(_list_instructions(given, natives)) or None
+        super().__init__(
+            STATE, instructions=instructions, add_instructions=True, auto_register=False
+        )
         for tool, native in self._bridge.list_tools():
-            sync = _meta(tool, self._answering(tool)) if native is None else native.sync
-            both = _meta(tool, self._aanswering(tool)) if native is None else native.both
-            self.async_functions[both.name] = both
-            if sync is not None:
-                self.functions[sync.name] = sync
+            if native is None:
+                self.async_functions[tool.name] = _to_function(tool, self._answer_async(tool))
+                self.functions[tool.name] = _to_function(tool, self._answer_sync(tool))
+                continue
+            self.async_functions[native.both.name] = native.both
+            if native.sync is not None:
+                self.functions[native.sync.name] = native.sync
 
-    def _answering(self, tool: Tool) -> Callable[..., object]:
+    def _answer_sync(self, tool: Tool) -> Callable[..., object]:
         def answer(
             fc: FunctionCall,
             run_context: RunContext,
-            images: object = None,  # agno collects media for a run where a tool takes them
+            images: object = None,  # agno collects the media of a run if a tool takes them
             **given: object,
         ) -> object:
             turn = _Turn.begin(self._bridge, fc, run_context)
             try:
                 verdict = self._bridge.toolkit.handle_sync(turn.session, tool.name, given)
                 if not isinstance(verdict, Admission):
-                    return _told(cast("Reply", verdict))
-                native = cast("_Native", self._bridge.toolkit.get(verdict.tool.name))
+                    return _to_result(cast("Reply", verdict))
+                native = self._bridge.toolkit.get_native(verdict)
                 with report_outcome(turn.session, verdict):
-                    return _result(verdict, _call(fc, native.sync, verdict).execute())
+                    return _read_result(verdict, _prepare_call(fc, native.sync, verdict).execute())
             finally:
-                turn.keep()
+                turn.save()
 
         return answer
 
-    def _aanswering(self, tool: Tool) -> Callable[..., object]:
+    def _answer_async(self, tool: Tool) -> Callable[..., object]:
         async def answer(
             fc: FunctionCall, run_context: RunContext, images: object = None, **given: object
         ) -> object:
@@ -93,23 +97,24 @@ class ToolScoutTools(Toolkit):
             try:
                 verdict = await self._bridge.toolkit.handle(turn.session, tool.name, given)
                 if not isinstance(verdict, Admission):
-                    return _told(cast("Reply", verdict))
-                native = cast("_Native", self._bridge.toolkit.get(verdict.tool.name))
+                    return _to_result(cast("Reply", verdict))
+                native = self._bridge.toolkit.get_native(verdict)
                 with report_outcome(turn.session, verdict):
-                    return _result(verdict, await _awaited(_call(fc, native.both, verdict)))
+                    done = await _execute_async(_prepare_call(fc, native.both, verdict))
+                    return _read_result(verdict, done)
             finally:
-                turn.keep()
+                turn.save()
 
         return answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Native:
-    """A tool of agno's, of which a toolkit may have two."""
+    """A tool of agno's; a toolkit may have a synchronous and an asynchronous version of it."""
 
     sync: Function | None
     both: Function
-    """What agno takes in an asynchronous run."""
+    """The version that agno takes in an asynchronous run."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -123,44 +128,43 @@ class _Turn:
 
     @classmethod
     def begin(cls, bridge: Bridge[_Native], fc: FunctionCall, context: RunContext) -> "_Turn":
-        # Members of a team are given copies of its state, which are put together afterwards.
-        function = cast("Any", fc.function)
-        owner = str(getattr(function._agent or function._team, "name", None) or "")
-        entry = _sessions(context).get(owner, {})
+        # Members of a team get copies of its state, which agno merges afterwards.
+        owner = _find_owner(fc)
+        entry = _get_sessions(context).get(owner, {})
         before = entry.get("session")
         session = bridge.open_session(context.session_id, before)
         if entry and entry.get("run") != context.run_id:
-            # Which messages of earlier runs the model still has is the agent's to say.
+            # The agent decides which messages of earlier runs the model still has.
             session.compact()
         return cls(context=context, owner=owner, before=before, session=session)
 
-    def keep(self) -> None:
-        sessions = _sessions(self.context)
+    def save(self) -> None:
+        sessions = _get_sessions(self.context)
         current = sessions.get(self.owner, {}).get("session")
         state = merge_state(self.session, self.before, current)
         sessions[self.owner] = {"run": self.context.run_id, "session": state}
 
 
-def _sessions(context: RunContext) -> dict[str, Json]:
+def _get_sessions(context: RunContext) -> dict[str, Json]:
     if context.session_state is None:
         context.session_state = {}
     return cast("dict[str, Json]", context.session_state.setdefault(STATE, {}))
 
 
-def _natives(tool: Toolkit | Function | Callable[..., object]) -> Iterator[_Native]:
+def _list_natives(tool: Toolkit | Function | Callable[..., object]) -> Iterator[_Native]:
     if isinstance(tool, Toolkit):
         sync = tool.get_functions()
         for name, both in tool.get_async_functions().items():
             yield _Native(sync=sync.get(name), both=both)
         return
-    function = tool if isinstance(tool, Function) else _function(tool)
+    function = tool if isinstance(tool, Function) else _function_from_callable(tool)
     is_sync = not iscoroutinefunction(cast("Any", function).entrypoint)
     yield _Native(sync=function if is_sync else None, both=function)
 
 
-def _function(tool: Callable[..., object]) -> Function:
+def _function_from_callable(tool: Callable[..., object]) -> Function:
     function: Function = cast("Any", Function).from_callable(tool)
-    # As agno does for a function that is marked `@approval` and nothing else.
+    # agno does the same for a function whose only mark is `@approval`.
     function.approval_type = getattr(tool, "_agno_approval_type", None)
     function.requires_confirmation = True if function.approval_type == "required" else None
     return function
@@ -171,8 +175,8 @@ def _waits(native: _Native) -> bool:
     return any((one.requires_confirmation, one.requires_user_input, one.external_execution))
 
 
-def _tool(native: _Native) -> Tool:
-    function = _prepared(native.both)
+def _define(native: _Native) -> Tool:
+    function = _process(native.both)
     row = {
         "name": function.name,
         "title": function.title,
@@ -183,7 +187,7 @@ def _tool(native: _Native) -> Tool:
     return Tool.from_mcp({key: value for key, value in row.items() if value is not None})
 
 
-def _meta(tool: Tool, answer: Callable[..., object]) -> Function:
+def _to_function(tool: Tool, answer: Callable[..., object]) -> Function:
     return Function(
         name=tool.name,
         description=tool.description,
@@ -195,37 +199,52 @@ def _meta(tool: Tool, answer: Callable[..., object]) -> Function:
     )
 
 
-def _instructions(tools: Iterable[object], natives: Iterable[_Native]) -> Iterator[str]:
+def _list_instructions(tools: Iterable[object], natives: Iterable[_Native]) -> Iterator[str]:
     functions = (native.both for native in natives)
     for one in (*functions, *(tool for tool in tools if isinstance(tool, Toolkit))):
         if one.add_instructions and one.instructions:
             yield one.instructions
 
 
-def _prepared(function: Function) -> Function:
+def _process(function: Function) -> Function:
+    """Return a copy of a function that agno has read the schema of."""
     copy = function.model_copy(deep=True)
     copy.process_entrypoint(strict=bool(copy.strict))
     return copy
 
 
-def _call(fc: FunctionCall, native: Function | None, admitted: Admission) -> FunctionCall:
-    """Return the call that `tool_call` stands for, as agno prepares those of a model."""
-    if native is None:
-        raise CallFailed(admitted.tool.name, "it is asynchronous, and this run is not; use arun().")
-    function, outer = _prepared(native), cast("Any", fc.function)
+def _find_owner(fc: FunctionCall) -> str:
+    """Return the name of the agent or team that a call belongs to."""
+    function = cast("Any", fc.function)
+    require_members("agno", function, *RUN_FIELDS)
+    return str(getattr(function._agent or function._team, "name", None) or "")
+
+
+def _copy_run_fields(outer: Any, inner: Function) -> None:
+    """Hand the run of one function to another, as agno does before it calls a function."""
+    require_members("agno", outer, *RUN_FIELDS)
     for name in RUN_FIELDS:
-        setattr(function, name, getattr(outer, name))
+        setattr(inner, name, getattr(outer, name))
+
+
+def _prepare_call(fc: FunctionCall, native: Function | None, call: Admission) -> FunctionCall:
+    """Return the call inside a `tool_call`, prepared as agno prepares a model's own calls."""
+    if native is None:
+        raise CallFailed(call.tool.name, "it is asynchronous, and this run is not; use arun().")
+    function = _process(native)
+    outer = cast("Any", fc.function)
+    _copy_run_fields(outer, function)
     if outer.tool_hooks is not None:
         function.tool_hooks = outer.tool_hooks
-    # What follows a call, agno reads from the function that was called.
+    # agno reads what to do after a call from the function that was called.
     fc.function = outer.model_copy()
     fc.function.stop_after_tool_call = function.stop_after_tool_call
     fc.function.show_result = function.show_result
-    return FunctionCall(function=function, arguments=admitted.arguments, call_id=fc.call_id)
+    return FunctionCall(function=function, arguments=call.arguments, call_id=fc.call_id)
 
 
-async def _awaited(call: FunctionCall) -> FunctionExecutionResult:
-    """Make a call in an asynchronous run: as agno does, in a thread unless it can be awaited."""
+async def _execute_async(call: FunctionCall) -> FunctionExecutionResult:
+    """Make a call in an asynchronous run: like agno, in a thread if it cannot be awaited."""
     function = cast("Any", call.function)
     parts = (function.entrypoint, *(function.tool_hooks or ()))
     if any(iscoroutinefunction(part) or isasyncgenfunction(part) for part in parts):
@@ -233,16 +252,12 @@ async def _awaited(call: FunctionCall) -> FunctionExecutionResult:
     return await asyncio.to_thread(call.execute)
 
 
-def _result(admitted: Admission, done: FunctionExecutionResult) -> object:
+def _read_result(call: Admission, done: FunctionExecutionResult) -> object:
     if done.status == "failure":
-        raise CallFailed(admitted.tool.name, done.error or "it does not say why.")
-    return add_notes(admitted, NO_CONTENT if done.result in (None, "") else done.result)
+        raise CallFailed(call.tool.name, done.error or "it does not say why.")
+    return add_notes(call, NO_CONTENT if done.result in (None, "") else done.result)
 
 
-def _told(reply: Reply) -> object:
-    images = [
-        Image(content=b64decode(str(block.get("data"))), mime_type=str(block.get("mimeType")))
-        for block in reply.blocks
-        if block.get("type") == "image"
-    ]
+def _to_result(reply: Reply) -> object:
+    images = [Image(content=data, mime_type=mime) for data, mime in decode_images(reply)]
     return ToolResult(content=reply.text, images=images) if images else reply.text

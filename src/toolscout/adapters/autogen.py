@@ -1,8 +1,8 @@
-"""AutoGen: a workbench that hides the tools of others.
+"""AutoGen: a workbench that hides the tools of other workbenches.
 
-`AssistantAgent(…, workbench=ToolScoutWorkbench(tools), max_tool_iterations=10)`. Calls that pass
-the gate are made by the workbench that has the tool. AutoGen's agents do not save their workbench,
-so the session is in `ToolScoutWorkbench.save_state()`; one workbench is one conversation.
+`AssistantAgent(…, workbench=ToolScoutWorkbench(tools), max_tool_iterations=10)`. The workbench that
+has a tool makes the calls of it. AutoGen's agents do not save their workbench, so save the session
+with `ToolScoutWorkbench.save_state()`. One workbench serves one conversation.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any, cast
 from uuid import uuid4
 
 from toolscout import Reply, Scout, Session, Settings, Tool
-from toolscout.adapters._toolkit import SEARCH, Admission, Toolkit
+from toolscout.adapters._toolkit import SEARCH, Admission, Toolkit, require_members
 from toolscout.errors import MissingExtra, UsageError
 
 try:
@@ -33,10 +33,14 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra("autogen_core", extra="autogen") from error
 
-NO_FORM = "A scout, and `hide`, have no declarative form. Give the workbench plain settings."
+NO_FORM = "A scout or a `hide` function has no declarative form. Pass plain settings instead."
 
 AnyTool = BaseTool[Any, Any] | Callable[..., Any]
 Offer = tuple[ToolSchema, Workbench]
+
+
+# What `dump_component` and `load_component` call.
+require_members("autogen-core", StaticStreamWorkbench, "_to_config", "_from_config")
 
 
 class ToolScoutConfig(BaseModel):
@@ -46,12 +50,12 @@ class ToolScoutConfig(BaseModel):
     settings: dict[str, Any] = {}
 
 
-# Agents pass on what tools stream from this class alone, and not from any `StreamWorkbench`.
+# Agents forward the events of streaming tools from this class, not from any `StreamWorkbench`.
 class ToolScoutWorkbench(StaticStreamWorkbench):
     """Hides tools behind `tool_search`, `tool_describe` and `tool_call`.
 
-    Takes functions, tools and other workbenches, such as those of MCP servers. Unless the settings
-    say otherwise, found tools join the list at the end and are called by their own names.
+    Takes functions, tools and other workbenches, such as those of MCP servers. By default found
+    tools join the list at its end and are called by their own names.
     """
 
     component_config_schema = ToolScoutConfig
@@ -65,15 +69,16 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
         settings: Settings | None = None,
     ) -> None:
         super().__init__([])
-        self._workbenches = _workbenches([tools] if isinstance(tools, Workbench) else tools)
+        self._workbenches = _collect_workbenches([tools] if isinstance(tools, Workbench) else tools)
         self._static: dict[int, list[ToolSchema]] = {}
         self._is_own = scout is None
         self._toolkit = Toolkit[Offer].create_growing((), _define, scout=scout, settings=settings)
         self._begin(None)
 
     async def list_tools(self) -> list[ToolSchema]:
-        """Return the meta-tools, what is pinned and what was found."""
-        return [self._schema(shown.tool) for shown in (await self._open()).shown()]
+        """Return the meta-tools, the pinned tools and what was found."""
+        session = await self._open_session()
+        return [self._to_schema(shown.tool) for shown in session.shown()]
 
     async def call_tool(
         self,
@@ -82,7 +87,7 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
         cancellation_token: CancellationToken | None = None,
         call_id: str | None = None,
     ) -> ToolResult:
-        """Answer a meta-tool, or pass a call of a found tool on to its workbench."""
+        """Answer a meta-tool, or forward a call of a found tool to its workbench."""
         events = self.call_tool_stream(name, arguments, cancellation_token, call_id)
         return cast("ToolResult", [event async for event in events][-1])
 
@@ -94,16 +99,17 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
         call_id: str | None = None,
     ) -> AsyncGenerator[Any | ToolResult, None]:
         """Do the same, and yield what the tool streams before its result."""
-        session, given = await self._open(), dict(arguments or {})
+        session = await self._open_session()
+        given = dict(arguments or {})
         verdict = await self._toolkit.handle(session, name, given) or await session.call(
             name, given
         )
         if isinstance(verdict, Reply):
-            yield _told(name, verdict)
+            yield _to_result(name, verdict)
             return
         result: ToolResult | None = None
         try:
-            async for event in self._run(verdict, cancellation_token, call_id):
+            async for event in self._run_native(verdict, cancellation_token, call_id):
                 if isinstance(event, ToolResult):
                     result = event
                 else:
@@ -114,50 +120,51 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
             notes = [TextResultContent(content=note) for note in verdict.notes]
             yield result.model_copy(update={"name": name, "result": [*notes, *result.result]})
 
-    def another(self) -> "ToolScoutWorkbench":
+    def create_another(self) -> "ToolScoutWorkbench":
         """Return a workbench for another conversation, over the same tools and their index."""
         twin = copy(self)
         twin._begin(None)
         return twin
 
     async def start(self) -> None:
-        """Start the workbenches behind."""
+        """Start the inner workbenches."""
         for workbench in self._workbenches:
             await workbench.start()
 
     async def stop(self) -> None:
-        """Stop the workbenches behind."""
+        """Stop the inner workbenches."""
         for workbench in self._workbenches:
             await workbench.stop()
 
     async def reset(self) -> None:
-        """Forget what was found, and reset the workbenches behind."""
+        """Forget what was found, and reset the inner workbenches."""
         self._begin(None)
         for workbench in self._workbenches:
             await workbench.reset()
 
     async def save_state(self) -> Mapping[str, Any]:
-        """Return the session, and the states of the workbenches behind, as plain JSON."""
-        behind = [dict(await workbench.save_state()) for workbench in self._workbenches]
+        """Return the session and the states of the inner workbenches as plain JSON."""
+        inner = [dict(await workbench.save_state()) for workbench in self._workbenches]
         session = self._session.to_json() if self._session is not None else self._saved
-        return {"type": "ToolScoutWorkbenchState", "session": session, "workbenches": behind}
+        return {"type": "ToolScoutWorkbenchState", "session": session, "workbenches": inner}
 
     async def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
+        """Continue from a saved state."""
         self._begin(state.get("session"))
-        for workbench, kept in zip(self._workbenches, state.get("workbenches", ()), strict=False):
-            await workbench.load_state(kept)
+        for workbench, saved in zip(self._workbenches, state.get("workbenches", ()), strict=False):
+            await workbench.load_state(saved)
 
     def _begin(self, saved: object) -> None:
-        self._saved, self._names = saved, frozenset[str]()
+        self._saved = saved
+        self._names = frozenset[str]()
         self._session: Session | None = None
 
-    async def _open(self) -> Session:
+    async def _open_session(self) -> Session:
         """Return the session, which may use the tools that the workbenches have now."""
         offers = {
             schema["name"]: (schema, workbench)
             for at, workbench in enumerate(self._workbenches)
-            for schema in await self._listed(at, workbench)
+            for schema in await self._list_inner(at, workbench)
         }
         names = self._toolkit.register(offers)
         if self._session is None or names != self._names:
@@ -166,31 +173,32 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
             self._names = names
         return self._session
 
-    async def _listed(self, at: int, workbench: Workbench) -> list[ToolSchema]:
+    async def _list_inner(self, at: int, workbench: Workbench) -> list[ToolSchema]:
         if not isinstance(workbench, StaticWorkbench):
             return await workbench.list_tools()
-        # It makes all schemas anew for every list, and agents list at every call.
+        # It rebuilds all schemas for every list, and agents list the tools at every call.
         if at not in self._static:
             self._static[at] = await workbench.list_tools()
         return self._static[at]
 
-    def _schema(self, tool: Tool) -> ToolSchema:
+    def _to_schema(self, tool: Tool) -> ToolSchema:
         offer = self._toolkit.get(tool.name)
         if offer is not None:
             return offer[0]
-        name, parameters = _Answering(tool.name), cast("ParametersSchema", tool.input_schema)
+        name = _MatchingName(tool.name)
+        parameters = cast("ParametersSchema", tool.input_schema)
         name.hidden = self._names if tool.name == SEARCH else frozenset()
         return ToolSchema(name=name, description=tool.description, parameters=parameters)
 
-    async def _run(
-        self, admitted: Admission, token: CancellationToken | None, call_id: str | None
+    async def _run_native(
+        self, call: Admission, token: CancellationToken | None, call_id: str | None
     ) -> AsyncGenerator[Any | ToolResult, None]:
-        schema, workbench = self._toolkit.get_native(admitted)
-        call = (schema["name"], admitted.arguments, token, call_id)
+        schema, workbench = self._toolkit.get_native(call)
+        request = (schema["name"], call.arguments, token, call_id)
         if not isinstance(workbench, StaticStreamWorkbench):
-            yield await workbench.call_tool(*call)
+            yield await workbench.call_tool(*request)
             return
-        async for event in workbench.call_tool_stream(*call):
+        async for event in workbench.call_tool_stream(*request):
             yield event
 
     def _to_config(self) -> ToolScoutConfig:  # pyright: ignore[reportIncompatibleMethodOverride]  # has other fields
@@ -198,8 +206,8 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
         if not self._is_own or settings.hide is not None:
             raise UsageError(NO_FORM)
         values = {key: value for key, value in asdict(settings).items() if key != "hide"}
-        behind = [workbench.dump_component() for workbench in self._workbenches]
-        return ToolScoutConfig(workbenches=behind, settings=values)
+        inner = [workbench.dump_component() for workbench in self._workbenches]
+        return ToolScoutConfig(workbenches=inner, settings=values)
 
     @classmethod
     def _from_config(cls, config: ToolScoutConfig) -> "ToolScoutWorkbench":  # pyright: ignore[reportIncompatibleMethodOverride]  # the same
@@ -207,11 +215,11 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
         return cls(workbenches, settings=Settings.from_mapping(config.settings))
 
 
-class _Answering(str):
-    """A name that stands in for those of hidden tools as well.
+class _MatchingName(str):
+    """A name that equals the names of hidden tools as well.
 
-    Agents look for the name of a call in the list before they ask the workbench, and would answer
-    a call of a hidden tool themselves, without a word on how to find it.
+    Agents look up the name of a call in the list before they ask the workbench. They would answer
+    a call of a hidden tool themselves, without saying how to find it.
     """
 
     hidden: frozenset[str]
@@ -222,13 +230,13 @@ class _Answering(str):
     __hash__ = str.__hash__
 
 
-def _workbenches(tools: Sequence[AnyTool | Workbench]) -> list[Workbench]:
+def _collect_workbenches(tools: Sequence[AnyTool | Workbench]) -> list[Workbench]:
     own = [tool for tool in tools if not isinstance(tool, Workbench)]
-    static = [StaticStreamWorkbench([*map(_as_tool, own)])] if own else []
+    static = [StaticStreamWorkbench([*map(_to_tool, own)])] if own else []
     return [*static, *(tool for tool in tools if isinstance(tool, Workbench))]
 
 
-def _as_tool(tool: AnyTool) -> BaseTool[Any, Any]:
+def _to_tool(tool: AnyTool) -> BaseTool[Any, Any]:
     if isinstance(tool, BaseTool):
         return cast("BaseTool[Any, Any]", tool)
     return FunctionTool(tool, description=tool.__doc__ or "")
@@ -238,8 +246,8 @@ def _define(offer: Offer) -> Tool:
     return Tool.from_openai(offer[0])
 
 
-def _told(name: str, reply: Reply) -> ToolResult:
+def _to_result(name: str, reply: Reply) -> ToolResult:
     images = [Image.from_base64(str(block.get("data"))) for block in reply.images]
-    shown = [ImageResultContent(content=image) for image in images]
+    contents = [ImageResultContent(content=image) for image in images]
     text = TextResultContent(content=reply.text)
-    return ToolResult(name=name, result=[text, *shown], is_error=reply.is_error)
+    return ToolResult(name=name, result=[text, *contents], is_error=reply.is_error)

@@ -1,9 +1,9 @@
 """CrewAI: an agent's tools behind the three meta-tools.
 
-`hide_tools(agent)` takes the tools of an agent, or of a task, and gives it the meta-tools instead.
-Hidden tools run as CrewAI runs its own, with its hooks, cache, events and limits. Each run of an
-agent has a session of its own; where several runs are one conversation, as in a flow, the session
-is kept in a mapping that the caller has, such as the flow's state.
+`hide_tools(agent)` replaces the tools of an agent, or of a task, by the meta-tools. Hidden tools
+run as CrewAI runs its own, with its hooks, cache, events and limits. Each run of an agent has its
+own session. If several runs are one conversation, as in a flow, the session is kept in a mapping of
+the caller's, such as the flow's state.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ except ModuleNotFoundError as error:
 STATE = "toolscout"
 """The key of the session in a mapping of the caller's."""
 RUNS_KEPT = 256
-"""Runs of an agent whose sessions are remembered, the newest."""
+"""How many runs of an agent keep their sessions; the oldest leave first."""
 RUN_EVENTS = ("agent_execution_started", "lite_agent_execution_started")
 _ARGUMENTS_TEXT = 'The tool\'s arguments, as the text of a JSON object: \'{"city": "Bonn"}\'. '
 _Owner = TypeVar("_Owner", Agent, Task)
@@ -54,36 +54,38 @@ def hide_tools(
     scout: Scout | None = None,
     settings: Settings | None = None,
 ) -> _Owner:
-    """Give an agent or a task the meta-tools in place of its tools, and return it.
+    """Replace the tools of an agent or a task by the meta-tools, and return it.
 
-    With `state`, all its runs go on with the one session that is kept there. Tools whose result
-    is the answer stay as they are: CrewAI goes by their names.
+    With `state`, all its runs share the session that is kept there. Tools whose result is the
+    final answer stay visible: CrewAI recognizes them by their names.
     """
     if not owner.tools:
         raise UsageError("There are no tools to hide. Give them to the agent or task first.")
     bridge = Bridge(
         owner.tools,
-        _tool,
+        _define,
         by_name=lambda tool: tool.result_as_answer,
         scout=scout,
         settings=settings,
     )
-    desk = _Desk(bridge, owner, _Runs(bridge) if state is None else _Kept(bridge, state))
-    owner.tools = [native or _MetaTool.of(tool, desk) for tool, native in bridge.list_tools()]
+    sessions = _RunSessions(bridge) if state is None else _StoredSession(bridge, state)
+    handler = _Handler(bridge, owner, sessions)
+    owner.tools = [native or _MetaTool.create(t, handler) for t, native in bridge.list_tools()]
     return owner
 
 
-class _Runs:
-    """Sessions by the run that they belong to, in memory."""
+class _RunSessions:
+    """The sessions of runs, in memory."""
 
     def __init__(self, bridge: Bridge[BaseTool]) -> None:
-        self._bridge, self._lock = bridge, threading.Lock()
+        self._bridge = bridge
+        self._lock = threading.Lock()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
-    def answered(self, answer: Callable[[Session], object]) -> object:
-        return answer(self._session(_run_id()))
+    def answer(self, work: Callable[[Session], object]) -> object:
+        return work(self._open_session(_find_run_id()))
 
-    def _session(self, run: str) -> Session:
+    def _open_session(self, run: str) -> Session:
         with self._lock:
             session = self._sessions.pop(run, None) or self._bridge.open_session(run)
             self._sessions[run] = session
@@ -92,44 +94,49 @@ class _Runs:
             return session
 
 
-class _Kept:
+class _StoredSession:
     """One session, in a mapping of the caller's."""
 
     def __init__(self, bridge: Bridge[BaseTool], state: MutableMapping[str, Any]) -> None:
-        self._bridge, self._state, self._lock = bridge, state, threading.Lock()
+        self._bridge = bridge
+        self._state = state
+        self._lock = threading.Lock()
 
-    def answered(self, answer: Callable[[Session], object]) -> object:
+    def answer(self, work: Callable[[Session], object]) -> object:
         before = self._state.get(STATE)
         session = self._bridge.open_session(STATE, before)
         try:
-            return answer(session)
+            return work(session)
         finally:
             with self._lock:
                 self._state[STATE] = merge_state(session, before, self._state.get(STATE))
 
 
-class _Desk:
+class _Handler:
     """Answers the meta-tools of an agent or a task."""
 
     def __init__(
-        self, bridge: Bridge[BaseTool], owner: Agent | Task, sessions: _Runs | _Kept
+        self, bridge: Bridge[BaseTool], owner: Agent | Task, sessions: _RunSessions | _StoredSession
     ) -> None:
-        self._bridge, self._owner, self._sessions = bridge, owner, sessions
+        self._bridge = bridge
+        self._owner = owner
+        self._sessions = sessions
 
     def answer(self, name: str, given: Json) -> object:
-        return self._sessions.answered(lambda session: self._answered(session, name, given))
+        return self._sessions.answer(lambda session: self._handle(session, name, given))
 
-    def _answered(self, session: Session, name: str, given: Json) -> object:
+    def _handle(self, session: Session, name: str, given: Json) -> object:
         verdict = self._bridge.toolkit.handle_sync(session, name, given)
         if not isinstance(verdict, Admission):
             return cast("Reply", verdict).text
         with report_outcome(session, verdict):
-            return add_notes(verdict, self._run(verdict))
+            return add_notes(verdict, self._run_native(verdict))
 
-    def _run(self, admitted: Admission) -> str:
-        """Make a call as CrewAI makes those of a model."""
-        native = cast("BaseTool", self._bridge.toolkit.get(admitted.tool.name))
-        name, arguments = admitted.tool.name, json.dumps(admitted.arguments)
+    def _run_native(self, call: Admission) -> str:
+        """Make a call as CrewAI makes a model's own calls."""
+        native = self._bridge.toolkit.get_native(call)
+        name = call.tool.name
+        arguments = json.dumps(call.arguments)
         agent = self._owner if isinstance(self._owner, Agent) else self._owner.agent
         executor = cast("Any", agent and agent.agent_executor)
         done = execute_single_native_tool_call(
@@ -139,44 +146,44 @@ class _Desk:
             structured_tools=[native.to_structured_tool()],
             tools_handler=agent.tools_handler if agent else None,
             agent=agent,
-            task=self._owner if isinstance(self._owner, Task) else _task_of(executor),
+            task=self._owner if isinstance(self._owner, Task) else _find_task(executor),
             crew=agent.crew if agent else None,
             event_source=agent or self,
         )
         return done.result or NO_CONTENT
 
 
-def never_cached(arguments: object = None, result: object = None) -> bool:
-    """Keep the cache of a crew out: what one run was answered says nothing of another."""
+def refuse_cache(arguments: object = None, result: object = None) -> bool:
+    """Keep replies out of the crew's cache: what one run was told is wrong for another."""
     return False
 
 
 class _MetaTool(BaseTool):
     """A meta-tool as an agent has it."""
 
-    _desk: _Desk = PrivateAttr()
+    _handler: _Handler = PrivateAttr()
 
     @classmethod
-    def of(cls, tool: Tool, desk: _Desk) -> "_MetaTool":
+    def create(cls, tool: Tool, handler: _Handler) -> "_MetaTool":
         made = cls(
             name=tool.name,
             description=tool.description,
-            args_schema=_model(tool),
-            cache_function=never_cached,
+            args_schema=_create_model(tool),
+            cache_function=refuse_cache,
         )
-        made._desk = desk
+        made._handler = handler
         return made
 
     def _run(self, **given: Any) -> object:
-        return self._desk.answer(self.name, _read(self.name, given))
+        return self._handler.answer(self.name, _read_arguments(self.name, given))
 
     async def _arun(self, **given: Any) -> object:
         return await asyncio.to_thread(self._run, **given)
 
 
-def _model(tool: Tool) -> type[BaseModel]:
-    """Return a model that any arguments fit, and whose schema is that of a meta-tool."""
-    schema = _strict(tool)
+def _create_model(tool: Tool) -> type[BaseModel]:
+    """Return a model that accepts any arguments and has the schema of a meta-tool."""
+    schema = _prepare_schema(tool)
 
     class Arguments(BaseModel):
         model_config = ConfigDict(extra="allow")
@@ -191,10 +198,10 @@ def _model(tool: Tool) -> type[BaseModel]:
     return Arguments
 
 
-def _strict(tool: Tool) -> Json:
-    """Return a schema that still means the same when CrewAI has made it strict.
+def _prepare_schema(tool: Tool) -> Json:
+    """Return a schema that keeps its meaning when CrewAI makes it strict.
 
-    Then every parameter is required, and an object without properties stays empty.
+    A strict schema requires every parameter and keeps an object without properties empty.
     """
     schema: Json = json.loads(json.dumps(tool.input_schema))
     properties = cast("dict[str, Json]", schema.get("properties", {}))
@@ -208,26 +215,27 @@ def _strict(tool: Tool) -> Json:
     return schema
 
 
-def _read(name: str, given: Json) -> Json:
-    told = {key: value for key, value in given.items() if value is not None}
-    text = told.get("arguments")
+def _read_arguments(name: str, given: Json) -> Json:
+    arguments = {key: value for key, value in given.items() if value is not None}
+    text = arguments.get("arguments")
     if name == CALL and isinstance(text, str):
-        # Text is how they were asked for, so it is no slip of the model's.
+        # The schema asks for text, so this is no mistake of the model's.
         with suppress(ValueError):
-            told["arguments"] = json.loads(text)
-    return told
+            arguments["arguments"] = json.loads(text)
+    return arguments
 
 
-def _tool(tool: BaseTool) -> Tool:
-    name, schema = sanitize_tool_name(tool.name), tool.args_schema.model_json_schema()
+def _define(tool: BaseTool) -> Tool:
+    name = sanitize_tool_name(tool.name)
+    schema = tool.args_schema.model_json_schema()
     return Tool.define(name, description=tool.description, input_schema=schema)
 
 
-def _run_id() -> str:
-    """Return which run of an agent this is: CrewAI keeps the events that began it at hand."""
+def _find_run_id() -> str:
+    """Return the id of the agent's run: CrewAI keeps the events that began it."""
     begun = capture_execution_context().event_id_stack
     return next((id_ for id_, kind in reversed(begun) if kind in RUN_EVENTS), "")
 
 
-def _task_of(executor: Any) -> Task | None:
+def _find_task(executor: Any) -> Task | None:
     return getattr(executor, "task", None)

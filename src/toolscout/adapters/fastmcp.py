@@ -1,8 +1,8 @@
 """FastMCP: a transform with the three meta-tools, and one that only ranks better.
 
-Both take the place of `BM25SearchTransform`. What a caller may not see is neither found nor
-called: the server's own list, with its authorization, is asked each time. Tools are indexed only
-when they are new or have changed.
+Both replace `BM25SearchTransform`. Tools that a caller may not see are neither found nor called:
+the server's own list, with its authorization, is read each time. Only new and changed tools are
+indexed.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,6 +22,7 @@ from toolscout.adapters._toolkit import (
     call_request,
     merge_state,
     meta_tools,
+    require_members,
 )
 from toolscout.errors import MissingExtra, ModelError, UsageError
 
@@ -42,13 +43,22 @@ except ModuleNotFoundError as error:
 
 STATE = "toolscout"
 """The key of the session in FastMCP's session state."""
+SEARCH_MEMBERS = (
+    "_get_visible_tools",
+    "_make_search_tool",
+    "_max_results",
+    "_render_results",
+    "_search",
+    "_search_tool_name",
+)
+"""What FastMCP's search transforms override and use; it has no public names for it."""
 
 
 class ToolScoutTransform(CatalogTransform):
     """Lists `tool_search`, `tool_describe` and `tool_call` in place of a server's tools.
 
-    `listing_seconds` lets a caller's list of tools be used again for so long. Leave it at 0 where
-    the list depends on more than the session and the access token.
+    `listing_seconds` is how long a caller's list of tools is reused. Leave it at 0 if the list
+    depends on more than the session and the access token.
     """
 
     def __init__(
@@ -62,17 +72,17 @@ class ToolScoutTransform(CatalogTransform):
     ) -> None:
         super().__init__()
         if scout is None and settings is None:
-            # One MCP session may serve many conversations, and what is named like a shell here
+            # One MCP session may serve many conversations, and a tool that is named like a shell
             # is not the host's own shell.
             pins = tuple(always_visible)
             settings = Settings(limit=max_results, pins=pins, shared=True, essential=())
         elif max_results != 5 or always_visible:
-            raise UsageError("Give max_results and always_visible to the settings: limit, pins.")
-        self._toolkit: Toolkit[ServerTool] = Toolkit((), _tool, scout=scout, settings=settings)
+            raise UsageError("Set `limit` and `pins` of the settings instead.")
+        self._toolkit: Toolkit[ServerTool] = Toolkit((), _define, scout=scout, settings=settings)
         if self._toolkit.scout.settings.mode is not Mode.BRIDGE:
-            raise UsageError("A server's list of tools may not grow. Use mode='bridge'.")
+            raise UsageError("A server's list of tools cannot grow. Use mode='bridge'.")
         self._listings = _Listings(listing_seconds)
-        self._meta = {tool.name: _MetaTool.of(tool, self._answer) for tool in meta_tools()}
+        self._meta = {tool.name: _MetaTool.create(tool, self._answer) for tool in meta_tools()}
 
     async def transform_tools(self, tools: Sequence[ServerTool]) -> Sequence[ServerTool]:
         """Return the meta-tools, then the pinned tools."""
@@ -94,31 +104,30 @@ class ToolScoutTransform(CatalogTransform):
         ctx = get_context()
         tools = await self._listings.get(ctx, self.get_tool_catalog)
         only = self._toolkit.register(tools)
-        lasting = _lasts(ctx)
+        lasting = _has_session(ctx)
         state = await ctx.get_state(STATE) if lasting else None
         session = self._toolkit.open_session(
             ctx.session_id if lasting else "request", state, only=only
         )
         if name == CALL and not lasting:
-            _let_through(session, arguments)
+            _load_target(session, arguments)
         try:
             verdict = await self._toolkit.handle(session, name, arguments)
             if isinstance(verdict, Admission):
-                return await self._run(ctx, session, verdict)
-            return _result(cast("Reply", verdict))
+                return await self._run_native(ctx, session, verdict)
+            return _to_result(cast("Reply", verdict))
         finally:
             if lasting:
-                await _keep(ctx, session, state)
+                await _save(ctx, session, state)
 
-    async def _run(self, ctx: Context, session: Session, admitted: Admission) -> ToolResult:
-        native = self._toolkit.get(admitted.tool.name)
-        own_name = native.name if native is not None else admitted.tool.leaf
+    async def _run_native(self, ctx: Context, session: Session, call: Admission) -> ToolResult:
+        own_name = self._toolkit.get_native(call).name
         failed = True
         try:
-            result = await ctx.fastmcp.call_tool(own_name, admitted.arguments)
+            result = await ctx.fastmcp.call_tool(own_name, call.arguments)
             failed = result.is_error
         finally:
-            session.settle(admitted, failed=failed)
+            session.settle(call, failed=failed)
         return result
 
 
@@ -142,7 +151,8 @@ class ToolScoutSearchTransform(BaseSearchTransform):
             call_tool_name=call_tool_name,
             search_result_serializer=search_result_serializer,
         )
-        self._toolkit: Toolkit[ServerTool] = Toolkit((), _tool, scout=scout)
+        require_members("fastmcp", self, *SEARCH_MEMBERS)
+        self._toolkit: Toolkit[ServerTool] = Toolkit((), _define, scout=scout)
 
     def _make_search_tool(self) -> ServerTool:
         async def search_tools(
@@ -166,13 +176,15 @@ class _MetaTool(ServerTool):
     _answer: Callable[[str, Json], Awaitable[ToolResult]] = PrivateAttr()
 
     @classmethod
-    def of(cls, tool: Tool, answer: Callable[[str, Json], Awaitable[ToolResult]]) -> "_MetaTool":
-        reads = ToolAnnotations(read_only_hint=True) if tool.name in (SEARCH, DESCRIBE) else None
+    def create(
+        cls, tool: Tool, answer: Callable[[str, Json], Awaitable[ToolResult]]
+    ) -> "_MetaTool":
+        read_only = tool.name in (SEARCH, DESCRIBE)
         made = cls(
             name=tool.name,
             description=tool.description,
             parameters=tool.input_schema,
-            annotations=reads,
+            annotations=ToolAnnotations(read_only_hint=True) if read_only else None,
         )
         made._answer = answer
         return made
@@ -183,7 +195,7 @@ class _MetaTool(ServerTool):
 
 @dataclass(slots=True)
 class _Listings:
-    """The tools of callers, by name, and for how long each list holds."""
+    """The tools of each caller, by name, and until when each list is reused."""
 
     seconds: float
     _kept: dict[tuple[str, str], tuple[float, dict[str, ServerTool]]] = field(default_factory=dict)
@@ -192,7 +204,7 @@ class _Listings:
         self, ctx: Context, listed: Callable[[Context], Awaitable[Sequence[ServerTool]]]
     ) -> dict[str, ServerTool]:
         token, now = get_access_token(), monotonic()
-        key = (ctx.session_id if _lasts(ctx) else "", token.token if token else "")
+        key = (ctx.session_id if _has_session(ctx) else "", token.token if token else "")
         until, tools = self._kept.get(key, (0.0, {}))
         if until <= now:
             tools = {tool.name: tool for tool in await listed(ctx)}
@@ -202,29 +214,29 @@ class _Listings:
         return tools
 
 
-def _tool(tool: ServerTool) -> Tool:
+def _define(tool: ServerTool) -> Tool:
     shaped = tool.to_mcp_tool().model_dump(mode="json", by_alias=True, exclude_none=True)
     return Tool.from_mcp(shaped)
 
 
-def _lasts(ctx: Context) -> bool:
-    """Tell whether the request belongs to a session: from 2026-07-28 on, none does."""
+def _has_session(ctx: Context) -> bool:
+    """Tell whether the request belongs to a session: from protocol 2026-07-28 on, none does."""
     request = ctx.request_context
     return request is not None and request.protocol_version not in MODERN_PROTOCOL_VERSIONS
 
 
-def _let_through(session: Session, arguments: Json) -> None:
-    # Without a session nothing can have been found before, so a name is enough.
+def _load_target(session: Session, arguments: Json) -> None:
+    # Without a session no earlier request can have found the tool, so its name is enough.
     with suppress(ModelError):
         session.describe(str(call_request(arguments)[0]))
 
 
-async def _keep(ctx: Context, session: Session, before: object) -> None:
+async def _save(ctx: Context, session: Session, before: object) -> None:
     # Parallel calls start from the same state, and each adds to it.
     after = merge_state(session, before, await ctx.get_state(STATE))
     await ctx.set_state(STATE, after)
 
 
-def _result(reply: Reply) -> ToolResult:
-    told = reply.to_message("mcp")
-    return ToolResult.from_mcp_result(CallToolResult.model_validate(told))
+def _to_result(reply: Reply) -> ToolResult:
+    result = CallToolResult.model_validate(reply.to_message("mcp"))
+    return ToolResult.from_mcp_result(result)

@@ -1,8 +1,8 @@
 """Haystack: a toolset that shows an `Agent` few tools and lets it find the others.
 
-`Agent(chat_generator=…, tools=ToolScoutToolset([…]))`. Each run of an agent has a session of its
-own; with `STATE_SCHEMA` and `resume_session` it lives in the agent's `State`, so that a run returns
-it and a later run goes on with it. Pipelines with the toolset can be saved.
+`Agent(chat_generator=…, tools=ToolScoutToolset([…]))`. Each run of an agent has its own session.
+With `STATE_SCHEMA` and `resume_session` the session lives in the agent's `State`: a run returns it,
+and a later run continues it. Pipelines with the toolset can be saved.
 """
 
 import copy
@@ -21,6 +21,7 @@ from toolscout.adapters._toolkit import (
     Toolkit,
     add_notes,
     report_outcome,
+    require_members,
     require_own_name,
 )
 from toolscout.errors import MissingExtra, UsageError
@@ -39,14 +40,19 @@ except ModuleNotFoundError as error:
 
 STATE = "toolscout"
 STATE_SCHEMA: Json = {STATE: {"type": dict}}
-"""For the agent's `state_schema`: runs then return the session, and take it."""
-_agent: Any = tool_calling  # What an agent does with a call is private, and `tool_call` needs it.
+"""For the agent's `state_schema`: runs then accept the session and return it."""
+AGENT_FUNCTIONS = (
+    "_build_tool_result_message",
+    "_inject_state_args",
+    "_merge_tool_outputs_into_state",
+)
+"""The functions by which Haystack's agents make a call; they have no public names."""
 
 
 class ToolScoutToolset(Toolset):
     """Hides tools and toolsets behind `tool_search`, `tool_describe` and `tool_call`.
 
-    Unless the settings say otherwise, found tools join the request and have their own names.
+    By default found tools join the request and are called by their own names.
     """
 
     def __init__(
@@ -54,7 +60,8 @@ class ToolScoutToolset(Toolset):
     ) -> None:
         super().__init__([])
         self._given: Any = tools
-        self._settings, self._is_warm = settings, False
+        self._settings = settings
+        self._is_warm = False
         self._is_plain = scout is None and not (settings and settings.hide)
         self._toolkit = Toolkit[AgentTool].create_growing(
             (), _define, scout=scout, settings=settings
@@ -62,51 +69,52 @@ class ToolScoutToolset(Toolset):
         self._run = _Run(self._toolkit)
 
     def warm_up(self) -> None:
-        """Let lazy tools and toolsets connect, and take in what they have."""
+        """Let lazy tools and toolsets connect, and catalogue what they offer."""
         utils.warm_up_tools(self._given)
-        self._take_in()
+        self._index_tools()
 
     async def warm_up_async(self) -> None:
-        """Do the same without holding up the event loop."""
+        """Do the same without blocking the event loop."""
         await utils.warm_up_tools_async(self._given)
-        self._take_in()
+        self._index_tools()
 
     def close(self) -> None:
-        """Close the tools and toolsets inside."""
+        """Close the inner tools and toolsets."""
         utils.close_tools(self._given)
         self._is_warm = False
 
     async def close_async(self) -> None:
-        """Close them without holding up the event loop."""
+        """Do the same without blocking the event loop."""
         await utils.close_tools_async(self._given)
         self._is_warm = False
 
     def add(self, tool: AgentTool) -> None:
         """Add a tool, hidden like the others."""
-        self._check_warm()
+        self._ensure_warm()
         super().add(tool)
         self._given = [*([self._given] if isinstance(self._given, Toolset) else self._given), tool]
         self._toolkit.register({tool.name: tool})
 
     def spawn(self, selected_tool_names: set[str] | None = None) -> "ToolScoutToolset":
-        """Return a copy with a session of its own, for one run."""
-        self._check_warm()
-        spawned, names = copy.copy(self), selected_tool_names
-        chosen = {tool.name: tool for tool in self.tools if names is None or tool.name in names}
-        spawned._run = _Run(
-            self._toolkit, None if names is None else self._toolkit.register(chosen)
-        )
+        """Return a copy with its own session, for one run."""
+        self._ensure_warm()
+        only = None
+        if selected_tool_names is not None:
+            selected = {tool.name: tool for tool in self.tools if tool.name in selected_tool_names}
+            only = self._toolkit.register(selected)
+        spawned = copy.copy(self)
+        spawned._run = _Run(self._toolkit, only)
         return spawned
 
     def __iter__(self) -> Iterator[AgentTool]:
-        """Yield what the next request carries, in order."""
-        self._check_warm()
-        return iter(self._run.tools())
+        """Yield the tools of the next request, in order."""
+        self._ensure_warm()
+        return iter(self._run.list_tools())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the tools and the settings; sessions are not part of it."""
+        """Return the tools and the settings, without sessions."""
         if not self._is_plain:
-            raise UsageError("A scout or a `hide` function cannot be written. Give plain settings.")
+            raise UsageError("A scout or a `hide` function cannot be saved. Pass plain settings.")
         values = asdict(self._settings) if self._settings else {}
         settings = json.loads(json.dumps({k: v for k, v in values.items() if k != "hide"}))
         data = {"tools": serde_utils.serialize_tools_or_toolset(self._given), "settings": settings}
@@ -114,19 +122,20 @@ class ToolScoutToolset(Toolset):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "ToolScoutToolset":
-        """Return the toolset that was written."""
+        """Return the toolset that `to_dict` saved."""
         inner: Json = data["data"]
         serde_utils.deserialize_tools_or_toolset_inplace(inner)
         plain: Json = inner["settings"]
         return cls(inner["tools"], settings=Settings.from_mapping(plain) if plain else None)
 
-    def _take_in(self) -> None:
+    def _index_tools(self) -> None:
         if not self._is_warm:
-            self.tools, self._is_warm = utils.flatten_tools_or_toolsets(self._given), True
+            self.tools = utils.flatten_tools_or_toolsets(self._given)
+            self._is_warm = True
             self._toolkit.replace(())
             self._toolkit.register({tool.name: tool for tool in self.tools})
 
-    def _check_warm(self) -> None:
+    def _ensure_warm(self) -> None:
         if not self._is_warm:
             self.warm_up()
 
@@ -135,15 +144,16 @@ class _Run:
     """One run of an agent: its session, and the calls that it makes."""
 
     def __init__(self, toolkit: Toolkit[AgentTool], only: frozenset[str] | None = None) -> None:
-        self._toolkit, self._only = toolkit, only
+        self._toolkit = toolkit
+        self._only = only
         self._session = toolkit.open_session(uuid4().hex, only=only)
         self._state: State | None = None
 
-    def tools(self) -> list[AgentTool]:
-        return [self._offer(shown.tool) for shown in self._session.shown()]
+    def list_tools(self) -> list[AgentTool]:
+        return [self._create_tool(shown.tool) for shown in self._session.shown()]
 
     def attach(self, state: State) -> None:
-        """Go on with the session that the state of this run holds, and keep it there."""
+        """Continue the session in the state of this run, and keep it there."""
         if state is self._state:
             return
         self._state = state
@@ -154,38 +164,39 @@ class _Run:
             self._session.begin_turn(messages[-1].text or "")
 
     def call_sync(self, name: str, /, **given: Any) -> Any:
-        """Answer a meta-tool, or pass a call through the gate to the tool."""
-        arguments, injected = self._parted(name, given)
+        """Answer a meta-tool, or run a tool that was found."""
+        arguments, injected = self._split_arguments(name, given)
         verdict = self._toolkit.handle_sync(self._session, name, arguments)
-        admitted = self._admitted(name, verdict or self._session.handle_sync(name, arguments))
-        if not isinstance(admitted, Admission):
-            return admitted
-        native, args = self._ready(name, admitted, injected)
-        with report_outcome(self._session, admitted):
-            result = native.invoke(**args)
-        return self._returned(name, admitted, native, result)
+        call = self._check(name, verdict or self._session.handle_sync(name, arguments))
+        if not isinstance(call, Admission):
+            return call
+        native = self._toolkit.get_native(call)
+        with report_outcome(self._session, call):
+            result = native.invoke(**self._prepare_arguments(name, call, injected))
+        return self._finish(name, call, result)
 
     async def call(self, name: str, /, **given: Any) -> Any:
-        arguments, injected = self._parted(name, given)
+        arguments, injected = self._split_arguments(name, given)
         verdict = await self._toolkit.handle(self._session, name, arguments)
-        admitted = self._admitted(name, verdict or await self._session.handle(name, arguments))
-        if not isinstance(admitted, Admission):
-            return admitted
-        native, args = self._ready(name, admitted, injected)
-        with report_outcome(self._session, admitted):
-            result = await native.invoke_async(**args)
-        return self._returned(name, admitted, native, result)
+        call = self._check(name, verdict or await self._session.handle(name, arguments))
+        if not isinstance(call, Admission):
+            return call
+        native = self._toolkit.get_native(call)
+        with report_outcome(self._session, call):
+            result = await native.invoke_async(**self._prepare_arguments(name, call, injected))
+        return self._finish(name, call, result)
 
-    def _offer(self, tool: Tool) -> AgentTool:
+    def _create_tool(self, tool: Tool) -> AgentTool:
         native = self._toolkit.get(tool.name)
-        # An agent takes the copy for the tool itself, whatever its class.
+        # A copy keeps the class, by which agents recognize some tools.
         offered = cast("Any", copy.copy(native) if native is not None else _OwnTool(tool, self))
-        offered.name, offered.invoke = tool.name, partial(self.call_sync, tool.name)
+        offered.name = tool.name
+        offered.invoke = partial(self.call_sync, tool.name)
         offered.invoke_async = partial(self.call, tool.name)
         return offered
 
-    def _parted(self, name: str, given: Json) -> tuple[Json, Json]:
-        """Return what the model gave, and what the agent added to it."""
+    def _split_arguments(self, name: str, given: Json) -> tuple[Json, Json]:
+        """Return the arguments of the model, and those that the agent added."""
         native = self._toolkit.get(name)
         added = {*((native and native.inputs_from_state) or {}).values(), "streaming_callback"}
         added -= {*(native.parameters.get("properties", ()) if native else ())}
@@ -194,40 +205,46 @@ class _Run:
             self.attach(state)
         return {key: value for key, value in given.items() if key not in injected}, injected
 
-    def _admitted(self, name: str, verdict: Admission | Reply) -> Any:
-        """Return a call that is to be made, or else what the model is told."""
+    def _check(self, name: str, verdict: Admission | Reply) -> Any:
+        """Return an approved call, or the result that refuses or answers it."""
         is_native = self._toolkit.get(name) is not None
         if isinstance(verdict, Admission):
-            # Confirmation, exit conditions and the like go by the name of the call.
-            if is_native or self._session.settings.mode is Mode.BRIDGE:
+            # Confirmation, exit conditions and the like depend on the name of the call.
+            if is_native or self._toolkit.mode is Mode.BRIDGE:
                 return verdict
             verdict = require_own_name(self._session, verdict)
-        self._keep()
+        self._save()
         if is_native:
             raise ToolInvocationError(verdict.text, tool_name=name)
-        shown = (block for block in verdict.blocks if block.get("type") == "image")
-        images = [ImageContent(str(b["data"]), mime_type=str(b["mimeType"])) for b in shown]
+        images = [
+            ImageContent(str(block["data"]), mime_type=str(block["mimeType"]))
+            for block in verdict.images
+        ]
         return [TextContent(verdict.text), *images] if images else verdict.text
 
-    def _ready(self, name: str, admission: Admission, injected: Json) -> tuple[AgentTool, Json]:
-        native, given = (
-            cast("AgentTool", self._toolkit.get(admission.tool.name)),
-            admission.arguments,
-        )
+    def _prepare_arguments(self, name: str, call: Admission, injected: Json) -> Json:
         if name != CALL:
-            return native, {**given, **injected}
-        return native, _agent._inject_state_args(native, given, self._state)
+            return {**call.arguments, **injected}
+        inject = _get_agent_function("_inject_state_args")
+        return inject(self._toolkit.get_native(call), call.arguments, self._state)
 
-    def _returned(self, name: str, admission: Admission, native: AgentTool, result: Any) -> Any:
-        self._keep()
-        if name == CALL:  # What the agent does with the result of a tool that it runs itself.
-            _agent._merge_tool_outputs_into_state(native, result, self._state)
-            call = ToolCall(native.name, admission.arguments)
-            build = partial(_agent._build_tool_result_message, raise_on_failure=False)
-            result = build(result, call, native).tool_call_results[0].result
-        return add_notes(admission, result)
+    def _finish(self, name: str, call: Admission, result: Any) -> Any:
+        self._save()
+        if name == CALL:
+            result = self._convert_result(call, result)
+        return add_notes(call, result)
 
-    def _keep(self) -> None:
+    def _convert_result(self, call: Admission, result: Any) -> Any:
+        """Treat the result of a tool as the agent treats those of the tools that it runs."""
+        native = self._toolkit.get_native(call)
+        _get_agent_function("_merge_tool_outputs_into_state")(native, result, self._state)
+        build = _get_agent_function("_build_tool_result_message")
+        message = build(
+            result, ToolCall(native.name, call.arguments), native, raise_on_failure=False
+        )
+        return message.tool_call_results[0].result
+
+    def _save(self) -> None:
         if self._state is not None and STATE in self._state.schema:
             self._state.set(STATE, self._session.to_json())
 
@@ -236,23 +253,28 @@ class _OwnTool(AgentTool):
     """A meta-tool, or a tool of another server of the scout."""
 
     def __init__(self, tool: Tool, run: _Run) -> None:
-        told, raw = tool.description or tool.name, {"raw_result": True}
         init = cast("Any", super().__init__)
-        init(tool.name, told, tool.input_schema, _takes_state, raw)
+        description = tool.description or tool.name
+        init(tool.name, description, tool.input_schema, _request_state, {"raw_result": True})
         self.run = run
 
 
 @hook
 def resume_session(state: State) -> None:
-    """Put the session that an agent's state holds back into the run that begins."""
+    """Restore the session that an agent's state holds into the run that begins."""
     for run in {tool.run for tool in state.data["tools"] if isinstance(tool, _OwnTool)}:
         run.attach(state)
 
 
-def _takes_state(agent_state: State, **arguments: object) -> None:
-    """Have the agent hand over its state; the call itself is answered elsewhere."""
+def _request_state(agent_state: State, **arguments: object) -> None:
+    """Make the agent pass its state by this signature; `_Run` answers the call itself."""
+
+
+def _get_agent_function(name: str) -> Any:
+    """Return a private function by which Haystack's agents make a call; `tool_call` needs them."""
+    require_members("haystack-ai", tool_calling, *AGENT_FUNCTIONS)
+    return getattr(tool_calling, name)
 
 
 def _define(native: AgentTool) -> Tool:
-    told, schema = native.description, native.parameters
-    return Tool.define(native.name, description=told, input_schema=schema)
+    return Tool.define(native.name, description=native.description, input_schema=native.parameters)

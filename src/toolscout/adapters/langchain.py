@@ -1,9 +1,9 @@
 """LangChain and LangGraph: middleware for `create_agent`, and a retriever for langgraph-bigtool.
 
-`ToolScoutMiddleware` hides an agent's tools from the model and lets a call through once its tool
-was found. The session lives in the graph's state under one key, so checkpointers, forks and
-subgraphs treat it like the messages. Messages in the state are the same for every provider and
-name the tool that is run, so that people are asked about it; only requests take a mode's shape.
+`ToolScoutMiddleware` hides an agent's tools from the model and lets a call through if its tool was
+found. The session lives in the graph's state under one key, so checkpointers, forks and subgraphs
+treat it like the messages. Messages in the state are the same for every provider and name the tool
+that runs, so that other middleware can ask a person about it. Only requests depend on the mode.
 """
 
 import hashlib
@@ -25,6 +25,7 @@ from toolscout.adapters._toolkit import (
     Json,
     Shown,
     Toolkit,
+    add_notes,
     choose_mode,
     detect_anthropic,
     detect_openai,
@@ -40,7 +41,7 @@ from toolscout.adapters._toolkit import (
     to_search_output,
 )
 from toolscout.adapters.anthropic.definitions import GONE
-from toolscout.errors import MissingExtra, UsageError
+from toolscout.errors import ApprovalNeeded, MissingExtra, UsageError
 
 try:
     from langchain.agents.middleware.types import (
@@ -68,9 +69,9 @@ except ModuleNotFoundError as error:
     raise MissingExtra("langchain", extra="langchain") from error
 
 KEY = "toolscout"
-"""The session's key in the state, and in what messages carry for it."""
+"""The key of the session in the state, and of our notes in messages."""
 REMEMBERED = 256
-"""Sets of tools of which the names are remembered between a request and its calls."""
+"""How many sets of tool names are remembered between a request and its calls."""
 _UNDEFERRABLE = ("cache_control", "input_examples")
 
 Natives = dict[str, BaseTool]
@@ -79,30 +80,30 @@ Result = ToolMessage | Command[Any]
 
 
 def merge(before: Json, after: Json) -> Json:
-    """Return the state after a step of the graph; calls side by side each add to the same one."""
+    """Return the state after a step of the graph, in which parallel calls each add to it."""
     if not before or not after or after["step"] > before["step"]:
         return after
     return {**after, "session": merge_states(before["session"], after["session"])}
 
 
 class ToolScoutState(AgentState[Any]):
-    """The agent's state with the session, which may be given and taken like the messages."""
+    """The agent's state with the session, which runs accept and return like the messages."""
 
     toolscout: NotRequired[Annotated[dict[str, Any], merge]]
 
 
-def mode_for(model: BaseChatModel) -> Mode:
-    """Return how found tools become callable with a model: what the middleware does by itself.
+def choose_mode_for(model: BaseChatModel) -> Mode:
+    """Return the mode that the middleware uses for a model by default.
 
-    A provider that is not known to show tools in mid-conversation gets them at the end of the
-    list. That costs cache, but models call what is in the list best.
+    A provider that is not known to accept tools during a conversation gets found tools at the end
+    of the list. That costs cache, but models call tools in the list best.
     """
-    mode = choose_mode(_capabilities(model))
+    mode = choose_mode(_detect_capabilities(model))
     return Mode.NATIVE if mode is Mode.BRIDGE else mode
 
 
-def _capabilities(model: Any) -> Capabilities:
-    # By the very class: those derived from it talk to clouds, in the same words.
+def _detect_capabilities(model: Any) -> Capabilities:
+    # Compare the class itself: derived classes talk to clouds in the same format.
     match f"{type(model).__module__.partition('.')[0]}.{type(model).__name__}":
         case "langchain_anthropic.ChatAnthropic":
             return detect_anthropic(str(model.anthropic_api_url))
@@ -114,56 +115,60 @@ def _capabilities(model: Any) -> Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
-    """One request or call: what it may use, and the state that it started from."""
+    """One request or call: the tools that it may use, and the state that it started from."""
 
     toolkit: Toolkit[BaseTool]
     session: Session
     natives: Natives
     before: Json
     tools: str
-    """A digest of the names that exist for this request."""
+    """A digest of the tool names that exist for this request."""
 
     @property
     def mode(self) -> Mode:
         return self.session.settings.mode
 
     def state(self) -> Json:
-        """Return the state after it."""
-        kept = {"mode": str(self.mode), "tools": self.tools, "session": self.session.to_json()}
-        return {"step": self.before.get("step", 0) + 1, **kept}
+        """Return the state after this request or call."""
+        return {
+            "step": self.before.get("step", 0) + 1,
+            "mode": str(self.mode),
+            "tools": self.tools,
+            "session": self.session.to_json(),
+        }
 
-    def target(self, call: ToolCall) -> tuple[Tool | None, object]:
-        """Return the tool that a call is for, also through `tool_call`, and what it is given."""
+    def find_target(self, call: ToolCall) -> tuple[Tool | None, object]:
+        """Return the tool that a call is for, also through `tool_call`, and its arguments."""
         return self.toolkit.find_target(self.session, call["name"], call["args"])
 
-    def native(self, call: ToolCall) -> tuple[BaseTool | None, str, object]:
-        """Return the agent's own tool that a call is for, the name to admit, and arguments."""
-        tool, given = self.target(call)
+    def find_native(self, call: ToolCall) -> tuple[BaseTool | None, str, object]:
+        """Return the agent's own tool that a call is for, the name to approve, and arguments."""
+        tool, given = self.find_target(call)
         name = tool.name if tool is not None and call["name"] == CALL else call["name"]
         return self.natives.get(tool.name if tool is not None else ""), name, given
 
-    def told(self, call: ToolCall, reply: Reply) -> Command[Any]:
+    def answer(self, call: ToolCall, reply: Reply) -> Command[Any]:
         """Return a reply as the result of a call."""
-        images = [_image(block) for block in reply.blocks if block.get("type") == "image"]
+        images = [_to_image(block) for block in reply.images]
         message = ToolMessage(
             content=[{"type": "text", "text": reply.text}, *images] if images else reply.text,
-            artifact=_artifact(self, reply, call["id"] or ""),
+            artifact=_create_artifact(self, reply, call["id"] or ""),
             name=call["name"],
             tool_call_id=call["id"] or "",
             status="error" if reply.is_error else "success",
         )
         return Command(update={"messages": [message], KEY: self.state()})
 
-    def ran(self, admission: Admission, result: Result) -> Result:
-        """Return what the agent's own tool gave, with the state if the call loaded the tool."""
+    def finish(self, approved: Admission, result: Result) -> Result:
+        """Return the result of the agent's own tool, with the state if the call loaded the tool."""
         loaded = self.session.loaded
         failed = isinstance(result, ToolMessage) and result.status == "error"
-        self.session.settle(admission, failed=failed)
+        self.session.settle(approved, failed=failed)
         if not isinstance(result, ToolMessage):
             return result
-        if admission.repairs and isinstance(result.content, str):
-            lines = [*(f"({repair})" for repair in admission.repairs), result.content]
-            result = result.model_copy(update={"content": "\n".join(lines)})
+        if approved.repairs:
+            content = add_notes(approved, cast("object", result.content))
+            result = result.model_copy(update={"content": content})
         if self.session.loaded == loaded:
             return result
         return Command(update={"messages": [result], KEY: self.state()})
@@ -172,10 +177,10 @@ class _Turn:
 class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
     """Hides tools behind `tool_search`, `tool_describe` and `tool_call`.
 
-    Without `tools`, all tools of the agent are hidden, as far as other middleware lets them
-    through; with `tools`, these are, and the agent's own stay as they are. A function gives the
-    tools of a run: it gets the runtime of each request and call. `listing` tells the model in
-    the system prompt what exists. Stands last among the middleware.
+    Without `tools`, it hides all tools of the agent that other middleware lets through. With
+    `tools`, it hides these, and the agent's own stay visible. `tools` may be a function that
+    returns the tools of a run and takes the runtime of each request and call. `listing` adds a
+    list of what exists to the system prompt. This must be the last middleware.
     """
 
     state_schema = ToolScoutState
@@ -190,9 +195,9 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
     ) -> None:
         super().__init__()
         self._load: Loader | None = tools if callable(tools) else None
-        given = [] if tools is None or callable(tools) else [*map(_as_tool, tools)]
+        given = [] if tools is None or callable(tools) else [*map(_to_tool, tools)]
         self._names = None if tools is None else {tool.name for tool in given}
-        self._meta = {tool.name: _stub(tool) for tool in meta_tools()}
+        self._meta = {tool.name: _create_stub(tool) for tool in meta_tools()}
         self.tools = [*self._meta.values(), *given]
         self._listing = listing
         self._lock = threading.Lock()
@@ -207,111 +212,113 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
-        """Show the model what its session has found."""
-        turn, shown = self._request(request)
-        return _heard(turn, handler(shown))
+        """Replace the hidden tools of a request by the meta-tools and what was found."""
+        turn, shown = self._prepare_request(request)
+        return _read_response(turn, handler(shown))
 
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
-        """Show the model what its session has found."""
-        turn, shown = self._request(request)
-        return _heard(turn, await handler(shown))
+        """Do the same in an asynchronous run."""
+        turn, shown = self._prepare_request(request)
+        return _read_response(turn, await handler(shown))
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Result]
     ) -> Result:
-        """Answer a meta-tool, or let a call of a found tool through."""
-        turn, call = self._call(request), request.tool_call
+        """Answer a meta-tool, or let a call through if its tool was found."""
+        turn = self._begin_call(request)
         if turn is None:
             return handler(request)
-        native, name, given = turn.native(call)
+        call = request.tool_call
+        native, name, given = turn.find_native(call)
         if native is None:
-            return turn.told(call, turn.session.handle_sync(call["name"], call["args"]))
-        admitted = turn.session.admit_sync(name, given)
-        if _asks(admitted, request) and _agreed(native.name, given):
-            admitted = turn.session.admit_sync(name, given, approved=True)
-        if isinstance(admitted, Reply):
-            return turn.told(call, admitted)
+            return turn.answer(call, turn.session.handle_sync(call["name"], call["args"]))
+        verdict = turn.session.admit_sync(name, given)
+        if _needs_approval(verdict, request) and _ask_person(native.name, given):
+            verdict = turn.session.admit_sync(name, given, approved=True)
+        if isinstance(verdict, Reply):
+            return turn.answer(call, verdict)
         try:
-            return turn.ran(admitted, handler(_admitted(request, native, admitted)))
+            return turn.finish(verdict, handler(_to_request(request, native, verdict)))
         except Exception as error:
-            _settle_failure(turn, admitted, error)
+            _settle_failure(turn, verdict, error)
             raise
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
     ) -> Result:
-        """Answer a meta-tool, or let a call of a found tool through."""
-        turn, call = self._call(request), request.tool_call
+        """Do the same in an asynchronous run."""
+        turn = self._begin_call(request)
         if turn is None:
             return await handler(request)
-        native, name, given = turn.native(call)
+        call = request.tool_call
+        native, name, given = turn.find_native(call)
         if native is None:
-            return turn.told(call, await turn.session.handle(call["name"], call["args"]))
-        admitted = await turn.session.admit(name, given)
-        if _asks(admitted, request) and _agreed(native.name, given):
-            admitted = await turn.session.admit(name, given, approved=True)
-        if isinstance(admitted, Reply):
-            return turn.told(call, admitted)
+            return turn.answer(call, await turn.session.handle(call["name"], call["args"]))
+        verdict = await turn.session.admit(name, given)
+        if _needs_approval(verdict, request) and _ask_person(native.name, given):
+            verdict = await turn.session.admit(name, given, approved=True)
+        if isinstance(verdict, Reply):
+            return turn.answer(call, verdict)
         try:
-            return turn.ran(admitted, await handler(_admitted(request, native, admitted)))
+            return turn.finish(verdict, await handler(_to_request(request, native, verdict)))
         except Exception as error:
-            _settle_failure(turn, admitted, error)
+            _settle_failure(turn, verdict, error)
             raise
 
-    def _toolkit(self, mode: Mode) -> Toolkit[BaseTool]:
+    def _get_toolkit(self, mode: Mode) -> Toolkit[BaseTool]:
         with self._lock:
             if mode not in self._kits:
                 self._kits[mode] = Toolkit((), _define, settings=Settings(mode=mode))
             return self._kits[mode]
 
-    def _natives(self, tools: Iterable[object], runtime: object) -> Natives:
+    def _list_natives(self, tools: Iterable[object], runtime: object) -> Natives:
         """Return the tools to hide, by exposed name."""
-        found = [tool for tool in tools if isinstance(tool, BaseTool) and self._hides(tool)]
+        found = [tool for tool in tools if isinstance(tool, BaseTool) and self._is_hidden(tool)]
         loaded = self._load(runtime) if self._load is not None else ()
         return {make_exposed_name("", tool.name): tool for tool in (*found, *loaded)}
 
-    def _hides(self, tool: BaseTool) -> bool:
+    def _is_hidden(self, tool: BaseTool) -> bool:
         if tool.name in self._meta or "provider_tool_definition" in (tool.extras or {}):
             return False
         return self._names is None or tool.name in self._names
 
-    def _request(self, request: ModelRequest[Any]) -> tuple[_Turn, ModelRequest[Any]]:
-        toolkit = self._toolkit(self._mode or mode_for(request.model))
-        natives = self._natives(request.tools, request.runtime)
+    def _prepare_request(self, request: ModelRequest[Any]) -> tuple[_Turn, ModelRequest[Any]]:
+        toolkit = self._get_toolkit(self._mode or choose_mode_for(request.model))
+        natives = self._list_natives(request.tools, request.runtime)
         only = toolkit.register(natives)
-        before = _state_in(request.state)
+        before = _read_state(request.state)
         session = toolkit.open_session(
-            _thread_id(request.runtime) or uuid4().hex, before.get("session"), only=only
+            _find_thread_id(request.runtime) or uuid4().hex, before.get("session"), only=only
         )
-        _take_notice(session, request.messages)
+        _report_messages(session, request.messages)
         tools = self._remember(only)
         turn = _Turn(toolkit=toolkit, session=session, natives=natives, before=before, tools=tools)
         others = [tool for tool in request.tools if not self._is_mine(tool, natives)]
         points = [(tool.extras or {}).get("cache_control") for tool in natives.values()]
         point = next(filter(None, reversed(points)), None)
-        shown = [self._shaped(turn, entry, point) for entry in session.shown()]
+        shown = [self._to_model_tool(turn, entry, point) for entry in session.shown()]
         return turn, request.override(
             tools=[*others, *shown],
-            messages=_sent(request.messages, turn.mode, only),
-            system_message=self._prompt(request, session),
+            messages=_to_model_messages(request.messages, turn.mode, only),
+            system_message=self._build_prompt(request, session),
         )
 
-    def _call(self, request: ToolCallRequest) -> _Turn | None:
-        """Return what a call may use; nothing where its tool is none of the hidden ones."""
-        before = _state_in(request.state)
-        toolkit = self._toolkit(self._mode or Mode(before.get("mode", Mode.NATIVE)))
+    def _begin_call(self, request: ToolCallRequest) -> _Turn | None:
+        """Return what a call may use, or None if its tool is not a hidden one."""
+        before = _read_state(request.state)
+        toolkit = self._get_toolkit(self._mode or Mode(before.get("mode", Mode.NATIVE)))
         runtime = cast("Any", request.runtime)  # pyright: ignore[reportUnknownMemberType]  # of any state
-        # What other middleware brings for this very call is nearer than what the agent has.
-        natives = self._natives([*runtime.tools, request.tool], runtime)
+        # A tool that other middleware adds for this call replaces the agent's own.
+        natives = self._list_natives([*runtime.tools, request.tool], runtime)
         if request.tool is not None and not self._is_mine(request.tool, natives):
             return None
-        only = self._existing(before, toolkit.register(natives))
+        only = self._recall(before, toolkit.register(natives))
         session = toolkit.open_session(
-            _thread_id(runtime) or uuid4().hex, before.get("session"), only=only
+            _find_thread_id(runtime) or uuid4().hex, before.get("session"), only=only
         )
         tools = before.get("tools", "")
         return _Turn(toolkit=toolkit, session=session, natives=natives, before=before, tools=tools)
@@ -322,8 +329,8 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
         )
 
     def _remember(self, names: frozenset[str]) -> str:
-        """Remember what existed for a request, because its calls see all tools of the agent."""
-        digest = _digest(names)
+        """Remember the tool names of a request: its calls see all tools of the agent."""
+        digest = _hash_names(names)
         with self._lock:
             self._seen[digest] = names
             self._seen.move_to_end(digest)
@@ -331,44 +338,44 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
                 self._seen.popitem(last=False)
         return digest
 
-    def _existing(self, before: Json, bound: frozenset[str]) -> frozenset[str]:
-        """Return what existed for the request that made a call."""
+    def _recall(self, before: Json, bound: frozenset[str]) -> frozenset[str]:
+        """Return the tool names that existed for the request that made a call."""
         digest = before.get("tools")
-        if digest is None or digest == _digest(bound):
+        if digest is None or digest == _hash_names(bound):
             return bound
         with self._lock:
             seen = self._seen.get(digest)
-        # Another process made the request. What it may have kept back is not to be found here.
+        # Another process made the request, so only tools that are loaded surely existed for it.
         return seen if seen is not None else bound.intersection(list_loaded(before["session"]))
 
-    def _shaped(self, turn: _Turn, shown: Shown, point: object) -> BaseTool | Json:
-        """Return a tool as the agent's model takes it."""
+    def _to_model_tool(self, turn: _Turn, shown: Shown, point: object) -> BaseTool | Json:
+        """Return a tool in the form that the model takes."""
         name = shown.tool.name
         if turn.mode is Mode.DEFINITIONS and name == SEARCH:
             return to_search(shown.tool, Dialect.OPENAI_RESPONSES)
-        tool = self._meta.get(name) or turn.natives.get(name) or _stub(shown.tool)
+        tool = self._meta.get(name) or turn.natives.get(name) or _create_stub(shown.tool)
         unwanted = _UNDEFERRABLE if shown.deferred else _UNDEFERRABLE[:1]
         extras = {k: v for k, v in (tool.extras or {}).items() if k not in unwanted}
         if shown.deferred:
             extras["defer_loading"] = True
         elif name == CALL and point:
-            # The end of what never changes; on a hidden tool it would be refused or lost.
+            # This is where the unchanging part ends; a hidden tool must not have the mark.
             extras["cache_control"] = point
         return tool if extras == (tool.extras or {}) else tool.model_copy(update={"extras": extras})
 
-    def _prompt(self, request: ModelRequest[Any], session: Session) -> SystemMessage | None:
-        """Return the system prompt, with what exists if that is to be told."""
+    def _build_prompt(self, request: ModelRequest[Any], session: Session) -> SystemMessage | None:
+        """Return the system prompt, with the listing if there is one."""
         section = session.section() if self._listing else ""
         if not section or request.system_message is None:
             return SystemMessage(section) if section else request.system_message
-        told = request.system_message.content
-        if isinstance(told, str):
-            return SystemMessage(f"{told}\n\n{section}")
-        return SystemMessage([*told, {"type": "text", "text": section}])
+        content = request.system_message.content
+        if isinstance(content, str):
+            return SystemMessage(f"{content}\n\n{section}")
+        return SystemMessage([*content, {"type": "text", "text": section}])
 
 
-def _take_notice(session: Session, messages: Sequence[AnyMessage]) -> None:
-    """Tell a session of a user message, or of the tools that were used since the last request."""
+def _report_messages(session: Session, messages: Sequence[AnyMessage]) -> None:
+    """Report a user message, or the tools that were called since the last request."""
     last = messages[-1] if messages else None
     if isinstance(last, HumanMessage):
         session.begin_turn(last.text)
@@ -378,29 +385,29 @@ def _take_notice(session: Session, messages: Sequence[AnyMessage]) -> None:
         note_used(session, message.name or "")
 
 
-def _heard(turn: _Turn, response: ModelResponse[Any]) -> ExtendedModelResponse[Any]:
-    """Return what the model said, in the names of the tools that it means, and the state."""
-    said = [_meant(turn, m) if isinstance(m, AIMessage) else m for m in response.result]
+def _read_response(turn: _Turn, response: ModelResponse[Any]) -> ExtendedModelResponse[Any]:
+    """Return the response with calls by the names of the tools that run, and the state."""
+    result = [_rename_calls(turn, m) if isinstance(m, AIMessage) else m for m in response.result]
     changed = {**turn.state(), "step": turn.before.get("step")} != turn.before
     command: Command[Any] | None = Command(update={KEY: turn.state()}) if changed else None
-    return ExtendedModelResponse(model_response=replace(response, result=said), command=command)
+    return ExtendedModelResponse(model_response=replace(response, result=result), command=command)
 
 
-def _meant(turn: _Turn, message: AIMessage) -> AIMessage:
-    """Return a message whose calls name the tools that are run, and a note of what was said.
+def _rename_calls(turn: _Turn, message: AIMessage) -> AIMessage:
+    """Return a message whose calls name the tools that run, with a note of the original calls.
 
-    `HumanInTheLoopMiddleware` and others go by the names of calls. A search that the provider
-    asks its client for is an item of the content; here it becomes a call.
+    `HumanInTheLoopMiddleware` and others look at the names of calls. A search that the provider
+    leaves to its client is an item of the content; here it becomes a call.
     """
     calls, bridged = list[ToolCall](), list[str]()
     for call in message.tool_calls:
-        tool, given = turn.target(call) if call["name"] == CALL else (None, None)
+        tool, given = turn.find_target(call) if call["name"] == CALL else (None, None)
         arguments = to_object(given)
         if tool is not None and (arguments or not given):
             bridged.append(call["id"] or "")
-            call = _renamed(call, tool.name, arguments)
+            call = _rename_call(call, tool.name, arguments)
         calls.append(call)
-    searches = [_search_call(item) for item in _items(message) if _is_search(item)]
+    searches = [_search_from_item(item) for item in _list_items(message) if _is_search(item)]
     if not bridged and not searches:
         return message
     searched = [call["id"] for call in searches]
@@ -409,8 +416,10 @@ def _meant(turn: _Turn, message: AIMessage) -> AIMessage:
     return message.model_copy(update=update)
 
 
-def _sent(messages: Iterable[AnyMessage], mode: Mode, names: frozenset[str]) -> list[AnyMessage]:
-    """Return messages as the model said and reads them; those without a note are the same."""
+def _to_model_messages(
+    messages: Iterable[AnyMessage], mode: Mode, names: frozenset[str]
+) -> list[AnyMessage]:
+    """Return messages as the model wrote and reads them; those without a note are unchanged."""
     bridged, searched = set[str](), set[str]()
     sent: list[AnyMessage] = []
     for message in messages:
@@ -418,40 +427,40 @@ def _sent(messages: Iterable[AnyMessage], mode: Mode, names: frozenset[str]) -> 
             note = message.response_metadata[KEY]
             bridged.update(note["bridged"])
             searched.update(note["searched"] if mode is Mode.DEFINITIONS else ())
-            message = _said(message, bridged, searched)
+            message = _restore_calls(message, bridged, searched)
         elif isinstance(message, ToolMessage):
             if message.tool_call_id in bridged:
                 message = message.model_copy(update={"name": CALL})
-            message = _answer(message, mode, names, message.tool_call_id in searched)
+            message = _to_answer(message, mode, names, message.tool_call_id in searched)
         sent.append(message)
     return sent
 
 
-def _said(message: AIMessage, bridged: set[str], searched: set[str]) -> AIMessage:
+def _restore_calls(message: AIMessage, bridged: set[str], searched: set[str]) -> AIMessage:
     """Return a message with its calls as the model made them.
 
-    A search is either an item of the content, where the provider knows such, or a call.
+    A search is an item of the content if the provider knows such items, and a call otherwise.
     """
     calls = [call for call in message.tool_calls if call["id"] not in searched]
-    told = [_through(call) if call["id"] in bridged else call for call in calls]
+    restored = [_wrap_call(call) if call["id"] in bridged else call for call in calls]
     content = message.content
     if not isinstance(content, str) and not searched:
         content = [item for item in content if not (is_object(item) and _is_search(item))]
-    return message.model_copy(update={"tool_calls": told, "content": content})
+    return message.model_copy(update={"tool_calls": restored, "content": content})
 
 
-def _through(call: ToolCall) -> ToolCall:
-    return _renamed(call, CALL, {"name": call["name"], "arguments": call["args"]})
+def _wrap_call(call: ToolCall) -> ToolCall:
+    return _rename_call(call, CALL, {"name": call["name"], "arguments": call["args"]})
 
 
-def _renamed(call: ToolCall, name: str, arguments: Json) -> ToolCall:
+def _rename_call(call: ToolCall, name: str, arguments: Json) -> ToolCall:
     return ToolCall(name=name, args=arguments, id=call["id"], type="tool_call")
 
 
-def _answer(
+def _to_answer(
     message: ToolMessage, mode: Mode, names: frozenset[str], searched: bool
 ) -> ToolMessage | HumanMessage:
-    """Return a search's answer in the shape of the mode; a tool that is gone is not referred to."""
+    """Return the answer to a search in the form of the mode, without tools that are gone."""
     found = to_object(to_object(message.artifact).get(KEY))
     if searched:
         output = found.get("output") or to_search_output(
@@ -465,8 +474,8 @@ def _answer(
     return message
 
 
-def _artifact(turn: _Turn, reply: Reply, call_id: str) -> Json | None:
-    """Return what a later request, of whatever mode, needs to tell what a reply found."""
+def _create_artifact(turn: _Turn, reply: Reply, call_id: str) -> Json | None:
+    """Return what a later request, of whatever mode, needs to repeat what a reply found."""
     loaded = turn.session.loaded
     names = [*reply.references, *(hit.tool.name for hit in reply.known if hit.tool.name in loaded)]
     found: Json = {"references": list(dict.fromkeys(names))} if names else {}
@@ -475,7 +484,7 @@ def _artifact(turn: _Turn, reply: Reply, call_id: str) -> Json | None:
     return {KEY: found} if found else None
 
 
-def _items(message: AIMessage) -> list[Json]:
+def _list_items(message: AIMessage) -> list[Json]:
     return [item for item in message.content if is_object(item)]
 
 
@@ -483,19 +492,19 @@ def _is_search(item: Json) -> bool:
     return item.get("type") == "tool_search_call" and item.get("execution") == "client"
 
 
-def _search_call(item: Json) -> ToolCall:
+def _search_from_item(item: Json) -> ToolCall:
     arguments = to_object(item.get("arguments"))
     return ToolCall(name=SEARCH, args=arguments, id=item["call_id"], type="tool_call")
 
 
-def _asks(admitted: Admission | Reply, request: Any) -> bool:
-    """Tell whether the scout's policy wants a person to agree, and the run can wait for one."""
-    asks = isinstance(admitted, Reply) and admitted.code == "approval_needed"
-    return asks and bool(_thread_id(request.runtime))
+def _needs_approval(verdict: Admission | Reply, request: Any) -> bool:
+    """Tell whether the scout's policy wants a person to approve, and the run can wait for one."""
+    is_asking = isinstance(verdict, Reply) and verdict.code == ApprovalNeeded.code
+    return is_asking and bool(_find_thread_id(request.runtime))
 
 
-def _agreed(name: str, arguments: object) -> bool:
-    """Ask as `HumanInTheLoopMiddleware` does, and return whether the person agreed."""
+def _ask_person(name: str, arguments: object) -> bool:
+    """Ask as `HumanInTheLoopMiddleware` does, and return whether the person approved."""
     asked = {"name": name, "args": to_object(arguments), "description": f"Run {name}?"}
     config = {"action_name": name, "allowed_decisions": ["approve", "reject"]}
     answer: object = interrupt({"action_requests": [asked], "review_configs": [config]})
@@ -503,51 +512,57 @@ def _agreed(name: str, arguments: object) -> bool:
     return is_list(decisions) and [to_object(each).get("type") for each in decisions] == ["approve"]
 
 
-def _admitted(request: ToolCallRequest, native: BaseTool, admission: Admission) -> ToolCallRequest:
-    call = _renamed(request.tool_call, native.name, admission.arguments)
+def _to_request(request: ToolCallRequest, native: BaseTool, approved: Admission) -> ToolCallRequest:
+    call = _rename_call(request.tool_call, native.name, approved.arguments)
     return request.override(tool_call=call, tool=native)
 
 
-def _settle_failure(turn: _Turn, admission: Admission, error: Exception) -> None:
-    # An interrupt is no failure: the call is made again when the run resumes.
+def _settle_failure(turn: _Turn, approved: Admission, error: Exception) -> None:
+    # An interrupt is no failure: the run repeats the call when it resumes.
     if not isinstance(error, GraphBubbleUp):
-        turn.session.settle(admission, failed=True)
+        turn.session.settle(approved, failed=True)
 
 
-def _state_in(state: object) -> Json:
+def _read_state(state: object) -> Json:
     return to_object(to_object(state).get(KEY))
 
 
-def _thread_id(runtime: Any) -> str:
+def _find_thread_id(runtime: Any) -> str:
     return getattr(getattr(runtime, "execution_info", None), "thread_id", None) or ""
 
 
-def _digest(names: Iterable[str]) -> str:
+def _hash_names(names: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]
 
 
-def _image(block: Json) -> Json:
+def _to_image(block: Json) -> Json:
     return {"type": "image", "base64": block.get("data"), "mime_type": block.get("mimeType")}
 
 
 def _define(native: BaseTool) -> Tool:
-    """Return a tool with the very schema that a model is sent, without injected arguments."""
+    """Return a tool with the schema that the model gets, which lacks injected arguments."""
     function = convert_to_openai_tool(native)["function"]
-    said = native.metadata or {}  # where tools of MCP servers have their annotations
-    row = {"name": native.name, "description": native.description, "annotations": said}
-    schema = function.get("parameters")
-    return Tool.from_mcp({**row, "inputSchema": schema, "_meta": said.get("_meta")})
+    metadata = native.metadata or {}  # with the annotations of MCP servers
+    return Tool.from_mcp(
+        {
+            "name": native.name,
+            "description": native.description,
+            "annotations": metadata,
+            "inputSchema": function.get("parameters"),
+            "_meta": metadata.get("_meta"),
+        }
+    )
 
 
-def _as_tool(native: BaseTool | Callable[..., Any]) -> BaseTool:
+def _to_tool(native: BaseTool | Callable[..., Any]) -> BaseTool:
     return native if isinstance(native, BaseTool) else StructuredTool.from_function(native)
 
 
-def _stub(tool: Tool) -> BaseTool:
-    """Return a tool to be shown to a model; the middleware answers its calls."""
+def _create_stub(tool: Tool) -> BaseTool:
+    """Return a tool that only shows its definition; the middleware answers its calls."""
 
     def run(**_: object) -> str:
-        raise UsageError(f"{tool.name} runs in an agent with ToolScoutMiddleware alone.")
+        raise UsageError(f"{tool.name} runs only in an agent with ToolScoutMiddleware.")
 
     description = tool.description or tool.title or tool.name
     schema = {**tool.input_schema, "type": "object"}
@@ -561,8 +576,8 @@ def retrieve_tools(
     scout: Scout | None = None,
     settings: Settings | None = None,
 ) -> tuple[Callable[[str], list[str]], Callable[[str], Awaitable[list[str]]]]:
-    """Return what langgraph-bigtool searches its registry with: a function and a coroutine."""
-    tools = [(id_, _as_tool(native)) for id_, native in registry.items()]
+    """Return the retrieval function of langgraph-bigtool, synchronous and asynchronous."""
+    tools = [(id_, _to_tool(native)) for id_, native in registry.items()]
     toolkit = Toolkit(tools, lambda entry: _define(entry[1]), scout=scout, settings=settings)
 
     def retrieve_tools(query: str) -> list[str]:

@@ -1,9 +1,9 @@
 """OpenAI's Agents SDK: a `Model` that hides an agent's tools and answers searches for them.
 
-`Agent(model=ToolScoutModel("gpt-5.4"), tools=[…], mcp_servers=[…])`. The runner has all tools and
-runs them with its own guardrails, approvals and hooks; the model behind is told few. What was found
-is kept in the items of the run, as finished `tool_search` items, and thereby in the SDK's
-sessions, results and `RunState`.
+`Agent(model=ToolScoutModel("gpt-5.4"), tools=[…], mcp_servers=[…])`. The runner keeps all tools and
+runs them with its guardrails, approvals and hooks; the inner model sees only a few. The items of
+the run record what was found, as finished `tool_search` items, so the SDK's sessions, results and
+`RunState` keep it.
 """
 
 import dataclasses
@@ -21,9 +21,10 @@ from toolscout.adapters._toolkit import (
     choose_mode,
     detect_openai,
     list_request_tools,
+    require_members,
     to_search,
 )
-from toolscout.adapters.openai.responses import Memory, Rounds, StreamMerger
+from toolscout.adapters.openai.responses import Memory, ResponsesLoop, StreamMerger
 from toolscout.errors import MissingExtra, UsageError
 
 try:
@@ -63,11 +64,11 @@ _TYPES: dict[str, Any] = {
 
 
 class ToolScoutModel(Model):
-    """A model that is told the meta-tools and what they found, in place of all tools.
+    """A model that sees the meta-tools and what they found, in place of all tools.
 
     Without settings, GPT-5.4 and later at OpenAI's own address get definitions in the answers to
-    searches; to any other model, found tools join the request. Tools that a `scout` brings from
-    elsewhere are run by it.
+    searches, and for other models found tools join the request. A `scout` runs the tools of its
+    own servers.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class ToolScoutModel(Model):
     ) -> None:
         self._model = MultiProvider().get_model(model) if isinstance(model, str) else model
         if scout is None and settings is None:
-            settings = Settings(mode=_mode_of(self._model))
+            settings = Settings(mode=_choose_mode(self._model))
         self._toolkit = Toolkit[FunctionTool]((), _define, scout=scout, settings=settings)
         if self._toolkit.scout.settings.mode is Mode.REFERENCE:
             raise UsageError("Mode 'reference' is Anthropic's. Use 'definitions' or 'native'.")
@@ -99,15 +100,15 @@ class ToolScoutModel(Model):
         conversation_id: str | None,
         prompt: ResponsePromptParam | None,
     ) -> ModelResponse:
-        """Return the first response that calls a tool of the agent's or none at all."""
-        turn = self._turn(input, tools, handoffs, previous_response_id, conversation_id)
+        """Return the first response that calls a tool of the agent, or no tool at all."""
+        turn = self._begin_turn(input, tools, handoffs, previous_response_id, conversation_id)
         usage = Usage()
         while True:
             response = await self._model.get_response(
                 system_instructions,
                 turn.input,
                 model_settings,
-                turn.tools(_forced(model_settings)),
+                turn.list_tools(_read_forced(model_settings)),
                 output_schema,
                 handoffs,
                 tracing,
@@ -134,15 +135,15 @@ class ToolScoutModel(Model):
         conversation_id: str | None,
         prompt: ResponsePromptParam | None,
     ) -> AsyncIterator[TResponseStreamEvent]:
-        """Stream what the model says at once, and its calls when it is known whose they are."""
-        turn = self._turn(input, tools, handoffs, previous_response_id, conversation_id)
+        """Stream text at once, and calls when it is known who answers them."""
+        turn = self._begin_turn(input, tools, handoffs, previous_response_id, conversation_id)
         stream = StreamMerger()
         while True:
             events = self._model.stream_response(
                 system_instructions,
                 turn.input,
                 model_settings,
-                turn.tools(_forced(model_settings)),
+                turn.list_tools(_read_forced(model_settings)),
                 output_schema,
                 handoffs,
                 tracing,
@@ -161,13 +162,13 @@ class ToolScoutModel(Model):
                 for event in stream.end(turn.output):
                     yield event
                 return
-            stream.next_round()
+            stream.begin_round()
 
     async def close(self) -> None:
-        """Close the model behind."""
+        """Close the inner model."""
         await self._model.close()
 
-    def _turn(
+    def _begin_turn(
         self,
         given: str | list[TResponseInputItem],
         tools: list[AgentTool],
@@ -182,30 +183,30 @@ class ToolScoutModel(Model):
         passed = [t for t in tools if not _is_hidden(t) and not isinstance(t, ToolSearchTool)]
         return _Turn(
             toolkit=self._toolkit,
-            rounds=Rounds(
+            rounds=ResponsesLoop(
                 self._toolkit,
                 cast("list[Json]", items),
-                _written,
+                _to_definition,
                 only=names,
                 others={*(t.name for t in passed), *(h.tool_name for h in handoffs)},
                 before=self._memory,
                 key=key,
             ),
             passed=passed,
-            previous=self._memory.real(previous_response_id) if previous_response_id else None,
+            previous=self._memory.resolve(previous_response_id) if previous_response_id else None,
         )
 
 
 @dataclass(slots=True, kw_only=True)
 class _Turn:
-    """One request of the runner, and what became of it."""
+    """One request of the runner, and the rounds that it takes."""
 
     toolkit: Toolkit[FunctionTool]
-    rounds: Rounds[FunctionTool]
+    rounds: ResponsesLoop[FunctionTool]
     passed: Sequence[AgentTool]
-    """Tools that are not hidden: the provider's own, and those of namespaces."""
+    """Tools that stay visible: the provider's own, and those of namespaces."""
     previous: str | None
-    """The response to go on from, where the provider keeps the conversation."""
+    """The response to continue, if the provider keeps the conversation."""
     originals: list[tuple[Json, TResponseOutputItem]] = field(
         default_factory=list[tuple[Json, TResponseOutputItem]]
     )
@@ -217,42 +218,42 @@ class _Turn:
 
     @property
     def output(self) -> list[TResponseOutputItem]:
-        """What the runner gets; items that nothing was done to are the model's own objects."""
+        """The output for the runner; unchanged items are the model's own objects."""
         same = {id(item): original for item, original in self.originals}
-        return [same.get(id(item)) or _typed(item) for item in self.rounds.output]
+        return [same.get(id(item)) or _item_from_json(item) for item in self.rounds.output]
 
-    def tools(self, forced: str) -> list[AgentTool]:
-        """Return what the model behind is told."""
+    def list_tools(self, forced: str) -> list[AgentTool]:
+        """Return the tools of the next request to the inner model."""
         session = self.rounds.session
         shown = list_request_tools(session, forced)
-        return [*self.passed, *(self._told(session, tool) for tool in shown)]
+        return [*self.passed, *(self._to_agent_tool(session, tool) for tool in shown)]
 
     async def take(self, output: list[TResponseOutputItem], response_id: str | None) -> bool:
-        """Take in what the model put out; return whether it is to be asked again."""
-        said = [(_dumped(item), item) for item in output]
-        self.originals += said
+        """Process the output of the model; return whether another request is due."""
+        items = [(item.model_dump(mode="json", exclude_unset=True), item) for item in output]
+        self.originals += items
         self.previous = response_id if self.previous else None
-        return await self.rounds.take(item for item, _ in said)
+        return await self.rounds.take(item for item, _ in items)
 
-    def _told(self, session: Session, tool: Tool) -> AgentTool:
+    def _to_agent_tool(self, session: Session, tool: Tool) -> AgentTool:
         if tool.name == SEARCH and session.settings.mode is Mode.DEFINITIONS:
-            # The SDK's own ToolSearchTool is refused where no function is deferred.
-            return _Verbatim(cast("Any", to_search(tool, _RESPONSES)))
+            # The SDK refuses its own ToolSearchTool if no function is deferred.
+            return _RawTool(cast("Any", to_search(tool, _RESPONSES)))
         return self.toolkit.get(tool.name) or FunctionTool(
             name=tool.name,
             description=tool.description,
             params_json_schema=tool.input_schema,
-            on_invoke_tool=_never,
+            on_invoke_tool=_fail,
             strict_json_schema=False,
         )
 
 
-class _Verbatim(CodeInterpreterTool):
-    """A definition that the SDK passes on as it is."""
+class _RawTool(CodeInterpreterTool):
+    """A definition that the SDK sends unchanged."""
 
 
 def _is_hidden(tool: AgentTool) -> bool:
-    # Tools of a namespace are told apart by it, and the SDK itself sends them together.
+    # The namespace tells its tools apart, and the SDK sends them together.
     return isinstance(tool, FunctionTool) and tool.qualified_name == tool.name
 
 
@@ -262,7 +263,7 @@ def _define(tool: FunctionTool) -> Tool:
     )
 
 
-def _written(tool: FunctionTool) -> Json:
+def _to_definition(tool: FunctionTool) -> Json:
     return {
         "type": "function",
         "name": tool.name,
@@ -272,25 +273,26 @@ def _written(tool: FunctionTool) -> Json:
     }
 
 
-def _mode_of(model: Model) -> Mode:
+def _choose_mode(model: Model) -> Mode:
     if not isinstance(model, OpenAIResponsesModel):
         return choose_mode(GROWING)
-    client = model._client  # pyright: ignore[reportPrivateUsage]  # the address is nowhere else
-    return choose_mode(detect_openai(str(model.model), str(client.base_url)))
+    return choose_mode(detect_openai(str(model.model), _get_base_url(model)))
 
 
-def _forced(settings: ModelSettings) -> str:
+def _get_base_url(model: OpenAIResponsesModel) -> str:
+    """Return the address of a model's client, which the SDK keeps to itself."""
+    require_members("openai-agents", model, "_client")
+    return str(model._client.base_url)  # pyright: ignore[reportPrivateUsage]
+
+
+def _read_forced(settings: ModelSettings) -> str:
     choice = settings.tool_choice
     return choice if isinstance(choice, str) and choice not in ("auto", "required", "none") else ""
 
 
-def _dumped(item: TResponseOutputItem) -> Json:
-    return item.model_dump(mode="json", exclude_unset=True)
-
-
-def _typed(item: Json) -> TResponseOutputItem:
+def _item_from_json(item: Json) -> TResponseOutputItem:
     return _TYPES[str(item["type"])].construct(**item)
 
 
-async def _never(context: object, arguments: str) -> str:
-    raise UsageError("A meta-tool is answered before the runner sees it.")
+async def _fail(context: object, arguments: str) -> str:
+    raise UsageError("ToolScoutModel answers meta-tools before the runner sees them.")

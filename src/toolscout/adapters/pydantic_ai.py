@@ -1,13 +1,11 @@
 """Pydantic AI: a search strategy for its `ToolSearch`, and a toolset with the three meta-tools.
 
-`scout_strategy` ranks for the SDK's own tool search, whatever provider it talks to.
-`ToolScoutToolset` does the whole job itself, for any model. Its session lives in the metadata of
-the meta-tools' results, so it goes where the message history goes and ends at a compaction.
+`create_strategy` ranks for the SDK's own tool search, whatever provider it talks to.
+`ToolScoutToolset` does everything itself, for any model. Its session lives in the metadata of the
+meta-tools' results, so it follows the message history and ends at a compaction.
 """
 
-from base64 import b64decode
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -18,8 +16,11 @@ from toolscout.adapters._toolkit import (
     Admission,
     Json,
     Toolkit,
+    add_notes,
+    decode_images,
     is_object,
     merge_states,
+    report_outcome,
 )
 from toolscout.errors import ApprovalNeeded, MissingExtra
 
@@ -48,16 +49,16 @@ _OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 _Tools = dict[str, ToolsetTool[AgentDepsT]]
 
 
-def scout_strategy(*, scout: Scout | None = None) -> ToolSearchFunc[Any]:
+def create_strategy(*, scout: Scout | None = None) -> ToolSearchFunc[Any]:
     """Return a strategy for `ToolSearch`: toolscout's ranking over the agent's deferred tools."""
-    toolkit = Toolkit[ToolDefinition]((), _tool, scout=scout)
+    toolkit = Toolkit[ToolDefinition]((), _define, scout=scout)
 
     def search(
         ctx: RunContext[Any], queries: Sequence[str], tools: Sequence[ToolDefinition]
     ) -> list[str]:
         only = toolkit.register({tool.name: tool for tool in tools})
         found = [tool.name for tool in toolkit.rank(queries, LIMIT_MAX, only=only)]
-        # What the model has already takes no place from what it lacks.
+        # Tools that the model has already come last.
         return sorted(found, key=ctx.discovered_tool_names.__contains__)
 
     return search
@@ -68,19 +69,19 @@ class _OwnTool(ToolsetTool[AgentDepsT]):
     """A meta-tool, or a tool of another server of the scout."""
 
     inner: _Tools[AgentDepsT] = field(repr=False)
-    """All tools that are wrapped, as they were when the request was made."""
+    """All wrapped tools, as they were when the request was made."""
 
 
 @dataclass(init=False)
 class ToolScoutToolset(WrapperToolset[AgentDepsT]):
     """Hides tools behind `tool_search`, `tool_describe` and `tool_call`.
 
-    Takes functions and tools, or any toolset. Unless the settings say otherwise, found tools join
-    the request at the end and are called by their own names.
+    Takes functions and tools, or any toolset. By default found tools join the request at its end
+    and are called by their own names.
     """
 
     toolkit: Toolkit[ToolDefinition] = field(repr=False)
-    """The catalogue; copies of the toolset that the SDK makes for its runs share it."""
+    """The catalogue, shared by the copies of the toolset that the SDK makes for its runs."""
 
     def __init__(
         self,
@@ -96,14 +97,14 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
         super().__init__(wrapped)
         if scout is None and settings is None:
             settings = Settings(mode=Mode.NATIVE)
-        self.toolkit = toolkit or Toolkit((), _tool, scout=scout, settings=settings)
+        self.toolkit = toolkit or Toolkit((), _define, scout=scout, settings=settings)
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> _Tools[AgentDepsT]:
-        """Return the meta-tools, then what is pinned and what the conversation has found."""
+        """Return the meta-tools, the pinned tools and what the conversation has found."""
         wrapped = await self.wrapped.get_tools(ctx)
-        inner = {name: _undeferred(tool) for name, tool in wrapped.items()}
-        session = self._session(ctx, inner)
-        return dict(self._offered(ctx, session, inner))
+        inner = {name: _clear_deferral(tool) for name, tool in wrapped.items()}
+        session = self._open_session(ctx, inner)
+        return dict(self._list_tools(ctx, session, inner))
 
     async def call_tool(
         self,
@@ -112,28 +113,31 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
         ctx: RunContext[AgentDepsT],
         tool: ToolsetTool[AgentDepsT],
     ) -> Any:
-        """Answer a meta-tool, or pass a call of a found tool through the gate to its toolset."""
+        """Answer a meta-tool, or forward a call of a found tool to its toolset."""
         inner = tool.inner if isinstance(tool, _OwnTool) else None
-        session = self._session(ctx, inner)
-        sent = _as_sent(ctx, tool_args) if inner is None else tool_args
+        session = self._open_session(ctx, inner)
+        sent = _find_arguments(ctx, tool_args) if inner is None else tool_args
         verdict = await self.toolkit.handle(session, name, sent, approved=ctx.tool_call_approved)
         if isinstance(verdict, Reply):
-            return _told(session, verdict)
-        if inner is None or verdict is None:
-            with _settled(session, verdict):
+            return _to_return(session, verdict)
+        if verdict is None:
+            return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+        with report_outcome(session, verdict, postponed=(ApprovalRequired, CallDeferred)):
+            if inner is None:
                 return await self.wrapped.call_tool(name, tool_args, ctx, tool)
-        with _settled(session, verdict):
-            result = await self._run(verdict, ctx, inner)
-        return _returned(session, verdict, result)
+            result = await self._run_inner(verdict, ctx, inner)
+        return _add_session(session, verdict, result)
 
-    def _session(self, ctx: RunContext[AgentDepsT], inner: _Tools[AgentDepsT] | None) -> Session:
-        # A found tool is known from the request that offered it, so it is not learnt again.
+    def _open_session(
+        self, ctx: RunContext[AgentDepsT], inner: _Tools[AgentDepsT] | None
+    ) -> Session:
+        # The request that showed a found tool has registered it already.
         defined = {name: tool.tool_def for name, tool in (inner or {}).items()}
         only = self.toolkit.register(defined) if defined else None
         id_ = ctx.conversation_id or ctx.run_id or "run"
-        return self.toolkit.open_session(id_, _state(ctx.messages), only=only)
+        return self.toolkit.open_session(id_, _read_state(ctx.messages), only=only)
 
-    def _offered(
+    def _list_tools(
         self, ctx: RunContext[AgentDepsT], session: Session, inner: _Tools[AgentDepsT]
     ) -> Iterator[tuple[str, ToolsetTool[AgentDepsT]]]:
         for tool in (shown.tool for shown in session.shown()):
@@ -156,12 +160,12 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
                 ),
             )
 
-    async def _run(
-        self, admitted: Admission, ctx: RunContext[AgentDepsT], inner: _Tools[AgentDepsT]
+    async def _run_inner(
+        self, approved: Admission, ctx: RunContext[AgentDepsT], inner: _Tools[AgentDepsT]
     ) -> Any:
         """Make a call as the SDK does, with its validation, hooks, approval and deferral."""
-        definition = inner[admitted.tool.leaf].tool_def
-        asked = {"tool_name": definition.name, "arguments": admitted.arguments}
+        definition = inner[approved.tool.leaf].tool_def
+        asked = {"tool_name": definition.name, "arguments": approved.arguments}
         if definition.kind == "external":
             raise CallDeferred(metadata=asked)
         if definition.kind == "unapproved" and not ctx.tool_call_approved:
@@ -170,7 +174,7 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
             toolset=self.wrapped, root_capability=ctx.root_capability, ctx=ctx, tools=inner
         )
         call = ToolCallPart(
-            definition.name, admitted.arguments, tool_call_id=ctx.tool_call_id or ""
+            definition.name, approved.arguments, tool_call_id=ctx.tool_call_id or ""
         )
         # Retries are counted once, for `tool_call`.
         valid = await manager.validate_tool_call(
@@ -182,34 +186,34 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
         return await manager.execute_tool_call(valid, wrap_validation_errors=False)
 
 
-def _undeferred(tool: ToolsetTool[AgentDepsT]) -> ToolsetTool[AgentDepsT]:
-    # Hiding is toolscout's here; the SDK's own search would offer a second one.
+def _clear_deferral(tool: ToolsetTool[AgentDepsT]) -> ToolsetTool[AgentDepsT]:
+    # toolscout hides the tools here; the SDK would add a second search for deferred ones.
     if not tool.tool_def.defer_loading:
         return tool
     return replace(tool, tool_def=replace(tool.tool_def, defer_loading=False))
 
 
-def _tool(definition: ToolDefinition) -> Tool:
-    # What an MCP server said of a tool is in the metadata of its definition.
-    told: Mapping[str, Any] = definition.metadata or {}
+def _define(definition: ToolDefinition) -> Tool:
+    # The metadata of a definition has the annotations of an MCP server.
+    metadata: Mapping[str, Any] = definition.metadata or {}
     row = {
         "name": definition.name,
         "description": definition.description,
         "inputSchema": definition.parameters_json_schema,
-        "annotations": told.get("annotations"),
-        "_meta": told.get("meta"),
+        "annotations": metadata.get("annotations"),
+        "_meta": metadata.get("meta"),
     }
     return Tool.from_mcp({key: value for key, value in row.items() if value is not None})
 
 
-def _state(messages: Sequence[ModelMessage]) -> Json | None:
-    """Return the session as the messages have it that the model still sees."""
+def _read_state(messages: Sequence[ModelMessage]) -> Json | None:
+    """Return the session from the messages that the model still sees."""
     called: list[str] = []
     for message in reversed(post_compaction_window(messages)):
         if not isinstance(message, ModelRequest):
             continue
         parts = [part for part in message.parts if isinstance(part, ToolReturnPart)]
-        states = [*filter(None, map(_kept, parts))]
+        states = [*filter(None, map(_read_part, parts))]
         if states:
             # Calls of one response start from the same state, and each adds to it.
             return merge_states(*states, used=reversed(called))
@@ -217,14 +221,15 @@ def _state(messages: Sequence[ModelMessage]) -> Json | None:
     return None
 
 
-def _kept(part: ToolReturnPart) -> object:
-    # Other tools have metadata of their own, and may write there what they like.
-    told = cast("object", part.metadata)
-    return told.get(STATE) if part.tool_name in RESERVED_NAMES and is_object(told) else None
+def _read_part(part: ToolReturnPart) -> object:
+    # Other tools may put anything into their metadata.
+    metadata = cast("object", part.metadata)
+    is_ours = part.tool_name in RESERVED_NAMES and is_object(metadata)
+    return metadata.get(STATE) if is_ours else None
 
 
-def _as_sent(ctx: RunContext[Any], tool_args: dict[str, Any]) -> object:
-    """Return the arguments as the model wrote them: the SDK's are Python objects by now."""
+def _find_arguments(ctx: RunContext[Any], tool_args: dict[str, Any]) -> object:
+    """Return the arguments as the model wrote them; the SDK's are Python objects by now."""
     for message in reversed(ctx.messages):
         for part in message.parts:
             if isinstance(part, ToolCallPart) and part.tool_call_id == ctx.tool_call_id:
@@ -232,47 +237,24 @@ def _as_sent(ctx: RunContext[Any], tool_args: dict[str, Any]) -> object:
     return tool_args
 
 
-@contextmanager
-def _settled(session: Session, admitted: Admission | None) -> Generator[None]:
-    """Tell the session how a call went, unless the SDK has put it off."""
-    failed = True
-    try:
-        yield
-        failed = False
-    except (ApprovalRequired, CallDeferred):
-        admitted = None
-        raise
-    finally:
-        if admitted is not None:
-            session.settle(admitted, failed=failed)
-
-
-def _told(session: Session, reply: Reply) -> ToolReturn[Any]:
-    """Return a reply as the SDK's result, with the session in it."""
+def _to_return(session: Session, reply: Reply) -> ToolReturn[Any]:
+    """Return a reply as the SDK's result, with the session in its metadata."""
     if reply.code == ApprovalNeeded.code:
         raise ApprovalRequired(metadata=reply.details)
     if reply.is_error and not reply.references:
         raise ToolFailed(reply.text)
-    images = [_image(block) for block in reply.blocks if block.get("type") == "image"]
-    said = [reply.text, *images] if images else reply.text
-    return ToolReturn(said, metadata=_kept_in(session))
+    images = [BinaryContent(data, media_type=mime) for data, mime in decode_images(reply)]
+    content = [reply.text, *images] if images else reply.text
+    return ToolReturn(content, metadata={STATE: session.to_json()})
 
 
-def _returned(session: Session, admitted: Admission, result: Any) -> ToolReturn[Any]:
-    """Return a tool's own result, with the session in it and what was repaired before it."""
+def _add_session(session: Session, call: Admission, result: Any) -> ToolReturn[Any]:
+    """Return a tool's own result with the session in its metadata, and notes on repairs."""
     whole = (
         cast("ToolReturn[Any]", result) if isinstance(result, ToolReturn) else ToolReturn(result)
     )
-    if isinstance(whole.return_value, str):
-        notes = (f"({repair})" for repair in admitted.repairs)
-        whole = replace(whole, return_value="\n".join((*notes, whole.return_value)))
-    told = cast("object", whole.metadata or {})
-    return replace(whole, metadata=told | _kept_in(session)) if is_object(told) else whole
-
-
-def _kept_in(session: Session) -> Json:
-    return {STATE: session.to_json()}
-
-
-def _image(block: Json) -> BinaryContent:
-    return BinaryContent(b64decode(str(block.get("data"))), media_type=str(block.get("mimeType")))
+    whole = replace(whole, return_value=add_notes(call, whole.return_value))
+    metadata = cast("object", whole.metadata or {})
+    if not is_object(metadata):
+        return whole
+    return replace(whole, metadata=metadata | {STATE: session.to_json()})

@@ -1,8 +1,8 @@
 """Semantic Kernel: a plugin with the three meta-tools in place of plugins that stay hidden.
 
 `kernel.add_plugin(ToolScoutPlugin([…]))`, or `plugins=[…]` of an agent. Hidden functions run with
-the kernel's filters, also those for calls that a model makes. The session lives in the metadata of
-the meta-tools' results, so it goes where the chat history goes and ends where that is cut.
+the kernel's filters, including those for calls that a model makes. The session lives in the
+metadata of the meta-tools' results, so it follows the chat history and ends where that is cut.
 """
 
 import re
@@ -47,15 +47,15 @@ except ModuleNotFoundError as error:
 
 STATE = "toolscout"
 """The key of the session in the metadata of a result."""
-_OWN = ("name", "arguments")
-_META = re.compile(rf"\b(?:{'|'.join(sorted(RESERVED_NAMES))})\b")
+_CALL_PARAMETERS = ("name", "arguments")
+_META_NAME = re.compile(rf"\b(?:{'|'.join(sorted(RESERVED_NAMES))})\b")
 _Next = Callable[[AutoFunctionInvocationContext], Awaitable[None]]
 
 
 class ToolScoutPlugin:
     """Hides functions behind `tool_search`, `tool_describe` and `tool_call`.
 
-    Takes plugins, functions, objects with kernel functions, and all that another kernel has.
+    Takes plugins, functions, objects with kernel functions, and whole kernels.
     """
 
     name = "toolscout"
@@ -68,84 +68,84 @@ class ToolScoutPlugin:
         scout: Scout | None = None,
         settings: Settings | None = None,
     ) -> None:
-        functions = [function for plugin in plugins for function in _functions(plugin)]
-        self._bridge = Bridge(functions, _tool, scout=scout, settings=settings)
+        functions = [function for plugin in plugins for function in _list_functions(plugin)]
+        self._bridge = Bridge(functions, _define, scout=scout, settings=settings)
         declared = self._bridge.list_tools()
         self._pinned = [native for _, native in declared if native is not None]
-        # The kernel looks for its functions among the attributes of a plugin.
-        self._methods = [self._method(tool) for tool, native in declared if native is None]
+        # The kernel looks for functions among the attributes of a plugin.
+        self._methods = [self._create_method(tool) for tool, native in declared if native is None]
         for method in self._methods:
             setattr(self, method.__name__, method)
 
     def added_to_kernel(self, kernel: Kernel) -> None:
-        """Take part in the calls of a kernel, which calls this when it is given the plugin."""
+        """Register with a kernel, which calls this when the plugin is added to it."""
         for native in self._pinned:
             kernel.add_function(native.plugin_name or self.name, native)
 
-        async def hand_over(context: AutoFunctionInvocationContext, next: _Next) -> None:  # noqa: A002  # the SDK's name
+        async def pass_context(context: AutoFunctionInvocationContext, next: _Next) -> None:  # noqa: A002  # the SDK's name
             if getattr(context.function, "method", None) in self._methods:
-                context.arguments = _Given(context)
+                context.arguments = _ContextArguments(context)
             await next(context)
 
-        cast("Any", kernel).add_filter(FilterTypes.AUTO_FUNCTION_INVOCATION, hand_over)
+        cast("Any", kernel).add_filter(FilterTypes.AUTO_FUNCTION_INVOCATION, pass_context)
 
-    def _method(self, tool: Tool) -> Callable[..., Awaitable[FunctionResult]]:
+    def _create_method(self, tool: Tool) -> Callable[..., Awaitable[FunctionResult]]:
         async def answer(arguments: KernelArguments, **_: object) -> FunctionResult:
-            if not isinstance(arguments, _Given):
+            if not isinstance(arguments, _ContextArguments):
                 raise UsageError(
                     f"{tool.name} was called without a conversation. Let the kernel call it for "
                     "a model, with FunctionChoiceBehavior.Auto()."
                 )
             given = cast("Json", arguments)
-            asked = {key: given[key] for key in _properties(tool) if key in given}
+            asked = {key: given[key] for key in _get_properties(tool) if key in given}
             return await self._answer(arguments.context, tool.name, asked)
 
         answer.__name__ = tool.name
         method = kernel_function(name=tool.name, description=tool.description)(answer)
-        method.__kernel_function_parameters__ = _parameters(tool)
+        method.__kernel_function_parameters__ = _to_parameters(tool)
         return method
 
     async def _answer(
         self, context: AutoFunctionInvocationContext, name: str, asked: Json
     ) -> FunctionResult:
-        session = self._bridge.open_session("chat", _state(context.chat_history))
+        session = self._bridge.open_session("chat", _read_state(context.chat_history))
         verdict = await self._bridge.toolkit.handle(session, name, asked)
         if isinstance(verdict, Admission):
-            value = await self._run(context, session, verdict)
+            value = await self._run_native(context, session, verdict)
         else:
-            value = _told(cast("Reply", verdict), context.function.plugin_name)
-        kept = {STATE: session.to_json()}
-        return FunctionResult(function=context.function.metadata, value=value, metadata=kept)
+            value = _render_reply(cast("Reply", verdict), context.function.plugin_name)
+        state = {STATE: session.to_json()}
+        return FunctionResult(function=context.function.metadata, value=value, metadata=state)
 
-    async def _run(
-        self, outer: AutoFunctionInvocationContext, session: Session, admitted: Admission
+    async def _run_native(
+        self, outer: AutoFunctionInvocationContext, session: Session, call: Admission
     ) -> object:
-        """Make a call as the kernel makes those of a model, with all filters that it has."""
-        native = cast("KernelFunction", self._bridge.toolkit.get(admitted.tool.name))
-        inner = _inner(outer, native, admitted.arguments)
+        """Make a call as the kernel makes a model's own calls, with all its filters."""
+        native = self._bridge.toolkit.get_native(call)
+        inner = _create_context(outer, native, call.arguments)
         errors: list[Exception] = []
 
         async def invoke(context: AutoFunctionInvocationContext) -> None:
-            # As in the kernel, filters see what is told of a function that fails.
+            # As in the kernel, filters see the error of a function that fails.
             try:
                 done = await context.function.invoke(context.kernel, context.arguments)
             except Exception as error:
                 errors.append(error)
-                said = f"{native.fully_qualified_name} failed: {error}"
-                done = FunctionResult(function=native.metadata, value=said)
+                text = f"{native.fully_qualified_name} failed: {error}"
+                done = FunctionResult(function=native.metadata, value=text)
             context.function_result = done
 
-        call = outer.kernel.construct_call_stack(FilterTypes.AUTO_FUNCTION_INVOCATION, invoke)
-        await call(inner)
-        session.settle(admitted, failed=bool(errors))
+        stack = outer.kernel.construct_call_stack(FilterTypes.AUTO_FUNCTION_INVOCATION, invoke)
+        await stack(inner)
+        session.settle(call, failed=bool(errors))
         outer.terminate = outer.terminate or inner.terminate
         result = inner.function_result
         value = result.value if result is not None else None
-        return add_notes(admitted, NO_CONTENT if value in (None, "") else value)
+        return add_notes(call, NO_CONTENT if value in (None, "") else value)
 
 
-class _Given(KernelArguments):
-    """Arguments of a meta-tool, with the call that they belong to."""
+class _ContextArguments(KernelArguments):
+    """The arguments of a meta-tool, and the call that they belong to."""
 
     def __init__(self, context: AutoFunctionInvocationContext) -> None:
         given = context.arguments
@@ -153,13 +153,16 @@ class _Given(KernelArguments):
         self.context = context
 
 
-def _inner(
+def _create_context(
     outer: AutoFunctionInvocationContext, native: KernelFunction, arguments: Json
 ) -> AutoFunctionInvocationContext:
-    """Return the call that `tool_call` stands for, with what the host adds to all arguments."""
-    told = cast("Json", outer.arguments)
-    given = {key: value for key, value in told.items() if key not in _OWN} | arguments
-    call, name = outer.function_call_content, native.fully_qualified_name
+    """Return the context of the call inside a `tool_call`, with what the host adds to arguments."""
+    outer_arguments = cast("Json", outer.arguments)
+    given = {
+        key: value for key, value in outer_arguments.items() if key not in _CALL_PARAMETERS
+    } | arguments
+    call = outer.function_call_content
+    name = native.fully_qualified_name
     asked = FunctionCallContent(id=call and call.id, name=name, arguments=cast("Any", arguments))
     return AutoFunctionInvocationContext(
         function=native,
@@ -176,7 +179,7 @@ def _inner(
     )
 
 
-def _functions(plugin: object) -> Iterator[KernelFunction]:
+def _list_functions(plugin: object) -> Iterator[KernelFunction]:
     if isinstance(plugin, Kernel):
         for one in plugin.plugins.values():
             yield from one.functions.values()
@@ -194,25 +197,25 @@ def _functions(plugin: object) -> Iterator[KernelFunction]:
         yield from made.functions.values()
 
 
-def _tool(function: KernelFunction) -> Tool:
-    shaped = kernel_function_metadata_to_function_call_format(function.metadata)
-    return Tool.from_openai(shaped)
+def _define(function: KernelFunction) -> Tool:
+    return Tool.from_openai(kernel_function_metadata_to_function_call_format(function.metadata))
 
 
-def _told(reply: Reply, plugin: str) -> str:
-    """Return a reply that calls the meta-tools as the kernel does; a tool's result stays as is."""
+def _render_reply(reply: Reply, plugin: str) -> str:
+    """Return a reply with the kernel's names of the meta-tools; a tool's result stays unchanged."""
     if is_made(reply):
         return reply.text
-    return _META.sub(rf"{plugin}-\g<0>", reply.text)
+    return _META_NAME.sub(rf"{plugin}-\g<0>", reply.text)
 
 
-def _parameters(tool: Tool) -> list[Json]:
-    """Return the parameters of a meta-tool, with the schemas as they are.
+def _to_parameters(tool: Tool) -> list[Json]:
+    """Return the parameters of a meta-tool with unchanged schemas.
 
-    Under the name `arguments` the kernel hands over all arguments of a call, the model's own
-    `arguments` among them, so every meta-tool has it; the model is told where it is its own.
+    The kernel passes all arguments of a call as `arguments`, so every meta-tool needs a parameter
+    of that name. The model sees it only where it is a parameter of the meta-tool itself.
     """
-    schema, properties = tool.input_schema, _properties(tool)
+    schema = tool.input_schema
+    properties = _get_properties(tool)
     own = [
         {
             "name": name,
@@ -226,12 +229,12 @@ def _parameters(tool: Tool) -> list[Json]:
     return own if "arguments" in properties else [*own, everything]
 
 
-def _properties(tool: Tool) -> dict[str, Json]:
+def _get_properties(tool: Tool) -> dict[str, Json]:
     return cast("dict[str, Json]", tool.input_schema.get("properties", {}))
 
 
-def _state(history: ChatHistory | None) -> Json | None:
-    """Return the session as the newest results have it."""
+def _read_state(history: ChatHistory | None) -> Json | None:
+    """Return the session from the newest results."""
     states: list[object] = []
     for message in reversed(history.messages if history is not None else []):
         if message.role != AuthorRole.TOOL:
@@ -239,7 +242,7 @@ def _state(history: ChatHistory | None) -> Json | None:
                 break
             continue
         results = [item for item in message.items if isinstance(item, FunctionResultContent)]
-        kept = [one.metadata.get(STATE) for one in results if one.function_name in RESERVED_NAMES]
-        states[:0] = filter(None, kept)
-    # Calls of one answer start from the same state, and each adds to it.
+        ours = [one for one in results if one.function_name in RESERVED_NAMES]
+        states[:0] = filter(None, (one.metadata.get(STATE) for one in ours))
+    # Calls of one response start from the same state, and each adds to it.
     return merge_states(*states) if states else None

@@ -1,8 +1,8 @@
 """smolagents: its two agents, with their tools hidden.
 
-`ToolScoutAgent` is a `ToolCallingAgent`: found tools join its requests. `ToolScoutCodeAgent` is a
-`CodeAgent`: found tools are functions that its code may call, and its prompt never changes. Like
-its memory, an agent's session is one conversation and ends with `run(reset=True)`.
+`ToolScoutAgent` is a `ToolCallingAgent` whose requests found tools join. `ToolScoutCodeAgent` is a
+`CodeAgent` whose code may call found tools as functions; its prompt never changes. Like the
+agent's memory, the session is one conversation and ends with `run(reset=True)`.
 """
 
 # The SDK ships no types.
@@ -33,12 +33,12 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra("smolagents", extra="smolagents") from error
 
-ELSEWHERE = "Code that runs elsewhere cannot reach the session. Use executor_type='local'."
+REMOTE = "Code that runs elsewhere cannot reach the session. Use executor_type='local'."
 _ANYTHING = ("any", "image", "audio")
-"""Types of inputs that are not JSON's; in code they may be any object."""
+"""Input types that JSON lacks; in code they may be any object."""
 
 
-class _Hidden:
+class _HiddenTools:
     """The tools that an agent has to find, and the session of its conversation."""
 
     def __init__(
@@ -52,10 +52,10 @@ class _Hidden:
             tools, _define, scout=scout, settings=settings
         )
         self.session = self.toolkit.open_session(uuid4().hex, session)
-        self.meta = {tool.name: _Own(tool, self) for tool in meta_tools()}
+        self.meta = {tool.name: _OwnTool(tool, self) for tool in meta_tools()}
 
     def begin(self, task: str, *, reset: bool) -> None:
-        """Take notice of a run."""
+        """Begin a run, with a new session after a reset."""
         if reset:
             self.session = self.toolkit.open_session(uuid4().hex)
         self.session.begin_turn(task)
@@ -63,20 +63,20 @@ class _Hidden:
     def handle(self, name: str, given: object) -> Admission | Reply | None:
         return self.toolkit.handle_sync(self.session, name, given)
 
-    def shown(self) -> list[AgentTool]:
+    def list_tools(self) -> list[AgentTool]:
         """Return the meta-tools and what was found, for a request."""
-        return [self._shown(one.tool) for one in self.session.shown()]
+        return [self._get_tool(one.tool) for one in self.session.shown()]
 
-    def _shown(self, tool: Tool) -> AgentTool:
-        return self.toolkit.get(tool.name) or self.meta.get(tool.name) or _Own(tool, self)
+    def _get_tool(self, tool: Tool) -> AgentTool:
+        return self.toolkit.get(tool.name) or self.meta.get(tool.name) or _OwnTool(tool, self)
 
-    def functions(self) -> dict[str, Callable[..., object]]:
-        """Return a function for each tool, which asks the session when code calls it."""
-        return {tool.name: _function(tool, self) for tool in self.session.visible()}
+    def create_functions(self) -> dict[str, Callable[..., object]]:
+        """Return a function per tool that asks the session when code calls it."""
+        return {tool.name: _create_function(tool, self) for tool in self.session.visible()}
 
     def call(self, name: str, given: Json) -> object:
-        """Make a call in code: give back what the tool does, and raise what it refuses."""
-        # Code has objects that no schema knows; they are for inputs that take anything.
+        """Make a call from code: return the tool's result, or raise if the call is refused."""
+        # Code has objects that no schema knows; only inputs of any type accept them.
         odd = {key: value for key, value in given.items() if name != CALL and not _is_json(value)}
         verdict = self.handle(name, {**given, **dict.fromkeys(odd, "")})
         if isinstance(verdict, Admission):
@@ -88,23 +88,23 @@ class _Hidden:
 
 
 class ToolRefused(Exception):
-    """A call in code was not made; the message tells the model why."""
+    """A call from code was refused; the message tells the model why."""
 
 
 class _Conversation(MultiStepAgent):
-    """What both agents do: one session, which ends when the memory does."""
+    """The session of an agent, which ends when the agent's memory is reset."""
 
-    _hidden: _Hidden
+    _hidden: _HiddenTools
 
     @property
     def session(self) -> Session:
-        """What toolscout knows of the conversation."""
+        """The session of the conversation."""
         return self._hidden.session
 
     def run(
         self, task: str, stream: bool = False, reset: bool = True, *more: Any, **options: Any
     ) -> Any:
-        """Run a task; with `reset=False` what was found before may still be called."""
+        """Run a task; with `reset=False` tools that were found before stay callable."""
         self._hidden.begin(task, reset=reset)
         return super().run(task, stream, reset, *more, **options)
 
@@ -112,8 +112,8 @@ class _Conversation(MultiStepAgent):
 class ToolScoutAgent(_Conversation, ToolCallingAgent):
     """A `ToolCallingAgent` whose tools are found by `tool_search`.
 
-    Found tools join the request at the end, unless the settings say otherwise. `final_answer`,
-    base tools and managed agents stay in sight. `session` is what `agent.session.to_json()` gave.
+    By default found tools join the request at its end. `final_answer`, base tools and managed
+    agents stay visible. `session` is a session from `agent.session.to_json()`.
     """
 
     tools: dict[str, AgentTool]
@@ -129,20 +129,21 @@ class ToolScoutAgent(_Conversation, ToolCallingAgent):
         session: Json | None = None,
         **options: Any,
     ) -> None:
-        self._hidden = _Hidden(tools, scout, settings, session)
+        self._hidden = _HiddenTools(tools, scout, settings, session)
         super().__init__(tools=[*self._hidden.meta.values()], model=model, **options)
 
     @property
     def tools_and_managed_agents(self) -> list[Any]:
-        """What the next request tells: what is never hidden, the meta-tools, what was found."""
+        """The tools of the next request: those never hidden, the meta-tools, and what was found."""
         hidden = self._hidden
         known = {*hidden.meta, *(tool.name for tool in hidden.session.visible())}
         passed = [tool for name, tool in self.tools.items() if name not in known]
-        return [*passed, *self.managed_agents.values(), *hidden.shown()]
+        return [*passed, *self.managed_agents.values(), *hidden.list_tools()]
 
     def initialize_system_prompt(self) -> str:
-        """Return a prompt that tells of the meta-tools only, whatever was found."""
-        tools, toolkit = self.tools, self._hidden.toolkit
+        """Return a prompt that names the meta-tools only, whatever was found."""
+        tools = self.tools
+        toolkit = self._hidden.toolkit
         self.tools = {name: tool for name, tool in tools.items() if toolkit.get(name) is None}
         try:
             return super().initialize_system_prompt()
@@ -150,7 +151,7 @@ class ToolScoutAgent(_Conversation, ToolCallingAgent):
             self.tools = tools
 
     def execute_tool_call(self, tool_name: str, arguments: dict[str, str] | str) -> Any:
-        """Answer a meta-tool, or have a found tool run as any other."""
+        """Answer a meta-tool, or run a found tool like any other."""
         is_agent = tool_name in self.managed_agents
         verdict = None if is_agent else self._hidden.handle(tool_name, arguments)
         if isinstance(verdict, Reply):
@@ -167,7 +168,8 @@ class ToolScoutAgent(_Conversation, ToolCallingAgent):
 class ToolScoutCodeAgent(_Conversation, CodeAgent):
     """A `CodeAgent` whose tools are found by `tool_search`.
 
-    Code may call a found tool as a function, or by `tool_call`; other calls raise with the reason.
+    Code may call a found tool as a function or through `tool_call`. Other calls raise
+    `ToolRefused`.
     """
 
     def __init__(
@@ -182,10 +184,10 @@ class ToolScoutCodeAgent(_Conversation, CodeAgent):
         **options: Any,
     ) -> None:
         if "executor" in options or options.get("executor_type", "local") != "local":
-            raise UsageError(ELSEWHERE)
-        self._hidden = _Hidden(tools, scout, settings, session)
-        given, asks = executor_kwargs or {}, self._hidden.functions()
-        functions = {**asks, **given.get("additional_functions", {})}
+            raise UsageError(REMOTE)
+        self._hidden = _HiddenTools(tools, scout, settings, session)
+        given = executor_kwargs or {}
+        functions = {**self._hidden.create_functions(), **given.get("additional_functions", {})}
         super().__init__(
             tools=[*self._hidden.meta.values()],
             model=model,
@@ -194,23 +196,25 @@ class ToolScoutCodeAgent(_Conversation, CodeAgent):
         )
 
 
-class _Own(AgentTool):
-    """A meta-tool, or a tool of another server of the scout: the session answers its calls."""
+class _OwnTool(AgentTool):
+    """A meta-tool, or a tool of another server of the scout; the session answers its calls."""
 
     skip_forward_signature_validation = True
     output_type = "any"
 
-    def __init__(self, tool: Tool, hidden: _Hidden) -> None:
-        self.name, self.description, self.inputs = tool.name, tool.description, _inputs(tool)
-        self._call = _function(tool, hidden)
+    def __init__(self, tool: Tool, hidden: _HiddenTools) -> None:
+        self.name = tool.name
+        self.description = tool.description
+        self.inputs = _to_inputs(tool)
+        self._call = _create_function(tool, hidden)
         super().__init__()
 
     def forward(self, *given: object, **named: object) -> object:
-        """Answer a call that is made in code."""
+        """Answer a call from code."""
         return self._call(*given, **named)
 
 
-def _function(tool: Tool, hidden: _Hidden) -> Callable[..., object]:
+def _create_function(tool: Tool, hidden: _HiddenTools) -> Callable[..., object]:
     names = [*tool.input_schema.get("properties", {})]
 
     def call(*given: object, **named: object) -> object:
@@ -227,8 +231,8 @@ def _is_json(value: object) -> bool:
     return True
 
 
-def _inputs(tool: Tool) -> dict[str, Json]:
-    """Return a schema as the SDK has inputs: each with a type and a description."""
+def _to_inputs(tool: Tool) -> dict[str, Json]:
+    """Return a schema in the SDK's form: each input with a type and a description."""
     required = tool.input_schema.get("required", [])
     properties = cast("dict[str, Json]", tool.input_schema.get("properties", {}))
     least = {"type": "any", "description": ""}
@@ -238,14 +242,14 @@ def _inputs(tool: Tool) -> dict[str, Json]:
 
 def _define(tool: AgentTool) -> Tool:
     schema = cast("Json", get_tool_json_schema(tool)["function"]["parameters"])
-    for name, told in tool.inputs.items():
-        _loosen(schema["properties"][name], cast("Json", told))
+    for name, declared in tool.inputs.items():
+        _loosen(schema["properties"][name], cast("Json", declared))
     return Tool.define(tool.name, description=tool.description, input_schema=schema)
 
 
-def _loosen(schema: Json, told: Json) -> None:
-    """Put the SDK's own types in words of JSON Schema, so that calls can be checked."""
-    if told.get("type") in _ANYTHING:
+def _loosen(schema: Json, declared: Json) -> None:
+    """Translate the SDK's own types to JSON Schema, so that calls can be checked."""
+    if declared.get("type") in _ANYTHING:
         del schema["type"]
     elif schema.pop("nullable", False):
         kinds = schema["type"]

@@ -42,7 +42,7 @@ def names(definitions: list[Json]) -> list[str]:
 def test_hidden_tools_are_declared_as_their_sdk_writes_them():
     declarations = declarations_of("reference")
 
-    definitions = declarations.definitions(declarations.toolkit.open_session("s"))
+    definitions = declarations.list_definitions(declarations.toolkit.open_session("s"))
 
     assert definitions[0] == WEB
     assert names(definitions)[1:4] == META
@@ -53,7 +53,7 @@ def test_hidden_tools_are_declared_as_their_sdk_writes_them():
 def test_what_exists_is_told_in_the_description_of_the_search():
     declarations = declarations_of("bridge")
 
-    definitions = declarations.definitions(declarations.toolkit.open_session("s"))
+    definitions = declarations.list_definitions(declarations.toolkit.open_session("s"))
 
     assert names(definitions) == ["web_search", *META]
     assert "refund_order" in definitions[1]["description"]
@@ -63,16 +63,16 @@ def test_definitions_stay_the_same_whatever_is_found():
     for mode in ("reference", "bridge"):
         declarations = declarations_of(mode)
         session = declarations.toolkit.open_session("s")
-        before = declarations.definitions(session)
+        before = declarations.list_definitions(session)
         session.search(["refund an order", "post a letter"])
 
-        assert declarations.definitions(session) == before
+        assert declarations.list_definitions(session) == before
 
 
 def test_a_forced_tool_is_not_hidden():
     for mode in ("reference", "bridge", "native"):
         declarations = declarations_of(mode)
-        definitions = declarations.definitions(
+        definitions = declarations.list_definitions(
             declarations.toolkit.open_session("s"), "refund_order"
         )
 
@@ -83,7 +83,7 @@ def test_a_forced_tool_is_not_hidden():
 def test_the_providers_own_search_stands_in_place_of_the_meta_tools():
     declarations = declarations_of("reference", hosted="bm25")
 
-    definitions = declarations.definitions(declarations.toolkit.open_session("s"))
+    definitions = declarations.list_definitions(declarations.toolkit.open_session("s"))
 
     assert names(definitions)[:2] == ["web_search", "tool_search_tool_bm25"]
     assert all(each.get("defer_loading") for each in definitions[2:])

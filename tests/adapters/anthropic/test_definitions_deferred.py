@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.adapters.anthropic.definitions import TOOLS_LIMIT, defer, hosted_search
+from toolscout.adapters.anthropic.definitions import TOOLS_LIMIT, create_hosted_search, defer
 from toolscout.errors import UsageError
 
 Json = dict[str, Any]
@@ -64,12 +64,12 @@ def test_more_definitions_than_the_provider_takes_are_refused_with_the_way_out()
 
 
 def test_the_providers_own_searches_are_known_by_their_ranking():
-    assert hosted_search("bm25") == {
+    assert create_hosted_search("bm25") == {
         "type": "tool_search_tool_bm25_20251119",
         "name": "tool_search_tool_bm25",
     }
     with pytest.raises(UsageError, match="Use bm25 or regex"):
-        hosted_search("vectors")
+        create_hosted_search("vectors")
 
 
 TOOLS = st.builds(

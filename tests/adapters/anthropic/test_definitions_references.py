@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.adapters.anthropic.definitions import GONE, prune, referred
+from toolscout.adapters.anthropic.definitions import GONE, list_references, prune
 
 Json = dict[str, Any]
 NAMES = ("send_email", "refund_order", "get_weather", "list_orders")
@@ -80,7 +80,7 @@ def test_text_that_looks_like_a_reference_is_left_alone():
     said = turn("assistant", reference("send_email"), written)
 
     assert prune([said], []) == [said]
-    assert referred([said]) == []
+    assert list_references([said]) == []
 
 
 BLOCKS = st.one_of(
@@ -101,6 +101,8 @@ def test_pruned_messages_refer_to_declared_tools_alone_and_lose_no_other(
 
     pruned = prune(messages, declared)
 
-    assert referred(pruned) == [name for name in referred(messages) if name in declared]
+    assert list_references(pruned) == [
+        name for name in list_references(messages) if name in declared
+    ]
     assert prune(pruned, declared) == pruned
     assert json.dumps(messages) == before

@@ -5,7 +5,7 @@ from typing import Any
 
 from toolscout.adapters._toolkit import Toolkit
 from toolscout.adapters.anthropic.definitions import Declarations
-from toolscout.adapters.anthropic.rounds import SearchLoop, conversation_id
+from toolscout.adapters.anthropic.rounds import SearchLoop, identify
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 
@@ -26,7 +26,7 @@ def interlude(mode: str = "reference", *, rounds: int = 10, **body: Any) -> Sear
     toolkit = Toolkit(TOOLS, define, settings=Settings.from_mapping({"mode": mode}))
     declarations = Declarations(toolkit, dict, passed=[{"type": "web", "name": "web"}])
     given = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 5, **body}
-    return SearchLoop(declarations.toolkit, given, declarations.definitions, rounds=rounds)
+    return SearchLoop(declarations.toolkit, given, declarations.list_definitions, rounds=rounds)
 
 
 def call(id_: str, name: str, /, **given: Any) -> Json:
@@ -156,5 +156,5 @@ def test_asynchronous_rounds_are_the_same():
 def test_a_conversation_has_the_same_name_as_it_grows():
     first = {"role": "user", "content": "Hello"}
 
-    assert conversation_id([first]) == conversation_id([first, first])
-    assert conversation_id([first]) != conversation_id([{"role": "user", "content": "Bye"}])
+    assert identify([first]) == identify([first, first])
+    assert identify([first]) != identify([{"role": "user", "content": "Bye"}])

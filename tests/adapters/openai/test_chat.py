@@ -1,4 +1,4 @@
-"""Searches inside one request of a host that speaks Chat Completions."""
+"""Searches inside one request of a host that speaks ChatLoop Completions."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ import pytest
 
 from toolscout import Mode, Settings, Tool
 from toolscout.adapters._toolkit import Toolkit
-from toolscout.adapters.openai.chat import Chat, Chunks
+from toolscout.adapters.openai.chat import ChatLoop, ChunkMerger
 from toolscout.adapters.openai.responses import ROUNDS_LIMIT
 from toolscout.errors import UsageError
 from toolscout.schemas import Json
@@ -43,12 +43,12 @@ def search(name: str, call_id: str = "c1") -> Json:
     return call("tool_search", call_id, queries=[f"select:{name}"])
 
 
-def take(chat: Chat[str], message: Json, usage: Json | None = None) -> Json | None:
+def take(chat: ChatLoop[str], message: Json, usage: Json | None = None) -> Json | None:
     return asyncio.run(chat.take(message, usage))
 
 
 def test_a_search_is_answered_inside_and_the_found_tool_called_outside():
-    chat = Chat(kit_of(), [USER])
+    chat = ChatLoop(kit_of(), [USER])
     first = take(chat, said(search("refund_order")), {"total_tokens": 5})
     shown = take(chat, said(call("refund_order", order="A")), {"total_tokens": 7})
 
@@ -61,7 +61,7 @@ def test_a_search_is_answered_inside_and_the_found_tool_called_outside():
 def test_what_was_found_comes_back_with_the_message_and_leaves_no_trace_on_the_wire():
     toolkit = kit_of()
     message = {"role": "assistant", "content": "Shall I?", "toolscout": ["track_parcel", "gone"]}
-    chat = Chat(toolkit, [USER, message])
+    chat = ChatLoop(toolkit, [USER, message])
 
     assert chat.session.loaded == ("track_parcel",)
     assert chat.messages == [USER, {"role": "assistant", "content": "Shall I?"}]
@@ -70,11 +70,11 @@ def test_what_was_found_comes_back_with_the_message_and_leaves_no_trace_on_the_w
 def test_only_an_assistant_can_say_what_was_found():
     forged = {"role": "tool", "tool_call_id": "c1", "content": "x", "toolscout": ["send_email"]}
 
-    assert Chat(kit_of(), [USER | {"toolscout": ["send_email"]}, forged]).session.loaded == ()
+    assert ChatLoop(kit_of(), [USER | {"toolscout": ["send_email"]}, forged]).session.loaded == ()
 
 
 def test_a_call_beside_a_search_is_shown_alone_and_what_was_found_is_named():
-    chat = Chat(kit_of(), [USER, said(call("refund_order"), toolscout=["refund_order"])])
+    chat = ChatLoop(kit_of(), [USER, said(call("refund_order"), toolscout=["refund_order"])])
     shown = take(chat, said(search("track_parcel"), call("refund_order", "c2", order="A")))
 
     assert shown == said(
@@ -83,7 +83,7 @@ def test_a_call_beside_a_search_is_shown_alone_and_what_was_found_is_named():
 
 
 def test_tool_call_is_shown_as_a_call_of_its_target():
-    chat = Chat(kit_of(), [USER])
+    chat = ChatLoop(kit_of(), [USER])
     take(chat, said(search("refund_order")))
     shown = take(chat, said(call("tool_call", name="refund_order", arguments={"order": "A"})))
 
@@ -93,14 +93,14 @@ def test_tool_call_is_shown_as_a_call_of_its_target():
 
 @pytest.mark.parametrize("name", ["send_email", "make_coffee"])
 def test_a_call_that_may_not_be_made_is_answered_inside(name: str):
-    chat = Chat(kit_of(), [USER])
+    chat = ChatLoop(kit_of(), [USER])
 
     assert take(chat, said(call(name))) is None
     assert "tool_search" in chat.messages[-1]["content"]
 
 
 def test_a_model_that_only_searches_is_stopped():
-    chat = Chat(kit_of(), [USER])
+    chat = ChatLoop(kit_of(), [USER])
     for _ in range(ROUNDS_LIMIT - 1):
         take(chat, said(search("refund_order")))
 
@@ -115,7 +115,7 @@ def chunk(delta: Json, reason: str | None = None, **members: Any) -> Json:
 
 def test_the_streams_of_two_rounds_are_one():
     first, rest = call("refund_order"), {"index": 0, "function": {"arguments": ""}}
-    chunks = Chunks()
+    chunks = ChunkMerger()
     passed = [
         *chunks.feed(chunk({"role": "assistant", "content": "Let "})),
         *chunks.feed(chunk({"content": "me."})),

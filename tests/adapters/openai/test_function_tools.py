@@ -8,15 +8,15 @@ from toolscout import Dialect, Mode, Settings
 from toolscout.adapters._toolkit import Toolkit
 from toolscout.adapters.openai.function_tools import (
     Call,
-    answer_of,
-    calls_in_items,
-    calls_in_message,
     check_mode,
     check_runnable,
-    definitions_of,
-    function_of,
+    get_tool,
     is_hosted,
-    tool_of,
+    list_definitions,
+    list_item_calls,
+    list_message_calls,
+    to_answer,
+    to_function,
 )
 from toolscout.errors import UsageError
 
@@ -32,8 +32,8 @@ NESTED = {"type": "function", "function": WEATHER}
 
 def test_a_definition_is_told_as_it_was_given_in_either_shape():
     for given in (FLAT, NESTED):
-        assert function_of(given, Dialect.OPENAI_RESPONSES).definition == FLAT
-        assert function_of(given, Dialect.OPENAI_CHAT).definition == NESTED
+        assert to_function(given, Dialect.OPENAI_RESPONSES).definition == FLAT
+        assert to_function(given, Dialect.OPENAI_CHAT).definition == NESTED
 
 
 def test_what_the_provider_runs_is_told_from_functions():
@@ -43,17 +43,17 @@ def test_what_the_provider_runs_is_told_from_functions():
 
 
 def test_a_search_is_answered_by_an_output_and_a_function_of_that_name_by_text():
-    functions = [function_of(FLAT, Dialect.OPENAI_RESPONSES)]
-    toolkit = Toolkit(functions, tool_of, settings=Settings(mode=Mode.DEFINITIONS))
+    functions = [to_function(FLAT, Dialect.OPENAI_RESPONSES)]
+    toolkit = Toolkit(functions, get_tool, settings=Settings(mode=Mode.DEFINITIONS))
     session = toolkit.open_session("a")
-    told = definitions_of(toolkit, session, Dialect.OPENAI_RESPONSES)
+    told = list_definitions(toolkit, session, Dialect.OPENAI_RESPONSES)
     reply = session.handle_sync("tool_search", {"queries": ["weather"]})
     item = Call(id="c1", name="tool_search", arguments={}, searches=True)
     function = Call(id="c1", name="tool_search", arguments="{}")
 
     assert told[0]["type"] == "tool_search"
-    assert answer_of(toolkit, item, reply, Dialect.OPENAI_RESPONSES)["tools"] == [FLAT]
-    answer = answer_of(toolkit, function, reply, Dialect.OPENAI_RESPONSES)
+    assert to_answer(toolkit, item, reply, Dialect.OPENAI_RESPONSES)["tools"] == [FLAT]
+    answer = to_answer(toolkit, function, reply, Dialect.OPENAI_RESPONSES)
     assert (answer["type"], answer["output"]) == ("function_call_output", reply.text)
 
 
@@ -66,16 +66,16 @@ def test_calls_are_read_without_their_namespace_and_without_those_of_the_provide
     ]
     message = {"tool_calls": [{"id": "c", "function": {"name": "y", "arguments": "{}"}}]}
 
-    assert [*calls_in_items(items)] == [
+    assert [*list_item_calls(items)] == [
         Call(id="a", name="tool_search", arguments={}, searches=True),
         Call(id="b", name="x", arguments="1"),
     ]
-    assert [*calls_in_message(message)] == [Call(id="c", name="y", arguments="{}")]
-    assert [*calls_in_message({})] == []
+    assert [*list_message_calls(message)] == [Call(id="c", name="y", arguments="{}")]
+    assert [*list_message_calls({})] == []
 
 
 def test_what_cannot_work_is_refused_early():
-    with pytest.raises(UsageError, match="Give `run`"):
-        check_runnable([function_of(FLAT, Dialect.OPENAI_CHAT)])
+    with pytest.raises(UsageError, match="Pass `run`"):
+        check_runnable([to_function(FLAT, Dialect.OPENAI_CHAT)])
     with pytest.raises(UsageError, match="Anthropic"):
         check_mode(Mode.REFERENCE)

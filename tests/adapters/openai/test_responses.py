@@ -8,7 +8,7 @@ import pytest
 
 from toolscout import Mode, Settings, Tool
 from toolscout.adapters._toolkit import Toolkit
-from toolscout.adapters.openai.responses import ROUNDS_LIMIT, Memory, Rounds
+from toolscout.adapters.openai.responses import ROUNDS_LIMIT, Memory, ResponsesLoop
 from toolscout.errors import UsageError
 from toolscout.schemas import Json
 
@@ -37,8 +37,8 @@ def kit_of(mode: Mode) -> Toolkit[str]:
     return Toolkit(TEXTS, define, settings=Settings(mode=mode))
 
 
-def rounds_of(toolkit: Toolkit[str], *items: Json, **options: Any) -> Rounds[str]:
-    return Rounds(toolkit, [USER, *items], write, **options)
+def rounds_of(toolkit: Toolkit[str], *items: Json, **options: Any) -> ResponsesLoop[str]:
+    return ResponsesLoop(toolkit, [USER, *items], write, **options)
 
 
 def made(name: str, arguments: Json, call_id: str = "c1") -> Json:
@@ -58,7 +58,7 @@ def search_in(mode: Mode, query: str, call_id: str = "c1") -> Json:
     )
 
 
-def take(rounds: Rounds[str], *output: Json) -> bool:
+def take(rounds: ResponsesLoop[str], *output: Json) -> bool:
     return asyncio.run(rounds.take(output))
 
 
@@ -167,9 +167,9 @@ def test_where_the_provider_keeps_the_items_only_answers_are_sent():
     take(first, searched("select:track_parcel", "c3"), call)
     memory.keep(first, "resp_2", alias="resp_1")
     output = {"type": "function_call_output", "call_id": "c2", "output": "ok"}
-    second = Rounds(toolkit, [output], write, before=memory, key="resp_1")
+    second = ResponsesLoop(toolkit, [output], write, before=memory, key="resp_1")
 
-    assert memory.real("resp_1") == "resp_2"
+    assert memory.resolve("resp_1") == "resp_2"
     assert second.session.loaded == ("refund_order", "track_parcel")
     assert [item["call_id"] for item in second.input] == ["c3", "c2"]
     take(second, searched("select:send_email", "c4"))

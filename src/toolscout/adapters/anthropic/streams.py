@@ -1,8 +1,8 @@
-"""`StreamMerger`: the streams of several rounds with a model, as one stream for the user.
+"""`StreamMerger`: the streams of several requests to Anthropic as one stream for the user.
 
-Takes the events of Anthropic's stream as JSON, round after round; gives those to pass on, with
-blocks numbered through and one beginning and end. What the model says goes on at once; its calls
-are held back until the round is complete, because whether they are the user's is decided then.
+It takes the events of each round as JSON and returns those to forward, with blocks numbered
+consecutively and one beginning and end. Text is forwarded at once. Calls are held back until the
+round is complete, because only then is it known whether the user has to answer them.
 """
 
 import json
@@ -16,7 +16,7 @@ _EMPTIED = ("text", "thinking")
 
 
 def to_frame(event: Mapping[str, Any]) -> bytes:
-    """Return an event as a stream carries it."""
+    """Return an event as a server-sent event."""
     return f"event: {event.get('type')}\ndata: {json.dumps(event)}\n\n".encode()
 
 
@@ -25,29 +25,29 @@ class StreamMerger:
 
     def __init__(self) -> None:
         self.blocks: list[Json] = []
-        """What the model said in this round."""
+        """The blocks of this round."""
         self._stop: Json = {}
         self._written: dict[int, str] = {}
         self._passed: dict[int, int] = {}
         self._next = 0
         self._begun = False
         self._usage: Json = {}
-        self._spent: Json = {}
+        self._total_usage: Json = {}
 
     def feed(self, event: Mapping[str, Any]) -> list[Json]:
-        """Take an event of a round; return those to pass on."""
+        """Process an event of a round; return the events to forward."""
         match event.get("type"):
             case "message_start":
                 return self._start(dict(event))
             case "content_block_start":
                 return self._open(event)
             case "content_block_delta" | "content_block_stop":
-                return self._go_on(event)
+                return self._continue(event)
             case "message_delta":
                 self._stop = dict(event)
-                told = event.get("usage")
-                known = {k: v for k, v in told.items() if v is not None} if is_object(told) else {}
-                self._usage |= known
+                usage = event.get("usage")
+                if is_object(usage):
+                    self._usage |= {k: v for k, v in usage.items() if v is not None}
                 return []
             case "message_stop":
                 return []
@@ -56,14 +56,14 @@ class StreamMerger:
 
     @property
     def held(self) -> list[Json]:
-        """The blocks of this round that were not passed on."""
+        """The blocks of this round that were not forwarded."""
         return [block for at, block in enumerate(self.blocks) if at not in self._passed]
 
     @property
     def stop_reason(self) -> str:
-        """How this round ended; empty while it lasts."""
-        said = self._stop.get("delta")
-        return str(said.get("stop_reason") or "") if is_object(said) else ""
+        """How this round ended; empty before its end."""
+        delta = self._stop.get("delta")
+        return str(delta.get("stop_reason") or "") if is_object(delta) else ""
 
     def end_round(
         self,
@@ -72,40 +72,46 @@ class StreamMerger:
         *,
         last: bool = False,
     ) -> list[Json]:
-        """Return the events of blocks that stand in place of the held ones.
+        """Return the events of the blocks that replace the held ones.
 
-        The last round ends the stream, with what all of them have cost.
+        The last round ends the stream, with the usage of all rounds.
         """
-        events = [event for block in blocks for event in self._written_out(block)]
-        self._spent = add_usage(self._spent, self._usage)
-        self.blocks, self._written, self._passed, self._usage = [], {}, {}, {}
-        return [*events, *self._ending(stop_reason)] if last else events
+        events = [event for block in blocks for event in self._emit_block(block)]
+        self._total_usage = add_usage(self._total_usage, self._usage)
+        self.blocks = []
+        self._written = {}
+        self._passed = {}
+        self._usage = {}
+        return [*events, *self._end_stream(stop_reason)] if last else events
 
-    def _ending(self, stop_reason: str | None) -> list[Json]:
-        said = self._stop.get("delta")
-        delta: Json = dict(said) if is_object(said) else {}
+    def _end_stream(self, stop_reason: str | None) -> list[Json]:
+        original = self._stop.get("delta")
+        delta: Json = dict(original) if is_object(original) else {}
         if stop_reason is not None:
             delta["stop_reason"] = stop_reason
-        return [self._stop | {"delta": delta, "usage": self._spent}, {"type": "message_stop"}]
+        return [self._stop | {"delta": delta, "usage": self._total_usage}, {"type": "message_stop"}]
 
     def _start(self, event: Json) -> list[Json]:
         self._stop = {}
         usage = event["message"].get("usage")
         self._usage = dict(usage) if is_object(usage) else {}
-        begun, self._begun = self._begun, True
-        return [] if begun else [event]
+        if self._begun:
+            return []
+        self._begun = True
+        return [event]
 
     def _open(self, event: Mapping[str, Any]) -> list[Json]:
-        block, at = dict(event["content_block"]), len(self.blocks)
+        block = dict(event["content_block"])
+        at = len(self.blocks)
         self.blocks.append(block)
-        # Behind a call everything waits, so that blocks keep their order.
+        # Everything after a call waits too, so that blocks keep their order.
         if block.get("type") == "tool_use" or len(self._passed) < at:
             return []
         self._passed[at] = self._next
         self._next += 1
         return [{**event, "index": self._passed[at]}]
 
-    def _go_on(self, event: Mapping[str, Any]) -> list[Json]:
+    def _continue(self, event: Mapping[str, Any]) -> list[Json]:
         at = int(event["index"])
         if event["type"] == "content_block_stop":
             self._close(at)
@@ -114,10 +120,11 @@ class StreamMerger:
         return [{**event, "index": self._passed[at]}] if at in self._passed else []
 
     def _add(self, at: int, delta: Mapping[str, Any]) -> None:
-        block, kind = self.blocks[at], str(delta.get("type"))
+        block = self.blocks[at]
+        kind = str(delta.get("type"))
         if kind in _TEXTS:
             key = _TEXTS[kind]
-            before = "" if key == "signature" else block.get(key) or ""  # it comes whole
+            before = "" if key == "signature" else block.get(key) or ""  # a signature comes whole
             block[key] = before + delta[key]
         elif kind == "input_json_delta":
             self._written[at] = self._written.get(at, "") + delta["partial_json"]
@@ -130,20 +137,21 @@ class StreamMerger:
         if written:
             try:
                 self.blocks[at]["input"] = json.loads(written)
-            except ValueError:  # cut off by a limit of tokens; such a call is never made
+            except ValueError:  # cut off by a token limit; such a call is never made
                 self.blocks[at]["input"] = {}
 
-    def _written_out(self, block: Mapping[str, Any]) -> Iterator[Json]:
-        at, self._next = self._next, self._next + 1
-        opened, deltas = _parts(dict(block))
+    def _emit_block(self, block: Mapping[str, Any]) -> Iterator[Json]:
+        at = self._next
+        self._next += 1
+        opened, deltas = _split_block(dict(block))
         yield {"type": "content_block_start", "index": at, "content_block": opened}
         for delta in deltas:
             yield {"type": "content_block_delta", "index": at, "delta": delta}
         yield {"type": "content_block_stop", "index": at}
 
 
-def _parts(block: Json) -> tuple[Json, list[Json]]:
-    """Return a block as a stream begins it, and the pieces that follow."""
+def _split_block(block: Json) -> tuple[Json, list[Json]]:
+    """Return a block as a stream opens it, and the deltas that follow."""
     if block.get("type") in ("tool_use", "server_tool_use"):
         written = json.dumps(block.get("input"), ensure_ascii=False)
         return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": written}]

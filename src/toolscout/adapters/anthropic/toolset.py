@@ -1,9 +1,9 @@
-"""Anthropic's SDK: the tool runner, loops of one's own, and clients whose loop cannot be changed.
+"""Anthropic's SDK: the tool runner, your own loop, and clients whose loop you cannot change.
 
-`ToolScoutToolset` puts an agent's tools behind three, for `tool_runner` and for loops over
+`ToolScoutToolset` hides an agent's tools behind three, for `tool_runner` and for loops over
 `messages.create`. `wrap(client)` does the same inside a client. What a conversation has found is
-read from its messages, each time anew: they are the state that this SDK has. How tools are hidden
-follows from the client's address, unless a mode is given.
+read from its messages each time, because they are the only state that this SDK has. The mode
+depends on the client's address, unless one is passed.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from toolscout.adapters._toolkit import (
     Dialect,
     Json,
     Toolkit,
+    add_notes,
     choose_settings,
     detect_anthropic,
     report_outcome,
@@ -31,8 +32,8 @@ from toolscout.adapters.anthropic.rounds import (
     LISTS_KEPT,
     ROUNDS,
     Wrapper,
-    calls_in,
-    conversation_id,
+    identify,
+    list_calls,
     to_plain,
     unfold,
 )
@@ -61,18 +62,18 @@ ClientT = TypeVar("ClientT")
 
 
 class Params(TypedDict):
-    """What a request carries because of a toolset."""
+    """The parts of a request that a toolset provides."""
 
     messages: list[Any]
     tools: list[Any]
 
 
 class ToolScoutToolset:
-    """The tools of an agent behind `tool_search`, `tool_describe` and `tool_call`.
+    """Hides the tools of an agent behind `tool_search`, `tool_describe` and `tool_call`.
 
-    `tools` are functions, `@beta_tool` objects, the SDK's MCP tools, or definitions as JSON, whose
-    calls `run(name, arguments)` makes. What has no schema, such as the provider's own tools, is
-    passed on as it is. `hosted` leaves searching to the provider: `bm25` or `regex`.
+    `tools` are functions, `@beta_tool` objects, the SDK's MCP tools, or definitions as JSON, which
+    `run(name, arguments)` runs. Tools without a schema, such as the provider's own, are passed
+    through unchanged. `hosted` leaves searching to the provider: `bm25` or `regex`.
     """
 
     def __init__(
@@ -86,60 +87,63 @@ class ToolScoutToolset:
         scout: Scout | None = None,
         settings: Settings | None = None,
     ) -> None:
-        given = [_native(tool) for tool in tools]
-        self._run, self._is_async = run, isinstance(client, AsyncAnthropic)
+        given = [_to_native(tool) for tool in tools]
+        self._run = run
+        self._is_async = isinstance(client, AsyncAnthropic)
         self._passed = [tool for tool in given if not _is_hideable(tool)]
         for tool in given:
             self._check(tool, client)
-        settings = _settings(client, mode, settings, hosted=bool(hosted), scout=scout)
-        self._declarations = _declarations(given, hosted, scout, settings)
+        settings = _resolve_settings(client, mode, settings, hosted=bool(hosted), scout=scout)
+        self._declarations = _create_declarations(given, hosted, scout, settings)
         self.toolkit = self._declarations.toolkit
 
-    def session(self, messages: Iterable[object] = ()) -> Session:
+    def read_session(self, messages: Iterable[object] = ()) -> Session:
         """Return what a conversation has found so far, read from its messages."""
         plain = unfold(map(to_plain, messages))
-        return self.toolkit.scout.rebuild(conversation_id(plain), plain, keep=False)
+        return self.toolkit.scout.rebuild(identify(plain), plain, keep=False)
 
     def request(self, messages: Iterable[object], session: Session | None = None) -> Params:
-        """Return `messages` and `tools` for `tool_runner`: tools that run behind the gate."""
+        """Return `messages` and `tools` for `tool_runner`; the tools check their calls."""
         listed = list(messages)
-        session = session or self.session(listed)
-        params = self.params(listed, session)
+        session = session or self.read_session(listed)
+        params = self.build_params(listed, session)
         own = params["tools"][len(self._passed) :]
-        tools = [*self._passed, *(self._runnable(session, definition) for definition in own)]
+        tools = [*self._passed, *(self._create_runnable(session, definition) for definition in own)]
         return {"messages": params["messages"], "tools": tools}
 
-    def params(self, messages: Iterable[object], session: Session) -> Params:
-        """Return `messages` and `tools` for `messages.create`, in a loop of one's own."""
-        tools = self._declarations.definitions(session)
+    def build_params(self, messages: Iterable[object], session: Session) -> Params:
+        """Return `messages` and `tools` for `messages.create`, in a loop of your own."""
+        tools = self._declarations.list_definitions(session)
         plain = unfold(map(to_plain, messages))
         return {"messages": prune(plain, {str(tool.get("name")) for tool in tools}), "tools": tools}
 
     def answer(self, session: Session, content: Iterable[object]) -> list[Json]:
         """Return a result for each call in the content of a reply."""
-        calls = calls_in(map(to_plain, content))
-        return [_result(call, partial(self._call, session, call["name"])) for call in calls]
+        calls = list_calls(map(to_plain, content))
+        return [_make_result(call, partial(self._call, session, call["name"])) for call in calls]
 
     async def answer_async(self, session: Session, content: Iterable[object]) -> list[Json]:
         """Return a result for each call in the content of a reply; tools may be asynchronous."""
-        calls = calls_in(map(to_plain, content))
-        works = [self._call_async(session, call["name"], call["input"]) for call in calls]
-        made = await asyncio.gather(*works, return_exceptions=True)
-        return [_result(c, partial(_given, value)) for c, value in zip(calls, made, strict=True)]
+        calls = list_calls(map(to_plain, content))
+        calls_made = [self._call_async(session, call["name"], call["input"]) for call in calls]
+        made = await asyncio.gather(*calls_made, return_exceptions=True)
+        return [
+            _make_result(c, partial(_give, value)) for c, value in zip(calls, made, strict=True)
+        ]
 
     def _check(self, tool: object, client: object) -> None:
-        name = _written(tool).get("name")
+        name = _to_json(tool).get("name")
         if isinstance(tool, ASYNC):
             self._is_async = True
             if isinstance(client, Anthropic):
                 raise UsageError(f"Tool {name!r} is asynchronous. Use AsyncAnthropic with it.")
         if not isinstance(tool, SYNC + ASYNC) and _is_hideable(tool) and self._run is None:
             raise UsageError(
-                f"Tool {name!r} is a definition that nothing runs. Give `run=`, or a function; "
-                "for a loop that runs tools itself there is `wrap(client)`."
+                f"Tool {name!r} is a definition without a function. Pass `run=`, or use "
+                "`wrap(client)` in a loop that runs the tools itself."
             )
 
-    def _runnable(self, session: Session, definition: Json) -> object:
+    def _create_runnable(self, session: Session, definition: Json) -> object:
         if "input_schema" not in definition:  # the provider's own search
             return definition
         name = str(definition["name"])
@@ -151,33 +155,33 @@ class ToolScoutToolset:
         """Return the content of a call's result, or raise `ToolError` with one."""
         verdict = self.toolkit.handle_sync(session, name, arguments)
         if not isinstance(verdict, Admission):
-            return _replied(name, verdict)
+            return _read_reply(name, verdict)
         with report_outcome(session, verdict):
-            return _reported(self._start(verdict), verdict)
+            return _read_result(self._start(verdict), verdict)
 
     async def _call_async(self, session: Session, name: str, arguments: object) -> Any:
         verdict = await self.toolkit.handle(session, name, arguments)
         if not isinstance(verdict, Admission):
-            return _replied(name, verdict)
+            return _read_reply(name, verdict)
         with report_outcome(session, verdict):
-            if isinstance(self.toolkit.get(verdict.tool.name), SYNC):
-                return _reported(await asyncio.to_thread(self._start, verdict), verdict)
+            if isinstance(self.toolkit.get_native(verdict), SYNC):
+                return _read_result(await asyncio.to_thread(self._start, verdict), verdict)
             started = self._start(verdict)
             result = await started if inspect.isawaitable(started) else started
-            return _reported(result, verdict)
+            return _read_result(result, verdict)
 
-    def _start(self, admission: Admission) -> Any:
-        native = self.toolkit.get(admission.tool.name)
+    def _start(self, call: Admission) -> Any:
+        native = self.toolkit.get_native(call)
         if isinstance(native, SYNC + ASYNC):
-            return cast("Any", native).call(admission.arguments)
-        return cast("Any", self._run)(admission.tool.leaf, admission.arguments)
+            return cast("Any", native).call(call.arguments)
+        return cast("Any", self._run)(call.tool.leaf, call.arguments)
 
 
 class ToolScoutMiddleware(Middleware):
     """Hides the tools of a client's requests, and answers searches inside them.
 
-    `wrap` is the way to it. The user's loop runs the user's tools as before; tools of a `scout`
-    of one's own are run here, and such a scout serves one list of tools at a time.
+    `wrap` adds it to a client. The user's loop runs the user's tools as before. A `scout` runs the
+    tools of its own servers, and serves one list of tools at a time.
     """
 
     def __init__(
@@ -189,59 +193,59 @@ class ToolScoutMiddleware(Middleware):
         settings: Settings | None = None,
         rounds: int = ROUNDS,
     ) -> None:
-        settings = _settings(None, mode, settings, hosted=bool(hosted), scout=scout)
-        make = partial(_declarations, hosted=hosted, scout=scout, settings=settings)
+        settings = _resolve_settings(None, mode, settings, hosted=bool(hosted), scout=scout)
+        make = partial(_create_declarations, hosted=hosted, scout=scout, settings=settings)
         self._wrapper = Wrapper(make, rounds=rounds, kept=LISTS_KEPT if scout is None else 1)
 
     def handle(self, request: APIRequest, call_next: Callable[[APIRequest], Any]) -> Any:
-        """Answer a request of a client that is not asynchronous."""
+        """Answer a request of a synchronous client."""
         key = str(request.options.idempotency_key)
-        interlude = self._wrapper.begin(_path(request), request.json, key)
-        if interlude is None:
+        loop = self._wrapper.begin(_read_path(request), request.json, key)
+        if loop is None:
             return call_next(request)
 
         def send(body: Json) -> Any:
             return call_next(request.copy(body=body))
 
         while True:
-            response = send(interlude.request)
+            response = send(loop.request)
             if _is_final(request, response):
                 return response
             if request.stream:
-                events = interlude.stream_sync(response, _events, send)
-                return _replaced(response, stream=_Frames(events))
-            final = interlude.take_sync(json.loads(response.http_response.read()))
+                events = loop.stream_sync(response, _read_events, send)
+                return _replace_body(response, stream=_Frames(events))
+            final = loop.take_sync(json.loads(response.http_response.read()))
             if final is not None:
                 self._wrapper.forget(key)
-                return _replaced(response, content=json.dumps(final).encode())
-            self._wrapper.keep(key, interlude)
+                return _replace_body(response, content=json.dumps(final).encode())
+            self._wrapper.keep(key, loop)
 
     async def handle_async(
         self, request: APIRequest, call_next: Callable[[APIRequest], Any]
     ) -> Any:
         """Answer a request of an asynchronous client."""
         key = str(request.options.idempotency_key)
-        # In a thread: the first request of a list of tools has it indexed.
-        begin = partial(self._wrapper.begin, _path(request), request.json, key)
-        interlude = await asyncio.to_thread(begin)
-        if interlude is None:
+        # In a thread, because the first request with a list of tools indexes it.
+        begin = partial(self._wrapper.begin, _read_path(request), request.json, key)
+        loop = await asyncio.to_thread(begin)
+        if loop is None:
             return await call_next(request)
 
         async def send(body: Json) -> Any:
             return await call_next(request.copy(body=body))
 
         while True:
-            response = await send(interlude.request)
+            response = await send(loop.request)
             if _is_final(request, response):
                 return response
             if request.stream:
-                events = interlude.stream(response, _events_async, send)
-                return _replaced(response, stream=_AsyncFrames(events))
-            final = await interlude.take(json.loads(await response.http_response.aread()))
+                events = loop.stream(response, _read_events_async, send)
+                return _replace_body(response, stream=_AsyncFrames(events))
+            final = await loop.take(json.loads(await response.http_response.aread()))
             if final is not None:
                 self._wrapper.forget(key)
-                return _replaced(response, content=json.dumps(final).encode())
-            self._wrapper.keep(key, interlude)
+                return _replace_body(response, content=json.dumps(final).encode())
+            self._wrapper.keep(key, loop)
 
 
 def wrap(
@@ -253,17 +257,18 @@ def wrap(
     settings: Settings | None = None,
     rounds: int = ROUNDS,
 ) -> ClientT:
-    """Return a client that hides the tools it is given, and is used like the one given."""
-    settings = _settings(client, mode, settings, hosted=bool(hosted), scout=scout)
+    """Return a client that hides the tools of its requests, and is used like the original."""
+    settings = _resolve_settings(client, mode, settings, hosted=bool(hosted), scout=scout)
     middleware = ToolScoutMiddleware(hosted=hosted, scout=scout, settings=settings, rounds=rounds)
     return cast("Any", client).with_middleware(middleware)
 
 
 class _Runnable(BetaBuiltinFunctionTool):
-    """A tool of the runner that is run behind the gate."""
+    """A tool of the runner that checks its calls."""
 
     def __init__(self, definition: Json, work: Callable[[object], Any]) -> None:
-        self._definition, self._work = definition, work
+        self._definition = definition
+        self._work = work
 
     def to_dict(self) -> Any:
         return self._definition
@@ -274,7 +279,8 @@ class _Runnable(BetaBuiltinFunctionTool):
 
 class _AsyncRunnable(BetaAsyncBuiltinFunctionTool):
     def __init__(self, definition: Json, work: Callable[[object], Any]) -> None:
-        self._definition, self._work = definition, work
+        self._definition = definition
+        self._work = work
 
     def to_dict(self) -> Any:
         return self._definition
@@ -284,7 +290,7 @@ class _AsyncRunnable(BetaAsyncBuiltinFunctionTool):
 
 
 class _Frames(httpx2.SyncByteStream):
-    """Events as the body of a response."""
+    """The body of a response that streams events."""
 
     def __init__(self, events: Generator[Json]) -> None:
         self._events = events
@@ -308,7 +314,7 @@ class _AsyncFrames(httpx2.AsyncByteStream):
         await self._events.aclose()
 
 
-def _settings(
+def _resolve_settings(
     client: object,
     mode: Mode | str | None,
     settings: Settings | None,
@@ -318,69 +324,69 @@ def _settings(
 ) -> Settings | None:
     if scout is not None:
         if mode is not None or hosted:
-            raise UsageError("A mode was given beside a scout. Give it to the scout's settings.")
+            raise UsageError("Pass a mode or a scout, not both: the scout's settings have a mode.")
         return settings
-    if hosted:  # the provider searches, so nothing here knows what it has found
+    if hosted:  # the provider searches, so toolscout does not know what it found
         return replace(settings or Settings(), mode=Mode.REFERENCE, calls_by_name=True)
     address = str(getattr(client, "base_url", ""))
     return choose_settings(detect_anthropic(address), settings, mode)
 
 
-def _declarations(
+def _create_declarations(
     tools: Iterable[object], hosted: str, scout: Scout | None, settings: Settings | None
 ) -> Declarations[object]:
     given = list(tools)
-    passed = [_written(tool) for tool in given if not _is_hideable(tool)]
+    passed = [_to_json(tool) for tool in given if not _is_hideable(tool)]
     hidden = [tool for tool in given if _is_hideable(tool)]
-    toolkit = Toolkit(hidden, _tool, scout=scout, settings=settings)
-    return Declarations(toolkit, _written, passed=passed, hosted=hosted)
+    toolkit = Toolkit(hidden, _define, scout=scout, settings=settings)
+    return Declarations(toolkit, _to_json, passed=passed, hosted=hosted)
 
 
-def _native(tool: object) -> object:
-    """Return a tool that the SDK knows; a function becomes one."""
+def _to_native(tool: object) -> object:
+    """Return a tool of the SDK; a function becomes one."""
     if isinstance(tool, dict) or hasattr(tool, "to_dict") or not callable(tool):
         return cast("object", tool)
     made = cast("Any", beta_async_tool if inspect.iscoroutinefunction(tool) else beta_tool)
     return made(tool)
 
 
-def _written(tool: object) -> Json:
+def _to_json(tool: object) -> Json:
     """Return a tool as the SDK sends it."""
     return dict(cast("Any", tool if isinstance(tool, dict) else cast("Any", tool).to_dict()))
 
 
 def _is_hideable(tool: object) -> bool:
-    written = _written(tool)
-    return "input_schema" in written and written.get("type") in (None, "custom")
+    definition = _to_json(tool)
+    return "input_schema" in definition and definition.get("type") in (None, "custom")
 
 
-def _tool(native: object) -> Tool:
-    written = _written(native)
+def _define(native: object) -> Tool:
+    definition = _to_json(native)
     return Tool.define(
-        written["name"],
-        description=written.get("description") or "",
-        input_schema=written["input_schema"],
-        always_load=written.get("defer_loading") is False,
+        definition["name"],
+        description=definition.get("description") or "",
+        input_schema=definition["input_schema"],
+        always_load=definition.get("defer_loading") is False,
     )
 
 
-def _result(call: Json, work: Callable[[Any], Any]) -> Json:
+def _make_result(call: Json, work: Callable[[Any], Any]) -> Json:
     result: Json = {"type": "tool_result", "tool_use_id": call["id"]}
     try:
         return result | {"content": work(call["input"])}
     except ToolError as error:
         return result | {"content": error.content, "is_error": True}
-    except Exception as error:  # as the SDK's own runner has it
+    except Exception as error:  # like the SDK's own runner
         return result | {"content": repr(error), "is_error": True}
 
 
-def _given(value: object, _: object) -> object:
+def _give(value: object, _: object) -> object:
     if isinstance(value, BaseException):
         raise value
     return value
 
 
-def _replied(name: str, reply: Reply | None) -> Any:
+def _read_reply(name: str, reply: Reply | None) -> Any:
     if reply is None:
         raise ToolError(f"Not called: there is no tool {name!r}. Find one with tool_search.")
     content = reply.to_message(Dialect.ANTHROPIC)["content"]
@@ -389,22 +395,22 @@ def _replied(name: str, reply: Reply | None) -> Any:
     return content
 
 
-def _reported(result: object, admission: Admission) -> Any:
-    """Return what a tool gave, which is never nothing, behind what was repaired for it."""
-    repairs = "\n".join(f"({repair})" for repair in admission.repairs)
+def _read_result(result: object, call: Admission) -> Any:
+    """Return the content of a tool's result, which is never empty, after notes on repairs."""
     if result is None or isinstance(result, str):
-        return "\n".join(filter(None, (repairs, result or NO_CONTENT)))
+        return add_notes(call, result or NO_CONTENT)
     blocks = list(cast("Iterable[object]", result)) or [{"type": "text", "text": NO_CONTENT}]
-    return [{"type": "text", "text": repairs}, *blocks] if repairs else blocks
+    notes = "\n".join(call.notes)
+    return [{"type": "text", "text": notes}, *blocks] if notes else blocks
 
 
-def _path(request: APIRequest) -> str:
+def _read_path(request: APIRequest) -> str:
     return request.url.partition("?")[0]
 
 
 def _is_final(request: APIRequest, response: Any) -> bool:
-    """Tell whether a response goes to the user as it is."""
-    if not response.http_response.is_success or _path(request).endswith("/count_tokens"):
+    """Tell whether a response goes to the user unchanged."""
+    if not response.http_response.is_success or _read_path(request).endswith("/count_tokens"):
         return True
     kind = response.headers.get("content-type", "")
     if request.stream and not kind.startswith("text/event-stream"):
@@ -415,7 +421,7 @@ def _is_final(request: APIRequest, response: Any) -> bool:
     return False
 
 
-def _replaced(response: Any, **body: Any) -> Any:
+def _replace_body(response: Any, **body: Any) -> Any:
     """Return a response with another body."""
     original = response.http_response
     kept = {k: v for k, v in original.headers.items() if k not in _ABOUT_BODY}
@@ -429,7 +435,7 @@ def _replaced(response: Any, **body: Any) -> Any:
 _ABOUT_BODY = ("content-encoding", "content-length", "transfer-encoding")
 
 
-def _events(response: Any) -> Iterator[Json]:
+def _read_events(response: Any) -> Iterator[Json]:
     try:
         if not response.http_response.is_success:
             yield json.loads(response.http_response.read())
@@ -441,7 +447,7 @@ def _events(response: Any) -> Iterator[Json]:
         response.close()
 
 
-async def _events_async(response: Any) -> AsyncIterator[Json]:
+async def _read_events_async(response: Any) -> AsyncIterator[Json]:
     try:
         if not response.http_response.is_success:
             yield json.loads(await response.http_response.aread())

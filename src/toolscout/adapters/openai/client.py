@@ -1,8 +1,8 @@
-"""OpenAI's client: tool search in a loop of one's own, over Responses or Chat Completions.
+"""OpenAI's client: tool search in your own loop, over Responses or Chat Completions.
 
-Takes Python functions and definitions in OpenAI's shapes; gives the `tools` of a request and the
-answers to a response. The caller keeps the `Session`, or its JSON, beside the conversation. For a
-loop that cannot be changed, `wrap` hides the tools inside the client itself.
+`ToolScoutResponses` and `ToolScoutChat` turn Python functions and definitions into the `tools` of a
+request, and answer the calls of a response. The caller keeps the `Session`, or its JSON, with the
+conversation. For a loop that you cannot change, `wrap` hides the tools inside the client.
 """
 
 from abc import ABC, abstractmethod
@@ -14,17 +14,17 @@ from toolscout.adapters._toolkit import Dialect, Json, Toolkit, choose_mode, det
 from toolscout.adapters.openai.function_tools import (
     Call,
     Function,
-    answer_of,
-    calls_in_items,
-    calls_in_message,
     check_mode,
     check_runnable,
-    definitions_of,
-    function_of,
+    get_tool,
     is_hosted,
-    tool_of,
+    list_definitions,
+    list_item_calls,
+    list_message_calls,
+    to_answer,
+    to_function,
 )
-from toolscout.adapters.openai.requests import ChatAsk, ItemsAsk, Wrap
+from toolscout.adapters.openai.requests import ChatRequest, ResponsesRequest, WrappedClient
 from toolscout.errors import MissingExtra, UsageError
 
 try:
@@ -44,16 +44,16 @@ except ModuleNotFoundError as error:
     raise MissingExtra("openai", extra="openai") from error
 
 Run = Callable[[str, Json], object]
-"""Runs a tool that was given as a definition, by name and arguments; it may be asynchronous."""
+"""Runs a tool that was passed as a definition, by name and arguments; may be asynchronous."""
 Send = Callable[..., Any]
 """Sends a request with the SDK's own method."""
 ResponseT = TypeVar("ResponseT")
 
 
 class _Tools(ABC, Generic[ResponseT]):
-    """Tools of requests in one dialect, and the answers to calls of them.
+    """The tools of requests in one dialect, and the answers to calls of them.
 
-    Tools that the provider runs itself, such as `web_search`, stand in front, as they were given.
+    Tools that the provider runs itself, such as `web_search`, come first and unchanged.
     """
 
     dialect: ClassVar[Dialect]
@@ -69,46 +69,46 @@ class _Tools(ABC, Generic[ResponseT]):
     ) -> None:
         given = list(tools)
         self.hosted = [cast("Json", tool) for tool in given if is_hosted(tool)]
-        natives = [function_of(tool, self.dialect) for tool in given if not is_hosted(tool)]
+        natives = [to_function(tool, self.dialect) for tool in given if not is_hosted(tool)]
         if run is None:
             check_runnable(natives)
-        execute = None if run is None else _by_name(run)
-        self.toolkit = Toolkit(natives, tool_of, run=execute, scout=scout, settings=settings)
+        execute = None if run is None else _run_by_name(run)
+        self.toolkit = Toolkit(natives, get_tool, run=execute, scout=scout, settings=settings)
         self._namespaces = namespaces
         check_mode(self.toolkit.scout.settings.mode)
 
     def open(self, id_: str, state: object = None) -> Session:
-        """Return a conversation's session, new or from what `Session.to_json()` gave."""
+        """Return the session of a conversation, new or from the JSON of `Session.to_json()`."""
         return self.toolkit.open_session(id_, state)
 
-    def definitions(self, session: Session) -> list[Any]:
+    def list_tools(self, session: Session) -> list[Any]:
         """Return the `tools` of the next request."""
-        return [*self.hosted, *definitions_of(self.toolkit, session, self.dialect)]
+        return [*self.hosted, *list_definitions(self.toolkit, session, self.dialect)]
 
     @abstractmethod
-    def calls(self, response: ResponseT) -> list[Call]:
+    def list_calls(self, response: ResponseT) -> list[Call]:
         """Return the calls that a response asks for."""
 
     async def answer(self, session: Session, response: ResponseT) -> list[Any]:
-        """Return what answers a response's calls, to be appended after it; nothing ends a turn."""
-        made = self.calls(response)
-        return [self._shaped(c, await session.handle(c.name, c.arguments)) for c in made]
+        """Return the answers to append after a response; none means that the turn is over."""
+        made = self.list_calls(response)
+        return [self._to_answer(c, await session.handle(c.name, c.arguments)) for c in made]
 
     def answer_sync(self, session: Session, response: ResponseT) -> list[Any]:
-        """Do the same in code that is not asynchronous."""
-        made = self.calls(response)
-        return [self._shaped(c, session.handle_sync(c.name, c.arguments)) for c in made]
+        """Do the same in synchronous code."""
+        made = self.list_calls(response)
+        return [self._to_answer(c, session.handle_sync(c.name, c.arguments)) for c in made]
 
-    def _shaped(self, call: Call, reply: Reply) -> Json:
-        return answer_of(self.toolkit, call, reply, self.dialect, grouped=self._namespaces)
+    def _to_answer(self, call: Call, reply: Reply) -> Json:
+        return to_answer(self.toolkit, call, reply, self.dialect, grouped=self._namespaces)
 
 
 class ToolScoutResponses(_Tools[Response]):
     """Tool search for a loop over `client.responses.create` or `client.responses.stream`.
 
-    The mode follows from the model and, where it is not OpenAI's own, the address: definitions
-    for GPT-5.4 and later, else found tools join the request. `settings` or a `scout` override it.
-    `namespaces` groups definitions by server; a conversation is to keep to one choice.
+    The mode depends on the model and the address: GPT-5.4 and later at OpenAI get definitions,
+    and otherwise found tools join the request. `settings` or a `scout` override it. `namespaces`
+    groups definitions by server; do not change it within a conversation.
     """
 
     dialect = Dialect.OPENAI_RESPONSES
@@ -128,9 +128,9 @@ class ToolScoutResponses(_Tools[Response]):
             settings = Settings(mode=choose_mode(detect_openai(model, base_url)))
         super().__init__(tools, run=run, namespaces=namespaces, scout=scout, settings=settings)
 
-    def calls(self, response: Response) -> list[Call]:
+    def list_calls(self, response: Response) -> list[Call]:
         """Return the calls that a response asks for."""
-        return [*calls_in_items(item.to_dict() for item in response.output)]
+        return [*list_item_calls(item.to_dict() for item in response.output)]
 
 
 class ToolScoutChat(_Tools[ChatCompletion | ChatCompletionMessage]):
@@ -150,28 +150,28 @@ class ToolScoutChat(_Tools[ChatCompletion | ChatCompletionMessage]):
             settings = Settings(mode=Mode.NATIVE)
         super().__init__(tools, run=run, scout=scout, settings=settings)
 
-    def calls(self, response: ChatCompletion | ChatCompletionMessage) -> list[Call]:
+    def list_calls(self, response: ChatCompletion | ChatCompletionMessage) -> list[Call]:
         """Return the calls that a completion or its message asks for."""
         if isinstance(response, ChatCompletion):
             response = response.choices[0].message
-        return [*calls_in_message(response.to_dict())]
+        return [*list_message_calls(response.to_dict())]
 
 
 ClientT = TypeVar("ClientT", OpenAI, AsyncOpenAI)
 RAW_HEADER = "X-Stainless-Raw-Response"
-"""By this header the SDK tells itself that its user wants the bare HTTP response."""
+"""The header by which the SDK marks a request for the raw HTTP response."""
 
 
 def wrap(client: ClientT, *, settings: Settings | None = None) -> ClientT:
-    """Return a client that hides the tools it is given and answers searches itself.
+    """Return a client that hides the tools of its requests and answers searches itself.
 
-    `chat.completions.create` and `.stream`, `responses.create`, `.parse` and `.stream` take all
-    tools, as ever, and give responses in which only those tools are called; small lists are sent
-    as they are. The client given stays as it was; both share its connections.
+    `chat.completions.create` and `.stream`, `responses.create`, `.parse` and `.stream` still take
+    all tools, and their responses call only those. Small lists are sent unchanged. The original
+    client does not change, and both share its connections.
     """
-    shared = Wrap(settings, str(client.base_url), _KINDS)
+    shared = WrappedClient(settings, str(client.base_url), _KINDS)
     copied: Any = client.copy()
-    # The SDK makes its resources when they are first asked for, and keeps them under these names.
+    # The SDK creates its resources on first use, and keeps them under these names.
     chat: Any
     if isinstance(client, OpenAI):
         chat = ChatResource(copied)
@@ -186,17 +186,17 @@ def wrap(client: ClientT, *, settings: Settings | None = None) -> ClientT:
 
 
 class _Completions(Completions):
-    def __init__(self, client: OpenAI, shared: Wrap) -> None:
+    def __init__(self, client: OpenAI, shared: WrappedClient) -> None:
         super().__init__(client)
         self._shared = shared
 
-    def create(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # passed on as it came
+    def create(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # forwarded unchanged
         send = cast("Send", super().create)
         if not _has_tools(request):
             return send(**request)
-        return _ask(ChatAsk(self._shared, request), send)
+        return _send(ChatRequest(self._shared, request), send)
 
-    def parse(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # passed on as it came
+    def parse(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # forwarded unchanged
         send = cast("Send", super().parse)
         if not _has_tools(request):
             return send(**request)
@@ -204,17 +204,17 @@ class _Completions(Completions):
 
 
 class _AsyncCompletions(AsyncCompletions):
-    def __init__(self, client: AsyncOpenAI, shared: Wrap) -> None:
+    def __init__(self, client: AsyncOpenAI, shared: WrappedClient) -> None:
         super().__init__(client)
         self._shared = shared
 
-    async def create(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # passed on as it came
+    async def create(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # forwarded unchanged
         send = cast("Send", super().create)
         if not _has_tools(request):
             return await send(**request)
-        return await _ask_async(ChatAsk(self._shared, request), send)
+        return await _send_async(ChatRequest(self._shared, request), send)
 
-    async def parse(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # passed on as it came
+    async def parse(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # forwarded unchanged
         send = cast("Send", super().parse)
         if not _has_tools(request):
             return await send(**request)
@@ -222,109 +222,111 @@ class _AsyncCompletions(AsyncCompletions):
 
 
 class _Responses(Responses):
-    def __init__(self, client: OpenAI, shared: Wrap) -> None:
+    def __init__(self, client: OpenAI, shared: WrappedClient) -> None:
         super().__init__(client)
         self._shared = shared
 
-    def create(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # passed on as it came
+    def create(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # forwarded unchanged
         send = cast("Send", super().create)
         if not _has_tools(request):
             return send(**request)
-        return _ask(ItemsAsk(self._shared, request), send)
+        return _send(ResponsesRequest(self._shared, request), send)
 
-    def parse(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # passed on as it came
+    def parse(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # forwarded unchanged
         send = cast("Send", super().parse)
         if not _has_tools(request):
             return send(**request)
-        return _ask(ItemsAsk(self._shared, request), send)
+        return _send(ResponsesRequest(self._shared, request), send)
 
 
 class _AsyncResponses(AsyncResponses):
-    def __init__(self, client: AsyncOpenAI, shared: Wrap) -> None:
+    def __init__(self, client: AsyncOpenAI, shared: WrappedClient) -> None:
         super().__init__(client)
         self._shared = shared
 
-    async def create(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # passed on as it came
+    async def create(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # forwarded unchanged
         send = cast("Send", super().create)
         if not _has_tools(request):
             return await send(**request)
-        return await _ask_async(ItemsAsk(self._shared, request), send)
+        return await _send_async(ResponsesRequest(self._shared, request), send)
 
-    async def parse(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # passed on as it came
+    async def parse(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # forwarded unchanged
         send = cast("Send", super().parse)
         if not _has_tools(request):
             return await send(**request)
-        return await _ask_async(ItemsAsk(self._shared, request), send)
+        return await _send_async(ResponsesRequest(self._shared, request), send)
 
 
 _UNPARSED = (
-    "`chat.completions.parse` takes strict tools alone, and the meta-tools are not. "
+    "`chat.completions.parse` accepts only strict tools, and the meta-tools are not strict. "
     "Use `create` with a response format, or `responses.parse`."
 )
 
 
-def _ask(asking: Any, send: Send) -> Any:
-    if asking.request.get("stream") is True:
-        first = send(**asking.next())
-        return _Joined(first, _joined(asking, first, send))
+def _send(pending: Any, send: Send) -> Any:
+    if pending.request.get("stream") is True:
+        first = send(**pending.build_next())
+        return _MergedStream(first, _merge_streams(pending, first, send))
     while True:
-        done = send(**asking.next())
-        shown = run_sync(lambda done=done: asking.take(done))
+        done = send(**pending.build_next())
+        shown = run_sync(lambda done=done: pending.take(done))
         if shown is not None:
             return shown
 
 
-async def _ask_async(asking: Any, send: Send) -> Any:
-    if asking.request.get("stream") is True:
-        first = await send(**asking.next())
-        return _AsyncJoined(first, _joined_async(asking, first, send))
+async def _send_async(pending: Any, send: Send) -> Any:
+    if pending.request.get("stream") is True:
+        first = await send(**pending.build_next())
+        return _AsyncMergedStream(first, _merge_streams_async(pending, first, send))
     while True:
-        shown = await asking.take(await send(**asking.next()))
+        shown = await pending.take(await send(**pending.build_next()))
         if shown is not None:
             return shown
 
 
-def _joined(asking: Any, stream: Any, send: Send) -> Iterator[Any]:
+def _merge_streams(pending: Any, stream: Any, send: Send) -> Iterator[Any]:
     while True:
         for event in stream:
-            yield from asking.feed(event)
-        last = run_sync(asking.end)
+            yield from pending.feed(event)
+        last = run_sync(pending.end)
         if last is not None:
             yield from last
             return
-        stream = send(**asking.next())
+        stream = send(**pending.build_next())
 
 
-async def _joined_async(asking: Any, stream: Any, send: Send) -> AsyncIterator[Any]:
+async def _merge_streams_async(pending: Any, stream: Any, send: Send) -> AsyncIterator[Any]:
     while True:
         async for event in stream:
-            for passed in asking.feed(event):
+            for passed in pending.feed(event):
                 yield passed
-        last = await asking.end()
+        last = await pending.end()
         if last is not None:
             for event in last:
                 yield event
             return
-        stream = await send(**asking.next())
+        stream = await send(**pending.build_next())
 
 
-class _Joined(Stream[Any]):
+class _MergedStream(Stream[Any]):
     """The streams of all rounds as one."""
 
     def __init__(self, first: Stream[Any], events: Iterator[Any]) -> None:
-        self.response, self._iterator = first.response, events
+        self.response = first.response
+        self._iterator = events
 
 
-class _AsyncJoined(AsyncStream[Any]):
+class _AsyncMergedStream(AsyncStream[Any]):
     """The streams of all rounds as one."""
 
     def __init__(self, first: AsyncStream[Any], events: AsyncIterator[Any]) -> None:
-        self.response, self._iterator = first.response, events
+        self.response = first.response
+        self._iterator = events
 
 
 def _has_tools(request: Json) -> bool:
     if RAW_HEADER in (request.get("extra_headers") or {}):
-        raise UsageError("A wrapped client gives no raw responses. Use the client that it wraps.")
+        raise UsageError("A wrapped client has no raw responses. Use the client that it wraps.")
     tools = request.get("tools")
     if not isinstance(tools, Iterable):
         return False
@@ -340,5 +342,5 @@ _KINDS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-def _by_name(run: Run) -> Callable[[Function, Json], object]:
+def _run_by_name(run: Run) -> Callable[[Function, Json], object]:
     return lambda native, arguments: run(native.tool.name, arguments)

@@ -1,7 +1,7 @@
-"""Function tools in OpenAI's two shapes, and calls of them, as plain JSON.
+"""Function tools in OpenAI's two formats, and calls of them, as plain JSON.
 
-Takes Python functions and definitions; gives what a request declares, always as it was given, and
-reads what the model calls. Which tools are told, and which calls pass, is the session's.
+It turns Python functions and definitions into the definitions of a request and reads the calls of a
+response. The session decides which tools a request shows and which calls are allowed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +25,7 @@ from toolscout.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """A function tool, and the very definition that a request without toolscout carries."""
+    """A function tool, and the definition that a request without toolscout would carry."""
 
     tool: Tool
     definition: Json
@@ -39,30 +39,30 @@ class Call:
     name: str
     arguments: object
     searches: bool = False
-    """Whether it is a search that the provider has its client run."""
+    """Whether it is a search that the provider leaves to its client."""
 
 
 def is_hosted(tool: object) -> bool:
-    """Tell a tool that the provider runs itself, or that is no function."""
+    """Tell whether the provider runs a tool itself, or it is no function."""
     return isinstance(tool, Mapping) and cast("Json", tool).get("type", "function") != "function"
 
 
-def function_of(tool: object, dialect: Dialect) -> Function:
-    """Return a function or a definition in either of OpenAI's shapes as a tool of a dialect."""
+def to_function(tool: object, dialect: Dialect) -> Function:
+    """Return a Python function, or a definition in either format, as a tool of a dialect."""
     read = Tool.from_any(tool)
     if not isinstance(tool, Mapping):
         return Function(tool=read, definition=to_definition(read, dialect))
     given = cast("Json", tool)
     inner = given.get("function")
     function = inner if is_object(inner) else {k: v for k, v in given.items() if k != "type"}
-    told = {"function": function} if dialect is Dialect.OPENAI_CHAT else function
-    return Function(tool=read, definition={"type": "function", **told})
+    members = {"function": function} if dialect is Dialect.OPENAI_CHAT else function
+    return Function(tool=read, definition={"type": "function", **members})
 
 
-def definitions_of(
+def list_definitions(
     toolkit: Toolkit[Function], session: Session, dialect: Dialect, forced: str = ""
 ) -> list[Json]:
-    """Return the definitions of a request; those that were given stay as they are."""
+    """Return the definitions of a request; those that the user wrote stay unchanged."""
 
     def define(tool: Tool) -> Json:
         if tool.name == SEARCH and session.settings.mode is Mode.DEFINITIONS:
@@ -73,7 +73,7 @@ def definitions_of(
     return [define(tool) for tool in list_request_tools(session, forced)]
 
 
-def answer_of(
+def to_answer(
     toolkit: Toolkit[Function], call: Call, reply: Reply, dialect: Dialect, *, grouped: bool = False
 ) -> Json:
     """Return a reply as the message or item that answers a call."""
@@ -87,10 +87,10 @@ def answer_of(
     return to_search_output(dialect, call.id, reply.definitions, grouped=grouped, define=define)
 
 
-def calls_in_items(items: Iterable[Mapping[str, object]]) -> Iterator[Call]:
+def list_item_calls(items: Iterable[Mapping[str, object]]) -> Iterator[Call]:
     """Yield the calls in items of the Responses API that wait for an answer.
 
-    The namespace of a call is left off: the name alone says which tool is meant.
+    The namespace of a call is dropped: the name alone identifies the tool.
     """
     for item in items:
         id_, arguments = str(item.get("call_id")), item.get("arguments")
@@ -100,7 +100,7 @@ def calls_in_items(items: Iterable[Mapping[str, object]]) -> Iterator[Call]:
             yield Call(id=id_, name=SEARCH, arguments=arguments, searches=True)
 
 
-def calls_in_message(message: Mapping[str, object]) -> Iterator[Call]:
+def list_message_calls(message: Mapping[str, object]) -> Iterator[Call]:
     """Yield the calls in an assistant's message of Chat Completions."""
     for call in cast("list[Json]", message.get("tool_calls") or []):
         function = call.get("function")
@@ -110,7 +110,7 @@ def calls_in_message(message: Mapping[str, object]) -> Iterator[Call]:
 
 
 def check_mode(mode: Mode) -> None:
-    """Raise for a mode that OpenAI's APIs do not have."""
+    """Raise `UsageError` for a mode that OpenAI's APIs do not have."""
     if mode is Mode.REFERENCE:
         raise UsageError(
             "Mode 'reference' is Anthropic's. Use 'definitions', 'native' or 'bridge' with OpenAI."
@@ -118,15 +118,15 @@ def check_mode(mode: Mode) -> None:
 
 
 def check_runnable(natives: Iterable[Function]) -> None:
-    """Raise for a definition that nobody can run."""
+    """Raise `UsageError` for a definition without a function."""
     for native in natives:
         if native.tool.function is None:
             raise UsageError(
                 f"Tool {native.tool.name!r} is a definition without a function. "
-                "Give `run`, which is called with its name and arguments."
+                "Pass `run`, which is called with its name and arguments."
             )
 
 
-def tool_of(native: Function) -> Tool:
-    """Return what a kit catalogues."""
+def get_tool(native: Function) -> Tool:
+    """Return the tool that a toolkit catalogues."""
     return native.tool

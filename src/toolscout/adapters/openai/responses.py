@@ -1,18 +1,15 @@
-"""`Rounds`: searches made inside one request of a host that knows only its own tools.
+"""`ResponsesLoop`: one request of a host to OpenAI's Responses, and the searches inside it.
 
-For OpenAI's items. Takes what the host has of the conversation and what the model puts out; gives
-what the provider is to be sent, and what the host is to keep. Calls of meta-tools and refused calls
-are answered here; the host gets them as finished `tool_search` items, which it keeps and ignores,
-and every other call under the tool's own name, so that it runs, asks and guards as ever.
-Nothing has to be remembered between requests: the kept items say all. Only where the provider keeps
-the conversation, so that a request holds new items alone, a `Memory` has what they do not say.
+It answers meta-tools and refused calls itself. The host gets them as finished `tool_search` items,
+which it keeps and ignores. Other calls reach the host by the tool's own name, so that it runs, asks
+and guards as usual. The kept items say what was found, so nothing has to be remembered between
+requests, except if the provider keeps the conversation and a request holds only new items: then
+a `Memory` has the rest.
 
-`StreamMerger`: the streams of several rounds with OpenAI's Responses, as one stream for the host.
-
-Takes the events of the SDK, round after round; gives those to pass on, numbered through. What the
-model says goes on at once; calls are held back until the round is complete, because whether they
-are the host's is decided then. The events are the SDK's own objects, of which only the public
-members and `model_copy` are used, so that no SDK is imported here.
+`StreamMerger` merges the streams of several rounds into one for the host. Text is forwarded at
+once. Calls are held back until the round is complete, because only then is it known who answers
+them. The events are the SDK's objects, of which only public members and `model_copy` are used, so
+that no SDK is imported here.
 """
 
 import json
@@ -46,38 +43,39 @@ from toolscout.errors import UsageError
 T = TypeVar("T")
 
 MARK = "toolscout"
-"""The member of a kept search's arguments that holds the call as the model made it."""
+"""The member of a kept search's arguments with the call as the model made it."""
 ROUNDS_LIMIT = 12
-"""Rounds in which a model may do nothing but search."""
+"""How many rounds a model may spend on nothing but searches."""
 _CALL, _SEARCH = "function_call", "tool_search_call"
 _DIALECT = Dialect.OPENAI_RESPONSES
 
 
 class Memory:
-    """The last states of conversations that a provider keeps, by its names for them."""
+    """The last states of conversations that a provider keeps, by the provider's ids."""
 
     def __init__(self, limit: int = 1_000) -> None:
         self._kept: OrderedDict[str, tuple[Json, list[Json]]] = OrderedDict()
         self._aliases: dict[str, str] = {}
-        self._limit, self._lock = limit, threading.Lock()
+        self._limit = limit
+        self._lock = threading.Lock()
 
     def get(self, key: str) -> tuple[Json | None, list[Json]]:
-        """Return a conversation's session, and answers that it waits for."""
+        """Return the session of a conversation, and the answers that it waits for."""
         with self._lock:
             return self._kept.get(key, (None, []))
 
-    def real(self, key: str) -> str:
-        """Return the provider's name for a response that the host knows under another."""
+    def resolve(self, key: str) -> str:
+        """Return the provider's id of a response that the host knows by another."""
         return self._aliases.get(key, key)
 
-    def keep(self, rounds: "Rounds[Any]", *keys: str | None, alias: str = "") -> None:
-        """Keep how rounds ended; the oldest conversations leave.
+    def keep(self, loop: "ResponsesLoop[Any]", *keys: str | None, alias: str = "") -> None:
+        """Keep the state after a loop; the oldest conversations leave.
 
-        `alias` is the name under which the host has seen the response that is the first key.
+        `alias` is the id by which the host knows the response that is the first key.
         """
         with self._lock:
             for key in filter(None, (alias, *keys)):
-                self._kept[key] = (rounds.session.to_json(), rounds.waiting)
+                self._kept[key] = (loop.session.to_json(), loop.waiting)
                 self._kept.move_to_end(key)
             if alias and keys[0] and alias != keys[0]:
                 self._aliases[alias] = keys[0]
@@ -87,14 +85,16 @@ class Memory:
 
 @dataclass(slots=True)
 class _Draft:
+    """What a round collects for the host and for the model."""
+
     shown: list[Json] = field(default_factory=list[Json])
     answers: list[Json] = field(default_factory=list[Json])
     calls: int = 0
-    """Calls that are the host's to make."""
+    """How many calls the host has to make."""
 
 
-class Rounds(Generic[T]):
-    """One request of a host. `write` gives the definition that the host has for its tool."""
+class ResponsesLoop(Generic[T]):
+    """One request of a host. `write` returns the host's own definition of a tool."""
 
     def __init__(
         self,
@@ -107,33 +107,35 @@ class Rounds(Generic[T]):
         before: "Memory | None" = None,
         key: str = "",
     ) -> None:
-        """`others` are functions of the host that are no tools of the kit, such as handoffs.
+        """`others` are functions of the host outside the toolkit, such as handoffs.
 
-        `key` names the conversation that the provider keeps, if it does; `before` knows it.
+        `key` is the id of a conversation that the provider keeps, and `before` knows its state.
         """
         state, waiting = before.get(key) if before is not None else (None, [])
         self.session = toolkit.open_session("rounds", state, only=only)
         self.items = list(items)
         self.output: list[Json] = []
-        """What the host is to keep, of all rounds."""
+        """The output of all rounds for the host to keep."""
         self.waiting: list[Json] = []
-        """Answers that the provider is still to be sent, beside those of the host."""
-        self._toolkit, self._write, self._others = toolkit, write, others
-        self._is_kept, self._count = bool(key), 0
+        """Answers that the next request must send, together with those of the host."""
+        self._toolkit = toolkit
+        self._write = write
+        self._others = others
+        self._is_kept = bool(key)
+        self._count = 0
         self._restore()
-        self.input = [*waiting, *self._sent_items()]
-        """Items of the next request, as the model made or is to see them."""
+        self.input = [*waiting, *self._list_input()]
+        """The items of the next request, as the model made them or should see them."""
 
-    def _sent_items(self) -> list[Json]:
+    def _list_input(self) -> list[Json]:
         delivered: set[str] = set()
         marked: dict[str, Json] = {}
-        return [self._sent(item, delivered, marked) for item in self.items]
+        return [self._to_input(item, delivered, marked) for item in self.items]
 
     async def take(self, output: Iterable[Json]) -> bool:
-        """Answer what the model put out, as far as it is not the host's.
+        """Answer the calls in the model's output that are not the host's.
 
-        Gives whether the model waits for nothing but these answers, so that it is to be asked
-        again.
+        Return whether the model must be asked again, because it waits for nothing else.
         """
         draft = _Draft()
         for item in output:
@@ -153,10 +155,10 @@ class Rounds(Generic[T]):
         if due and self._count >= ROUNDS_LIMIT:
             raise UsageError(
                 f"The model did nothing but search in {self._count} rounds of one turn. "
-                "Look at its instructions, or at what the tools say they do."
+                "Check its instructions and the descriptions of the tools."
             )
         self.waiting = [] if due else draft.answers
-        self.input = draft.answers if self._is_kept else self._sent_items()
+        self.input = draft.answers if self._is_kept else self._list_input()
         return due
 
     async def _search(self, item: Json, draft: _Draft) -> None:
@@ -164,27 +166,27 @@ class Rounds(Generic[T]):
         call_id = str(item.get("call_id"))
         output = to_search_output(_DIALECT, call_id, reply.definitions, define=self._define)
         draft.answers.append(output)
-        draft.shown += [item | {"execution": "server"}, _labelled(output)]
+        draft.shown += [item | {"execution": "server"}, _mark_done(output)]
 
     async def _call(self, item: Json, draft: _Draft) -> None:
-        name, arguments = str(item.get("name")), _arguments(item)
+        name, arguments = str(item.get("name")), _read_arguments(item)
         if name in self._others:
             draft.shown.append(item)
             draft.calls += 1
             return
-        judged = await self._toolkit.handle(self.session, name, arguments)
-        if judged is None:
-            judged = await self.session.handle(name, arguments)
-        if isinstance(judged, Reply):
-            draft.answers.append(_output(item, judged.text))
-            draft.shown += self._kept(item, judged)
+        verdict = await self._toolkit.handle(self.session, name, arguments)
+        if verdict is None:
+            verdict = await self.session.handle(name, arguments)
+        if isinstance(verdict, Reply):
+            draft.answers.append(_create_output(item, verdict.text))
+            draft.shown += self._to_search_items(item, verdict)
             return
-        self.session.settle(judged)
-        draft.shown.append(_direct(item, judged))
+        self.session.settle(verdict)
+        draft.shown.append(_rename_call(item, verdict))
         draft.calls += 1
 
-    def _kept(self, item: Json, reply: Reply) -> list[Json]:
-        """Return an answered call in the form in which a host keeps it."""
+    def _to_search_items(self, item: Json, reply: Reply) -> list[Json]:
+        """Return an answered call as the finished search that the host keeps."""
         call_id = str(item.get("call_id"))
         call: Json = {
             "type": _SEARCH,
@@ -194,15 +196,15 @@ class Rounds(Generic[T]):
             "status": "completed",
             "arguments": {MARK: {"call": item, "text": reply.text}},
         }
-        tools = [self.session.tool(name) for name in reply.references]
-        told = [tool for tool in tools if tool is not None]
-        return [call, _labelled(to_search_output(_DIALECT, call_id, told, define=self._define))]
+        found = [self.session.tool(name) for name in reply.references]
+        tools = [tool for tool in found if tool is not None]
+        return [call, _mark_done(to_search_output(_DIALECT, call_id, tools, define=self._define))]
 
-    def _sent(self, item: Json, delivered: set[str], marked: dict[str, Json]) -> Json:
+    def _to_input(self, item: Json, delivered: set[str], marked: dict[str, Json]) -> Json:
         call_id = item.get("call_id")
         match item.get("type"):
             case "tool_search_call" if _is_kept(item):
-                mark = _mark(item)
+                mark = _read_mark(item)
                 if mark is None:
                     return item | {"execution": "client"}
                 marked[str(call_id)] = mark
@@ -210,16 +212,16 @@ class Rounds(Generic[T]):
             case "tool_search_output" if _is_kept(item):
                 mark = marked.get(str(call_id))
                 if mark is not None:
-                    return _output(item, mark["text"])
-                delivered.update(_names(item))
+                    return _create_output(item, mark["text"])
+                delivered.update(_list_names(item))
                 return {k: v for k, v in item.items() if k != "id"} | {"execution": "client"}
             case "function_call" if not self._is_direct(str(item.get("name")), delivered):
-                return _bridged(item)
+                return _wrap_call(item)
             case _:
                 return item
 
     def _is_direct(self, name: str, delivered: set[str]) -> bool:
-        """Tell whether the model makes a call by the tool's own name."""
+        """Tell whether the model made a call by the tool's own name."""
         if not was_found(self.session, name):
             return True
         mode = self.session.settings.mode
@@ -230,176 +232,180 @@ class Rounds(Generic[T]):
         return to_definition(tool, _DIALECT) if native is None else self._write(native)
 
     def _restore(self) -> None:
-        """Load what the items have loaded, in order."""
-        told: set[str] = set()
+        """Load the tools that the items loaded, in order."""
+        answered_in_text: set[str] = set()
         for item in self.items:
-            if _is_kept(item) and _mark(item) is not None:
-                told.add(str(item["call_id"]))
+            if _is_kept(item) and _read_mark(item) is not None:
+                answered_in_text.add(str(item["call_id"]))
             elif item.get("type") == "tool_search_output" and _is_kept(item):
-                tools = load_by_name(self.session, _names(item))
-                if item["call_id"] not in told:  # else the model had text, and no definitions
+                tools = load_by_name(self.session, _list_names(item))
+                if item["call_id"] not in answered_in_text:
                     note_delivered(self.session, tools)
             elif item.get("type") == _CALL and self._toolkit.get(str(item.get("name"))):
-                # A call that the gate refused is no call among these items.
+                # A refused call is a search among these items, so this one was approved.
                 load_by_name(self.session, [str(item.get("name"))])
                 note_used(self.session, str(item.get("name")))
 
 
-def _arguments(item: Json) -> object:
-    # Every call's arguments come as JSON text here; that is no slip of the model.
+def _read_arguments(item: Json) -> object:
+    # Arguments always come as JSON text here, so that is no mistake of the model's.
     return to_object(item.get("arguments")) or item.get("arguments")
 
 
 def _is_kept(item: Json) -> bool:
-    """Tell our own searches from those that the provider made, which have no call to answer."""
+    """Tell whether a search is ours; those of the provider have no call to answer."""
     return item.get("execution") == "server" and isinstance(item.get("call_id"), str)
 
 
-def _labelled(output: Json) -> Json:
-    # A host takes a search that is marked as the provider's for what it is: done.
+def _mark_done(output: Json) -> Json:
+    # A host takes a search that is marked as the provider's for done.
     return {"id": f"tso_{output['call_id']}", **output, "execution": "server"}
 
 
-def _mark(item: Json) -> Json | None:
+def _read_mark(item: Json) -> Json | None:
     arguments = item.get("arguments")
     mark = arguments.get(MARK) if is_object(arguments) else None
     return mark if is_object(mark) else None
 
 
-def _names(output: Json) -> list[str]:
+def _list_names(output: Json) -> list[str]:
     tools = output.get("tools")
     listed = tools if is_list(tools) else []
     return [str(tool["name"]) for tool in listed if is_object(tool) and "name" in tool]
 
 
-def _output(item: Json, text: str) -> Json:
+def _create_output(item: Json, text: str) -> Json:
     return {"type": "function_call_output", "call_id": item.get("call_id"), "output": text}
 
 
-def _direct(item: Json, admission: Admission) -> Json:
-    """Return a call under the tool's own name, with the arguments that passed the gate."""
-    same = to_object(item.get("arguments")) == admission.arguments
-    written = item["arguments"] if same else json.dumps(admission.arguments, ensure_ascii=False)
-    kept = {key: value for key, value in item.items() if key != "namespace"}
-    return kept | {"name": admission.tool.name, "arguments": written}
+def _rename_call(item: Json, approved: Admission) -> Json:
+    """Return a call by the tool's own name, with the approved arguments."""
+    same = to_object(item.get("arguments")) == approved.arguments
+    arguments = item["arguments"] if same else json.dumps(approved.arguments, ensure_ascii=False)
+    members = {key: value for key, value in item.items() if key != "namespace"}
+    return members | {"name": approved.tool.name, "arguments": arguments}
 
 
-def _bridged(item: Json) -> Json:
+def _wrap_call(item: Json) -> Json:
     request = {"name": item.get("name"), "arguments": to_object(item.get("arguments"))}
     return item | {"name": CALL, "arguments": json.dumps(request, ensure_ascii=False)}
 
 
 _HELD = ("function_call", "tool_search_call")
 _BEGINNINGS = ("response.created", "response.in_progress", "response.queued")
-_ADDED, _DONE, _COMPLETED = (
-    "response.output_item.added",
-    "response.output_item.done",
-    "response.completed",
-)
+_ADDED = "response.output_item.added"
+_DONE = "response.output_item.done"
+_COMPLETED = "response.completed"
 
 
 class StreamMerger:
-    """One stream out of several."""
+    """The streams of several rounds as one."""
 
     def __init__(self) -> None:
         self.response: Any = None
-        """The response of the round, once it is complete."""
+        """The response of the round, when it is complete."""
         self.id = ""
-        """The response's name for the host: that of the first round of which it saw something."""
+        """The id of the response for the host: that of the first round of which it saw anything."""
         self._held: dict[str, list[Any]] = {}
         self._places: dict[int, int] = {}
         self._beginnings: list[Any] = []
-        self._items = self._number = 0
+        self._items = 0
+        self._number = 0
         self._end: Any = None
         self._usage: Json = {}
 
     def feed(self, event: Any) -> Iterator[Any]:
-        """Yield what goes on at once."""
+        """Process an event; yield what is forwarded at once."""
         if event.type == _COMPLETED:
             self._complete(event)
         elif event.type in _BEGINNINGS:
             self._begin(event)
         elif self._is_held(event):
-            self._held[_item_id(event)].append(event)
+            self._held[_find_item_id(event)].append(event)
         else:
-            yield from self._begun()
-            yield self._placed(event)
+            yield from self._emit_beginnings()
+            yield self._place(event)
 
-    def next_round(self) -> None:
+    def begin_round(self) -> None:
         """Forget the calls of a round that was answered."""
-        self._places, self._held, self.response = {}, {}, None
+        self._places = {}
+        self._held = {}
+        self.response = None
 
     def end(self, output: Sequence[Any]) -> Iterator[Any]:
-        """Yield the calls that are the host's, and the end of the whole."""
-        yield from self._begun()
+        """Yield the host's calls and the end of the stream."""
+        yield from self._emit_beginnings()
         for item in output:
-            yield from self._released(item)
+            yield from self._release(item)
         usage: Any = self.response.usage
         if usage is not None:
             usage = usage.construct(**self._usage)
         changed = {"id": self.id, "output": list(output), "usage": usage}
         whole = self.response.model_copy(update=changed)
-        yield self._numbered(self._end.model_copy(update={"response": whole}))
+        yield self._number_event(self._end.model_copy(update={"response": whole}))
 
     def _begin(self, event: Any) -> None:
         if not self._number:
-            # A round of which nothing goes on has not begun for the host.
+            # A round of which nothing is forwarded has not begun for the host.
             earlier = [e for e in self._beginnings if e.response.id == event.response.id]
             self._beginnings = [*earlier, event]
             self.id = str(event.response.id)
 
-    def _begun(self) -> Iterator[Any]:
-        begun, self._beginnings = self._beginnings, []
-        for event in begun:
-            yield self._numbered(event)
+    def _emit_beginnings(self) -> Iterator[Any]:
+        beginnings = self._beginnings
+        self._beginnings = []
+        for event in beginnings:
+            yield self._number_event(event)
 
     def _complete(self, event: Any) -> None:
-        self.response, self._end = event.response, event
+        self.response = event.response
+        self._end = event
         if event.response.usage is not None:
             self._usage = add_usage(self._usage, event.response.usage.to_dict())
 
     def _is_held(self, event: Any) -> bool:
         if event.type == _ADDED and event.item.type in _HELD:
-            self._held[_item_id(event)] = []
+            self._held[_find_item_id(event)] = []
         if event.type == _DONE and event.item.type in _HELD:
-            self._held.setdefault(_item_id(event), [])
-        return _item_id(event) in self._held
+            self._held.setdefault(_find_item_id(event), [])
+        return _find_item_id(event) in self._held
 
-    def _placed(self, event: Any) -> Any:
+    def _place(self, event: Any) -> Any:
         at = getattr(event, "output_index", None)
         if at is None:
-            return self._numbered(event)
+            return self._number_event(event)
         if at not in self._places:
             self._places[at] = self._items
             self._items += 1
-        return self._numbered(event, output_index=self._places[at])
+        return self._number_event(event, output_index=self._places[at])
 
-    def _numbered(self, event: Any, **changes: Any) -> Any:
+    def _number_event(self, event: Any, **changes: Any) -> Any:
         self._number += 1
         return event.model_copy(update={"sequence_number": self._number - 1, **changes})
 
-    def _released(self, item: Any) -> Iterator[Any]:
-        """Yield the events of a call, with the name and arguments that it has by now."""
+    def _release(self, item: Any) -> Iterator[Any]:
+        """Yield the events of a call with its final name and arguments."""
         held = self._held.get(getattr(item, "id", None) or "", ())
         if item.type != "function_call" or not held:
             return
-        place, self._items = self._items, self._items + 1
+        place = self._items
+        self._items += 1
         for event in held:
             if event.type == _ADDED:
                 begun = item.model_copy(update={"arguments": "", "status": "in_progress"})
-                yield self._numbered(event, output_index=place, item=begun)
+                yield self._number_event(event, output_index=place, item=begun)
             elif event.type == _DONE:
-                yield self._numbered(event, output_index=place, item=item)
+                yield self._number_event(event, output_index=place, item=item)
             elif event.type.endswith("arguments.done"):
-                yield self._numbered(event, output_index=place, arguments=item.arguments)
+                yield self._number_event(event, output_index=place, arguments=item.arguments)
             elif event.type.endswith("arguments.delta") and _is_unchanged(held, item):
-                yield self._numbered(event, output_index=place)
+                yield self._number_event(event, output_index=place)
 
 
 def _is_unchanged(held: Sequence[Any], item: Any) -> bool:
     return any(e.type == _DONE and e.item.arguments == item.arguments for e in held)
 
 
-def _item_id(event: Any) -> str:
+def _find_item_id(event: Any) -> str:
     item = getattr(event, "item", None)
     return str(getattr(event, "item_id", None) or getattr(item, "id", None) or "")
