@@ -110,10 +110,10 @@ def test_an_asynchronous_tool_needs_an_asynchronous_client():
 
 def test_without_the_sdk_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "anthropic", None)
-    monkeypatch.delitem(sys.modules, "toolscout.adapters.anthropic")
+    monkeypatch.delitem(sys.modules, "toolscout.adapters.anthropic.toolset")
 
     with pytest.raises(MissingExtra, match=r"toolscout\[anthropic\]"):
-        importlib.import_module("toolscout.adapters.anthropic")
+        importlib.import_module("toolscout.adapters.anthropic.toolset")
 
 
 def test_what_a_wrapped_client_needs_of_the_sdk_is_where_it_was():

@@ -32,7 +32,8 @@ from adapters.surfaces import DialectName, Surface
 from adapters.surfaces import Mode as ModeName
 from adapters.wires.views import tokens
 from toolscout import Catalog, Mode, Scout, Session, Settings
-from toolscout.adapters.openai import RAW_HEADER, ToolScoutChat, ToolScoutResponses, wrap
+from toolscout.adapters.openai import ToolScoutChat, ToolScoutResponses, wrap
+from toolscout.adapters.openai.client import RAW_HEADER
 from toolscout.errors import UsageError
 from toolscout.testing import FakeServer
 
