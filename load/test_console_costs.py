@@ -8,7 +8,7 @@ import pytest
 from load.gateways import tell
 from toolscout.catalog import Catalog
 from toolscout.config.gateway import GatewayConfig
-from toolscout.console.app import Console, console_of
+from toolscout.console.app import Console, build_console
 from toolscout.demo import load_demo_catalog
 from toolscout.gateway.auth import ANONYMOUS
 
@@ -25,7 +25,7 @@ def built() -> tuple[Console, float]:
     """A console over many tools, and the seconds that indexing them took."""
     catalog = _many()
     began = time.process_time()
-    console = console_of(catalog, GatewayConfig(port=0))
+    console = build_console(catalog, GatewayConfig(port=0))
     return console, time.process_time() - began
 
 
@@ -33,12 +33,12 @@ def built() -> tuple[Console, float]:
 def test_a_keystroke_takes_a_small_multiple_of_the_search(built: tuple[Console, float]):
     """The search, its reasons, and the reply that a model would read."""
     console, _ = built
-    view = console.views.of(ANONYMOUS)
+    view = console.views.get(ANONYMOUS)
     for text in QUERIES:
-        console.searches.found(view, text)
+        console.search.search(view, text)
 
     alone = _seconds(lambda: [console.indexes.main.search(text, 20) for text in QUERIES])
-    shown = _seconds(lambda: [console.searches.found(view, text) for text in QUERIES])
+    shown = _seconds(lambda: [console.search.search(view, text) for text in QUERIES])
     each = 1e3 / len(QUERIES)
     tell("console, keystroke", search_ms=alone * each, answer_ms=shown * each, ratio=shown / alone)
 
@@ -49,7 +49,7 @@ def test_a_keystroke_takes_a_small_multiple_of_the_search(built: tuple[Console, 
 def test_the_first_map_takes_about_as_long_as_indexing(built: tuple[Console, float]):
     """It is drawn once for each content; after that it is only told."""
     console, indexing = built
-    view = console.views.of(ANONYMOUS)
+    view = console.views.get(ANONYMOUS)
 
     first = _seconds(lambda: console.maps.list_places(view), times=1)
     again = _seconds(lambda: console.maps.list_places(view))
@@ -63,11 +63,11 @@ def test_the_first_map_takes_about_as_long_as_indexing(built: tuple[Console, flo
 def test_pages_of_the_catalogue_cost_less_than_the_first_look(built: tuple[Console, float]):
     """What each definition costs is estimated once."""
     console, _ = built
-    view = console.views.of(ANONYMOUS)
+    view = console.views.get(ANONYMOUS)
 
-    first = _seconds(lambda: console.directory.page(view, sort="tokens"), times=1)
-    again = _seconds(lambda: console.directory.page(view, sort="tokens"))
-    plain = _seconds(lambda: console.directory.page(view))
+    first = _seconds(lambda: console.tools.list_page(view, sort="tokens"), times=1)
+    again = _seconds(lambda: console.tools.list_page(view, sort="tokens"))
+    plain = _seconds(lambda: console.tools.list_page(view))
     tell("console, catalogue", first_ms=first * 1e3, again_ms=again * 1e3, by_name_ms=plain * 1e3)
 
     assert again < first

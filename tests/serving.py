@@ -125,7 +125,7 @@ async def _serve(make: _Make, begun: "Future[Served]", *, console: bool) -> None
             gateway,
             gateway.config.gateway,
             metrics=metrics,
-            pages=Console.of(gateway) if console else None,
+            pages=Console.from_gateway(gateway) if console else None,
             ready=ready,
             stop=stop,
         )

@@ -46,6 +46,9 @@ from typing import ClassVar
 class ToolscoutError(Exception):
     """Anything that toolscout raises on purpose."""
 
+    remedy: str = ""
+    """What to do next, if the message ends with it."""
+
 
 class UsageError(ToolscoutError):
     """A mistake that the developer or operator can put right."""

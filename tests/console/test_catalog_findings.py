@@ -1,10 +1,10 @@
-"""Findings of a catalogue, and who may read which."""
+"""LintResults of a catalogue, and who may read which."""
 
 import threading
 
 from toolscout.catalog import Catalog
 from toolscout.config.gateway import Profile
-from toolscout.console.catalog import Findings
+from toolscout.console.catalog import LintResults
 from toolscout.console.views import View
 from toolscout.gateway.auth import ANONYMOUS, Principal
 from toolscout.scout import Scout
@@ -21,17 +21,17 @@ CATALOG = Catalog(
 
 def test_a_finding_that_names_a_hidden_tool_is_hidden_too():
     scout, ready = Scout(CATALOG), threading.Event()
-    findings = Findings(CATALOG, scout.index, ready.set)
+    lint = LintResults(CATALOG, scout.index, ready.set)
     everything = View(scout, ANONYMOUS)
     part = View(scout, Principal(name="bob", profile=Profile(servers=("chat",))))
     [tool] = part.tools
 
-    assert findings.counts(part, [tool]) == [None]
+    assert lint.count(part, [tool]) == [None]
     assert ready.wait(DEADLINE_SECONDS)
 
-    codes = {row["code"] for row in findings.of(everything, tool)}
+    codes = {row["code"] for row in lint.list_findings(everything, tool)}
     assert "near-duplicate" in codes
-    assert all("talk" not in str(row) for row in findings.of(part, tool))
-    assert findings.counts(part, [tool]) == [len(findings.of(part, tool))]
-    assert [one.name for one in findings.near(everything, tool, 5)] == ["talk__send_message"]
-    assert findings.near(part, tool, 5) == []
+    assert all("talk" not in str(row) for row in lint.list_findings(part, tool))
+    assert lint.count(part, [tool]) == [len(lint.list_findings(part, tool))]
+    assert [one.name for one in lint.find_near(everything, tool, 5)] == ["talk__send_message"]
+    assert lint.find_near(part, tool, 5) == []

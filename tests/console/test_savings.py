@@ -125,7 +125,7 @@ def test_many_tools_are_estimated_and_few_are_counted():
         for n in range(COUNTED_TOOLS + 1)
     ]
 
-    estimated = sum(Costs().of(many))
+    estimated = sum(Costs().count(many))
 
-    assert Costs().of(TOOLS) == [count_definition_tokens(tool) for tool in TOOLS]
+    assert Costs().count(TOOLS) == [count_definition_tokens(tool) for tool in TOOLS]
     assert abs(estimated - count_all_definition_tokens(many)) < 0.02 * estimated

@@ -32,22 +32,22 @@ FAR = ServerConfig(
 def test_a_line_is_shown_without_secrets(monkeypatch: pytest.MonkeyPatch, said: str, shown: str):
     """R108"""
     monkeypatch.setenv("FAR_KEY", "from-the-environment")
-    console = Console.of(Gateway(Config(servers=(FAR,)), MemoryStore()))
-    assert console.board is not None
+    console = Console.from_gateway(Gateway(Config(servers=(FAR,)), MemoryStore()))
+    assert console.servers is not None
 
     console.chronicle.say("far", said)
 
-    [line] = console.board.log(console.views.of(ANONYMOUS), "far")["lines"]
+    [line] = console.servers.read_log(console.views.get(ANONYMOUS), "far")["lines"]
     assert line["text"] == shown
 
 
 def test_only_the_last_lines_are_kept():
-    console = Console.of(Gateway(Config(servers=(FAR,)), MemoryStore()))
-    assert console.board is not None
+    console = Console.from_gateway(Gateway(Config(servers=(FAR,)), MemoryStore()))
+    assert console.servers is not None
     for number in range(250):
         console.chronicle.say("far", f"line {number}")
 
-    lines = console.board.log(console.views.of(ANONYMOUS), "far")["lines"]
+    lines = console.servers.read_log(console.views.get(ANONYMOUS), "far")["lines"]
 
     assert [line["text"] for line in lines] == [f"line {number}" for number in range(50, 250)]
 
@@ -57,10 +57,11 @@ def test_prompts_and_resources_are_no_tools_of_a_server():
     kinds = ("tool", "prompt", "resource")
     rows = [{"name": kind, "kind": kind, "description": "One of them."} for kind in kinds]
     gateway.catalog.replace("far", rows)
-    console = Console.of(gateway)
-    assert console.board is not None
+    console = Console.from_gateway(gateway)
+    assert console.servers is not None
 
-    row = console.board.row(console.views.of(ANONYMOUS), "far")
+    view = console.views.get(ANONYMOUS)
+    [row] = console.servers.list_rows(view, console.costs.sum_by_server(view.callables))
 
     assert row["tools"] == 1
     [tool] = [tool for tool in gateway.catalog.tools if tool.kind == "tool"]

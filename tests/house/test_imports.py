@@ -125,9 +125,9 @@ ORDERS = {
     """,
     "toolscout.console": """
         events views
-        activity catalog search
-        map savings servers
-        overview schema
+        activity catalog
+        savings search servers
+        map schema
         routes
         app
     """,

@@ -62,9 +62,9 @@ def console(paths: tuple[Path, ...], port: int, opens: bool) -> None:
 
 async def _serve(catalog: "Catalog", port: int, *, opens: bool) -> None:
     from toolscout.config.gateway import GatewayConfig
-    from toolscout.console.app import console_of, serve_console
+    from toolscout.console.app import build_console, serve_console
 
-    shown = await asyncio.to_thread(console_of, catalog, GatewayConfig(port=port))
+    shown = await asyncio.to_thread(build_console, catalog, GatewayConfig(port=port))
 
     def ready(address: str) -> None:
         click.echo(f"{len(catalog):,} tools at {address}/ (Ctrl-C ends it)")

@@ -190,7 +190,7 @@ async def _answer(gateway: "Gateway", metrics: "Metrics", *, http: bool) -> None
         from toolscout.console.app import Console
         from toolscout.gateway.http import serve_http
 
-        pages = Console.of(gateway)
+        pages = Console.from_gateway(gateway)
         log = logging.getLogger("toolscout")
         await serve_http(
             gateway,

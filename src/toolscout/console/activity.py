@@ -6,7 +6,7 @@ Bounded in every direction, in memory, gone with the process; what is saved by t
 `Journal`: what one conversation did, as far back as a person wants to look.
 
 Hears the gateway's events and reads its replies, because events hold no text. What a query said
-is kept in memory only, and hashed where the configuration says so.
+is kept in memory only, and hash_query where the configuration says so.
 
 `Conversations`: live sessions as rows, for whoever may look at them.
 
@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from toolscout.console.views import View, no_such
+from toolscout.console.views import View, make_not_found
 from toolscout.gateway.auth import ANONYMOUS, Principal
 from toolscout.names import to_one_line
 from toolscout.schemas import Json
@@ -352,7 +352,7 @@ class Conversations:
         for name, journal in self._chronicle.journals():
             if journal.id == id_ and self._peers(view.principal, journal.principal):
                 return name, journal
-        raise no_such("session", id_)
+        raise make_not_found("session", id_)
 
     def _record(self, name: str) -> Record:
         """Return what a session has loaded; one that nobody holds open any more has nothing."""

@@ -1,38 +1,35 @@
-"""The console without a gateway: the same page and API over any catalogue.
+"""`Console`: one object for each part of the console, and the events that connect them.
 
-Guarded as the gateway is: loopback unless told, Host and Origin checked, tokens where there are
-any.
-
-`Console`: all parts of the console over one subject, kept up to date by what happens there.
-
-Made for `serve_http(pages=...)`: it is told who speaks in which session and what is listed, hears
-the gateway's events and the pool's servers, and gives routes. `app_of` is the same without MCP.
+A gateway serves it with `serve_http(pages=...)` and reports sessions, lists and events to it.
+`build_console` and `serve_console` do without a gateway: the same page and API over a catalogue.
 """
 
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from toolscout.catalog import Catalog, Change
+from toolscout.catalog import Catalog
 from toolscout.config.gateway import GatewayConfig
 from toolscout.console.activity import Chronicle, Conversations, Happening, Journal
-from toolscout.console.catalog import Costs, Directory, Findings
+from toolscout.console.catalog import Costs, LintResults, ToolTable
 from toolscout.console.events import Feed
 from toolscout.console.map import Maps
-from toolscout.console.overview import Overviews
 from toolscout.console.routes import Routes
 from toolscout.console.savings import Savings
-from toolscout.console.search import Indexes, Searches
-from toolscout.console.servers import Board, Visits, state_of
-from toolscout.console.views import Subject, Views
+from toolscout.console.search import Indexes, SearchPreview
+from toolscout.console.servers import STATES, PendingLogins, ServerTable, format_phase
+from toolscout.console.views import Backend, View, Views
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.auth import Authenticator, Principal, is_loopback
 from toolscout.gateway.gateway import Gateway
@@ -47,11 +44,14 @@ from toolscout.gateway.middleware import RequestGuard, build_problem
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.search.feedback import hash_query
+from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL
 from toolscout.servers.server import ServerState
 from toolscout.sessions.events import Answered, Called, Event
+from toolscout.sessions.metatools import meta_tools
 from toolscout.sessions.replies import Reply
 from toolscout.sessions.session import Session
 from toolscout.settings import Settings
+from toolscout.tokens import count_all_definition_tokens, count_definition_tokens
 from toolscout.tools import Tool
 
 SAVE_SECONDS = 60.0
@@ -60,44 +60,44 @@ _log = logging.getLogger(__name__)
 
 
 class Console:
-    """One console. Run it with `run` while it is served."""
+    """One console. Enter `run` while it is served."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
-        scout, config = subject.scout, subject.config
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        scout = backend.scout
         self.feed = Feed()
         self.views = Views(scout)
         self.costs = Costs()
         self.indexes = Indexes(scout.catalog, scout.index)
-        self.chronicle = Chronicle(self._server_of)
-        self.savings = Savings(subject.store, self.costs, self._charge)
-        self.searches = Searches(scout, self.indexes)
-        findings = Findings(scout.catalog, scout.index, self._tell_overview, self.searches.is_busy)
-        self.directory = Directory(self.costs, findings)
+        self.chronicle = Chronicle(self._find_server)
+        self.savings = Savings(backend.store, self.costs, self._charge)
+        self.search = SearchPreview(scout, self.indexes)
+        lint = LintResults(scout.catalog, scout.index, self._publish_overview, self.search.is_busy)
+        self.tools = ToolTable(self.costs, lint)
         self.maps = Maps(scout.catalog, self.indexes)
         self.conversations = Conversations(scout, self.chronicle, self.is_peer)
-        self.board = self.visits = None
-        if subject.pool is not None:
-            self.board = Board(
-                subject.pool,
+        self.servers = self.logins = None
+        if backend.pool is not None:
+            self.servers = ServerTable(
+                backend.pool,
                 self.chronicle,
                 self.costs,
-                tokens=subject.tokens,
-                # The browser comes back to this machine's loopback address.
-                logs_in=is_loopback(config.host),
+                tokens=backend.tokens,
+                # After a login, the browser comes back to this machine's loopback address.
+                can_redirect=is_loopback(backend.config.host),
             )
-            self.visits = Visits(subject.tokens) if subject.tokens is not None else None
-            subject.pool.on_phase = self._entered
-            subject.pool.on_line = self.chronicle.say
-        self.overviews = Overviews(subject, self.indexes, self.board)
+            self.logins = PendingLogins(backend.tokens) if backend.tokens is not None else None
+            backend.pool.on_phase = self._publish_phase
+            backend.pool.on_line = self.chronicle.say
+        self.overview = Overview(backend, self.indexes, self.servers)
         self._routes = Routes(self)
-        self._unsubscribe = scout.catalog.subscribe(self._changed)
+        self._unsubscribe = scout.catalog.subscribe(lambda change: self._publish_overview())
 
     @classmethod
-    def of(cls, gateway: Gateway) -> "Console":
-        """Return the console of a gateway, which it hears from here on."""
+    def from_gateway(cls, gateway: Gateway) -> "Console":
+        """Return the console of a gateway, subscribed to what happens there."""
         console = cls(
-            Subject(
+            Backend(
                 scout=gateway.scout,
                 config=gateway.config.gateway,
                 pool=gateway.pool,
@@ -109,11 +109,9 @@ class Console:
         gateway.events.subscribe(console.hear)
         return console
 
-    # What is served.
-
     @property
     def routes(self) -> Sequence[BaseRoute]:
-        """All that is served, beside whatever else the host serves."""
+        """The routes of the API and the page."""
         return self._routes.routes
 
     def is_public(self, path: str) -> bool:
@@ -122,7 +120,7 @@ class Console:
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
-        """Keep what is saved up to date while this is entered."""
+        """Save the savings regularly while this is entered."""
         saving = asyncio.create_task(self._save_often())
         try:
             yield
@@ -132,29 +130,27 @@ class Console:
             await self.close()
 
     async def close(self) -> None:
-        """End streams and logins, and write down what is not written yet."""
+        """End streams and logins, and save what is not saved yet."""
         self.feed.close()
         self._unsubscribe()
         self.indexes.close()
-        if self.visits is not None:
-            await self.visits.close()
+        if self.logins is not None:
+            await self.logins.close()
         await asyncio.to_thread(self._save)
 
     async def _save_often(self) -> None:
-        await asyncio.to_thread(self._sweep)
+        await asyncio.to_thread(self._remove_old)
         while True:
             await asyncio.sleep(SAVE_SECONDS)
             await asyncio.to_thread(self._save)
 
     def _save(self) -> None:
-        with _logged("The savings could not be kept"):
+        with _log_errors("The savings could not be saved"):
             self.savings.save()
 
-    def _sweep(self) -> None:
-        with _logged("Old savings could not be removed"):
+    def _remove_old(self) -> None:
+        with _log_errors("Old savings could not be removed"):
             self.savings.sweep()
-
-    # What the gateway tells.
 
     def meet(self, session: str, principal: Principal, client: str) -> None:
         """Take note of who speaks in a session."""
@@ -168,7 +164,7 @@ class Console:
         listed: Sequence[Json],
     ) -> None:
         """Take note of a list of tools that was sent."""
-        version = self.subject.scout.catalog.version
+        version = self.backend.scout.catalog.version
         self.savings.note_list(session, principal.name, version, visible, listed)
 
     def hear(self, event: Event) -> None:
@@ -195,8 +191,8 @@ class Console:
         """Tell the same of somebody whose name alone is known."""
         if principal.profile is None or principal.name == name:
             return True
-        token = self.subject.config.tokens.get(name)
-        profiles = self.subject.config.profiles
+        token = self.backend.config.tokens.get(name)
+        profiles = self.backend.config.profiles
         return token is not None and profiles.get(token.profile) == principal.profile
 
     def _tell(self, kind: str, name: str, journal: Journal, happening: Happening) -> None:
@@ -209,47 +205,101 @@ class Console:
         self.feed.publish("session", lambda: self.conversations.row(name, journal), audience)
         self.feed.publish("savings", audience=audience)
 
-    def _entered(self, member: ServerState) -> None:
-        told: Json = {"name": member.name, "state": state_of(member)}
+    def _publish_phase(self, server: ServerState) -> None:
+        row: Json = {"name": server.name, "state": format_phase(server.phase)}
         self.feed.publish(
-            "server", told.copy, lambda who: self.views.of(who).sees_server(told["name"])
+            "server", row.copy, lambda who: self.views.get(who).sees_server(row["name"])
         )
-        self._tell_overview()
+        self._publish_overview()
 
-    def _changed(self, change: Change) -> None:
-        self._tell_overview()
-
-    def _tell_overview(self) -> None:
+    def _publish_overview(self) -> None:
         self.feed.publish("overview")
 
     def _charge(self, session: str, spared: int, menu: int) -> None:
         self.chronicle.charge(session, spared=spared, menu=menu)
 
-    def _server_of(self, tool: str) -> str:
-        found = self.subject.scout.catalog.get(tool)
+    def _find_server(self, tool: str) -> str:
+        found = self.backend.scout.catalog.get(tool)
         return found.server if found is not None else ""
 
 
 @contextlib.contextmanager
-def _logged(what: str) -> Generator[None]:
+def _log_errors(problem: str) -> Generator[None]:
     try:
         yield
     except ToolscoutError as error:
-        _log.warning("%s: %s", what, error)
+        _log.warning("%s: %s", problem, error)
 
 
-def console_of(catalog: Catalog, config: GatewayConfig) -> Console:
-    """Return the console of a catalogue, which answers as a gateway would."""
+class Overview:
+    """What there is, what it costs, and what the bearer of a token may do with it."""
+
+    def __init__(self, backend: Backend, indexes: Indexes, servers: ServerTable | None) -> None:
+        self._backend = backend
+        self._indexes = indexes
+        self._servers = servers
+        self._tokens: dict[str, tuple[int, int]] = {}
+
+    def count_states(self, view: View) -> Json:
+        """Return the number of servers in each state; call it on the pool's loop."""
+        return (
+            dict.fromkeys(STATES, 0) if self._servers is None else self._servers.count_states(view)
+        )
+
+    def build(self, view: View, states: Json) -> Json:
+        """Return the overview of a view; `states` comes from `count_states`."""
+        kinds = Counter(tool.kind for tool in view.tools)
+        return {
+            "version": version("toolscout"),
+            "host": self._backend.host,
+            "principal": view.principal.name,
+            "tools": kinds[TOOL],
+            "resources": kinds[RESOURCE] + kinds[TEMPLATE],
+            "prompts": kinds[PROMPT],
+            "servers": states,
+            "encoders": self._indexes.names,
+            "tokens": {
+                "all_definitions": self._count_tokens(view),
+                "menu": sum(map(count_definition_tokens, meta_tools())),
+            },
+            "capabilities": self._list_capabilities(view),
+        }
+
+    def _list_capabilities(self, view: View) -> Json:
+        servers = self._servers
+        is_live = servers is not None
+        may_act = is_live and not view.is_limited
+        return {
+            "start": may_act,
+            "stop": may_act,
+            "restart": may_act,
+            "log": may_act,
+            "login": may_act and servers is not None and servers.has_logins,
+            "call": False,
+            "sessions": is_live,
+            "savings": is_live,
+        }
+
+    def _count_tokens(self, view: View) -> int:
+        cached = self._tokens.get(view.principal.name)
+        if cached is None or cached[0] != view.version:
+            cached = (view.version, count_all_definition_tokens(view.callables))
+            self._tokens[view.principal.name] = cached
+        return cached[1]
+
+
+def build_console(catalog: Catalog, config: GatewayConfig) -> Console:
+    """Return a console over a catalogue alone, which searches as a gateway would."""
     settings = replace(Settings(), calls_by_name=True, shared=True)
-    return Console(Subject(scout=Scout(catalog, settings=settings), config=config))
+    return Console(Backend(scout=Scout(catalog, settings=settings), config=config))
 
 
-def app_of(console: Console) -> Starlette:
-    """Return a console as an ASGI application."""
-    config = console.subject.config
+def build_app(console: Console) -> Starlette:
+    """Return a console as an ASGI application of its own, guarded as the gateway is."""
+    config = console.backend.config
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+    async def run_console(app: Starlette) -> AsyncGenerator[None]:
         async with console.run():
             yield
 
@@ -260,10 +310,10 @@ def app_of(console: Console) -> Starlette:
         is_public=console.is_public,
     )
     return Starlette(
-        routes=[Route("/healthz", _healthz), *console.routes],
+        routes=[Route("/healthz", _report_health), *console.routes],
         middleware=[guard],
-        exception_handlers={404: _not_found, 405: _wrong_method},
-        lifespan=lifespan,
+        exception_handlers={404: _refuse_path, 405: _refuse_method},
+        lifespan=run_console,
     )
 
 
@@ -273,9 +323,10 @@ async def serve_console(
     ready: Callable[[str], None] | None = None,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Serve until `stop` is set or a signal says so; `ready` is told the address."""
-    stop, config = stop or asyncio.Event(), console.subject.config
-    app = app_of(console)
+    """Serve until `stop` is set or a signal arrives; call `ready` with the address."""
+    stop = stop or asyncio.Event()
+    config = console.backend.config
+    app = build_app(console)
     with contextlib.closing(open_listener(config)) as listener, handle_signals(stop):
         address = format_address(config.host, listener.getsockname()[1])
         server = WebServer(
@@ -291,16 +342,17 @@ async def serve_console(
 async def _end(server: WebServer, console: Console, stop: asyncio.Event) -> None:
     await stop.wait()
     server.should_exit = True
-    console.feed.close()  # a stream that stays open would hold the server up
+    console.feed.close()  # an open stream would keep the server from ending
 
 
-async def _healthz(request: Request) -> Response:
+async def _report_health(request: Request) -> Response:
     return JSONResponse({"alive": True})
 
 
-async def _not_found(request: Request, error: Exception) -> Response:
+async def _refuse_path(request: Request, error: Exception) -> Response:
     return build_problem("no_page", 404)
 
 
-async def _wrong_method(request: Request, error: Exception) -> Response:
-    return build_problem("wrong_method", 405, headers=getattr(error, "headers", None))
+async def _refuse_method(request: Request, error: Exception) -> Response:
+    allowed = error.headers if isinstance(error, HTTPException) else None
+    return build_problem("wrong_method", 405, headers=allowed)

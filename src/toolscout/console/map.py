@@ -9,13 +9,14 @@ of steps. The random numbers have a fixed seed, so the same vectors give the sam
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.catalog import Catalog
 from toolscout.console.search import Indexes
-from toolscout.console.views import CONFLICT, Refused, View
+from toolscout.console.views import ApiError, View
 from toolscout.schemas import Json
 from toolscout.search.index import Index
 from toolscout.search.vectors import encode_questions
@@ -106,8 +107,9 @@ def _draw(index: Index) -> Map:
     tools, vectors = index.vectors()
     if vectors is None:
         if index.encoder is None:
-            hint = "Choose an encoder that has vectors, such as static."
-            raise Refused(CONFLICT, "no_vectors", "Words alone give no map.", hint)
+            hint = "Choose another one, such as static."
+            message = "An encoder without vectors gives no map."
+            raise ApiError(HTTPStatus.CONFLICT, "no_vectors", message, hint)
         vectors = np.zeros((0, 1), np.int16)
     # By name, so that the picture does not depend on the order in which servers connected.
     order = sorted(range(len(tools)), key=lambda row: tools[row].name)

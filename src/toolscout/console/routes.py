@@ -1,13 +1,14 @@
-"""`Routes`: the console over HTTP: the API under `/api`, and the page that shows it.
+"""The console over HTTP: the API under `/api`, and the page that shows it.
 
-Who asks was settled by the gateway's guard; here a request becomes plain arguments, an answer
-JSON, and an error a status. Work that takes time is done in threads, what belongs to the pool on
-its loop.
+The gateway's guard has decided who asks. Here a request becomes plain arguments, an answer JSON
+and an error a status. Work that takes time runs in threads; what belongs to the pool stays on its
+event loop.
 """
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,10 @@ from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
-from toolscout.console import catalog as directories
-from toolscout.console import search as searches
-from toolscout.console.schema import document
-from toolscout.console.views import BAD, FORBIDDEN, NOT_FOUND, Refused, View, refused
+from toolscout.console.catalog import PAGE_SIZE, PAGE_SIZE_MAX, SORTS
+from toolscout.console.schema import build_document
+from toolscout.console.search import LIMIT, LIMIT_MAX
+from toolscout.console.views import ApiError, View, api_error_from
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.auth import Principal
 from toolscout.gateway.middleware import PRINCIPAL
@@ -31,15 +32,19 @@ from toolscout.prices import AS_OF, PRICES
 
 if TYPE_CHECKING:
     from toolscout.console.app import Console
-    from toolscout.console.servers import Board
+    from toolscout.console.servers import ServerTable
 
-API, STATIC = "/api", "/static/"
+Answer = Any
+"""Anything that JSON can hold."""
+
+API = "/api"
+STATIC = "/static/"
 FOLDER = Path(__file__).parent / "static"
 MEDIA_TYPES = {".js": "text/javascript", ".svg": "image/svg+xml"}
 """The machine's own table may give a script a type that browsers refuse to run."""
-HOURS = 24
-Answer = Any
-"""Whatever JSON can hold."""
+SAVINGS_HOURS = 24
+SAVINGS_HOURS_MAX = 24 * 31
+OFFSET_MAX = 10_000_000
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
     "form-action 'self'; object-src 'none'",
@@ -62,174 +67,176 @@ class Routes:
     @property
     def routes(self) -> list[BaseRoute]:
         """The routes in the order in which they are tried."""
-        answered: dict[str, Callable[[View, Request], Awaitable[Answer]]] = {
-            "/openapi.json": self._openapi,
-            "/overview": self._overview,
+        handlers: dict[str, Callable[[View, Request], Awaitable[Answer]]] = {
+            "/openapi.json": self._get_document,
+            "/overview": self._get_overview,
             "/search": self._search,
-            "/why": self._why,
-            "/facets": self._facets,
-            "/tools": self._tools,
-            "/tools/{name:path}": self._tool,
-            "/servers": self._servers,
-            "/servers/{name}/log": self._log,
-            "/sessions": self._sessions,
-            "/sessions/{id}": self._session,
-            "/savings": self._savings,
-            "/map": self._map,
-            "/map/point": self._point,
+            "/why": self._explain,
+            "/facets": self._count_facets,
+            "/tools": self._list_tools,
+            "/tools/{name:path}": self._describe_tool,
+            "/servers": self._list_servers,
+            "/servers/{name}/log": self._read_log,
+            "/sessions": self._list_sessions,
+            "/sessions/{id}": self._get_session,
+            "/savings": self._get_savings,
+            "/map": self._get_map,
+            "/map/point": self._place_query,
         }
+        act = self._answer_json(self._run_action)
         return [
-            *(Route(API + path, self._json(work)) for path, work in answered.items()),
-            Route(f"{API}/servers/{{name}}/{{action}}", self._json(self._act), methods=["POST"]),
-            Route(f"{API}/events", self._events),
-            Route(f"{API}/{{rest:path}}", self._json(self._nothing)),
+            *(Route(API + path, self._answer_json(work)) for path, work in handlers.items()),
+            Route(f"{API}/servers/{{name}}/{{action}}", act, methods=["POST"]),
+            Route(f"{API}/events", self._stream_events),
+            Route(f"{API}/{{rest:path}}", self._answer_json(self._refuse_path)),
             Route("/", self._send_file),
             Route(f"{STATIC}{{name:path}}", self._send_file),
         ]
 
     def is_public(self, path: str) -> bool:
-        """Tell whether a path is the page's, which holds nothing that needs a token."""
+        """Tell whether a path belongs to the page, which holds nothing that needs a token."""
         return path == "/" or path.startswith(STATIC)
 
-    # The API.
+    async def _get_document(self, view: View, request: Request) -> Answer:
+        return build_document()
 
-    async def _openapi(self, view: View, request: Request) -> Answer:
-        return document()
-
-    async def _overview(self, view: View, request: Request) -> Answer:
-        states = self._console.overviews.states(view)
-        return await asyncio.to_thread(self._console.overviews.told, view, states)
+    async def _get_overview(self, view: View, request: Request) -> Answer:
+        states = self._console.overview.count_states(view)
+        return await asyncio.to_thread(self._console.overview.build, view, states)
 
     async def _search(self, view: View, request: Request) -> Answer:
         return await asyncio.to_thread(
-            self._console.searches.found,
+            self._console.search.search,
             view,
-            _needed(request, "q"),
-            limit=_number(request, "limit", searches.LIMIT, 1, searches.LIMIT_MOST),
-            encoder=_text(request, "encoder"),
+            _require_text(request, "q"),
+            limit=_read_number(request, "limit", LIMIT, 1, LIMIT_MAX),
+            encoder=_read_text(request, "encoder"),
         )
 
-    async def _why(self, view: View, request: Request) -> Answer:
-        text, name = _needed(request, "q"), _needed(request, "tool")
-        encoder = _text(request, "encoder")
+    async def _explain(self, view: View, request: Request) -> Answer:
         return await asyncio.to_thread(
-            self._console.searches.why, view, text, name, encoder=encoder
-        )
-
-    async def _facets(self, view: View, request: Request) -> Answer:
-        return await asyncio.to_thread(self._console.directory.facets, view)
-
-    async def _tools(self, view: View, request: Request) -> Answer:
-        return await asyncio.to_thread(
-            self._console.directory.page,
+            self._console.search.explain,
             view,
-            server=_text(request, "server"),
-            kind=_text(request, "kind"),
-            effect=_text(request, "effect"),
-            text=_text(request, "q"),
-            sort=_text(request, "sort") or directories.SORTS[0],
-            offset=_number(request, "offset", 0, 0, 10_000_000),
-            limit=_number(request, "limit", directories.PAGE, 1, directories.PAGE_MOST),
+            _require_text(request, "q"),
+            _require_text(request, "tool"),
+            encoder=_read_text(request, "encoder"),
         )
 
-    async def _tool(self, view: View, request: Request) -> Answer:
+    async def _count_facets(self, view: View, request: Request) -> Answer:
+        return await asyncio.to_thread(self._console.tools.count_facets, view)
+
+    async def _list_tools(self, view: View, request: Request) -> Answer:
         return await asyncio.to_thread(
-            self._console.directory.whole, view, request.path_params["name"]
+            self._console.tools.list_page,
+            view,
+            server=_read_text(request, "server"),
+            kind=_read_text(request, "kind"),
+            effect=_read_text(request, "effect"),
+            text=_read_text(request, "q"),
+            sort=_read_text(request, "sort") or SORTS[0],
+            offset=_read_number(request, "offset", 0, 0, OFFSET_MAX),
+            limit=_read_number(request, "limit", PAGE_SIZE, 1, PAGE_SIZE_MAX),
         )
 
-    async def _servers(self, view: View, request: Request) -> Answer:
-        board = self._console.board
-        if board is None:
+    async def _describe_tool(self, view: View, request: Request) -> Answer:
+        name = request.path_params["name"]
+        return await asyncio.to_thread(self._console.tools.describe, view, name)
+
+    async def _list_servers(self, view: View, request: Request) -> Answer:
+        servers = self._console.servers
+        if servers is None:
             return []
-        tokens = await asyncio.to_thread(self._console.costs.by_server, view.callables)
-        return board.rows(view, tokens)
+        tokens = await asyncio.to_thread(self._console.costs.sum_by_server, view.callables)
+        return servers.list_rows(view, tokens)
 
-    async def _log(self, view: View, request: Request) -> Answer:
-        return self._board().log(view, request.path_params["name"])
+    async def _read_log(self, view: View, request: Request) -> Answer:
+        return self._get_servers().read_log(view, request.path_params["name"])
 
-    async def _act(self, view: View, request: Request) -> Answer:
-        name, action = request.path_params["name"], request.path_params["action"]
+    async def _run_action(self, view: View, request: Request) -> Answer:
+        name = request.path_params["name"]
+        action = request.path_params["action"]
         if action == "login":
-            return await self._login(view, name)
-        return await self._board().act(view, name, action)
+            return await self._begin_login(view, name)
+        return await self._get_servers().run_action(view, name, action)
 
-    async def _login(self, view: View, name: str) -> Answer:
-        board, visits = self._board(), self._console.visits
-        member = board.member(view, name)
-        if view.is_limited or visits is None or not board.can_log_in(member):
+    async def _begin_login(self, view: View, name: str) -> Answer:
+        servers = self._get_servers()
+        logins = self._console.logins
+        server = servers.get_server(view, name)
+        if view.is_limited or logins is None or not servers.can_log_in(server):
+            message = f"You cannot log in to {name!r} here."
             hint = f"Run `toolscout servers login {name}` on the gateway's machine."
-            raise Refused(FORBIDDEN, "no_login", f"Nobody can log in to {name!r} here.", hint)
-        return {"url": await visits.begin(member.config)}
+            raise ApiError(HTTPStatus.FORBIDDEN, "no_login", message, hint)
+        return {"url": await logins.begin(server.config)}
 
-    async def _sessions(self, view: View, request: Request) -> Answer:
+    def _get_servers(self) -> "ServerTable":
+        if self._console.servers is None:
+            hint = "Run a gateway: `toolscout serve --http`."
+            message = "There are no servers behind this console."
+            raise ApiError(HTTPStatus.NOT_FOUND, "no_servers", message, hint)
+        return self._console.servers
+
+    async def _list_sessions(self, view: View, request: Request) -> Answer:
         await asyncio.to_thread(self._console.savings.settle)
         return self._console.conversations.rows(view)
 
-    async def _session(self, view: View, request: Request) -> Answer:
+    async def _get_session(self, view: View, request: Request) -> Answer:
         await asyncio.to_thread(self._console.savings.settle)
         return self._console.conversations.whole(view, request.path_params["id"])
 
-    async def _savings(self, view: View, request: Request) -> Answer:
-        hours = _number(request, "hours", HOURS, 1, 24 * 31)
-        told = await asyncio.to_thread(
+    async def _get_savings(self, view: View, request: Request) -> Answer:
+        hours = _read_number(request, "hours", SAVINGS_HOURS, 1, SAVINGS_HOURS_MAX)
+        savings = await asyncio.to_thread(
             self._console.savings.told,
             hours,
             lambda name: self._console.is_peer_named(view.principal, name),
         )
         models = [{"id": id_, "input_per_million": price} for id_, price in PRICES.items()]
-        return {**told, "models": models, "priced": AS_OF}
+        return {**savings, "models": models, "priced": AS_OF}
 
-    async def _map(self, view: View, request: Request) -> Answer:
-        return await asyncio.to_thread(
-            self._console.maps.list_places, view, _text(request, "encoder")
-        )
+    async def _get_map(self, view: View, request: Request) -> Answer:
+        encoder = _read_text(request, "encoder")
+        return await asyncio.to_thread(self._console.maps.list_places, view, encoder)
 
-    async def _point(self, view: View, request: Request) -> Answer:
-        text, encoder = _needed(request, "q"), _text(request, "encoder")
+    async def _place_query(self, view: View, request: Request) -> Answer:
+        text = _require_text(request, "q")
+        encoder = _read_text(request, "encoder")
         return await asyncio.to_thread(self._console.maps.place_query, view, text, encoder)
 
-    async def _nothing(self, view: View, request: Request) -> Answer:
-        hint = f"See {API}/openapi.json for what there is."
-        raise Refused(NOT_FOUND, "not_found", "There is nothing here.", hint)
+    async def _refuse_path(self, view: View, request: Request) -> Answer:
+        hint = f"{API}/openapi.json lists all paths."
+        raise ApiError(HTTPStatus.NOT_FOUND, "not_found", "There is nothing here.", hint)
 
-    async def _events(self, request: Request) -> Response:
+    async def _stream_events(self, request: Request) -> Response:
         last = request.headers.get("last-event-id", "")
-        stream = self._console.feed.stream(_principal(request), last)
+        stream = self._console.feed.stream(_get_principal(request), last)
         headers = {**HEADERS, **NO_STORE, "X-Accel-Buffering": "no"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
-    def _board(self) -> "Board":
-        if self._console.board is None:
-            hint = "Ask a gateway: `toolscout serve --http`."
-            raise Refused(NOT_FOUND, "no_servers", "There are no servers behind this.", hint)
-        return self._console.board
-
-    def _json(
+    def _answer_json(
         self, work: Callable[[View, Request], Awaitable[Answer]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            view = self._console.views.of(_principal(request))
+            view = self._console.views.get(_get_principal(request))
             try:
                 response = JSONResponse(await work(view, request))
-            except Refused as error:
-                response = error.response()
+            except ApiError as error:
+                response = error.to_response()
             except ToolscoutError as error:
-                response = refused(error).response()
-            return _with(response, {**HEADERS, **NO_STORE})
+                response = api_error_from(error).to_response()
+            return _add_headers(response, {**HEADERS, **NO_STORE})
 
         return answer
-
-    # The page.
 
     async def _send_file(self, request: Request) -> Response:
         name = request.path_params.get("name", "index.html")
         try:
             response = await self._files.get_response(name, request.scope)
         except HTTPException:
-            hint = "Open / for the page."
-            missing = Refused(NOT_FOUND, "not_found", "There is no such file.", hint)
-            response = missing.response()
-        return _with(response, HEADERS)
+            message = "There is no such file."
+            missing = ApiError(HTTPStatus.NOT_FOUND, "not_found", message, "Open / for the page.")
+            response = missing.to_response()
+        return _add_headers(response, HEADERS)
 
 
 class PageFiles(StaticFiles):
@@ -261,32 +268,35 @@ class PageFiles(StaticFiles):
         return has_tag and super().is_not_modified(response_headers, request_headers)
 
 
-def _with(response: Response, headers: Mapping[str, str]) -> Response:
+def _add_headers(response: Response, headers: Mapping[str, str]) -> Response:
     for name, value in headers.items():
         response.headers.setdefault(name, value)
     return response
 
 
-def _principal(request: Request) -> Principal:
+def _get_principal(request: Request) -> Principal:
     return request.scope[PRINCIPAL]
 
 
-def _text(request: Request, name: str) -> str:
+def _read_text(request: Request, name: str) -> str:
     return request.query_params.get(name, "").strip()
 
 
-def _needed(request: Request, name: str) -> str:
-    value = _text(request, name)
+def _require_text(request: Request, name: str) -> str:
+    value = _read_text(request, name)
     if not value:
-        raise Refused(BAD, "missing", f"The parameter {name!r} is missing.", f"Add ?{name}=….")
+        message = f"The parameter {name!r} is missing."
+        raise ApiError(HTTPStatus.BAD_REQUEST, "missing", message, f"Add ?{name}=….")
     return value
 
 
-def _number(request: Request, name: str, default: int, least: int, most: int) -> int:
-    given = _text(request, name)
-    if not given:
+def _read_number(request: Request, name: str, default: int, least: int, most: int) -> int:
+    """Return a parameter brought into its range; raises `ApiError` if it is not a number."""
+    value = _read_text(request, name)
+    if not value:
         return default
-    if not (given.isascii() and given.isdecimal() and len(given) < 12):
+    if not (value.isascii() and value.isdecimal() and len(value) < 12):
+        message = f"The parameter {name!r} is {value[:40]!r}."
         hint = f"Write a whole number from {least:,} to {most:,}."
-        raise Refused(BAD, "no_number", f"The parameter {name!r} is {given[:40]!r}.", hint)
-    return max(least, min(most, int(given)))
+        raise ApiError(HTTPStatus.BAD_REQUEST, "no_number", message, hint)
+    return max(least, min(most, int(value)))

@@ -134,7 +134,7 @@ class Savings:
                 lists, self._lists = list(self._lists.values()), {}
             for one in lists:
                 tools = [tool for tool in one.tools if tool.kind == "tool"]
-                servers = {s: n * one.times for s, n in self._costs.by_server(tools).items()}
+                servers = {s: n * one.times for s, n in self._costs.sum_by_server(tools).items()}
                 menu = one.times * sum(map(listed_tokens, one.listed))
                 spared = sum(servers.values())
                 self._add(
@@ -216,7 +216,7 @@ class Savings:
 
 
 def listed_tokens(definition: Json) -> int:
-    """Return what a listed tool costs, by the same parts as `definition_tokens` counts."""
+    """Return what a listed tool costs, by the same parts as `count_definition_tokens` counts."""
     told = {key: definition.get(key) for key in COUNTED_PARTS}
     return count_tokens(json.dumps(told, ensure_ascii=False, separators=(",", ":")))
 

@@ -260,7 +260,7 @@ _NEEDED = ("q", "tool")
 
 
 @cache
-def document() -> Json:
+def build_document() -> Json:
     """Return the OpenAPI 3.1 document."""
     paths = {
         f"/api{path.removesuffix('!')}": _path(path, summary, shape, parameters)

@@ -1,26 +1,22 @@
-"""`Board`: the servers behind a gateway as rows, what may be done with each, and their logs.
+"""The servers behind a gateway: a row for each, what may be done with it, its log and its login.
 
-A bearer with a profile looks; only one without may start, stop or log in, because that changes
-the server for everybody.
-
-`Visits`: logins that a person began in the console, until the browser has come back.
-
-The page gets the address at which to log in; the answer is waited for on loopback, as by
-`toolscout servers login`, and the pool takes the login over by itself.
+A token with a profile may look. Only a token without one may start, stop or log in, because that
+changes the server for everybody.
 """
 
 import asyncio
 import logging
 import time
 from collections import Counter
+from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from toolscout.config.secrets import SecretMask, mask_args
+from toolscout.config.secrets import mask_args
 from toolscout.config.servers import ServerConfig, Transport
-from toolscout.console.activity import Chronicle, Ledger, told_time
+from toolscout.console.activity import Chronicle, told_time
 from toolscout.console.catalog import Costs
-from toolscout.console.views import FORBIDDEN, NOT_FOUND, Refused, View, no_such
+from toolscout.console.views import ApiError, View, make_not_found
 from toolscout.errors import LoginFailed, ToolscoutError, UsageError
 from toolscout.gateway.status import mask_secrets
 from toolscout.names import to_one_line
@@ -31,174 +27,173 @@ from toolscout.servers.pool import Pool
 from toolscout.servers.server import Phase, ServerState
 
 START, STOP, RESTART, LOGIN = "start", "stop", "restart", "login"
-RUNNING = (Phase.READY, Phase.STARTING)
-LINE_CHARS = 1_000
-
-
-class Board:
-    """The servers of a pool. Used on the pool's loop.
-
-    `tokens` is the folder with logins; without it, or where the browser of a person could not
-    come back to this machine, nobody can log in.
-    """
-
-    def __init__(
-        self, pool: Pool, chronicle: Chronicle, costs: Costs, *, tokens: Path | None, logs_in: bool
-    ) -> None:
-        self._pool, self._chronicle, self._costs = pool, chronicle, costs
-        self._tokens = tokens
-        self.logs_in = logs_in and tokens is not None
-
-    def phases(self, view: View) -> Json:
-        """Return how many visible servers are in each state."""
-        members = self._visible(view)
-        states = [state_of(member) for member in members]
-        return {name: states.count(name) for name in STATES}
-
-    def rows(self, view: View, tokens: dict[str, int]) -> list[Json]:
-        """Return all visible servers by name; `tokens` tells what the tools of each cost."""
-        counts = Counter(tool.server for tool in view.callables)
-        return [
-            self._row(member, view, counts[member.name], tokens.get(member.name, 0))
-            for member in sorted(self._visible(view), key=lambda member: member.name)
-        ]
-
-    def row(self, view: View, name: str) -> Json:
-        """Return one server."""
-        member = self.member(view, name)
-        mine = [tool for tool in view.callables if tool.server == name]
-        return self._row(member, view, len(mine), sum(self._costs.of(mine)))
-
-    def log(self, view: View, name: str) -> Json:
-        """Return the last lines of a server's log, without secrets."""
-        member = self.member(view, name)
-        if view.is_limited:
-            raise Refused(FORBIDDEN, "limited", "Logs are for tokens without a profile.", NEEDED)
-        lines = self._chronicle.ledger(name).lines
-        mask = member.config.build_mask()
-        return {"lines": [{"time": told_time(at), "text": _safe(line, mask)} for at, line in lines]}
-
-    def member(self, view: View, name: str) -> ServerState:
-        """Return a visible server, or refuse as if there were none."""
-        member = self._pool.servers.get(name)
-        if member is None or not view.sees_server(name):
-            raise no_such("server", name)
-        return member
-
-    async def act(self, view: View, name: str, action: str) -> Json:
-        """Start, stop or restart a server; return its row."""
-        member = self.member(view, name)
-        if view.is_limited:
-            raise Refused(FORBIDDEN, "limited", f"This token may not {action} servers.", NEEDED)
-        if action not in (START, STOP, RESTART):
-            hint = "Use start, stop, restart or login."
-            raise Refused(NOT_FOUND, "unknown_action", f"There is no action {action!r}.", hint)
-        works = {START: self._pool.start, STOP: self._pool.stop, RESTART: self._pool.restart}
-        await works[action](member.name)
-        return self.row(view, name)
-
-    def actions(self, member: ServerState, view: View, login: str) -> list[str]:
-        """Return what may be done with a server as it is."""
-        if view.is_limited:
-            return []
-        is_running = member.phase in RUNNING
-        found = [STOP, RESTART] if is_running else [START]
-        is_wanted = login in (LoginState.NEEDED, LoginState.EXPIRED)
-        wants = is_wanted or member.phase is Phase.NEEDS_LOGIN
-        return [*found, *([LOGIN] if wants and self.can_log_in(member) else [])]
-
-    def can_log_in(self, member: ServerState) -> bool:
-        """Tell whether a person can log in to a server from here."""
-        try:
-            check_login(member.config)
-        except UsageError:
-            return False
-        return self.logs_in
-
-    def _visible(self, view: View) -> list[ServerState]:
-        return [m for m in self._pool.servers.values() if view.sees_server(m.name)]
-
-    def _row(self, member: ServerState, view: View, tools: int, tokens: int) -> Json:
-        ledger = self._chronicle.ledger(member.name)
-        login = self._login(member.config)
-        return {
-            "name": member.name,
-            "transport": member.config.transport.value,
-            "state": state_of(member),
-            "since": _since(member),
-            "tools": tools,
-            "tokens": tokens,
-            "calls": ledger.calls,
-            "errors": ledger.errors,
-            "restarts": max(0, member.starts - 1),
-            "latency_ms": _latency(ledger),
-            "reason": mask_secrets(member.reason, member.config),
-            "login": login,
-            "actions": self.actions(member, view, login),
-        }
-
-    def _login(self, config: ServerConfig) -> str:
-        if self._tokens is None or config.transport not in (Transport.HTTP, Transport.SSE):
-            return LoginState.NONE.value
-        return find_login_state(config, self._tokens, time.time()).value
-
-
-NEEDED = "Use a token without a profile."
-STATES = tuple(phase.value.replace(" ", "_") for phase in Phase)
-
-
-def state_of(member: ServerState) -> str:
-    """Return where a server stands, as the API writes it."""
-    return member.phase.value.replace(" ", "_")
-
-
-def _since(member: ServerState) -> str | None:
-    if not member.since:
-        return None
-    ago = asyncio.get_running_loop().time() - member.since
-    return told_time(time.time() - ago)
-
-
-def _latency(ledger: Ledger) -> Json:
-    return {"p50": ledger.quantile(0.5), "p95": ledger.quantile(0.95)}
-
-
-def _safe(line: str, mask: SecretMask) -> str:
-    """Return a line without what the server was given, and without what looks like a secret."""
-    words = " ".join(mask_args(mask.apply(line).split(" ")))
-    return to_one_line(words, LINE_CHARS)
-
-
 LOGIN_SECONDS = 300.0
+LINE_CHARS = 1_000
+NO_PROFILE = "Use a token without a profile."
 
 _log = logging.getLogger(__name__)
 
 
-class Visits:
-    """Logins under way, one for each server."""
+def format_phase(phase: Phase) -> str:
+    """Return a phase as the API spells it."""
+    return phase.value.replace(" ", "_")
+
+
+STATES = tuple(map(format_phase, Phase))
+
+
+class ServerTable:
+    """The servers of a pool, as rows. Use it on the pool's event loop.
+
+    `tokens` is the folder with logins. Nobody can log in without it, nor if `can_redirect` is
+    false: the browser could not come back to this machine.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        chronicle: Chronicle,
+        costs: Costs,
+        *,
+        tokens: Path | None,
+        can_redirect: bool,
+    ) -> None:
+        self._pool = pool
+        self._chronicle = chronicle
+        self._costs = costs
+        self._tokens = tokens
+        self.has_logins = can_redirect and tokens is not None
+
+    def count_states(self, view: View) -> Json:
+        """Return the number of visible servers in each state."""
+        states = Counter(format_phase(server.phase) for server in self._list_visible(view))
+        return {state: states[state] for state in STATES}
+
+    def list_rows(self, view: View, tokens: dict[str, int]) -> list[Json]:
+        """Return all visible servers by name; `tokens` has what the tools of each cost."""
+        counts = Counter(tool.server for tool in view.callables)
+        return [
+            self._build_row(server, view, counts[server.name], tokens.get(server.name, 0))
+            for server in sorted(self._list_visible(view), key=lambda server: server.name)
+        ]
+
+    def read_log(self, view: View, name: str) -> Json:
+        """Return the last lines of a server's log, with secrets masked."""
+        server = self.get_server(view, name)
+        if view.is_limited:
+            message = "Logs are for tokens without a profile."
+            raise ApiError(HTTPStatus.FORBIDDEN, "limited", message, NO_PROFILE)
+        mask = server.config.build_mask()
+        lines: list[Json] = []
+        for at, line in self._chronicle.ledger(name).lines:
+            text = " ".join(mask_args(mask.apply(line).split(" ")))
+            lines.append({"time": told_time(at), "text": to_one_line(text, LINE_CHARS)})
+        return {"lines": lines}
+
+    def get_server(self, view: View, name: str) -> ServerState:
+        """Return a visible server; raises `ApiError` for any other name."""
+        server = self._pool.servers.get(name)
+        if server is None or not view.sees_server(name):
+            raise make_not_found("server", name)
+        return server
+
+    async def run_action(self, view: View, name: str, action: str) -> Json:
+        """Start, stop or restart a server; return its row."""
+        server = self.get_server(view, name)
+        if view.is_limited:
+            message = f"This token may not {action} servers."
+            raise ApiError(HTTPStatus.FORBIDDEN, "limited", message, NO_PROFILE)
+        works = {START: self._pool.start, STOP: self._pool.stop, RESTART: self._pool.restart}
+        if action not in works:
+            hint = "Use start, stop, restart or login."
+            message = f"There is no action {action!r}."
+            raise ApiError(HTTPStatus.NOT_FOUND, "unknown_action", message, hint)
+        await works[action](server.name)
+        tools = [tool for tool in view.callables if tool.server == name]
+        tokens = sum(self._costs.count(tools))
+        return self._build_row(self.get_server(view, name), view, len(tools), tokens)
+
+    def can_log_in(self, server: ServerState) -> bool:
+        """Tell whether a person can log in to a server from here."""
+        try:
+            check_login(server.config)
+        except UsageError:
+            return False
+        return self.has_logins
+
+    def _list_visible(self, view: View) -> list[ServerState]:
+        return [s for s in self._pool.servers.values() if view.sees_server(s.name)]
+
+    def _build_row(self, server: ServerState, view: View, tools: int, tokens: int) -> Json:
+        ledger = self._chronicle.ledger(server.name)
+        login = self._find_login(server.config)
+        return {
+            "name": server.name,
+            "transport": server.config.transport.value,
+            "state": format_phase(server.phase),
+            "since": _format_since(server),
+            "tools": tools,
+            "tokens": tokens,
+            "calls": ledger.calls,
+            "errors": ledger.errors,
+            "restarts": max(0, server.starts - 1),
+            "latency_ms": {"p50": ledger.quantile(0.5), "p95": ledger.quantile(0.95)},
+            "reason": mask_secrets(server.reason, server.config),
+            "login": login.value,
+            "actions": self._list_actions(server, view, login),
+        }
+
+    def _list_actions(self, server: ServerState, view: View, login: LoginState) -> list[str]:
+        if view.is_limited:
+            return []
+        actions = [STOP, RESTART] if server.phase in (Phase.READY, Phase.STARTING) else [START]
+        is_missing = login in (LoginState.NEEDED, LoginState.EXPIRED)
+        if (is_missing or server.phase is Phase.NEEDS_LOGIN) and self.can_log_in(server):
+            actions.append(LOGIN)
+        return actions
+
+    def _find_login(self, config: ServerConfig) -> LoginState:
+        if self._tokens is None or config.transport not in (Transport.HTTP, Transport.SSE):
+            return LoginState.NONE
+        return find_login_state(config, self._tokens, time.time())
+
+
+def _format_since(server: ServerState) -> str | None:
+    if not server.since:
+        return None
+    ago = asyncio.get_running_loop().time() - server.since
+    return told_time(time.time() - ago)
+
+
+class PendingLogins:
+    """Logins that a person began in the console, one for each server.
+
+    The page gets the address to log in at. The answer comes back on loopback, as it does for
+    `toolscout servers login`, and the pool notices the new login by itself.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._running: dict[str, tuple[asyncio.Future[str], asyncio.Task[None]]] = {}
+        self._logins: dict[str, tuple[asyncio.Future[str], asyncio.Task[None]]] = {}
 
     async def begin(self, config: ServerConfig) -> str:
         """Return where a person logs in; empty for a server that wants no login."""
-        known = self._running.get(config.name)
-        if known is None:
+        login = self._logins.get(config.name)
+        if login is None:
             address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            task = asyncio.create_task(self._visit(config.resolve(), address))
-            known = self._running[config.name] = (address, task)
-            task.add_done_callback(lambda _: self._running.pop(config.name, None))
-        return await asyncio.shield(known[0])
+            task = asyncio.create_task(self._run(config.resolve(), address))
+            login = self._logins[config.name] = (address, task)
+            task.add_done_callback(lambda _: self._logins.pop(config.name, None))
+        return await asyncio.shield(login[0])
 
     async def close(self) -> None:
-        """Give all logins up."""
-        tasks = [task for _, task in self._running.values()]
+        """Give up all logins."""
+        tasks = [task for _, task in self._logins.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _visit(self, config: ServerConfig, address: asyncio.Future[str]) -> None:
+    async def _run(self, config: ServerConfig, address: asyncio.Future[str]) -> None:
         try:
             is_done = await self._log_in(config, address)
         except ToolscoutError as error:
@@ -212,11 +207,12 @@ class Visits:
                 address.set_result("")
 
     async def _log_in(self, config: ServerConfig, address: asyncio.Future[str]) -> bool:
-        # Who is registered by hand is registered with one address.
+        # A client that was registered by hand is registered with one port.
         async with Callback(PORT if config.oauth_client_id else None) as callback:
 
             async def redirect(url: str) -> None:
-                callback.expect(_checked(config.name, url))
+                _check_address(config.name, url)
+                callback.expect(url)
                 address.set_result(url)
 
             return await log_in(
@@ -228,10 +224,9 @@ class Visits:
             )
 
 
-def _checked(server: str, url: str) -> str:
-    """Return an address that a page may lead to, or refuse one that runs code."""
+def _check_address(server: str, url: str) -> None:
+    """Refuse an address that is not a web page: opening it might run code."""
     is_web = urlsplit(url).scheme in ("http", "https") and url.isascii() and url.isprintable()
     if not is_web:
-        reason = "it leads to an address that is no web page"
-        raise LoginFailed(server, reason, remedy="Tell whoever runs the server.")
-    return url
+        reason = "it leads to an address that is not a web page"
+        raise LoginFailed(server, reason, remedy="Report this to whoever runs the server.")

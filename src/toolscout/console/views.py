@@ -1,21 +1,20 @@
-"""`View`: what one principal sees of a catalogue.
+"""What the console shows, and how much of it one principal may see.
 
-Every answer of the console is made out of a view, so that a profile narrows all of it.
-
-`Subject`: what a console looks at, a live gateway or a catalogue alone.
-
-`Refused`: a request that is not answered, and why, for the reader of a JSON error.
+`Backend` is what a console looks at: a running gateway, or a catalogue alone. Every answer is
+built from a `View`, so a profile narrows all of them. `ApiError` is an answer that explains why
+there is none.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 from starlette.responses import JSONResponse
 
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.servers import is_matched
-from toolscout.errors import LoginFailed, ModelError, ToolscoutError, UpstreamError
+from toolscout.errors import ModelError, ToolscoutError, UpstreamError
 from toolscout.gateway.auth import Principal
 from toolscout.gateway.gateway import filter_for
 from toolscout.names import find_near_names
@@ -25,64 +24,62 @@ from toolscout.servers.pool import Pool
 from toolscout.sessions.session import Store
 from toolscout.tools import Tool
 
+NAMES_TRIED = 5_000
+"""Names compared with an unknown one; comparing more would take too long for an error."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Backend:
     """A scout, and the servers behind it if there are any."""
 
     scout: Scout
     config: GatewayConfig
     pool: Pool | None = None
     store: Store | None = None
-    """Where the hours are kept."""
+    """Keeps the savings of each hour."""
     tokens: Path | None = None
-    """The folder with logins of servers."""
+    """The folder with the logins of servers."""
 
     @property
     def host(self) -> str:
-        """What kind it is."""
+        """What serves the console: `gateway` or `console`."""
         return "console" if self.pool is None else "gateway"
 
 
-BAD, FORBIDDEN, NOT_FOUND, CONFLICT = 400, 403, 404, 409
-
-
-class Refused(Exception):
-    """An error of the API: what happened, and what to do next."""
+class ApiError(Exception):
+    """A request that the API refuses: what happened, and what to do next."""
 
     def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
-        self.status, self.code, self.message, self.hint = status, code, message, hint
+        self.status = status
+        self.code = code
+        self.message = message
+        self.hint = hint
         super().__init__(message)
 
-    def response(self) -> JSONResponse:
-        """Return it as JSON."""
-        told = {"code": self.code, "message": self.message, "hint": self.hint}
-        return JSONResponse({"error": told}, self.status)
+    def to_response(self) -> JSONResponse:
+        """Return the error as JSON."""
+        error = {"code": self.code, "message": self.message, "hint": self.hint}
+        return JSONResponse({"error": error}, self.status)
 
 
-def refused(error: ToolscoutError) -> Refused:
-    """Return what an error of toolscout means to whoever asked the API."""
-    message, hint = str(error), str(getattr(error, "remedy", ""))
-    if hint and message.endswith(hint):
-        message = message.removesuffix(hint).strip()
-    message = message.removeprefix("Not called: ")
+def api_error_from(error: ToolscoutError) -> ApiError:
+    """Return an error of toolscout as one of the API."""
+    message = str(error).removesuffix(error.remedy).strip().removeprefix("Not called: ")
+    is_upstream = isinstance(error, UpstreamError)
     code = error.code if isinstance(error, ModelError | UpstreamError) else "usage"
-    is_elsewhere = isinstance(error, UpstreamError | LoginFailed)
-    return Refused(CONFLICT if is_elsewhere else BAD, code, message[:1].upper() + message[1:], hint)
+    status = HTTPStatus.CONFLICT if is_upstream else HTTPStatus.BAD_REQUEST
+    return ApiError(status, code, message[:1].upper() + message[1:], error.remedy)
 
 
-def no_such(what: str, name: str, near: str = "") -> Refused:
-    """Return that a thing does not exist, or not for this caller, which is told the same way."""
-    hint = f"Near: {near}." if near else f"Ask for the list of {what}s."
-    return Refused(NOT_FOUND, f"unknown_{what}", f"There is no {what} {name[:80]!r}.", hint)
-
-
-NAMES_TRIED = 5_000
-"""Names among which near ones are looked for; more would take too long for an error."""
+def make_not_found(kind: str, name: str, near: str = "") -> ApiError:
+    """Return that something does not exist; the same goes for what the caller may not see."""
+    hint = f"Near: {near}." if near else f"Ask for the list of {kind}s."
+    message = f"There is no {kind} {name[:80]!r}."
+    return ApiError(HTTPStatus.NOT_FOUND, f"unknown_{kind}", message, hint)
 
 
 class View:
-    """The tools and servers of one principal, as the catalogue is now."""
+    """The tools and servers that one principal sees, as the catalogue is now."""
 
     def __init__(self, scout: Scout, principal: Principal) -> None:
         self.principal = principal
@@ -90,96 +87,91 @@ class View:
         profile = principal.profile
         self.narrows = filter_for(profile) if profile is not None else None
         self.policy = scout.policy.narrowed(self.narrows)
-        self._seen: tuple[int, Sequence[Tool]] = (-1, ())
-        self._kept = (-1, frozenset[str](), frozenset[str]())
+        self._cached_tools: tuple[int, Sequence[Tool]] = (-1, ())
+        self._cached_servers = (-1, frozenset[str](), frozenset[str]())
 
     @property
     def is_limited(self) -> bool:
-        """Whether the principal sees a part only."""
+        """Whether a profile limits the principal."""
         return self.principal.profile is not None
 
     @property
     def allowed(self) -> Callable[[Tool], bool] | None:
-        """What a search of this principal may give; nothing stands for everything."""
+        """The filter for a search of this principal; none if everything is allowed."""
         return None if self.policy.is_open else self.policy.sees
 
     @property
     def version(self) -> int:
-        """Of the catalogue."""
+        """The version of the catalogue."""
         return self._scout.catalog.version
 
     @property
     def tools(self) -> Sequence[Tool]:
-        """The visible tools, by name."""
+        """The visible tools by name, with resources and prompts."""
         if self.policy.is_open:
             return self._scout.catalog.tools
-        version = self._scout.catalog.version
-        if self._seen[0] != version:
-            self._seen = (version, tuple(filter(self.policy.sees, self._scout.catalog.tools)))
-        return self._seen[1]
+        if self._cached_tools[0] != self.version:
+            tools = tuple(filter(self.policy.sees, self._scout.catalog.tools))
+            self._cached_tools = (self.version, tools)
+        return self._cached_tools[1]
 
     @property
     def callables(self) -> list[Tool]:
-        """The visible tools without resources and prompts, which are catalogued beside them."""
+        """The visible tools without resources and prompts."""
         return [tool for tool in self.tools if tool.kind == TOOL]
 
-    def tool(self, name: str) -> Tool:
-        """Return a visible tool, or refuse as if there were none."""
+    def get_tool(self, name: str) -> Tool:
+        """Return a visible tool; raises `ApiError` for any other name."""
         tool = self._scout.catalog.get(name)
         if tool is None or not self.policy.sees(tool):
-            raise self._unknown(name)
+            raise self._make_unknown(name)
         return tool
+
+    def get_known_tool(self, name: str) -> Tool:
+        """Return a tool that exists for the principal, even if it is disabled."""
+        tool = self._scout.catalog.get(name)
+        if tool is None or not self.policy.knows(tool):
+            raise self._make_unknown(name)
+        return tool
+
+    def _make_unknown(self, name: str) -> ApiError:
+        names = [tool.name for tool in self.tools[:NAMES_TRIED]]
+        return make_not_found("tool", name, ", ".join(find_near_names(name, names)))
 
     def sees_tool(self, name: str) -> bool:
         """Tell whether there is a visible tool of this name."""
         tool = self._scout.catalog.get(name)
         return tool is not None and self.policy.sees(tool)
 
-    def known(self, name: str) -> Tool:
-        """Return a tool that exists for the principal, switched off or not."""
-        tool = self._scout.catalog.get(name)
-        if tool is None or not self.policy.knows(tool):
-            raise self._unknown(name)
-        return tool
-
-    def _unknown(self, name: str) -> Refused:
-        names = [tool.name for tool in self.tools[:NAMES_TRIED]]
-        return no_such("tool", name, ", ".join(find_near_names(name, names)))
-
     def sees_server(self, server: str) -> bool:
         """Tell whether a server exists for the principal.
 
-        One of which no tool is known yet does where the profile names it.
+        A server that has not listed its tools yet does if the profile names it.
         """
         profile = self.principal.profile
         if profile is None:
             return True
         if not is_matched(server, profile.servers):
             return False
-        _, known, seen = self._servers
-        return server not in known or server in seen
-
-    @property
-    def _servers(self) -> tuple[int, frozenset[str], frozenset[str]]:
-        """The catalogue's version, the servers with any tool, and those with a visible one."""
-        version = self._scout.catalog.version
-        if self._kept[0] != version:
+        version = self.version
+        if self._cached_servers[0] != version:
             known = frozenset(tool.server for tool in self._scout.catalog.tools)
-            seen = frozenset(tool.server for tool in self.tools)
-            self._kept = (version, known, seen)
-        return self._kept
+            visible = frozenset(tool.server for tool in self.tools)
+            self._cached_servers = (version, known, visible)
+        _, known, visible = self._cached_servers
+        return server not in known or server in visible
 
 
 class Views:
-    """The views of all principals, made when they first ask."""
+    """The views of all principals, built when they first ask."""
 
     def __init__(self, scout: Scout) -> None:
         self._scout = scout
-        self._known: dict[Principal, View] = {}
+        self._views: dict[Principal, View] = {}
 
-    def of(self, principal: Principal) -> View:
+    def get(self, principal: Principal) -> View:
         """Return the view of a principal."""
-        view = self._known.get(principal)
+        view = self._views.get(principal)
         if view is None:
-            view = self._known[principal] = View(self._scout, principal)
+            view = self._views[principal] = View(self._scout, principal)
         return view
