@@ -14,6 +14,7 @@ from typing import Any
 Json = dict[str, Any]
 
 TOOLS = 20
+MANY_TOOLS = 1_000
 LATER_SECONDS = 0.005
 SLOW_SECONDS = 1.0
 STRANGE_ID = 987_654
@@ -23,7 +24,7 @@ class Server:
     """One server; a kind decides what becomes of a call."""
 
     def __init__(self, name: str, kind: str) -> None:
-        self.name, self.kind, self.calls = name, kind, 0
+        self.name, self.kind, self.calls, self.tools = name, kind, 0, TOOLS
 
     async def run(self) -> None:
         """Answer until stdin ends."""
@@ -41,7 +42,7 @@ class Server:
         if method == "initialize":
             send(number, result=greeting(self.name))
         elif method == "tools/list":
-            send(number, result={"tools": [definition(self.name, n) for n in range(TOOLS)]})
+            send(number, result={"tools": [definition(self.name, n) for n in range(self.tools)]})
         elif method == "tools/call":
             self.calls += 1
             KINDS[self.kind](self, number, answer(self.name, params))
@@ -77,6 +78,15 @@ def garbage(server: Server, number: object, told: Json) -> None:
     send(number, result=told if server.calls % 4 else {"content": "no list"})
 
 
+def growing(server: Server, number: object, told: Json) -> None:
+    """Answer, and list many more tools from then on."""
+    server.tools = MANY_TOOLS
+    send(number, result=told)
+    notice = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+    sys.stdout.write(json.dumps(notice) + "\n")
+    sys.stdout.flush()
+
+
 def slow(server: Server, number: object, told: Json) -> None:
     """Answer, but late."""
     later(SLOW_SECONDS, number, told)
@@ -87,6 +97,7 @@ KINDS: dict[str, Callable[[Server, object, Json], None]] = {
     "crashing": crashing,
     "hanging": hanging,
     "garbage": garbage,
+    "growing": growing,
     "slow": slow,
     "dying": good,  # it never comes to a call
 }
@@ -107,7 +118,7 @@ def greeting(name: str) -> Json:
     """Return the answer to the handshake."""
     return {
         "protocolVersion": "2025-11-25",
-        "capabilities": {"tools": {}},
+        "capabilities": {"tools": {"listChanged": True}},
         "serverInfo": {"name": name, "version": "1"},
     }
 

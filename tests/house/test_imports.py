@@ -98,7 +98,7 @@ ORDERS = {
         manifest oauth streams transport
         connection
         openapi process server updates
-        imports mcp
+        listings mcp
         pool
         probe
     """,

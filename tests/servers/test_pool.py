@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.catalog import Catalog, Status
+from toolscout.catalog import Catalog, Change, Status
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallTimedOut, ServerBusy, ServerUnavailable
 from toolscout.schemas import Json
@@ -116,7 +117,9 @@ async def pool_of(
 ) -> AsyncGenerator[Pool]:
     async with asyncio.timeout(DEADLINE_SECONDS):
         kept = store or MemoryStore()
-        async with Pool(configs, Catalog(), kept, dial=fakes, delays=delays, queue=queue) as pool:
+        async with Pool(
+            configs, Catalog(), kept, connect=fakes, delays=delays, queue=queue
+        ) as pool:
             yield pool
 
 
@@ -189,6 +192,74 @@ def test_however_many_ask_a_server_is_started_once():
             await asyncio.gather(*calls)
 
             assert len(fakes["a"].made) == 1
+
+    run(work())
+
+
+def test_a_call_is_answered_while_a_long_list_is_being_indexed():
+    async def work() -> None:
+        fakes, indexing, is_done = Fakes(), threading.Event(), threading.Event()
+        was_done: list[bool] = []
+
+        def index(_: Change) -> None:
+            indexing.set()
+            was_done.append(is_done.wait(DEADLINE_SECONDS / 2))
+
+        async with pool_of(fakes, server("a"), server("b")) as pool:
+            await eventually(lambda: all(s.manifest for s in pool.servers.values()))
+            pool.catalog.subscribe(index)
+            fakes["a"].tools = [f"tool_{number}" for number in range(1_000)]
+            fakes["a"].made[0].change()
+            await eventually(indexing.is_set)
+
+            await pool.request("b", "tools/call", {"name": "echo"})
+            is_done.set()
+            await eventually(lambda: pool.catalog.get("a__tool_999"))
+
+        assert was_done == [True]
+
+    run(work())
+
+
+class StallingStore(MemoryStore):
+    """Stalls when server `a` is read or written, until it is released."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self._method = method
+        self.has_stalled = threading.Event()
+        self.is_released = threading.Event()
+        self.was_released: list[bool] = []
+
+    def read(self, kind: str, key: str) -> bytes | None:
+        self._stall("read", key)
+        return super().read(kind, key)
+
+    def write(self, kind: str, key: str, value: bytes | None) -> None:
+        self._stall("write", key)
+        super().write(kind, key, value)
+
+    def _stall(self, method: str, key: str) -> None:
+        if method == self._method and key == "a":
+            self.has_stalled.set()
+            self.was_released.append(self.is_released.wait(DEADLINE_SECONDS / 2))
+
+
+@pytest.mark.parametrize("method", ["read", "write"])
+def test_calls_are_answered_while_the_store_stalls(method: str):
+    async def work() -> None:
+        fakes, store = Fakes(), StallingStore(method)
+        async with pool_of(fakes, server("b"), store=store) as pool:
+            reloading = asyncio.create_task(pool.reload([server("a"), server("b")]))
+            await eventually(store.has_stalled.is_set)
+
+            await pool.request("a", "tools/call", {"name": "echo"})
+            await pool.request("b", "tools/call", {"name": "echo"})
+            store.is_released.set()
+            await reloading
+
+        assert store.was_released == [True]
+        assert store.read("manifest", "a") is not None
 
     run(work())
 

@@ -45,7 +45,7 @@ def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(limited())
 
 
-def member_of(slots: int = 1) -> ServerState:
+def make_server(slots: int = 1) -> ServerState:
     config = ServerConfig(name="a", transport=Transport.STDIO, command="none")
     return ServerState(config=config, slots=asyncio.Semaphore(slots))
 
@@ -60,28 +60,28 @@ async def begun(relay: Relay | None) -> asyncio.Task[Any]:
 
 def test_a_call_leaves_its_slot_while_somebody_is_asked_and_takes_it_again():
     async def work() -> None:
-        member, asked = member_of(), Asked()
-        async with CallSlot(member) as turn:
-            question = await begun(turn.relay(asked))
-            assert member.resting == 1
-            async with CallSlot(member):
+        server, asked = make_server(), Asked()
+        async with CallSlot(server) as slot:
+            question = await begun(slot.wrap_relay(asked))
+            assert server.resting == 1
+            async with CallSlot(server):
                 asked.may_answer.set()
                 # The answer waits for the slot that the other call has.
                 done, _ = await asyncio.wait((question,), timeout=0)
                 assert not done
             assert await question == "roots"
-            assert member.slots.locked()
-            assert member.resting == 0
-        assert not member.slots.locked()
+            assert server.slots.locked()
+            assert server.resting == 0
+        assert not server.slots.locked()
 
     run(work)
 
 
 def test_the_clock_stands_still_until_all_questions_are_answered():
     async def work() -> None:
-        member, first, second = member_of(), Asked(), Asked()
-        async with CallSlot(member) as turn, turn.timed(0.05):
-            questions = [await begun(turn.relay(asked)) for asked in (first, second)]
+        server, first, second = make_server(), Asked(), Asked()
+        async with CallSlot(server) as slot, slot.limit(0.05):
+            questions = [await begun(slot.wrap_relay(asked)) for asked in (first, second)]
             first.may_answer.set()
             await questions[0]
             other = asyncio.timeout(0.1)
@@ -90,47 +90,47 @@ def test_the_clock_stands_still_until_all_questions_are_answered():
                     await asyncio.Event().wait()
             second.may_answer.set()
             await questions[1]
-            assert member.slots.locked()
+            assert server.slots.locked()
 
     run(work)
 
 
 def test_the_clock_goes_on_after_an_answer():
     async def work() -> None:
-        member, asked = member_of(), Asked()
+        server, asked = make_server(), Asked()
         with pytest.raises(TimeoutError):
-            async with CallSlot(member) as turn, turn.timed(0.05):
-                question = await begun(turn.relay(asked))
+            async with CallSlot(server) as slot, slot.limit(0.05):
+                question = await begun(slot.wrap_relay(asked))
                 asked.may_answer.set()
                 await question
                 await asyncio.Event().wait()
-        assert not member.slots.locked()
+        assert not server.slots.locked()
 
     run(work)
 
 
 def test_a_question_that_is_called_off_does_not_stop_the_clock_for_good():
     async def work() -> None:
-        member = member_of()
+        server = make_server()
         with pytest.raises(TimeoutError):
-            async with CallSlot(member) as turn, turn.timed(0.05):
-                (await begun(turn.relay(Asked()))).cancel()
+            async with CallSlot(server) as slot, slot.limit(0.05):
+                (await begun(slot.wrap_relay(Asked()))).cancel()
                 await asyncio.Event().wait()
-        assert member.resting == 0
-        assert not member.slots.locked()
+        assert server.resting == 0
+        assert not server.slots.locked()
 
     run(work)
 
 
 def test_an_answer_that_comes_after_the_call_takes_no_slot():
     async def work() -> None:
-        member, asked = member_of(), Asked()
-        async with CallSlot(member) as turn, turn.timed(60):
-            question = await begun(turn.relay(asked))
+        server, asked = make_server(), Asked()
+        async with CallSlot(server) as slot, slot.limit(60):
+            question = await begun(slot.wrap_relay(asked))
         asked.may_answer.set()
 
         assert await question == "roots"
-        assert member.resting == 0
-        assert not member.slots.locked()
+        assert server.resting == 0
+        assert not server.slots.locked()
 
     run(work)

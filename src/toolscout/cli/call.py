@@ -79,7 +79,7 @@ def call(name: str, words: tuple[str, ...], path: Path | None, yes: bool, as_jso
 async def _catalog(config: "Config", name: str) -> "Catalog":
     """Return what is known, after asking a server that the name begins with and nobody knows."""
     from toolscout.names import make_exposed_name
-    from toolscout.servers.imports import recall_catalog
+    from toolscout.servers.listings import recall_catalog
 
     with known_store(config) as store:
         catalog = recall_catalog(config, store)

@@ -324,9 +324,8 @@ def diff(old: Path, new: Path, as_json: bool, ends: bool) -> None:
 
 
 def _read(source: str, owner: str, config_file: Path | None) -> "list[Tool]":
-    from toolscout.cli.inputs import read_all
+    from toolscout.cli.inputs import import_tools, read_all
     from toolscout.errors import InvalidFile
-    from toolscout.servers.imports import import_tools
 
     place = Path(source)
     if place.is_dir():
@@ -341,7 +340,7 @@ def _read(source: str, owner: str, config_file: Path | None) -> "list[Tool]":
 async def _offered(name: str, config_file: Path | None) -> "list[Tool]":
     from toolscout.errors import ServerUnavailable
     from toolscout.servers.connection import Delays
-    from toolscout.servers.imports import recall_catalog
+    from toolscout.servers.listings import recall_catalog
     from toolscout.servers.pool import Connector
     from toolscout.servers.probe import probe_server
 

@@ -65,7 +65,7 @@ def _known() -> "Catalog | None":
     from toolscout.cli.inputs import known_store, read_servers
 
     try:
-        from toolscout.servers.imports import recall_catalog
+        from toolscout.servers.listings import recall_catalog
 
         config = read_servers(None)
         with known_store(config) as store:

@@ -77,6 +77,21 @@ def read_all(paths: Iterable[Path]) -> "list[Tool]":
     return [tool for file in files for tool in read_tools(file)]
 
 
+def import_tools(path: Path, server: str = "") -> "list[Tool]":
+    """Return the tools of a file; those that name no server belong to `server`.
+
+    The operations of an OpenAPI document belong to a server named like the file by default.
+    Raises `InvalidFile`.
+    """
+    from toolscout.files import read_tools
+    from toolscout.servers.openapi import is_openapi_file, read_document, tools_from_openapi
+
+    if is_openapi_file(path):
+        return tools_from_openapi(read_document(path), server or path.name.partition(".")[0])
+    tools = read_tools(path)
+    return [tool if tool.server or not server else tool.move_to(server) for tool in tools]
+
+
 def chosen_catalog(paths: Iterable[Path], config_file: Path | None) -> "Catalog":
     """Return the catalogue that `--catalog` or `--config` name, or else the nearest at hand."""
     listed = list(paths)
@@ -101,7 +116,7 @@ def catalog_at(paths: Iterable[Path]) -> "Catalog":
 def known_catalog(config_file: Path | None) -> "Catalog":
     """Return what the servers of a configuration offered last, and tell which are unknown."""
     need_sdk()
-    from toolscout.servers.imports import recall_catalog
+    from toolscout.servers.listings import recall_catalog
 
     config = read_servers(config_file)
     with known_store(config) as store:

@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar, cast
 
@@ -43,7 +43,16 @@ class Manifest:
 
     def to_bytes(self, key: str) -> bytes:
         """Return JSON to be stored; `key` tells which configuration it belongs to."""
-        return json.dumps({"layout": LAYOUT, "key": key, **asdict(self)}).encode()
+        lists = {
+            "tools": self.tools,
+            "resources": self.resources,
+            "templates": self.templates,
+            "prompts": self.prompts,
+            "problems": self.problems,
+            "instructions": self.instructions,
+            "protocol": self.protocol,
+        }
+        return json.dumps({"layout": LAYOUT, "key": key, **lists}).encode()
 
 
 def manifest_from_bytes(data: bytes, key: str) -> Manifest | None:

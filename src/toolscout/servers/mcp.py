@@ -67,14 +67,14 @@ class Client:
         *,
         on_change: Callable[[], None],
         on_line: Callable[[str], None],
-        warden: ProcessReaper,
+        reaper: ProcessReaper,
         delays: Delays,
         auth: httpx2.Auth | None = None,
         message_bytes: int = MESSAGE_BYTES,
     ) -> None:
         self.ended = asyncio.Event()
         self._config, self._delays, self._auth = config, delays, auth
-        self._warden, self._message_bytes = warden, message_bytes
+        self._reaper, self._message_bytes = reaper, message_bytes
         self._mask = SecretMask(config.list_secrets())
         self._on_line = on_line
         self._updates = ServerNotifications(delays, on_change)
@@ -277,7 +277,7 @@ class Client:
             )
             return sifted(stdio_client(asked), self._over, self._sieve)
         self._child = ServerProcess(self._heard, self._over, self._delays, self._message_bytes)
-        return sifted(run_process(self._child, config, self._warden), self._over, self._sieve)
+        return sifted(run_process(self._child, config, self._reaper), self._over, self._sieve)
 
     def _headers(self) -> dict[str, str]:
         headers = dict(self._config.headers)

@@ -36,13 +36,8 @@ from toolscout.servers.connection import (
     call_failed_from_error,
     unavailable,
 )
-from toolscout.servers.manifest import (
-    MANIFEST_KIND,
-    TOOL,
-    Manifest,
-    build_entries,
-    manifest_from_bytes,
-)
+from toolscout.servers.listings import read_stored_manifest, save_manifest
+from toolscout.servers.manifest import TOOL, Manifest, build_entries
 from toolscout.servers.oauth.login import (
     LoginState,
     find_login_state,
@@ -50,7 +45,6 @@ from toolscout.servers.oauth.login import (
     has_own_token,
 )
 from toolscout.servers.pool import Pool
-from toolscout.servers.server import compute_config_key
 from toolscout.sessions.replies import Reply
 from toolscout.sessions.session import Store
 from toolscout.settings import Settings
@@ -103,7 +97,7 @@ async def probe_server(
         )
     seconds, offers = time.monotonic() - began, build_entries(config, manifest)
     if store is not None:
-        store.write(MANIFEST_KIND, config.name, manifest.to_bytes(compute_config_key(config)))
+        save_manifest(store, config, manifest)
     return ProbeResult(
         server=config.name,
         seconds=seconds,
@@ -137,7 +131,7 @@ def _explained(config: ServerConfig, error: Exception) -> tuple[str, str]:
     if isinstance(error, UsageError):
         return str(error), ""
     if isinstance(error, MCPError):
-        return f"it refused to tell its tools: {error.error.message}", "Ask whoever runs it."
+        return f"it refused to list its tools: {error.error.message}", "Ask whoever runs it."
     if not isinstance(error, ServerUnavailable):
         return str(error), ""
     reason = error.reason or error.state
@@ -190,8 +184,7 @@ def list_servers(
 
 
 def _known_tools(server: ServerConfig, store: Store | None) -> int | None:
-    data = store.read(MANIFEST_KIND, server.name) if store is not None else None
-    manifest = manifest_from_bytes(data, compute_config_key(server)) if data is not None else None
+    manifest = None if store is None else read_stored_manifest(store, server)
     if manifest is None:
         return None
     return sum(tool.kind == TOOL for tool in build_entries(server, manifest).tools)

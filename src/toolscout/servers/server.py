@@ -1,19 +1,11 @@
-"""`ServerState`: one server of the pool, and what became of it.
+"""`ServerState`: one server of the pool, with its phase, its counters and its connection.
 
-`CallSlot`: one call's place among those that a server works on, and its clock.
-
-While a person or a model is asked on behalf of a call, the server only waits. Such a call rests:
-it leaves its place to others, and its clock stands still. How long somebody may take to answer is
-limited by whoever asks.
-
-`CatalogUpdater`: puts what servers offer into the catalogue, and keeps it for the next run.
-
-What was kept is searchable before its server has started (R86).
+`CallSlot` gives a call one of the server's places and limits its time. While a person or a model
+answers a question of the server, the server only waits: the call then frees its place for others
+and its clock stops. Whoever asks the question limits how long the answer may take.
 """
 
 import asyncio
-import hashlib
-import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -23,20 +15,16 @@ from typing import Any, Self
 
 import mcp_types as types
 
-from toolscout.catalog import Catalog, Status
 from toolscout.config.servers import ServerConfig
-from toolscout.schemas import to_canonical_json
 from toolscout.servers.connection import FAILED, NEEDS_LOGIN, STOPPED, Connection, Relay
-from toolscout.servers.manifest import MANIFEST_KIND, Manifest, build_entries, manifest_from_bytes
+from toolscout.servers.manifest import Manifest
 from toolscout.servers.oauth.tokens import TokenFile
-from toolscout.sessions.session import Store
-from toolscout.tools import Tool
 
-LINES_KEPT = 50
+LOG_LINES = 50
 
 
 class Phase(StrEnum):
-    """Where a server stands in its life."""
+    """What a server is doing."""
 
     CONFIGURED = "configured"
     KNOWN = "known"
@@ -48,19 +36,19 @@ class Phase(StrEnum):
     STOPPED = STOPPED
 
 
-def _idle() -> asyncio.Event:
+def _make_set_event() -> asyncio.Event:
     event = asyncio.Event()
     event.set()
     return event
 
 
-def _no_lines() -> deque[str]:
-    return deque(maxlen=LINES_KEPT)
+def _make_lines() -> deque[str]:
+    return deque(maxlen=LOG_LINES)
 
 
 @dataclass(slots=True, kw_only=True)
 class ServerState:
-    """One server; times are those of the event loop."""
+    """One server; all times are those of the event loop."""
 
     config: ServerConfig
     slots: asyncio.Semaphore
@@ -69,29 +57,29 @@ class ServerState:
     since: float = 0.0
     starts: int = 0
     failures: int = 0
-    """Starts and ends that went wrong since a call was last answered."""
+    """Failed starts and unexpected ends since the last answered call."""
     silences: int = 0
-    """Calls in a row that got no answer in time."""
+    """Calls in a row that were not answered in time."""
     waiting: int = 0
-    """Calls that wait for their turn or for the server's start."""
+    """Calls that wait for a slot or for the server to start."""
     running: int = 0
     resting: int = 0
-    """Running calls on whose behalf somebody is being asked."""
+    """Running calls that wait for an answer of their client."""
     used: float = 0.0
     retry_at: float = 0.0
     token_file: TokenFile | None = None
     login: str = ""
-    """The login that the last start found in the file."""
+    """The login that the token file held at the last start."""
     manifest: Manifest | None = None
     problems: tuple[str, ...] = ()
-    lines: deque[str] = field(default_factory=_no_lines)
-    """What it wrote to stderr last, without secrets."""
+    lines: deque[str] = field(default_factory=_make_lines)
+    """The last lines that the server wrote to stderr, with secrets masked."""
     connection: Connection | None = None
     opening: asyncio.Task[Connection] | None = None
-    idle: asyncio.Event = field(default_factory=_idle)
+    idle: asyncio.Event = field(default_factory=_make_set_event)
     """Set while no call is running."""
     is_held: bool = False
-    """Whether it stays stopped until someone starts it by name."""
+    """Whether the server stays stopped until somebody starts it by name."""
 
     @property
     def name(self) -> str:
@@ -99,8 +87,9 @@ class ServerState:
         return self.config.name
 
     def note_login(self, file: TokenFile | None) -> None:
-        """Remember which login a start that begins has found."""
-        self.token_file, self.login = file, file.login if file is not None else ""
+        """Remember the login that a start begins with."""
+        self.token_file = file
+        self.login = file.login if file is not None else ""
 
     @property
     def has_new_login(self) -> bool:
@@ -108,8 +97,8 @@ class ServerState:
         return self.token_file is not None and self.token_file.login != self.login
 
     @contextmanager
-    def queued(self) -> Generator[None]:
-        """Count a call that waits."""
+    def count_waiting(self) -> Generator[None]:
+        """Count a call as waiting."""
         self.waiting += 1
         try:
             yield
@@ -117,8 +106,8 @@ class ServerState:
             self.waiting -= 1
 
     @contextmanager
-    def counted(self) -> Generator[None]:
-        """Count a call that waited as one that runs."""
+    def count_running(self) -> Generator[None]:
+        """Count a waiting call as running."""
         self.waiting -= 1
         self.running += 1
         self.idle.clear()
@@ -132,13 +121,16 @@ class ServerState:
 
 
 class CallSlot:
-    """The turn of one call; begins when a slot is free. Use it as a context manager."""
+    """The slot and the clock of one call. Entering it waits until a slot is free."""
 
-    def __init__(self, member: ServerState) -> None:
-        self._member, self._slots = member, member.slots
-        self._has_slot = self._is_resting = self._is_over = False
+    def __init__(self, server: ServerState) -> None:
+        self._server = server
+        self._slots = server.slots
+        self._has_slot = False
+        self._is_resting = False
+        self._is_over = False
         self._clock: asyncio.Timeout | None = None
-        self._left = 0.0
+        self._seconds_left = 0.0
         self._questions = 0
 
     async def __aenter__(self) -> Self:
@@ -152,8 +144,8 @@ class CallSlot:
         self._release()
 
     @asynccontextmanager
-    async def timed(self, seconds: float) -> AsyncGenerator[None]:
-        """Limit work to so many seconds, not counting rests; raises `TimeoutError`."""
+    async def limit(self, seconds: float) -> AsyncGenerator[None]:
+        """Raise `TimeoutError` after some seconds, not counting those spent at rest."""
         async with asyncio.timeout(seconds) as clock:
             self._clock = clock
             try:
@@ -161,19 +153,19 @@ class CallSlot:
             finally:
                 self._clock = None
 
-    def relay(self, relay: Relay | None) -> Relay | None:
-        """Return a relay whose questions let the call rest."""
-        return None if relay is None else _Resting(relay, self)
+    def wrap_relay(self, relay: Relay | None) -> Relay | None:
+        """Return a relay that lets the call rest while it asks a question."""
+        return None if relay is None else _RestingRelay(relay, self)
 
     @asynccontextmanager
-    async def resting(self) -> AsyncGenerator[None]:
-        """Rest for as long as somebody is asked."""
+    async def pause(self) -> AsyncGenerator[None]:
+        """Let the call rest; it rests until all questions are answered."""
         self._questions += 1
         self._rest()
         try:
             yield
         except BaseException:
-            # A question that was called off cannot wait for a slot; the call goes on without.
+            # A cancelled question cannot wait for a slot, so the call goes on without one.
             self._questions -= 1
             if not self._questions:
                 self._wake()
@@ -186,11 +178,11 @@ class CallSlot:
         if self._is_over or self._is_resting:
             return
         self._is_resting = True
-        self._member.resting += 1
+        self._server.resting += 1
         self._release()
         clock = self._clock
         if clock is not None and not clock.expired():
-            self._left = (clock.when() or 0.0) - asyncio.get_running_loop().time()
+            self._seconds_left = (clock.when() or 0.0) - asyncio.get_running_loop().time()
             clock.reschedule(None)
 
     async def _resume(self) -> None:
@@ -205,10 +197,10 @@ class CallSlot:
         if not self._is_resting:
             return
         self._is_resting = False
-        self._member.resting -= 1
+        self._server.resting -= 1
         clock = self._clock
         if clock is not None and not clock.expired():
-            clock.reschedule(asyncio.get_running_loop().time() + self._left)
+            clock.reschedule(asyncio.get_running_loop().time() + self._seconds_left)
 
     def _release(self) -> None:
         if self._has_slot:
@@ -216,11 +208,12 @@ class CallSlot:
             self._slots.release()
 
 
-class _Resting:
-    """A relay during whose questions a call rests."""
+class _RestingRelay:
+    """A relay whose questions let the call rest."""
 
-    def __init__(self, relay: Relay, turn: CallSlot) -> None:
-        self._relay, self._turn = relay, turn
+    def __init__(self, relay: Relay, slot: CallSlot) -> None:
+        self._relay = relay
+        self._slot = slot
 
     async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
         await self._relay.report_progress(done, total, message)
@@ -229,80 +222,13 @@ class _Resting:
         await self._relay.log(params)
 
     async def sample(self, params: types.CreateMessageRequestParams) -> Any:
-        async with self._turn.resting():
+        async with self._slot.pause():
             return await self._relay.sample(params)
 
     async def elicit(self, params: types.ElicitRequestParams) -> Any:
-        async with self._turn.resting():
+        async with self._slot.pause():
             return await self._relay.elicit(params)
 
     async def list_roots(self) -> Any:
-        async with self._turn.resting():
+        async with self._slot.pause():
             return await self._relay.list_roots()
-
-
-_log = logging.getLogger(__name__)
-
-
-class CatalogUpdater:
-    """The way from servers into one catalogue."""
-
-    def __init__(self, catalog: Catalog, store: Store) -> None:
-        self._catalog, self._store = catalog, store
-
-    def recall(self, member: ServerState) -> None:
-        """Offer what a server offered last, or say that it is awaited."""
-        data = self._store.read(MANIFEST_KIND, member.name)
-        kept = (
-            manifest_from_bytes(data, compute_config_key(member.config))
-            if data is not None
-            else None
-        )
-        if kept is None:
-            self._catalog.set_pending(member.name)
-        else:
-            self.offer(member, kept)
-            member.phase = Phase.KNOWN
-
-    async def read(self, member: ServerState, connection: Connection) -> None:
-        """Ask a server what it offers; offer that, and keep it."""
-        async with asyncio.timeout(member.config.start_seconds):
-            manifest = await connection.read_manifest()
-        if manifest == member.manifest and self.is_ready(member):
-            return
-        self.offer(member, manifest)
-        try:
-            data = manifest.to_bytes(compute_config_key(member.config))
-            self._store.write(MANIFEST_KIND, member.name, data)
-        except Exception:  # a cache that cannot be written is no reason to lose a server
-            _log.warning("The lists of server %s were not kept.", member.name, exc_info=True)
-
-    def offer(self, member: ServerState, manifest: Manifest) -> None:
-        """Make the tools of a manifest those of a server, which is ready by that."""
-        offers = build_entries(member.config, manifest)
-        problems = list(offers.problems)
-        tools = [tool for tool in offers.tools if self._is_free(tool, problems)]
-        for problem in problems:
-            if problem not in member.problems:
-                _log.warning("Server %s: %s", member.name, problem)
-        member.manifest, member.problems = manifest, tuple(problems)
-        self._catalog.replace(member.name, tools)
-
-    def is_ready(self, member: ServerState) -> bool:
-        """Tell whether the catalogue has a server as ready."""
-        state = self._catalog.state(member.name)
-        return state is not None and state.status is Status.READY
-
-    def _is_free(self, tool: Tool, problems: list[str]) -> bool:
-        # One name that two servers want must not cost either its other tools (R84).
-        owner = self._catalog.get(tool.name)
-        if owner is None or owner.server == tool.server:
-            return True
-        problems.append(f"{tool.leaf!r} would be {tool.name!r}, which {owner.server!r} has.")
-        return False
-
-
-def compute_config_key(config: ServerConfig) -> str:
-    """Return a digest of what decides a server's tools; another one makes its cache void."""
-    parts = [config.command, list(config.args), config.cwd, config.url, config.spec]
-    return hashlib.sha256(to_canonical_json([str(config.transport), *parts])).hexdigest()[:16]

@@ -7,8 +7,8 @@ Documents are other people's: size, depth and work are bounded, references that 
 document lead nowhere, and content of a wrong type is passed over.
 """
 
-from toolscout.servers.openapi.document import read_document
+from toolscout.servers.openapi.document import is_openapi_file, read_document
 from toolscout.servers.openapi.executor import OpenApi
 from toolscout.servers.openapi.parameters import tools_from_openapi
 
-__all__ = ["OpenApi", "read_document", "tools_from_openapi"]
+__all__ = ["OpenApi", "is_openapi_file", "read_document", "tools_from_openapi"]

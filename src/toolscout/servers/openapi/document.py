@@ -25,6 +25,7 @@ from toolscout.schemas import Json, is_list, is_object
 
 DOCUMENT_BYTES = 64 << 20
 DOCUMENT_NESTING = 100
+YAML_ENDINGS = (".yaml", ".yml")
 
 _YAML_SCALARS: dict[str, object] = {"": None, "~": None, "null": None, "true": True, "false": False}
 _YAML_NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?")
@@ -155,6 +156,19 @@ WORK = 20_000_000
 NUMBER_BITS = 4_096
 REFERENCE_CHARS = 2_000
 HOPS = 20
+
+
+def is_openapi_file(path: Path) -> bool:
+    """Tell whether a file holds an OpenAPI document, valid or not."""
+    if path.suffix in YAML_ENDINGS:
+        return True
+    if path.suffix != ".json":
+        return False
+    try:
+        value: object = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError):
+        return False  # reading it as a file of tools tells what is wrong
+    return is_object(value) and ("openapi" in value or "swagger" in value)
 
 
 def read_document(source: str | os.PathLike[str]) -> Json:
