@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import quantiles
 
 import pytest
+
 from load.gateways import tell
 from load.upstream import MANY_TOOLS
-
 from toolscout.config.file import Config
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
@@ -64,7 +64,7 @@ async def _measure() -> tuple[Waits, Waits]:
         Gateway(Config(servers=(server,)), MemoryStore()) as gateway,
     ):
         await _wait_until(lambda: _is_found(gateway, "report number 7 of big", "big__report_7"))
-        sessions = [gateway.session(f"client {number}") for number in range(CLIENTS)]
+        sessions = [gateway.open_session(f"client {number}") for number in range(CLIENTS)]
         await asyncio.sleep(1.0)
         async with _searching(sessions) as calm:
             await asyncio.sleep(BASELINE_SECONDS)

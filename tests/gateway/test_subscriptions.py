@@ -29,6 +29,7 @@ from toolscout.config.gateway import GatewayConfig, GatewayMode, Profile, TokenC
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.server import build_server
+from toolscout.servers.pool import Phase, ServerState
 from toolscout.settings import Settings
 from toolscout.stores import MemoryStore
 
@@ -164,13 +165,17 @@ async def ear(gateway: Gateway, mode: str, name: str = "ann") -> AsyncGenerator[
         await heard.close()
 
 
+def is_listed(server: ServerState) -> bool:
+    return server.manifest is not None and server.phase is not Phase.STARTING
+
+
 @asynccontextmanager
 async def gateway_of(*servers: ServerConfig, **options: Any) -> AsyncGenerator[Gateway]:
     config = Config(servers=servers, gateway=GatewayConfig(**options))
     async with Gateway(config, MemoryStore()) as gateway:
         members = gateway.pool.servers.values()
-        # Later, what they offer would be a change.
-        await eventually(lambda: all(member.manifest for member in members))
+        # Listings that arrive later would count as changes.
+        await eventually(lambda: all(is_listed(member) for member in members))
         yield gateway
 
 
@@ -455,7 +460,7 @@ def test_a_list_that_gives_way_to_the_meta_tools_is_told(tmp_path: Path):
 
     async def conversation() -> None:
         async with Gateway(config, MemoryStore()) as gateway:
-            await eventually(lambda: gateway.pool.servers["notes"].manifest)
+            await eventually(lambda: is_listed(gateway.pool.servers["notes"]))
             async with ear(gateway, "auto") as ann:
                 before = len((await ann.client.list_tools()).tools)
                 await ann.listen("lists", tools_list_changed=True)
