@@ -18,7 +18,7 @@ def expect_tools(played: Played, *, ordered: bool = True) -> None:
     _expect_start(played)
     for at, request in enumerate(played.requests):
         place, loaded = played.place(at), played.loaded(at)
-        if case.mode == "append":
+        if case.mode == "native":
             _expect_same(
                 place, "tools", _names(first, loaded, request, ordered), request.tool_names
             )

@@ -13,7 +13,7 @@ from adapters.specs import Ledger, Spec
 from adapters.wires.requests import Request
 
 Json = dict[str, Any]
-Mode = Literal["append", "bridge", "reference", "definitions"]
+Mode = Literal["native", "bridge", "reference", "definitions"]
 DialectName = Literal["openai-chat", "openai-responses", "anthropic", "gemini"]
 Voice = Literal["ask", "ask_streaming", "ask_async"]
 

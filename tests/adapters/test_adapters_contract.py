@@ -16,13 +16,13 @@ from toolscout import Reply, Settings
 from toolscout.settings import Mode
 
 SETTINGS = {
-    "append": Mode.NATIVE,
+    "native": Mode.NATIVE,
     "bridge": Mode.BRIDGE,
     "reference": Mode.REFERENCE,
     "definitions": Mode.DEFINITIONS,
 }
 DIALECTS: dict[ModeName, DialectName] = {
-    "append": "openai-chat",
+    "native": "openai-chat",
     "bridge": "openai-chat",
     "reference": "anthropic",
     "definitions": "openai-responses",
@@ -134,15 +134,15 @@ class Undeclared(Loop):
 
 Wrong = tuple[type[Loop], ModeName, str]
 WRONG: tuple[Wrong, ...] = (
-    (Newest, "append", r"Request 2 of 10 \(after the search for refund_invoice\): tools"),
+    (Newest, "native", r"Request 2 of 10 \(after the search for refund_invoice\): tools"),
     (Growing, "bridge", "declared 2 times"),
     (Rewording, "bridge", "Request 2 of 10 .*: the system prompt changed"),
-    (Rewording, "append", "the system prompt changed"),
-    (Forgetful, "append", "does not offer 'refund_invoice'"),
+    (Rewording, "native", "the system prompt changed"),
+    (Forgetful, "native", "does not offer 'refund_invoice'"),
     (Forgetful, "bridge", "expected a result with 'refund_invoice done: inv-8'"),
     (Silent, "bridge", "a result is empty"),
-    (Unchecked, "append", "expected a result with 'amount'"),
-    (Unsure, "append", "expected a result with 'tool_search', sent 'Unknown tool.'"),
+    (Unchecked, "native", "expected a result with 'amount'"),
+    (Unsure, "native", "expected a result with 'tool_search', sent 'Unknown tool.'"),
     (Unsure, "bridge", "expected a result with 'tool_search', sent 'Unknown tool.'"),
     (Undeclared, "reference", "'refund_invoice' has no corresponding tool definition"),
 )
@@ -199,7 +199,7 @@ def test_an_sdk_may_let_the_exception_of_a_tool_out():
 def test_tools_that_are_all_shown_break_the_contract():
     loops = Loops(None, "anthropic")
 
-    message = failure(lambda: contract.check_contract(loops, mode="append", dialect="anthropic"))
+    message = failure(lambda: contract.check_contract(loops, mode="native", dialect="anthropic"))
 
     expect_told(message, "does not offer 'tool_search'")
 
@@ -208,7 +208,7 @@ def test_another_definition_than_the_sdk_sends_breaks_the_contract():
     loops, plain = Loops(Mode.NATIVE, "openai-chat", Bare), Loops(None, "openai-chat")
 
     message = failure(
-        lambda: contract.check_contract(loops, mode="append", dialect="openai-chat", plain=plain)
+        lambda: contract.check_contract(loops, mode="native", dialect="openai-chat", plain=plain)
     )
 
     expect_told(message, "The definition of 'audit_gift_card': JSON")

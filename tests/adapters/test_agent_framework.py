@@ -45,8 +45,8 @@ from toolscout.errors import UsageError
 Json = dict[str, Any]
 CHAT: DialectName = "openai-chat"
 WAYS: tuple[tuple[ModeName, Mode, DialectName], ...] = (
-    ("append", Mode.NATIVE, "openai-chat"),
-    ("append", Mode.NATIVE, "openai-responses"),
+    ("native", Mode.NATIVE, "openai-chat"),
+    ("native", Mode.NATIVE, "openai-responses"),
     ("bridge", Mode.BRIDGE, "openai-chat"),
 )
 every_way = pytest.mark.parametrize(
@@ -124,7 +124,7 @@ class Conversation:
 
 @every_way
 def test_an_agent_keeps_the_contract(mode: ModeName, setting: Mode, dialect: DialectName):
-    plain = Makes(None, dialect) if mode == "append" else None
+    plain = Makes(None, dialect) if mode == "native" else None
 
     check_contract(Makes(setting, dialect), mode=mode, dialect=dialect, plain=plain)
 

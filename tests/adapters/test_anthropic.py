@@ -53,7 +53,7 @@ WAYS: tuple[tuple[Kind, Mode], ...] = (
     ("loop", "reference"),
     ("wrapped", "reference"),
     ("wrapped", "bridge"),
-    ("wrapped", "append"),
+    ("wrapped", "native"),
 )
 MAIN_WAYS: tuple[tuple[Kind, Mode], ...] = (
     ("runner", "reference"),
@@ -473,11 +473,10 @@ class Makers:
     def __call__(
         self, specs: Sequence[Spec], ledger: Ledger, base_url: str, saved: object | None
     ) -> Agent:
-        mode = "native" if self.mode == "append" else self.mode
         kept = cast("list[Json]", saved or [])
         kinds = {"runner": Running, "loop": Looping, "wrapped": Wrapped, "plain": Looping}
         shown = self.kind == "plain"
-        return kinds[self.kind](Desk(specs, ledger, base_url, "off" if shown else mode), kept)
+        return kinds[self.kind](Desk(specs, ledger, base_url, "off" if shown else self.mode), kept)
 
 
 class Desk:

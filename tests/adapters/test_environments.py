@@ -21,6 +21,7 @@ from adapters.tables import (
     needs_sdk,
     owner,
 )
+from toolscout import Mode
 
 BY_MODULE = {entry.module: entry for entry in environments().values()}
 _PIN = re.compile(r"[a-z0-9][a-z0-9._-]*(\[[a-z0-9,-]+\])?==[\w.+!]+( ; .+)?")
@@ -146,7 +147,7 @@ def test_the_table_of_the_documents_is_made_of_the_report():
         "sdk": {"some-sdk": "1.2.3"},
         "python": "3.11.7",
         "mcp": None,
-        "modes": ["append (openai-chat)"],
+        "modes": ["native (openai-chat)"],
         "checks": ["async", "contract"],
         "passed": True,
     }
@@ -154,9 +155,18 @@ def test_the_table_of_the_documents_is_made_of_the_report():
     assert runner.with_table(page, [facts]) == (
         f"# Adapters\n\n{runner.BEGIN}\n"
         "| Adapter | SDK | Mode | Python | mcp | Contract |\n|---|---|---|---|---|---|\n"
-        "| `some_sdk` | some-sdk 1.2.3 | append (openai-chat) | 3.11.7 | none | async, contract |\n"
+        "| `some_sdk` | some-sdk 1.2.3 | native (openai-chat) | 3.11.7 | none | async, contract |\n"
         f"{runner.END}\n\nMore.\n"
     )
+
+
+def test_the_documents_call_modes_by_their_names():
+    page = runner.PAGE.read_text(encoding="utf-8")
+    table = page.partition(runner.BEGIN)[2].partition(runner.END)[0]
+    cells = [line.split(" | ")[2] for line in table.strip().splitlines()[2:]]
+    modes = {mode.partition(" ")[0] for cell in cells for mode in cell.split(", ")}
+
+    assert modes - {"none"} == {str(mode) for mode in Mode}
 
 
 def test_the_type_checker_sees_the_files_of_one_environment_with_its_packages():

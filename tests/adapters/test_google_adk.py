@@ -150,8 +150,8 @@ def agent_with(tools: list[Any], base_url: str, **options: Any) -> LlmAgent:
     return LlmAgent(name="clerk", model=model, instruction="Be brief.", tools=tools, **options)
 
 
-WAYS: tuple[tuple[ModeName, Mode], ...] = (("append", Mode.NATIVE), ("bridge", Mode.BRIDGE))
-every_way = pytest.mark.parametrize(("mode", "setting"), WAYS, ids=["append", "bridge"])
+WAYS: tuple[tuple[ModeName, Mode], ...] = (("native", Mode.NATIVE), ("bridge", Mode.BRIDGE))
+every_way = pytest.mark.parametrize(("mode", "setting"), WAYS, ids=["native", "bridge"])
 
 
 @every_way
@@ -162,8 +162,8 @@ def test_an_agent_keeps_the_contract(mode: ModeName, setting: Mode):
 
 
 def test_streaming_and_asynchronous_runs_send_the_same():
-    check_streaming(Makes(), mode="append", dialect=GEMINI, surface=RAISING)
-    check_async(Makes(), mode="append", dialect=GEMINI, surface=RAISING)
+    check_streaming(Makes(), mode="native", dialect=GEMINI, surface=RAISING)
+    check_async(Makes(), mode="native", dialect=GEMINI, surface=RAISING)
 
 
 @every_way
@@ -177,7 +177,7 @@ def test_sessions_of_one_agent_share_nothing(mode: ModeName, setting: Mode):
 def test_a_database_keeps_the_session_as_well():
     makes = Makes(open_service=open_database)
 
-    check_two_conversations_do_not_share(makes, mode="append", dialect=GEMINI, surface=RAISING)
+    check_two_conversations_do_not_share(makes, mode="native", dialect=GEMINI, surface=RAISING)
 
 
 FIND_PAY = call("tool_search", queries=["transfer money to a supplier"], limit=1)

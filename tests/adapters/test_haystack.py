@@ -134,8 +134,8 @@ class Makes:
         return Conversation(agent, [ChatMessage.from_dict(said) for said in kept[0]], kept[1])
 
 
-WAYS: tuple[tuple[ModeName, Mode], ...] = (("append", Mode.NATIVE), ("bridge", Mode.BRIDGE))
-every_way = pytest.mark.parametrize(("mode", "setting"), WAYS, ids=["append", "bridge"])
+WAYS: tuple[tuple[ModeName, Mode], ...] = (("native", Mode.NATIVE), ("bridge", Mode.BRIDGE))
+every_way = pytest.mark.parametrize(("mode", "setting"), WAYS, ids=["native", "bridge"])
 
 
 @every_way
@@ -286,7 +286,7 @@ def charge(state: State, account: str, cents: int) -> dict[str, Any]:
     return {"left": 100 - cents, "text": f"{account} paid {cents}; asked {len(state.data)}."}
 
 
-@pytest.mark.parametrize("settings", [None, BRIDGE], ids=["append", "bridge"])
+@pytest.mark.parametrize("settings", [None, BRIDGE], ids=["native", "bridge"])
 def test_a_found_tool_reads_and_writes_the_state(settings: Settings | None):
     tool = create_tool_from_function(
         charge,
@@ -307,7 +307,7 @@ def test_a_found_tool_reads_and_writes_the_state(settings: Settings | None):
     assert result["left"] == 95
 
 
-@pytest.mark.parametrize("settings", [None, BRIDGE], ids=["append", "bridge"])
+@pytest.mark.parametrize("settings", [None, BRIDGE], ids=["native", "bridge"])
 def test_components_and_pipelines_are_tools_as_any(settings: Settings | None):
     pipeline = Pipeline()
     pipeline.add_component("words", PromptBuilder("Farewell, {{ whom }}.", required_variables="*"))

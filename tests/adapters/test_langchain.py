@@ -65,8 +65,8 @@ Json = dict[str, Any]
 CHAT: DialectName = "openai-chat"
 RAISING = Surface(tool_errors="raised")
 WAYS: tuple[tuple[ModeName, Mode, DialectName], ...] = (
-    ("append", Mode.NATIVE, "openai-chat"),
-    ("append", Mode.NATIVE, "anthropic"),
+    ("native", Mode.NATIVE, "openai-chat"),
+    ("native", Mode.NATIVE, "anthropic"),
     ("bridge", Mode.BRIDGE, "openai-chat"),
     ("bridge", Mode.BRIDGE, "openai-responses"),
     ("reference", Mode.REFERENCE, "anthropic"),
@@ -163,7 +163,7 @@ def test_an_agent_keeps_the_contract(mode: ModeName, setting: Mode, dialect: Dia
 
 @pytest.mark.parametrize("setting", [Mode.NATIVE, Mode.BRIDGE])
 def test_two_conversations_of_an_agent_share_nothing(setting: Mode):
-    mode: ModeName = "append" if setting is Mode.NATIVE else "bridge"
+    mode: ModeName = "native" if setting is Mode.NATIVE else "bridge"
 
     check_two_conversations_do_not_share(Makes(setting), mode=mode, dialect=CHAT)
     check_concurrent_conversations(Makes(setting), mode=mode, dialect=CHAT)
@@ -177,7 +177,7 @@ def test_a_streaming_agent_sends_what_another_sends(
 
 
 def test_an_asynchronous_agent_sends_what_another_sends():
-    check_async(Makes(), mode="append", dialect=CHAT, surface=RAISING)
+    check_async(Makes(), mode="native", dialect=CHAT, surface=RAISING)
 
 
 # What is LangChain's own.

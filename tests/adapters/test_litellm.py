@@ -106,7 +106,7 @@ def test_a_loop_over_the_library_keeps_the_contract(dialect: DialectName):
 
 
 def test_found_tools_may_join_the_request_as_well():
-    check_contract(Makes("openai-chat", Mode.NATIVE), mode="append", dialect="openai-chat")
+    check_contract(Makes("openai-chat", Mode.NATIVE), mode="native", dialect="openai-chat")
 
 
 def test_conversations_share_nothing():

@@ -118,8 +118,8 @@ class Makes:
         return Conversation(agent, kept)
 
 
-WAYS: tuple[tuple[ModeName, Mode], ...] = (("append", Mode.NATIVE), ("bridge", Mode.BRIDGE))
-every_way = pytest.mark.parametrize(("mode", "setting"), WAYS, ids=["append", "bridge"])
+WAYS: tuple[tuple[ModeName, Mode], ...] = (("native", Mode.NATIVE), ("bridge", Mode.BRIDGE))
+every_way = pytest.mark.parametrize(("mode", "setting"), WAYS, ids=["native", "bridge"])
 
 
 @every_way
@@ -130,8 +130,8 @@ def test_an_agent_keeps_the_contract(mode: ModeName, setting: Mode):
 
 
 def test_streaming_and_asynchronous_runs_send_the_same():
-    check_streaming(Makes(), mode="append", dialect=CHAT)
-    check_async(Makes(), mode="append", dialect=CHAT)
+    check_streaming(Makes(), mode="native", dialect=CHAT)
+    check_async(Makes(), mode="native", dialect=CHAT)
 
 
 @every_way

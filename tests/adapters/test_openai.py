@@ -43,9 +43,9 @@ RAISES = Surface(tool_errors="raised")
 """The user's own loop runs the tools; this one lets them raise."""
 WAYS: tuple[tuple[ModeName, Mode, DialectName], ...] = (
     ("definitions", Mode.DEFINITIONS, "openai-responses"),
-    ("append", Mode.NATIVE, "openai-responses"),
+    ("native", Mode.NATIVE, "openai-responses"),
     ("bridge", Mode.BRIDGE, "openai-responses"),
-    ("append", Mode.NATIVE, "openai-chat"),
+    ("native", Mode.NATIVE, "openai-chat"),
     ("bridge", Mode.BRIDGE, "openai-chat"),
 )
 

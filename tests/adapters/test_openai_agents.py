@@ -61,8 +61,8 @@ RAISES = Surface(tool_errors="raised")
 """A `FunctionTool` that raises ends the run, unless it is made by `function_tool`."""
 WAYS: tuple[tuple[ModeName, Mode, DialectName], ...] = (
     ("definitions", Mode.DEFINITIONS, "openai-responses"),
-    ("append", Mode.NATIVE, "openai-responses"),
-    ("append", Mode.NATIVE, "openai-chat"),
+    ("native", Mode.NATIVE, "openai-responses"),
+    ("native", Mode.NATIVE, "openai-chat"),
     ("bridge", Mode.BRIDGE, "openai-responses"),
 )
 

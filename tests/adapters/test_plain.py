@@ -18,10 +18,10 @@ from toolscout.settings import Mode
 
 WAYS: tuple[tuple[ModeName, Mode, DialectName], ...] = (
     ("bridge", Mode.BRIDGE, "openai-chat"),
-    ("append", Mode.NATIVE, "openai-chat"),
-    ("append", Mode.NATIVE, "openai-responses"),
+    ("native", Mode.NATIVE, "openai-chat"),
+    ("native", Mode.NATIVE, "openai-responses"),
     ("definitions", Mode.DEFINITIONS, "openai-responses"),
-    ("append", Mode.NATIVE, "anthropic"),
+    ("native", Mode.NATIVE, "anthropic"),
     ("reference", Mode.REFERENCE, "anthropic"),
 )
 
@@ -49,20 +49,20 @@ def test_two_conversations_of_a_loop_share_nothing(
 
 
 def test_an_asynchronous_loop_sends_what_a_synchronous_one_sends():
-    check_async(Loops(Mode.NATIVE, "openai-chat"), mode="append", dialect="openai-chat")
+    check_async(Loops(Mode.NATIVE, "openai-chat"), mode="native", dialect="openai-chat")
 
 
 def test_a_loop_that_streams_sends_what_one_that_waits_sends():
     loops = Loops(Mode.NATIVE, "openai-chat", Streaming)
 
-    check_streaming(loops, mode="append", dialect="openai-chat")
+    check_streaming(loops, mode="native", dialect="openai-chat")
 
 
 def test_found_tools_have_the_definition_that_a_request_without_toolscout_has():
     loops = Loops(Mode.NATIVE, "openai-chat")
     plain = Loops(None, "openai-chat")
 
-    check_contract(loops, mode="append", dialect="openai-chat", plain=plain)
+    check_contract(loops, mode="native", dialect="openai-chat", plain=plain)
 
 
 class Streaming(Loop):

@@ -151,7 +151,7 @@ def _read(saved: object | None) -> list[ModelMessage]:
 
 
 WAYS: list[tuple[Way, ModeName, DialectName]] = [
-    ("toolset", "append", "openai-chat"),
+    ("toolset", "native", "openai-chat"),
     # Where a provider takes definitions in the conversation, the SDK sends them there.
     ("toolset", "definitions", "openai-responses"),
     ("bridge", "bridge", "openai-chat"),
@@ -164,7 +164,7 @@ every_way = pytest.mark.parametrize(
 
 @every_way
 def test_an_agent_keeps_the_contract(way: Way, mode: ModeName, dialect: DialectName):
-    plain = Makes("plain", dialect) if mode == "append" else None
+    plain = Makes("plain", dialect) if mode == "native" else None
 
     check_contract(Makes(way, dialect), mode=mode, dialect=dialect, surface=RAISING, plain=plain)
 
@@ -178,11 +178,11 @@ def test_conversations_of_one_agent_share_nothing(way: Way, mode: ModeName, dial
 
 
 def test_a_streamed_run_keeps_the_contract_and_sends_the_same():
-    check_streaming(Makes(), mode="append", dialect=CHAT, surface=RAISING)
+    check_streaming(Makes(), mode="native", dialect=CHAT, surface=RAISING)
 
 
 def test_an_asynchronous_run_sends_the_same():
-    check_async(Makes(), mode="append", dialect=CHAT, surface=RAISING)
+    check_async(Makes(), mode="native", dialect=CHAT, surface=RAISING)
 
 
 REFUND = call("refund_invoice", invoice_id="inv-7", amount=500)

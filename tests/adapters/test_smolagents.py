@@ -39,7 +39,7 @@ from toolscout.errors import UsageError
 
 Json = dict[str, Any]
 CHAT: DialectName = "openai-chat"
-WAYS: tuple[tuple[ModeName, Mode], ...] = (("append", Mode.NATIVE), ("bridge", Mode.BRIDGE))
+WAYS: tuple[tuple[ModeName, Mode], ...] = (("native", Mode.NATIVE), ("bridge", Mode.BRIDGE))
 every_way = pytest.mark.parametrize(("mode", "setting"), WAYS, ids=[mode for mode, _ in WAYS])
 
 
@@ -139,7 +139,7 @@ class Conversation:
 
 @every_way
 def test_an_agent_keeps_the_contract(mode: ModeName, setting: Mode):
-    plain = Makes(None) if mode == "append" else None
+    plain = Makes(None) if mode == "native" else None
 
     check_contract(Makes(setting), mode=mode, dialect=CHAT, surface=SURFACE, plain=plain)
 

@@ -19,11 +19,13 @@ from toolscout import (
     Tool,
 )
 from toolscout.adapters._toolkit import (
+    SdkChanged,
     Toolkit,
     add_notes,
     list_request_tools,
     merge_state,
     report_outcome,
+    require_members,
     require_own_name,
 )
 from toolscout.errors import InvalidTool, UsageError
@@ -61,7 +63,7 @@ def define(native: Native) -> Tool:
     return Tool.define(native.name, description=native.text, input_schema=WEATHER)
 
 
-def kit_of(**options: Any) -> Toolkit[Native]:
+def make_toolkit(**options: Any) -> Toolkit[Native]:
     return Toolkit(NATIVES, define, run=Native.run, **options)
 
 
@@ -70,12 +72,12 @@ def list_natives(toolkit: Toolkit[Native], session: Session) -> list[Native]:
     return [native for native in natives if native is not None]
 
 
-def native_kit(**options: Any) -> Toolkit[Native]:
-    return kit_of(settings=Settings(mode=Mode.NATIVE, **options))
+def native_toolkit(**options: Any) -> Toolkit[Native]:
+    return make_toolkit(settings=Settings(mode=Mode.NATIVE, **options))
 
 
-def test_a_kit_leads_from_a_found_name_back_to_the_sdks_tool():
-    toolkit = native_kit()
+def test_a_toolkit_leads_from_a_found_name_back_to_the_sdks_tool():
+    toolkit = native_toolkit()
     session = toolkit.open_session("s")
     before = list_natives(toolkit, session)
     session.search("weather forecast")
@@ -86,8 +88,8 @@ def test_a_kit_leads_from_a_found_name_back_to_the_sdks_tool():
     assert toolkit.get("tool_search") is None
 
 
-def test_in_bridge_mode_a_kit_shows_only_what_is_pinned_and_runs_calls_itself():
-    toolkit = kit_of(settings=Settings(pins=("send_email",)))
+def test_in_bridge_mode_a_toolkit_shows_only_what_is_pinned_and_runs_calls_itself():
+    toolkit = make_toolkit(settings=Settings(pins=("send_email",)))
     session = toolkit.open_session("s")
     session.search("weather forecast")
     request = {"name": "get_weather", "arguments": {"city": "Bonn"}}
@@ -99,7 +101,7 @@ def test_in_bridge_mode_a_kit_shows_only_what_is_pinned_and_runs_calls_itself():
 
 def test_a_session_lives_in_the_state_of_the_sdk_and_not_in_the_scout():
     store = MemoryStore()
-    toolkit = kit_of(scout=Scout(Catalog(), settings=Settings(mode=Mode.NATIVE), store=store))
+    toolkit = make_toolkit(scout=Scout(Catalog(), settings=Settings(mode=Mode.NATIVE), store=store))
     first = toolkit.open_session("s")
     first.search("weather forecast")
 
@@ -109,7 +111,7 @@ def test_a_session_lives_in_the_state_of_the_sdk_and_not_in_the_scout():
 
 
 def test_replaced_tools_leave_the_sessions():
-    toolkit = native_kit()
+    toolkit = native_toolkit()
     session = toolkit.open_session("s")
     session.search("weather forecast")
     toolkit.replace(NATIVES[1:])
@@ -118,8 +120,8 @@ def test_replaced_tools_leave_the_sessions():
     assert toolkit.get("get_weather") is None
 
 
-def test_a_kit_that_is_refused_tools_keeps_those_that_it_had():
-    toolkit = native_kit()
+def test_a_toolkit_that_is_refused_tools_keeps_those_that_it_had():
+    toolkit = native_toolkit()
     with pytest.raises(InvalidTool):
         toolkit.replace([Native("", "No name.")])
 
@@ -129,7 +131,7 @@ def test_a_kit_that_is_refused_tools_keeps_those_that_it_had():
 
 def test_what_a_scout_had_before_stays_in_it():
     own = Tool.define("read_clock", description="Tell the time of day.", function=lambda: "noon")
-    toolkit = kit_of(scout=Scout(Catalog({"": [own]})))
+    toolkit = make_toolkit(scout=Scout(Catalog({"": [own]})))
     toolkit.replace(NATIVES[:1])
 
     assert [tool.name for tool in toolkit.scout.catalog.tools] == ["get_weather", "read_clock"]
@@ -137,11 +139,11 @@ def test_what_a_scout_had_before_stays_in_it():
 
 def test_settings_beside_a_scout_are_refused():
     with pytest.raises(UsageError, match="not both"):
-        kit_of(scout=Scout(Catalog()), settings=Settings())
+        make_toolkit(scout=Scout(Catalog()), settings=Settings())
 
 
 def test_a_call_that_the_host_makes_itself_passes_the_same_gate():
-    toolkit = native_kit()
+    toolkit = native_toolkit()
     session = toolkit.open_session("s")
     hidden = session.admit_sync("get_weather", {"city": "Bonn"})
     session.search("weather forecast")
@@ -160,7 +162,7 @@ def test_a_call_that_the_host_makes_itself_passes_the_same_gate():
 
 def test_the_hosts_policy_is_asked_before_a_call_is_admitted():
     policy = Policy(permit=lambda tool, arguments: Permission.ASK)
-    toolkit = kit_of(scout=Scout(Catalog(), policy=policy))
+    toolkit = make_toolkit(scout=Scout(Catalog(), policy=policy))
     session = toolkit.open_session("s")
     session.search("weather forecast")
     asked = session.admit_sync("get_weather", {"city": "Bonn"})
@@ -173,7 +175,7 @@ def test_the_hosts_policy_is_asked_before_a_call_is_admitted():
 
 def test_a_call_that_the_host_made_is_told_like_any_other():
     heard: list[Event] = []
-    toolkit = kit_of(scout=Scout(Catalog(), on_event=heard.append))
+    toolkit = make_toolkit(scout=Scout(Catalog(), on_event=heard.append))
     session = toolkit.open_session("s")
     session.search("weather forecast")
 
@@ -225,7 +227,7 @@ def test_a_tool_that_a_caller_does_not_have_is_neither_found_nor_named_nor_calle
 
 
 def test_several_queries_of_an_sdks_own_search_take_turns():
-    toolkit = kit_of()
+    toolkit = make_toolkit()
     ranked = toolkit.rank(["weather forecast", "send an email", " "], 2)
 
     assert ranked == [NATIVES[0], NATIVES[1]]
@@ -235,7 +237,7 @@ def test_several_queries_of_an_sdks_own_search_take_turns():
 def test_an_sdks_own_search_gives_its_own_tools_and_those_the_policy_shows():
     catalog = Catalog({"far": [Tool.define("weather_forecast", server="far")]})
     policy = Policy(disabled={"send_email": "on Sundays"})
-    toolkit = kit_of(scout=Scout(catalog, policy=policy))
+    toolkit = make_toolkit(scout=Scout(catalog, policy=policy))
 
     assert toolkit.rank(["weather forecast"], 1) == [NATIVES[0]]
     assert NATIVES[1] not in toolkit.rank(["send an email"], 5)
@@ -273,7 +275,7 @@ def test_a_call_is_judged_by_whose_it_is():
 
 def test_a_call_made_inside_is_settled_also_when_it_raises():
     heard: list[Event] = []
-    toolkit = kit_of(scout=Scout(Catalog(), on_event=heard.append))
+    toolkit = make_toolkit(scout=Scout(Catalog(), on_event=heard.append))
     session = toolkit.open_session("s")
     session.search("weather forecast")
     admitted = session.admit_sync("get_weather", {"city": "Bonn"})
@@ -300,7 +302,7 @@ def test_where_requests_grow_found_tools_join_them_unless_told_otherwise():
 
 
 def test_a_tool_that_tool_call_must_not_run_is_loaded_and_asked_for_by_its_name():
-    session = native_kit().open_session("s")
+    session = native_toolkit().open_session("s")
     session.record.offer([define(NATIVES[0])])
     admitted = session.admit_sync("get_weather", {"city": "Bonn"})
     assert isinstance(admitted, Admission)
@@ -312,7 +314,7 @@ def test_a_tool_that_tool_call_must_not_run_is_loaded_and_asked_for_by_its_name(
 
 
 def test_states_of_calls_side_by_side_are_joined():
-    toolkit = native_kit()
+    toolkit = native_toolkit()
     before = toolkit.open_session("s").to_json()
     one, other = toolkit.open_session("s", before), toolkit.open_session("s", before)
     one.search("weather forecast", limit=1)
@@ -353,7 +355,7 @@ def test_what_a_person_agreed_to_is_run_on_another_server_too():
 
 
 def test_a_tool_that_a_request_insists_on_stands_at_its_end_and_may_be_called():
-    toolkit = native_kit()
+    toolkit = native_toolkit()
     session = toolkit.open_session("s")
     usual = [tool.name for tool in list_request_tools(session)]
     forced = [tool.name for tool in list_request_tools(session, "get_weather")]
@@ -363,3 +365,31 @@ def test_a_tool_that_a_request_insists_on_stands_at_its_end_and_may_be_called():
     assert isinstance(admitted, Admission)
     assert toolkit.get_native(admitted) is NATIVES[0]
     assert [tool.name for tool in list_request_tools(session, "nothing")] == usual
+
+
+def test_an_sdk_without_a_private_member_is_named_with_that_member():
+    class Agent:
+        _run = None
+
+    require_members("some-sdk", Agent, "_run")
+
+    with pytest.raises(SdkChanged, match=r"some-sdk has no Agent\._state") as caught:
+        require_members("some-sdk", Agent(), "_run", "_state")
+    assert (caught.value.sdk, caught.value.member) == ("some-sdk", "Agent._state")
+
+
+def test_a_call_that_the_sdk_postpones_is_not_reported():
+    toolkit = native_toolkit()
+    session = toolkit.open_session("s")
+    session.search("weather forecast")
+    before = session.to_json()
+    call = session.admit_sync("get_weather", {"city": "Bonn"})
+    assert isinstance(call, Admission)
+
+    with (
+        pytest.raises(InterruptedError),
+        report_outcome(session, call, postponed=(InterruptedError,)),
+    ):
+        raise InterruptedError
+
+    assert session.to_json() == before

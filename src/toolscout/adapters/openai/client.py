@@ -10,7 +10,15 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from toolscout import Mode, Reply, Scout, Session, Settings
-from toolscout.adapters._toolkit import Dialect, Json, Toolkit, choose_mode, detect_openai, run_sync
+from toolscout.adapters._toolkit import (
+    Dialect,
+    Json,
+    Toolkit,
+    choose_mode,
+    detect_openai,
+    require_members,
+    run_sync,
+)
 from toolscout.adapters.openai.function_tools import (
     Call,
     Function,
@@ -312,6 +320,7 @@ class _MergedStream(Stream[Any]):
     """The streams of all rounds as one."""
 
     def __init__(self, first: Stream[Any], events: Iterator[Any]) -> None:
+        require_members("openai", first, "_iterator")
         self.response = first.response
         self._iterator = events
 
@@ -320,6 +329,7 @@ class _AsyncMergedStream(AsyncStream[Any]):
     """The streams of all rounds as one."""
 
     def __init__(self, first: AsyncStream[Any], events: AsyncIterator[Any]) -> None:
+        require_members("openai", first, "_iterator")
         self.response = first.response
         self._iterator = events
 
