@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolscout.config.file import Config, GatewayConfig, ServerConfig, Transport
+from toolscout.config.file import Config
+from toolscout.config.gateway import GatewayConfig
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.console.app import Console
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.http import serve_http

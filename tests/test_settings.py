@@ -9,8 +9,13 @@ import pytest
 
 from toolscout import Hiding, Mode, Route, Scope, Settings
 from toolscout.errors import InvalidConfig, InvalidFile, UsageError
-from toolscout.settings import RANGES
+from toolscout.options import list_options
 
+RANGES = {
+    declared.name: declared.check.bounds
+    for declared in list_options(Settings)
+    if declared.check.bounds is not None
+}
 EVERYTHING = """
 [sessions]
 mode = "native"
@@ -93,6 +98,20 @@ def test_one_file_sets_everything_but_what_is_code(tmp_path: Path):
     assert named == {item.name for item in fields(Settings)} - {"hide"}
 
 
+def test_the_other_tables_of_a_configuration_file_are_left_alone(tmp_path: Path):
+    text = """
+        include = ["other.json"]
+        [servers.time]
+        command = "mcp-server-time"
+        [gateway]
+        port = 0
+        [sessions]
+        limit = 8
+    """
+
+    assert Settings.from_file(written(tmp_path, text)) == Settings(limit=8)
+
+
 def test_a_file_without_settings_gives_the_defaults(tmp_path: Path):
     assert Settings.from_file(written(tmp_path, "")) == Settings()
     assert Settings.from_mapping({}) == Settings()
@@ -102,16 +121,19 @@ def test_a_file_without_settings_gives_the_defaults(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("[sessions]\nlimt = 3", "Setting 'limt' does not exist. Use 'limit'."),
+        ("[sessions]\nlimt = 3", "Setting 'sessions.limt' does not exist. Use 'limit'."),
         (
             "[sessions]\ncall_second = 3",
-            "Setting 'call_second' does not exist. Use 'call_seconds'.",
+            "Setting 'sessions.call_second' does not exist. Use 'call_seconds'.",
         ),
         ("[session]\nlimit = 3", "Setting 'session' does not exist. Use 'sessions'."),
-        ("limit = 3", "Setting 'limit' does not exist. Use 'sessions'."),
+        (
+            "limit = 3",
+            "Setting 'limit' does not exist. Use one of gateway, include, servers, sessions.",
+        ),
         (
             "[sessions.routes.github]\nkeyword = ['x']",
-            "Setting 'routes.github.keyword' does not exist. Use 'routes.github.keywords'.",
+            "Setting 'sessions.routes.github.keyword' does not exist. Use 'keywords'.",
         ),
     ],
 )
@@ -126,7 +148,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(tmp_path: Path, text: st
 @pytest.mark.requirement("R109")
 def test_a_key_that_resembles_none_is_answered_with_all():
     """R109"""
-    with pytest.raises(InvalidConfig, match="'auto_share' or 'auto_tools' or"):
+    with pytest.raises(InvalidConfig, match="Use one of auto_share, auto_tools, "):
         Settings.from_mapping({"xyzzy": 1})
 
 
@@ -143,7 +165,7 @@ def test_a_number_out_of_its_range_is_refused_and_not_moved_into_it(key: str):
         with pytest.raises(InvalidConfig) as caught:
             Settings.from_mapping({key: value})
         assert caught.value.key == key
-        assert f"from {least:g} to {most:g}" in str(caught.value)
+        assert f"from {least:,} to {most:,}" in str(caught.value)
 
 
 @pytest.mark.requirement("R109")
@@ -156,14 +178,15 @@ def test_a_number_out_of_its_range_is_refused_and_not_moved_into_it(key: str):
             "Setting 'mode' is 'brigde'. Use one of bridge, native, reference, definitions.",
         ),
         ({"hiding": "no"}, "Setting 'hiding' is 'no'. Use one of on, off, auto."),
-        ({"scope": None}, "Setting 'scope' is None. Use one of session, turn."),
-        ({"suggest": "yes"}, "Setting 'suggest' is 'yes'. Use true or false."),
-        ({"pins": 3}, "Setting 'pins' is 3. Use a list of strings."),
-        ({"pins": ["a", ""]}, "Setting 'pins' holds what is no text. Use a list of strings."),
-        ({"routes": ["a"]}, "Setting 'routes' is ['a']. Use a table by tool or server."),
+        ({"scope": None}, "Setting 'scope' is null. Use one of session, turn."),
+        ({"suggest": "yes"}, "Setting 'suggest' is a string. Use true or false."),
+        ({"pins": 3}, "Setting 'pins' is 3. Use a string or a list of strings."),
+        ({"pins": ["a", ""]}, "Setting 'pins' contains an empty name. Remove it."),
+        ({"pins": ["a", 3]}, "Setting 'pins[1]' is 3. Use a string."),
+        ({"routes": ["a"]}, "Setting 'routes' is a list. Use a table."),
         (
             {"routes": {"a": {"keywords": ["x"], "priority": 101}}},
-            "Setting 'priority' is 101. Use a whole number from 0 to 100.",
+            "Setting 'routes.a.priority' is 101. Use a whole number from 0 to 100.",
         ),
     ],
 )
@@ -207,11 +230,17 @@ def test_what_is_wrong_with_settings_is_the_developers_business():
     ("text", "said"),
     [
         ("sessions = 3", "'sessions' is 3"),
-        ("[[sessions]]\nlimit = 3", "'sessions' is"),
-        ("[sessions.routes.slack]\npriority = 3", "'routes.slack' has no keywords"),
-        ("[sessions.routes.slack]\nkeywords = []", "'keywords' is empty"),
-        ('[sessions.routes.slack]\nkeywords = "chat"\nprefer = "no"', "'prefer' is 'no'"),
-        ('[sessions]\nmode = "auto"\nhiding = "off"', "'mode' is 'auto' beside hiding 'off'"),
+        ("[[sessions]]\nlimit = 3", "'sessions' is a list"),
+        ("[sessions.routes.slack]\npriority = 3", "'sessions.routes.slack.keywords' is missing"),
+        ("[sessions.routes.slack]\nkeywords = []", "'sessions.routes.slack.keywords' is empty"),
+        (
+            '[sessions.routes.slack]\nkeywords = "chat"\nprefer = "no"',
+            "'sessions.routes.slack.prefer' is a string",
+        ),
+        (
+            '[sessions]\nmode = "auto"\nhiding = "off"',
+            "'sessions.mode' is 'auto', but hiding is 'off'",
+        ),
     ],
 )
 def test_a_value_of_a_wrong_kind_is_refused_by_name(text: str, said: str, tmp_path: Path):

@@ -1,185 +1,405 @@
-"""Values out of a configuration's tables, each checked for its kind.
+"""Options: every setting of sessions, servers and the gateway is declared once.
 
-A check takes a key and a value of unknown kind, and gives the value or raises `InvalidConfig`.
-No message shows a text that was found, since it may be a secret in the wrong place; a word of a
-closed set and a number are shown. What belongs into which table is said by `config`.
+A class of options is a frozen dataclass derived from `Options`. Each field is declared with
+`option`: its default, its check, one line of documentation, a unit and flags. Reading tables,
+checking, errors with near names, secrets, references, writing TOML and `docs/configuration.md`
+all follow from that declaration.
+
+No error quotes a string it found, since a secret may have been put in the wrong place. Numbers
+and the words of a closed set are quoted.
 """
 
+import json
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any, TypeVar, cast
+from functools import cache
+from typing import Any, Generic, Self, TypeVar, cast
 
 from toolscout.errors import InvalidConfig
 from toolscout.names import find_near_names, to_one_line
 from toolscout.schemas import Json
 
-MAX_TEXT = 100_000
-WORD_SHOWN = 40
+MAX_TEXT_CHARS = 100_000
+NAME_CHARS = 60
+WORD_CHARS = 40
 
-Check = Callable[[str, object], object]
-_Choice = TypeVar("_Choice", bound=StrEnum)
-_Value = TypeVar("_Value")
+Value = TypeVar("Value")
+Choice = TypeVar("Choice", bound=StrEnum)
+Group = TypeVar("Group", bound="Options")
 
-_ESCAPED = re.compile(r'["\\\x00-\x1f\x7f]')
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-# NUL ends texts for the system, and UTF-8 has no lone surrogates.
+# The system ends strings at NUL, and UTF-8 has no lone surrogates.
 _UNUSABLE = re.compile(r"[\x00\ud800-\udfff]")
-_KINDS: Mapping[type, str] = {
-    str: "a text",
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    list: "a list",
-}
 
 
-def key_path(*parts: str) -> str:
-    """Return keys as TOML writes them, with dots between."""
-    return ".".join(part if _BARE_KEY.fullmatch(part) else quoted(part) for part in parts)
+@dataclass(frozen=True, slots=True)
+class Check(Generic[Value]):
+    """Reads a value of unknown type, or raises `InvalidConfig` for its key."""
+
+    expected: str
+    """Completes "Use …." in errors, and is the type in the reference."""
+    read: Callable[[str, object], Value]
+    bounds: tuple[float, float] | None = None
+    """The range of a number."""
 
 
-def quoted(text: str) -> str:
-    """Return a text as TOML writes it."""
-    return f'"{_ESCAPED.sub(_escape, text)}"'
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """The declaration of one option."""
+
+    name: str = ""
+    default: object = None
+    is_required: bool = False
+    check: Check[Any]
+    doc: str
+    unit: str = ""
+    secret: bool = False
+    """The value is never shown."""
+    path: bool = False
+    """A relative path starts at the folder of the configuration file."""
+    reference: bool = False
+    """The value may contain references such as `${VAR}`."""
+    identity: bool = False
+    """Two entries that differ here are different servers."""
+    needs_restart: bool = False
+    """A running server has to be restarted before a new value takes effect."""
+    only: tuple[StrEnum, ...] = ()
+    """The kinds of entry that take this option; empty for all."""
 
 
-def _escape(match: re.Match[str]) -> str:
-    found = match.group()
-    return f"\\{found}" if found in ('"', "\\") else f"\\u{ord(found):04x}"
+def option(
+    default: Value,
+    check: Check[Value],
+    doc: str,
+    *,
+    unit: str = "",
+    secret: bool = False,
+    path: bool = False,
+    reference: bool = False,
+    identity: bool = False,
+    needs_restart: bool = False,
+    only: tuple[StrEnum, ...] = (),
+) -> Value:
+    """Declare an option as a field of a class of options."""
+    declared = Option(
+        default=default,
+        check=check,
+        doc=doc,
+        unit=unit,
+        secret=secret,
+        path=path,
+        reference=reference or path,
+        identity=identity,
+        needs_restart=needs_restart or identity,
+        only=only,
+    )
+    metadata = {"option": declared}
+    if isinstance(default, dict):
+        return cast("Value", field(default_factory=dict[str, object], metadata=metadata))
+    return cast("Value", field(default=default, metadata=metadata))
+
+
+def require(check: Check[Any], doc: str, *, identity: bool = False) -> Mapping[str, Option]:
+    """Return the metadata of an option without a default, for `field(metadata=…)`."""
+    declared = Option(
+        check=check, doc=doc, is_required=True, identity=identity, needs_restart=identity
+    )
+    return {"option": declared}
+
+
+@cache
+def list_options(kind: type["Options"]) -> tuple[Option, ...]:
+    """Return the options of a class in the order of their declaration."""
+    return tuple(
+        replace(item.metadata["option"], name=item.name)
+        for item in fields(cast("Any", kind))
+        if "option" in item.metadata
+    )
+
+
+class Options:
+    """Base of frozen dataclasses whose fields are declared with `option`."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for declared in list_options(type(self)):
+            value = declared.check.read(declared.name, getattr(self, declared.name))
+            object.__setattr__(self, declared.name, value)
+
+    def __repr__(self) -> str:
+        # An option that takes references may hold a secret in plain text.
+        parts = [
+            f"{declared.name}={'…' if declared.secret or declared.reference else repr(value)}"
+            for declared, value in self._list_changed()
+        ]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """Return options from plain values, as a file has them; unknown keys raise (R109)."""
+        table = read_table("", values)
+        known = [declared.name for declared in list_options(cls)]
+        check_keys(table, known)
+        for declared in list_options(cls):
+            if declared.is_required and declared.name not in table:
+                raise InvalidConfig(declared.name, "is missing", remedy="Add it.")
+        return cls(**table)
+
+    def to_mapping(self) -> Json:
+        """Return the options that differ from their defaults, as TOML has them."""
+        return {declared.name: _to_plain(value) for declared, value in self._list_changed()}
+
+    def map_references(self, change: Callable[[Option, str, str], str]) -> Self:
+        """Return a copy in which `change(option, key, text)` replaced every text that may refer."""
+        changed: dict[str, Any] = {}
+        for declared in list_options(type(self)):
+            value = getattr(self, declared.name)
+            if declared.reference:
+                changed[declared.name] = _map_texts(value, declared, declared.name, change)
+            elif isinstance(value, Mapping):
+                table = cast("Mapping[str, object]", value)
+                changed[declared.name] = {
+                    key: item.map_references(change) if isinstance(item, Options) else item
+                    for key, item in table.items()
+                }
+        return replace(cast("Any", self), **changed)
+
+    def list_secrets(self) -> tuple[str, ...]:
+        """Return the values of secret options as they are; of resolved options, in plain text."""
+        found: list[str] = []
+        for declared in list_options(type(self)):
+            value = getattr(self, declared.name)
+            for item in _list_items(value):
+                if isinstance(item, Options):
+                    found += item.list_secrets()
+                elif declared.secret and item:
+                    found.append(str(item))
+        return tuple(found)
+
+    def _list_changed(self) -> list[tuple[Option, Any]]:
+        pairs = [(declared, getattr(self, declared.name)) for declared in list_options(type(self))]
+        return [(declared, value) for declared, value in pairs if value != declared.default]
+
+
+def _list_items(value: object) -> list[object]:
+    return (
+        list(cast("Mapping[str, object]", value).values())
+        if isinstance(value, Mapping)
+        else [value]
+    )
+
+
+def _map_texts(
+    value: object, declared: Option, key: str, change: Callable[[Option, str, str], str]
+) -> object:
+    if isinstance(value, tuple):
+        items = cast("tuple[str, ...]", value)
+        return tuple(change(declared, key, item) for item in items)
+    if isinstance(value, Mapping):
+        table = cast("Mapping[str, str]", value)
+        return {
+            name: change(declared, f"{key}.{join_keys(name)}", text) for name, text in table.items()
+        }
+    return change(declared, key, str(value))
+
+
+def _to_plain(value: object) -> object:
+    if isinstance(value, Options):
+        return value.to_mapping()
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, tuple):
+        return [_to_plain(item) for item in cast("tuple[object, ...]", value)]
+    if isinstance(value, Mapping):
+        table = cast("Mapping[str, object]", value)
+        return {key: _to_plain(item) for key, item in table.items()}
+    return value
+
+
+def join_keys(*parts: str) -> str:
+    """Return keys joined by dots, each quoted where TOML needs that."""
+    return ".".join(
+        part if _BARE_KEY.fullmatch(part) else json.dumps(part, ensure_ascii=False)
+        for part in parts
+    )
+
+
+def quote_name(name: str) -> str:
+    """Return a name of unknown origin in quotation marks, cut to a length for notes."""
+    return repr(to_one_line(name, NAME_CHARS))
 
 
 @contextmanager
-def under(*parts: str) -> Generator[None]:
-    """Put these keys in front of the key of an `InvalidConfig`."""
+def prefix_keys(*parts: str) -> Generator[None]:
+    """Put these keys in front of the key of any `InvalidConfig` raised inside."""
     try:
         yield
     except InvalidConfig as error:
-        key = f"{key_path(*parts)}.{error.key}" if error.key else key_path(*parts)
+        key = f"{join_keys(*parts)}.{error.key}" if error.key else join_keys(*parts)
         raise InvalidConfig(key, error.problem, remedy=error.remedy) from None
 
 
-def check_fields(value: object, checks: Mapping[str, Check]) -> None:
-    """Put the fields of a frozen value through their checks, which may change their kind."""
-    for name, check in checks.items():
-        object.__setattr__(value, name, check(name, getattr(value, name)))
+def check_keys(keys: Iterable[str], known: list[str]) -> None:
+    """Raise `InvalidConfig` for the first unknown key, with the nearest known one (R109)."""
+    for key in keys:
+        if key not in known:
+            near = find_near_names(key, known, limit=1)
+            remedy = f"Use {near[0]!r}." if near else f"Use one of {', '.join(sorted(known))}."
+            raise InvalidConfig(join_keys(key), "does not exist", remedy=remedy)
 
 
-def from_table(kind: type[_Value], table: object, checks: Mapping[str, Check]) -> _Value:
-    """Return a value out of a table in which unknown keys are refused (R109)."""
-    members = as_table("", table)
-    for key in members:
-        if key not in checks:
-            raise unknown_key(key, list(checks))
-    return kind(**members)
+def refuse(key: str, value: object, expected: str) -> InvalidConfig:
+    """Return the error for a value of the wrong type or size."""
+    return InvalidConfig(key, f"is {_describe(value)}", remedy=f"Use {expected}.")
 
 
-def unknown_key(key: str, known: list[str]) -> InvalidConfig:
-    """Return the error for a key that does not exist, with the nearest that does (R109)."""
-    near = find_near_names(key, known, limit=1)
-    remedy = f"Use {near[0]!r}." if near else f"Use one of {', '.join(sorted(known))}."
-    return InvalidConfig(key_path(key), "does not exist", remedy=remedy)
+def _describe(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return to_one_line(repr(value), WORD_CHARS)
+    if isinstance(value, str):
+        return "a string"
+    if isinstance(value, Mapping):
+        return "a table"
+    return "a list" if isinstance(value, list | tuple) else f"a {type(value).__name__}"
 
 
-def as_text(key: str, value: object) -> str:
-    """Return a text that the system can take."""
+def read_text(key: str, value: object) -> str:
+    """Return a string that the system can take."""
     if not isinstance(value, str):
-        raise _wrong(key, value, "Use a text.")
-    if len(value) > MAX_TEXT or _UNUSABLE.search(value):
-        problem = "is too long" if len(value) > MAX_TEXT else "holds characters that are no text"
-        raise InvalidConfig(key, problem, remedy=f"Use at most {MAX_TEXT:,} plain characters.")
+        raise refuse(key, value, "a string")
+    if len(value) > MAX_TEXT_CHARS:
+        raise InvalidConfig(
+            key, "is too long", remedy=f"Use at most {MAX_TEXT_CHARS:,} characters."
+        )
+    if _UNUSABLE.search(value):
+        problem = "contains characters that are not text"
+        raise InvalidConfig(key, problem, remedy="Remove NUL characters and lone surrogates.")
     return str(value)
 
 
-def as_texts(key: str, value: object) -> tuple[str, ...]:
-    """Return a list of texts."""
-    if not isinstance(value, (list, tuple)):
-        raise _wrong(key, value, "Use a list of texts.")
+def read_texts(key: str, value: object) -> tuple[str, ...]:
+    """Return a list of strings."""
+    if not isinstance(value, list | tuple):
+        raise refuse(key, value, "a list of strings")
     items = cast("list[object]", value)
-    return tuple(as_text(f"{key}[{place}]", item) for place, item in enumerate(items))
+    return tuple(read_text(f"{key}[{place}]", item) for place, item in enumerate(items))
 
 
-def as_names(key: str, value: object) -> tuple[str, ...]:
-    """Return a list of names or patterns, none of them empty, each once."""
-    names = as_texts(key, value)
+def read_names(key: str, value: object) -> tuple[str, ...]:
+    """Return a list of names or patterns without empty ones and without repetition."""
+    names = read_texts(key, value)
     if not all(name.strip() for name in names):
-        raise InvalidConfig(key, "holds an empty name", remedy="Leave it out.")
+        raise InvalidConfig(key, "contains an empty name", remedy="Remove it.")
     return tuple(dict.fromkeys(names))
 
 
-def as_some_names(key: str, value: object) -> tuple[str, ...]:
-    """Return a list of names or patterns with at least one.
+def read_some_names(key: str, value: object) -> tuple[str, ...]:
+    """Return a list of at least one name or pattern.
 
-    Whoever writes an empty list may mean nothing or everything, so it is refused.
+    An empty list may be meant as nothing or as everything, so it is refused.
     """
-    names = as_names(key, value)
+    names = read_names(key, value)
     if not names:
         raise InvalidConfig(key, "is empty", remedy="Leave it out to allow everything.")
     return names
 
 
-def as_table(key: str, value: object) -> Json:
-    """Return a table with texts as keys."""
+def read_name_or_names(key: str, value: object) -> tuple[str, ...]:
+    """Return a list of names; a single string is a list of one, and any iterable will do."""
+    if isinstance(value, str):
+        return read_names(key, (value,))
+    if isinstance(value, Iterable) and not isinstance(value, Mapping):
+        return read_names(key, tuple(cast("Iterable[object]", value)))
+    raise refuse(key, value, "a string or a list of strings")
+
+
+def read_table(key: str, value: object) -> Json:
+    """Return a table with strings as keys."""
     if not isinstance(value, Mapping):
-        raise _wrong(key, value, "Use a table.")
+        raise refuse(key, value, "a table")
     table = cast("Mapping[Any, Any]", value)
-    return {as_text(key, name): table[name] for name in table}
+    return {read_text(key, name): table[name] for name in table}
 
 
-def as_mapping(key: str, value: object) -> Mapping[str, str]:
-    """Return a table of texts, none of its keys empty."""
-    table = as_table(key, value)
+def read_strings(key: str, value: object) -> Mapping[str, str]:
+    """Return a table of strings without empty keys."""
+    table = read_table(key, value)
     if not all(name.strip() for name in table):
-        raise InvalidConfig(key, "holds an empty key", remedy="Leave it out.")
-    return {name: as_text(f"{key}.{key_path(name)}", text) for name, text in table.items()}
+        raise InvalidConfig(key, "contains an empty key", remedy="Remove it.")
+    return {name: read_text(f"{key}.{join_keys(name)}", text) for name, text in table.items()}
 
 
-def as_flag(key: str, value: object) -> bool:
+def read_flag(key: str, value: object) -> bool:
     """Return true or false."""
     if not isinstance(value, bool):
-        raise _wrong(key, value, "Use true or false.")
+        raise refuse(key, value, "true or false")
     return value
 
 
-def number(least: float, most: float) -> Check:
-    """Return a check for numbers of a range."""
-    return _number_check(least, most, (int, float), "number")
+TEXT = Check("a string", read_text)
+TEXTS = Check("a list of strings", read_texts)
+NAMES = Check("a list of names or patterns", read_names)
+SOME_NAMES = Check("a list of at least one name or pattern", read_some_names)
+NAME_OR_NAMES = Check("a string or a list of strings", read_name_or_names)
+STRINGS = Check("a table of strings", read_strings)
+FLAG = Check("true or false", read_flag)
 
 
-def whole(least: int, most: int) -> Check:
-    """Return a check for whole numbers of a range."""
-    return _number_check(least, most, (int,), "whole number")
+def check_number(least: float, most: float) -> Check[float]:
+    """Return a check for numbers in a range."""
+    return _check_range(float, least, most)
 
 
-def choice(choices: type[_Choice]) -> Callable[[str, object], _Choice]:
+def check_whole(least: int, most: int) -> Check[int]:
+    """Return a check for whole numbers in a range."""
+    return _check_range(int, least, most)
+
+
+def _check_range(kind: type[Value], least: float, most: float) -> Check[Value]:
+    name = "whole number" if kind is int else "number"
+    expected = f"a {name} from {least:,} to {most:,}"
+    accepted = int if kind is int else (int, float)
+
+    def read(key: str, value: object) -> Value:
+        is_number = isinstance(value, accepted) and not isinstance(value, bool)
+        if not is_number or not least <= cast("float", value) <= most:
+            raise refuse(key, value, expected)
+        return cast("Value", value)
+
+    return Check(expected, read, (least, most))
+
+
+def check_choice(choices: type[Choice]) -> Check[Choice]:
     """Return a check for one of a closed set of words."""
+    expected = f"one of {', '.join(choices)}"
 
-    def check(key: str, value: object) -> _Choice:
-        remedy = f"Use one of {', '.join(choices)}."
+    def read(key: str, value: object) -> Choice:
         if not isinstance(value, str):
-            raise _wrong(key, value, remedy)
+            raise refuse(key, value, expected)
         if value not in list(choices):
-            raise InvalidConfig(key, f"is {to_one_line(value, WORD_SHOWN)!r}", remedy=remedy)
+            problem = f"is {to_one_line(value, WORD_CHARS)!r}"
+            raise InvalidConfig(key, problem, remedy=f"Use {expected}.")
         return choices(value)
 
-    return check
+    return Check(expected, read)
 
 
-def _number_check(least: float, most: float, kinds: tuple[type, ...], what: str) -> Check:
-    remedy = f"Use a {what} from {least:g} to {most:g}."
+def check_groups(kind: type[Group], expected: str) -> Check[Mapping[str, Group]]:
+    """Return a check for a table whose members are groups of options, each under a name."""
 
-    def check(key: str, value: object) -> float:
-        if isinstance(value, bool) or not isinstance(value, kinds):
-            raise _wrong(key, value, remedy)
-        found = cast("float", value)
-        if not least <= found <= most:
-            raise InvalidConfig(key, "is out of range", remedy=remedy)
+    def read(key: str, value: object) -> Mapping[str, Group]:
+        found: dict[str, Group] = {}
+        for name, table in read_table(key, value).items():
+            with prefix_keys(key, name):
+                found[name] = table if isinstance(table, kind) else kind.from_mapping(table)
         return found
 
-    return check
-
-
-def _wrong(key: str, value: object, remedy: str) -> InvalidConfig:
-    kind = "a table" if isinstance(value, Mapping) else _KINDS.get(type(value), "of another kind")
-    return InvalidConfig(key, f"is {kind}", remedy=remedy)
+    return Check(expected, read)

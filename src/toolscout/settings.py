@@ -1,4 +1,4 @@
-"""`Settings`: how sessions hide, load and reply; every number has a default.
+"""`Settings`: how sessions hide, load and reply.
 
 Takes keyword arguments, a mapping or a TOML file; gives one checked, frozen value. Unknown keys
 and impossible values raise `InvalidConfig` with the nearest key or the range (R109).
@@ -6,25 +6,49 @@ What a caller may see or run is not set here: that is a `Policy`.
 """
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
+from typing import Self, cast
 
 from toolscout.errors import InvalidConfig, InvalidFile
-from toolscout.names import find_near_names
-from toolscout.schemas import is_object
+from toolscout.options import (
+    FLAG,
+    NAME_OR_NAMES,
+    Check,
+    Options,
+    check_choice,
+    check_keys,
+    check_number,
+    check_whole,
+    option,
+    prefix_keys,
+    read_name_or_names,
+    read_table,
+    require,
+)
 from toolscout.tools import Tool
 
+FILE_TABLES = ("include", "servers", "gateway", "sessions")
+"""The tables of `toolscout.toml`; `config.file` reads the others."""
 CORE_LEAVES = (
-    *("bash", "shell", "terminal", "run_command"),
-    *("read", "read_file", "write", "write_file", "edit", "edit_file"),
-    *("glob", "grep", "list_dir", "ls"),
+    "bash",
+    "shell",
+    "terminal",
+    "run_command",
+    "read",
+    "read_file",
+    "write",
+    "write_file",
+    "edit",
+    "edit_file",
+    "glob",
+    "grep",
+    "list_dir",
+    "ls",
 )
-"""Names of a host's file and shell tools, without which models misuse whatever else they have."""
-
-_Choice = TypeVar("_Choice", bound=StrEnum)
+"""Names of a host's file and shell tools; without these, models misuse whatever else they have."""
 
 
 class Mode(StrEnum):
@@ -35,9 +59,9 @@ class Mode(StrEnum):
     NATIVE = "native"
     """By its own name; found tools join the request's tools at the end."""
     REFERENCE = "reference"
-    """By its own name; the provider is told all tools and shows those that are referred to."""
+    """By its own name; the provider receives all tools and shows those that replies refer to."""
     DEFINITIONS = "definitions"
-    """By its own name; a search is answered with whole definitions (OpenAI's Responses API)."""
+    """By its own name; a search returns whole definitions (OpenAI's Responses API)."""
 
 
 class Hiding(StrEnum):
@@ -46,7 +70,7 @@ class Hiding(StrEnum):
     ON = "on"
     OFF = "off"
     AUTO = "auto"
-    """Only where they are many: above `auto_tools`, or `auto_share` of the context window."""
+    """Only if there are more than `auto_tools`, or `auto_share` of the context window."""
 
 
 class Scope(StrEnum):
@@ -57,110 +81,165 @@ class Scope(StrEnum):
     """Until the next user message."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+def _read_keywords(key: str, value: object) -> tuple[str, ...]:
+    keywords = read_name_or_names(key, value)
+    if not keywords:
+        raise InvalidConfig(key, "is empty", remedy="Name at least one keyword.")
+    return keywords
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Route(Options):
     """Words of the user that load a tool, or all tools of a server, before the model asks."""
 
-    keywords: tuple[str, ...]
-    priority: int = 50
-    """0 to 100; higher ones load first."""
-    prefer: bool = True
-    """False switches the route off without forgetting it."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "keywords", _texts("keywords", self.keywords))
-        if not self.keywords:
-            raise InvalidConfig("keywords", "is empty", remedy="Name at least one.")
-        if not isinstance(cast("object", self.prefer), bool):
-            raise InvalidConfig("prefer", f"is {self.prefer!r}", remedy="Use true or false.")
-        _check_number("priority", self.priority, 0, 100)
+    keywords: tuple[str, ...] = field(
+        metadata=require(
+            Check(NAME_OR_NAMES.expected, _read_keywords),
+            "Words in a user message that load the tool or server.",
+        )
+    )
+    priority: int = option(50, check_whole(0, 100), "Routes with a higher number load first.")
+    prefer: bool = option(True, FLAG, "False switches the route off without deleting it.")
 
 
-def _no_routes() -> Mapping[str, Route]:
-    return {}
+def _read_routes(key: str, value: object) -> Mapping[str, Route]:
+    return {
+        target: _read_route(key, target, item) for target, item in read_table(key, value).items()
+    }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How sessions of one scout behave."""
+def _read_route(key: str, target: str, value: object) -> Route:
+    if isinstance(value, Route):
+        return value
+    with prefix_keys(key, target):
+        table = read_table("", value) if isinstance(value, Mapping) else {"keywords": value}
+        return Route.from_mapping(table)
 
-    mode: Mode = Mode.BRIDGE
-    """`auto` stands for `bridge` with `hiding` on `auto`."""
-    hiding: Hiding = Hiding.ON
-    auto_tools: int = 40
-    auto_share: float = 10.0
-    """Percent of the context window; 0 always hides, 100 never does (R93)."""
-    context_window: int = 200_000
-    """Tokens."""
 
-    limit: int = 5
-    reply_tokens: int = 1_200
-    schema_tokens: int = 500
-    """A clear winner's definition joins a search reply up to this size."""
-    describe_tokens: int = 8_000
-    result_tokens: int = 2_000
-    """Longer results are cut and kept under a handle."""
-    listing_tokens: int = 4_000
-    listing_share: float = 5.0
-    """Percent of the context window; the smaller of the two counts."""
-    fruitless: int = 3
-    """Searches in a row without a match until the reply says that no tool fits."""
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Settings(Options):
+    """How the sessions of one scout behave."""
 
-    scope: Scope = Scope.SESSION
-    loaded_tokens: int = 16_000
-    """Definitions of loaded tools beyond this are evicted, least recently used first."""
-    pins: tuple[str, ...] = ()
-    """Tools, servers or patterns with `*` that are always shown and never evicted."""
-    essential: tuple[str, ...] = CORE_LEAVES
-    """Leaves pinned where a tool has no server, which is how a host's own tools come in."""
-    routes: Mapping[str, Route] = field(default_factory=_no_routes)
-    """By tool, server or pattern with `*`."""
-    routed: int = 3
-    """Tools that one message may load by keywords."""
-    suggest: bool = False
-    """Whether a user message also loads the tools that it seems to ask for."""
-    suggestions: int = 3
+    mode: Mode = option(
+        Mode.BRIDGE,
+        check_choice(Mode),
+        'How a found tool becomes callable; `auto` means `bridge` with `hiding = "auto"`.',
+    )
+    hiding: Hiding = option(
+        Hiding.ON,
+        check_choice(Hiding),
+        "Whether tools are kept out of the request; `auto` hides them only if there are many.",
+    )
+    auto_tools: int = option(
+        40, check_whole(0, 1_000_000), "With `auto`, hide tools if there are more than this."
+    )
+    auto_share: float = option(
+        10.0,
+        check_number(0, 100),
+        "With `auto`, hide tools whose definitions take more than this; 0 always hides them, "
+        "100 never does (R93).",
+        unit="percent of the context window",
+    )
+    context_window: int = option(
+        200_000, check_whole(1_000, 100_000_000), "The model's context window.", unit="tokens"
+    )
 
-    calls_by_name: bool = False
-    """Whether a tool may be called by its exact name without having been found."""
-    shared: bool = False
-    """Whether several conversations share one session, as behind a gateway: then nothing that
-    one of them was told counts as told."""
-    call_seconds: float = 60.0
-    hash_queries: bool = False
-    """Whether queries are stored as hashes."""
+    limit: int = option(5, check_whole(1, 20), "Maximum hits per query.")
+    reply_tokens: int = option(
+        1_200, check_whole(200, 100_000), "Maximum length of a search reply.", unit="tokens"
+    )
+    schema_tokens: int = option(
+        500,
+        check_whole(0, 100_000),
+        "A search reply includes the definition of a clear winner up to this size.",
+        unit="tokens",
+    )
+    describe_tokens: int = option(
+        8_000, check_whole(500, 1_000_000), "Maximum length of a description.", unit="tokens"
+    )
+    result_tokens: int = option(
+        2_000,
+        check_whole(100, 1_000_000),
+        "Longer results are cut and stored under a handle.",
+        unit="tokens",
+    )
+    listing_tokens: int = option(
+        4_000,
+        check_whole(0, 1_000_000),
+        "Maximum length of the list of hidden tools in the system prompt.",
+        unit="tokens",
+    )
+    listing_share: float = option(
+        5.0,
+        check_number(0, 100),
+        "The same as a share; the smaller of the two applies.",
+        unit="percent of the context window",
+    )
+    fruitless: int = option(
+        3,
+        check_whole(1, 100),
+        "Searches in a row without a match before the reply says that no tool fits.",
+    )
+
+    scope: Scope = option(Scope.SESSION, check_choice(Scope), "How long a found tool stays loaded.")
+    loaded_tokens: int = option(
+        16_000,
+        check_whole(0, 100_000_000),
+        "Loaded definitions beyond this are evicted, least recently used first.",
+        unit="tokens",
+    )
+    pins: tuple[str, ...] = option(
+        (),
+        NAME_OR_NAMES,
+        "Tools, servers or patterns with `*` that are always shown and never evicted.",
+    )
+    essential: tuple[str, ...] = option(
+        CORE_LEAVES,
+        NAME_OR_NAMES,
+        "Tools pinned by name if they belong to no server, as a host's own tools do.",
+    )
+    routes: Mapping[str, Route] = option(
+        {},
+        Check("tables, see `[sessions.routes.TARGET]`", _read_routes),
+        "Keywords that load tools, by tool, server or pattern with `*`.",
+    )
+    routed: int = option(3, check_whole(1, 5), "Tools that one message may load by keywords.")
+    suggest: bool = option(False, FLAG, "Also load the tools that a user message seems to ask for.")
+    suggestions: int = option(
+        3, check_whole(1, 5), "Tools that one message may load by suggestion."
+    )
+
+    calls_by_name: bool = option(
+        False, FLAG, "Allow calls by exact name to tools that no search has found."
+    )
+    shared: bool = option(
+        False,
+        FLAG,
+        "Several conversations share one session, as behind a gateway: replies repeat what "
+        "another conversation may already have read.",
+    )
+    call_seconds: float = option(
+        60.0, check_number(0.001, 86_400), "How long a call may take.", unit="seconds"
+    )
+    hash_queries: bool = option(False, FLAG, "Store queries as hashes.")
     hide: Callable[[Tool], bool] | None = None
-    """Which tools to hide; without it, all that are not pinned (R91)."""
+    """Which tools to hide; by default all that are not pinned (R91)."""
 
     def __post_init__(self) -> None:
         if str(self.mode) == "auto":
             if str(self.hiding) == Hiding.OFF:
-                raise InvalidConfig("mode", "is 'auto' beside hiding 'off'", remedy="Drop one.")
+                problem = "is 'auto', but hiding is 'off'"
+                raise InvalidConfig("mode", problem, remedy="Remove one of the two.")
             object.__setattr__(self, "mode", Mode.BRIDGE)
             object.__setattr__(self, "hiding", Hiding.AUTO)
-        for key, choices in (("mode", Mode), ("hiding", Hiding), ("scope", Scope)):
-            object.__setattr__(self, key, _choice(key, getattr(self, key), choices))
-        for key, (least, most) in RANGES.items():
-            _check_number(key, getattr(self, key), least, most)
-        for key in ("suggest", "calls_by_name", "shared", "hash_queries"):
-            if not isinstance(getattr(self, key), bool):
-                raise InvalidConfig(key, f"is {getattr(self, key)!r}", remedy="Use true or false.")
-        for key in ("pins", "essential"):
-            object.__setattr__(self, key, _texts(key, getattr(self, key)))
-        object.__setattr__(self, "routes", _routes(self.routes))
-
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
-        """Return settings from plain values, as a file has them."""
-        known = [item.name for item in fields(cls) if item.name != "hide"]
-        for key in values:
-            if key not in known:
-                raise _unknown(key, known)
-        return cls(**values)
+        Options.__post_init__(self)
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
-        """Return the settings in the `[sessions]` table of a TOML file."""
+        """Return the settings in the `[sessions]` table of a TOML file.
+
+        The other tables of a `toolscout.toml` are left alone.
+        """
         file = Path(path)
         try:
             tables = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -168,89 +247,6 @@ class Settings:
             raise InvalidFile(
                 str(file), f"cannot be read ({error})", remedy="Name a readable TOML file."
             ) from None
-        for key in tables:
-            if key != "sessions":
-                raise _unknown(key, ["sessions"])
-        table = cast("object", tables.get("sessions", {}))
-        if not is_object(table):
-            raise InvalidConfig("sessions", f"is {table!r}", remedy="Write it as [sessions].")
-        return cls.from_mapping(table)
-
-
-RANGES: Mapping[str, tuple[float, float]] = {
-    "auto_tools": (0, 1_000_000),
-    "auto_share": (0, 100),
-    "context_window": (1_000, 100_000_000),
-    "limit": (1, 20),
-    "reply_tokens": (200, 100_000),
-    "schema_tokens": (0, 100_000),
-    "describe_tokens": (500, 1_000_000),
-    "result_tokens": (100, 1_000_000),
-    "listing_tokens": (0, 1_000_000),
-    "listing_share": (0, 100),
-    "fruitless": (1, 100),
-    "loaded_tokens": (0, 100_000_000),
-    "routed": (1, 5),
-    "suggestions": (1, 5),
-    "call_seconds": (0.001, 86_400),
-}
-_WHOLE = frozenset(RANGES) - {"auto_share", "listing_share", "call_seconds"}
-
-
-def _check_number(key: str, value: object, least: float, most: float) -> None:
-    whole = key in _WHOLE or key == "priority"
-    kind = int if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
-        what = "whole number" if whole else "number"
-        raise InvalidConfig(
-            key, f"is {value!r}", remedy=f"Use a {what} from {least:g} to {most:g}."
-        )
-
-
-def _choice(key: str, value: object, choices: type[_Choice]) -> _Choice:
-    try:
-        return choices(str(value))
-    except ValueError:
-        raise InvalidConfig(
-            key, f"is {value!r}", remedy=f"Use one of {', '.join(choices)}."
-        ) from None
-
-
-def _texts(key: str, values: object) -> tuple[str, ...]:
-    if isinstance(values, str):
-        values = (values,)
-    if not isinstance(values, Iterable):
-        raise InvalidConfig(key, f"is {values!r}", remedy="Use a list of strings.")
-    texts = tuple(cast("Iterable[object]", values))
-    if not all(isinstance(text, str) and text.strip() for text in texts):
-        raise InvalidConfig(key, "holds what is no text", remedy="Use a list of strings.")
-    return tuple(dict.fromkeys(cast("tuple[str, ...]", texts)))
-
-
-def _routes(values: object) -> Mapping[str, Route]:
-    if not isinstance(values, Mapping):
-        raise InvalidConfig("routes", f"is {values!r}", remedy="Use a table by tool or server.")
-    found: dict[str, Route] = {}
-    for target, route in cast("Mapping[str, object]", values).items():
-        if not isinstance(route, Route):
-            route = _route(target, route)
-        found[target] = route
-    return found
-
-
-def _route(target: str, value: object) -> Route:
-    if not isinstance(value, Mapping):
-        value = {"keywords": value}
-    members = cast("Mapping[str, Any]", value)
-    known = [item.name for item in fields(Route)]
-    for key in members:
-        if key not in known:
-            raise _unknown(f"routes.{target}.{key}", [f"routes.{target}.{name}" for name in known])
-    if "keywords" not in members:
-        raise InvalidConfig(f"routes.{target}", "has no keywords", remedy="Name at least one.")
-    return Route(**members)
-
-
-def _unknown(key: str, known: list[str]) -> InvalidConfig:
-    near = find_near_names(key, known, limit=1) or sorted(known)
-    return InvalidConfig(key, "does not exist", remedy=f"Use {' or '.join(map(repr, near))}.")
+        check_keys(tables, list(FILE_TABLES))
+        with prefix_keys("sessions"):
+            return cls.from_mapping(cast("Mapping[str, object]", tables.get("sessions", {})))

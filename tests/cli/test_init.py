@@ -336,7 +336,7 @@ def test_an_undo_that_would_lose_something_is_refused_with_the_diff(cursor: Path
 
     assert refused.exit_code == 2
     assert '-      "command": "mine"' in refused.stdout
-    assert "would undo that: github. Mend it by hand with " in refused.stderr
+    assert "would undo that: github. Merge it by hand with " in refused.stderr
     assert json.loads(cursor.read_text(encoding="utf-8")) == later
     assert SECRET not in refused.output
 

@@ -260,7 +260,9 @@ def test_a_server_of_another_program_is_removed_there(config: Path):
     added = run("add", "new", "--command", "x", "--config", config.with_name("mcp.json"))
 
     assert (included.exit_code, directly.exit_code, added.exit_code) == (2, 2, 2)
-    assert f"stands in {config.with_name('mcp.json')}" in included.stderr
-    assert "is another program's file, which toolscout reads and never writes" in directly.stderr
+    assert f"is in {config.with_name('mcp.json')}" in included.stderr
+    assert (
+        "belongs to another program, so toolscout reads it but does not write it" in directly.stderr
+    )
     assert "name toolscout's own file with --config" in added.stderr
     assert json.loads(config.with_name("mcp.json").read_text()) == IMPORTED

@@ -18,7 +18,9 @@ from toolscout.clients.discovery import (
     secret_notes,
     secret_places,
 )
-from toolscout.config.file import Config, GatewayConfig, ServerConfig, Transport
+from toolscout.config.file import Config
+from toolscout.config.gateway import GatewayConfig
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidFile
 
 HOME = Path("/home/ada")

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolscout.clients.discovery import Source
-from toolscout.clients.rewrite import Launch, Rewrite, rewritten, shown_diff
-from toolscout.clients.undo import backup_of, found_undos, put_back, written
+from toolscout.clients.rewrite import Launch, Rewrite, format_diff, plan_rewrite
+from toolscout.clients.undo import find_backup, find_undos, put_back, write_rewrite
 from toolscout.config.documents import document_from_text
 from toolscout.config.file import Config, import_servers
 from toolscout.errors import InvalidFile
@@ -145,7 +145,7 @@ def test_of_claude_codes_projects_only_those_around_are_taken(tmp_path: Path):
 def test_a_server_that_toolscout_does_not_have_is_never_taken(tmp_path: Path):
     source = file_of(tmp_path, "Cursor", "mcp.json", '{"mcpServers": {"a": {"command": "a"}}}')
 
-    plan = rewritten(source, LAUNCH, Config(), tmp_path)
+    plan = plan_rewrite(source, LAUNCH, Config(), tmp_path)
 
     assert not plan.is_change
     assert plan.kept == ("a",)
@@ -161,7 +161,7 @@ def test_a_server_that_asks_for_an_input_stays_with_vs_code(tmp_path: Path):
 
 def test_a_second_time_changes_nothing(tmp_path: Path):
     first = planned(tmp_path, "Cursor", "mcp.json", CURSOR)
-    written(first)
+    write_rewrite(first)
 
     assert not planned(tmp_path, "Cursor", "mcp.json", first.new).is_change
 
@@ -170,7 +170,7 @@ def test_a_named_client_without_servers_gets_toolscout(tmp_path: Path):
     for text in ("", "{}", '{"theme": "dark"}', '{"mcpServers": {}}'):
         source = file_of(tmp_path, "Cursor", ".cursor/mcp.json", text)
 
-        plan = rewritten(source, LAUNCH, Config(), tmp_path, always=True)
+        plan = plan_rewrite(source, LAUNCH, Config(), tmp_path, always=True)
 
         assert json.loads(plan.new)["mcpServers"] == {"toolscout": ENTRY}
 
@@ -178,7 +178,7 @@ def test_a_named_client_without_servers_gets_toolscout(tmp_path: Path):
 def test_tables_that_cannot_be_changed_safely_are_left_to_a_person(tmp_path: Path):
     text = 'mcp_servers = { a = { command = "a" } }\n'
 
-    with pytest.raises(InvalidFile, match="cannot be changed safely"):
+    with pytest.raises(InvalidFile, match="cannot change safely"):
         planned(tmp_path, "Codex", "config.toml", text)
 
 
@@ -206,7 +206,7 @@ def test_a_diff_shows_commands_and_no_secrets(tmp_path: Path):
     }
     plan = planned(tmp_path, "Cursor", "mcp.json", json.dumps(old))
 
-    shown = shown_diff(plan.source.path, plan.old, plan.new)
+    shown = format_diff(plan.source.path, plan.old, plan.new)
 
     assert SECRET not in "\n".join(shown)
     assert '-      "args": ["-y", "gh", "--api-key", "…"],' in shown
@@ -219,26 +219,26 @@ def test_an_undo_gives_the_old_bytes_and_mode_back(tmp_path: Path):
         plan = planned(tmp_path, "Codex" if name.endswith("toml") else "Cursor", name, text)
         path.chmod(0o640)
 
-        backup = written(plan)
+        backup = write_rewrite(plan)
         assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(backup.stat().st_mode) == 0o640
         assert path.read_bytes().decode() == plan.new
-        (undo,) = found_undos([plan.source])
+        (undo,) = find_undos([plan.source])
         put_back(undo)
 
         assert undo.is_exact
         assert path.read_bytes().decode() == text
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
-        assert backup_of(path) is None
+        assert find_backup(path) is None
 
 
 def test_what_a_client_wrote_since_stays_and_its_servers_return(tmp_path: Path):
     plan = planned(tmp_path, "Claude Code", "claude.json", CURSOR)
-    written(plan)
+    write_rewrite(plan)
     added = '"new": {"command": "n"},\n    "toolscout": {'
     later = plan.new.replace('"toolscout": {', added).replace("[1, 2,", "[3,")
     plan.source.path.write_text(later, encoding="utf-8")
 
-    (undo,) = found_undos([plan.source])
+    (undo,) = find_undos([plan.source])
     put_back(undo)
 
     text = plan.source.path.read_text(encoding="utf-8")
@@ -253,16 +253,16 @@ def test_what_a_client_wrote_since_stays_and_its_servers_return(tmp_path: Path):
         "other": [3, {"mcpServers": {}}],
     }
     assert "// stays" in text
-    assert backup_of(plan.source.path) is None
+    assert find_backup(plan.source.path) is None
 
 
 def test_what_codex_wrote_since_stays_and_its_servers_return(tmp_path: Path):
     plan = planned(tmp_path, "Codex", "config.toml", CODEX)
-    written(plan)
+    write_rewrite(plan)
     later = plan.new.replace('"gpt" # mine', '"newer"')
     plan.source.path.write_text(later, encoding="utf-8")
 
-    (undo,) = found_undos([plan.source])
+    (undo,) = find_undos([plan.source])
     put_back(undo)
 
     tables = tomllib.loads(plan.source.path.read_text(encoding="utf-8"))
@@ -271,13 +271,13 @@ def test_what_codex_wrote_since_stays_and_its_servers_return(tmp_path: Path):
 
 def test_an_undo_that_would_lose_a_server_is_refused_unless_forced(tmp_path: Path):
     plan = planned(tmp_path, "Cursor", "mcp.json", CURSOR)
-    backup = written(plan)
+    backup = write_rewrite(plan)
     later = (
         '{"mcpServers": {"github": {"command": "other"}, "toolscout": {"command": "toolscout"}}}'
     )
     plan.source.path.write_text(later, encoding="utf-8")
 
-    (undo,) = found_undos([plan.source])
+    (undo,) = find_undos([plan.source])
 
     assert undo.conflicts == ("github",)
     with pytest.raises(InvalidFile, match="would undo that: github"):
@@ -291,10 +291,10 @@ def test_an_undo_that_would_lose_a_server_is_refused_unless_forced(tmp_path: Pat
 
 def test_a_file_that_is_broken_since_is_not_overwritten(tmp_path: Path):
     plan = planned(tmp_path, "Cursor", "mcp.json", CURSOR)
-    written(plan)
+    write_rewrite(plan)
     plan.source.path.write_text('{"mcpServers": ', encoding="utf-8")
 
-    (undo,) = found_undos([plan.source])
+    (undo,) = find_undos([plan.source])
 
     with pytest.raises(InvalidFile, match="is not JSON"):
         put_back(undo)
@@ -302,12 +302,12 @@ def test_a_file_that_is_broken_since_is_not_overwritten(tmp_path: Path):
 
 def test_a_server_added_later_and_taken_too_comes_back_with_the_first_ones(tmp_path: Path):
     plan = planned(tmp_path, "Cursor", "mcp.json", CURSOR)
-    first = written(plan)
+    first = write_rewrite(plan)
     added = '"new": {"command": "n"},\n    "toolscout": {'
     again = planned(tmp_path, "Cursor", "mcp.json", plan.new.replace('"toolscout": {', added))
-    second = written(again)
+    second = write_rewrite(again)
 
-    (undo,) = found_undos([plan.source])
+    (undo,) = find_undos([plan.source])
     put_back(undo)
 
     assert again.taken == ("new",)
@@ -321,8 +321,8 @@ def test_a_file_changed_between_looking_and_writing_is_not_written(tmp_path: Pat
     plan = planned(tmp_path, "Cursor", "mcp.json", CURSOR)
     plan.source.path.write_text("{}", encoding="utf-8")
 
-    with pytest.raises(InvalidFile, match="changed meanwhile"):
-        written(plan)
+    with pytest.raises(InvalidFile, match="changed in the meantime"):
+        write_rewrite(plan)
     assert plan.source.path.read_text(encoding="utf-8") == "{}"
 
 
@@ -334,8 +334,8 @@ def test_a_link_stays_a_link(tmp_path: Path):
     linked = Source(program="Cursor", path=link)
 
     config = import_servers(link)
-    written(rewritten(linked, LAUNCH, config, tmp_path))
-    (undo,) = found_undos([linked])
+    write_rewrite(plan_rewrite(linked, LAUNCH, config, tmp_path))
+    (undo,) = find_undos([linked])
     put_back(undo)
 
     assert link.is_symlink()
@@ -367,9 +367,9 @@ def test_whatever_a_file_holds_all_else_stays_and_an_undo_of_a_change_finds_it_a
     assert [name for name in new["mcpServers"] if name != "toolscout"] == list(plan.kept)
 
     if plan.is_change:
-        written(plan)
+        write_rewrite(plan)
         plan.source.path.write_text(plan.new + "\n", encoding="utf-8")
-        (undo,) = found_undos([plan.source])
+        (undo,) = find_undos([plan.source])
         assert json.loads(undo.restored) == old
 
 
@@ -383,4 +383,4 @@ def file_of(folder: Path, program: str, name: str, text: str) -> Source:
 def planned(folder: Path, program: str, name: str, text: str) -> Rewrite:
     """Return the change of a file whose servers toolscout has taken over."""
     source = file_of(folder, program, name, text)
-    return rewritten(source, LAUNCH, import_servers(source.path, folder), folder)
+    return plan_rewrite(source, LAUNCH, import_servers(source.path, folder), folder)

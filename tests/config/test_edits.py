@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.config.edits import read_own_text, with_server, without_server, write_edit
+from toolscout.config.edits import add_server, read_own_text, remove_server, write_edit
 from toolscout.config.file import read_config
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig, InvalidFile, UnknownServer
@@ -67,16 +67,16 @@ A = "${A}"
 
 
 def test_a_server_is_added_at_the_end():
-    assert with_server(PATH, FILE, NEW) == FILE + ADDED
-    assert with_server(PATH, "", NEW) == ADDED.lstrip("\n")
-    assert with_server(PATH, FILE.removesuffix("\n"), NEW) == FILE + ADDED
+    assert add_server(PATH, FILE, NEW) == FILE + ADDED
+    assert add_server(PATH, "", NEW) == ADDED.lstrip("\n")
+    assert add_server(PATH, FILE.removesuffix("\n"), NEW) == FILE + ADDED
 
 
 def test_a_server_is_removed_with_its_tables_and_nothing_else():
-    two = without_server(PATH, FILE, "two")
-    third = without_server(PATH, FILE, "the third")
+    two = remove_server(PATH, FILE, "two")
+    third = remove_server(PATH, FILE, "the third")
 
-    assert without_server(PATH, FILE, "one") == WITHOUT_ONE
+    assert remove_server(PATH, FILE, "one") == WITHOUT_ONE
     assert two == FILE.replace(FILE[FILE.index("[servers.two]\nc") : FILE.index("# The third")], "")
     assert third == FILE[: FILE.index("[ servers")]
 
@@ -84,8 +84,8 @@ def test_a_server_is_removed_with_its_tables_and_nothing_else():
 def test_windows_line_breaks_stay():
     windows = FILE.replace("\n", "\r\n")
 
-    assert with_server(PATH, windows, NEW) == (FILE + ADDED).replace("\n", "\r\n")
-    assert without_server(PATH, windows, "one") == WITHOUT_ONE.replace("\n", "\r\n")
+    assert add_server(PATH, windows, NEW) == (FILE + ADDED).replace("\n", "\r\n")
+    assert remove_server(PATH, windows, "one") == WITHOUT_ONE.replace("\n", "\r\n")
 
 
 @given(st.text(min_size=1, max_size=20).filter(lambda name: name.strip() and name.isprintable()))
@@ -94,8 +94,8 @@ def test_what_is_added_and_removed_again_leaves_the_other_servers(name: str):
     if name in ("one", "two", "the third"):
         return
 
-    added = with_server(PATH, FILE, server)
-    removed = without_server(PATH, added, name)
+    added = add_server(PATH, FILE, server)
+    removed = remove_server(PATH, added, name)
 
     assert name in tomllib.loads(added)["servers"]
     assert tomllib.loads(removed) == tomllib.loads(FILE)
@@ -112,28 +112,28 @@ def test_what_is_added_and_removed_again_leaves_the_other_servers(name: str):
     ],
 )
 def test_a_file_that_is_written_in_another_way_is_left_to_a_person(text: str):
-    with pytest.raises(InvalidConfig, match="Change it by hand"):
-        without_server(PATH, text, "one")
+    with pytest.raises(InvalidConfig, match="Edit the file by hand"):
+        remove_server(PATH, text, "one")
 
 
 def test_a_file_to_which_nothing_can_be_added_is_left_to_a_person():
-    with pytest.raises(InvalidConfig, match="Change it by hand"):
-        with_server(PATH, "servers = { one = { command = 'one' } }\n", NEW)
+    with pytest.raises(InvalidConfig, match="Edit the file by hand"):
+        add_server(PATH, "servers = { one = { command = 'one' } }\n", NEW)
 
 
 def test_a_name_that_is_taken_is_refused():
     with pytest.raises(InvalidConfig, match="exists already"):
-        with_server(PATH, "[servers.new]\ncommand = 'old'\n", NEW)
+        add_server(PATH, "[servers.new]\ncommand = 'old'\n", NEW)
 
 
 def test_a_file_that_was_wrong_before_is_not_written_over():
     with pytest.raises(InvalidConfig, match=r"'colour' in .* does not exist"):
-        with_server(PATH, "colour = 'red'\n", NEW)
+        add_server(PATH, "colour = 'red'\n", NEW)
 
 
 def test_a_server_that_is_not_there_is_told_with_near_names():
     with pytest.raises(UnknownServer, match="Near: two"):
-        without_server(PATH, FILE, "twoo")
+        remove_server(PATH, FILE, "twoo")
 
 
 def test_a_server_of_an_included_file_is_removed_there(tmp_path: Path):
@@ -142,7 +142,7 @@ def test_a_server_of_an_included_file_is_removed_there(tmp_path: Path):
     own.write_text('include = ["mcp.json"]\n')
 
     with pytest.raises(InvalidConfig) as caught:
-        without_server(own, own.read_text(), "far")
+        remove_server(own, own.read_text(), "far")
 
     assert str(other) in caught.value.problem
     assert read_config(own).origins == {"far": other}
@@ -158,7 +158,7 @@ def test_a_server_of_an_included_file_is_removed_there(tmp_path: Path):
 def test_the_file_of_another_program_is_never_written(tmp_path: Path, name: str, text: str):
     (tmp_path / name).write_text(text)
 
-    with pytest.raises(InvalidFile, match="another program's file"):
+    with pytest.raises(InvalidFile, match="belongs to another program"):
         read_own_text(tmp_path / name)
 
 
@@ -166,7 +166,7 @@ def test_the_old_file_stays_beside_the_new_one(tmp_path: Path):
     path = tmp_path / "toolscout.toml"
     path.write_text(FILE)
 
-    write_edit(path, with_server(path, read_own_text(path), NEW))
+    write_edit(path, add_server(path, read_own_text(path), NEW))
 
     assert path.read_text() == FILE + ADDED
     assert (tmp_path / "toolscout.toml.bak").read_text() == FILE

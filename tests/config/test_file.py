@@ -8,19 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.config.file import (
-    Config,
-    GatewayConfig,
-    GatewayMode,
-    LogFormat,
-    Profile,
-    ServerConfig,
-    TokenConfig,
-    Transport,
-    import_servers,
-    read_config,
-    to_toml,
-)
+from toolscout.config.file import Config, import_servers, read_config, to_toml
+from toolscout.config.gateway import GatewayConfig, GatewayMode, LogFormat, Profile, TokenConfig
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig, InvalidFile, UsageError
 from toolscout.settings import Hiding, Route, Settings
 from toolscout.tools import Effect
@@ -234,8 +224,7 @@ def test_claude_cursor_and_windsurf_list_servers_in_one_form(tmp_path: Path):
         ),
     }
     assert config.notes == (
-        f"{config.source}: Of server 'remote', toolscout does not use "
-        "'autoApprove', 'description'.",
+        f"{config.source}: Server 'remote': toolscout does not use 'autoApprove', 'description'.",
     )
 
 
@@ -253,8 +242,8 @@ def test_vs_code_writes_json_with_comments_and_asks_for_inputs(tmp_path: Path):
     }
     assert config.notes == (
         f"{config.source}: Server 'search' asks for the input 'api-key'. "
-        "Set the variable TOOLSCOUT_INPUT_API_KEY in its place.",
-        f"{config.source}: Of server 'search', toolscout does not use 'envFile'.",
+        "Set the variable TOOLSCOUT_INPUT_API_KEY instead.",
+        f"{config.source}: Server 'search': toolscout does not use 'envFile'.",
     )
 
 
@@ -303,8 +292,8 @@ def test_keys_for_servers_of_the_other_kind_are_left_alone(tmp_path: Path):
         stdio("run"),
     )
     assert config.notes == (
-        f"{config.source}: Of server 'web', toolscout does not use 'env'.",
-        f"{config.source}: Of server 'run', toolscout does not use 'headers'.",
+        f"{config.source}: Server 'web': toolscout does not use 'env'.",
+        f"{config.source}: Server 'run': toolscout does not use 'headers'.",
     )
 
 
@@ -319,9 +308,7 @@ def test_claude_code_keeps_servers_for_each_project(tmp_path: Path):
 
     assert here.servers == (stdio("db", command="./db", args=("a",), cwd="/code/shop"),)
     assert [server.name for server in everything.servers] == ["db", "db-2"]
-    assert everything.notes == (
-        f"{path}: There are several servers 'db'. One of them is 'db-2' now.",
-    )
+    assert everything.notes == (f"{path}: Several servers are named 'db'. One is now 'db-2'.",)
 
 
 def test_a_server_of_another_program_that_cannot_be_used_is_left_out_with_a_note(tmp_path: Path):
@@ -333,7 +320,7 @@ def test_a_server_of_another_program_that_cannot_be_used_is_left_out_with_a_note
     assert config.notes == (
         f"{config.source}: Setting 'servers.a.transport' is 'ws'. "
         "Use one of stdio, http, sse, openapi. The server was left out.",
-        f"{config.source}: Setting 'servers.b' is a number. Use a table. The server was left out.",
+        f"{config.source}: Setting 'servers.b' is 3. Use a table. The server was left out.",
     )
 
 
@@ -356,11 +343,12 @@ def test_what_a_file_holds_counts_and_not_its_name(tmp_path: Path):
         ),
         (
             "[servers.github]\ncommand = 'x'\nargs = 'a b'",
-            "Setting 'servers.github.args' in DIR/toolscout.toml is a text. Use a list of texts.",
+            "Setting 'servers.github.args' in DIR/toolscout.toml is a string. "
+            "Use a list of strings.",
         ),
         (
             "[servers.'my git'.env]\nA = 1",
-            "Setting 'servers.\"my git\".env.A' in DIR/toolscout.toml is a number. Use a text.",
+            "Setting 'servers.\"my git\".env.A' in DIR/toolscout.toml is 1. Use a string.",
         ),
         (
             "[servers.a]\nlazy = true",
@@ -369,12 +357,12 @@ def test_what_a_file_holds_counts_and_not_its_name(tmp_path: Path):
         ),
         (
             "[servers.a]\nurl = 'https://x'\ncommand = 'y'",
-            "Setting 'servers.a.url' in DIR/toolscout.toml does not go with transport stdio. "
+            "Setting 'servers.a.url' in DIR/toolscout.toml cannot be used with transport stdio. "
             "Leave it out, or change the transport.",
         ),
         (
             "[servers.a]\nurl = 'ftp://x'",
-            "Setting 'servers.a.url' in DIR/toolscout.toml is no web address. "
+            "Setting 'servers.a.url' in DIR/toolscout.toml is not a web address. "
             "Begin it with https:// or http://.",
         ),
         (
@@ -384,8 +372,8 @@ def test_what_a_file_holds_counts_and_not_its_name(tmp_path: Path):
         ),
         (
             "[servers.a]\ncommand = 'x'\nidle_stop = -1",
-            "Setting 'servers.a.idle_stop' in DIR/toolscout.toml is out of range. "
-            "Use a number from 0 to 604800.",
+            "Setting 'servers.a.idle_stop' in DIR/toolscout.toml is -1. "
+            "Use a number from 0 to 604,800.",
         ),
         (
             "[gateway]\nmode = 'serch'",
@@ -399,8 +387,8 @@ def test_what_a_file_holds_counts_and_not_its_name(tmp_path: Path):
         ),
         (
             "[gateway.profiles.readers]\n[gateway.tokens.x]\ntoken = 'a'\nprofile = 'reader'",
-            "Setting 'gateway.tokens.x.profile' in DIR/toolscout.toml names no profile. "
-            "Use 'readers'.",
+            "Setting 'gateway.tokens.x.profile' in DIR/toolscout.toml names a profile that "
+            "does not exist. Use 'readers'.",
         ),
         (
             "[gateway.tokens.x]\nprofile = ''",
@@ -413,7 +401,7 @@ def test_what_a_file_holds_counts_and_not_its_name(tmp_path: Path):
         ),
         (
             "[sessions.routes.x]\npriority = 3",
-            "Setting 'sessions.routes.x' in DIR/toolscout.toml has no keywords. Name at least one.",
+            "Setting 'sessions.routes.x.keywords' in DIR/toolscout.toml is missing. Add it.",
         ),
         (
             "[servers\n",
@@ -427,7 +415,7 @@ def test_what_a_file_holds_counts_and_not_its_name(tmp_path: Path):
         ),
         (
             '{"tools": []}',
-            "DIR/toolscout.toml: holds no list of MCP servers. "
+            "DIR/toolscout.toml: contains no list of MCP servers. "
             "Name a file with 'mcpServers', 'servers' or [servers.NAME].",
         ),
     ],
@@ -558,7 +546,7 @@ def test_a_file_that_includes_others_has_the_last_word(tmp_path: Path):
         stdio("c", command="c"),
     )
     assert config.notes == (
-        f"{tmp_path / 'sub/one.toml'}: server 'a' is replaced by the file that includes it.",
+        f"{tmp_path / 'sub/one.toml'}: the including file replaces server 'a'.",
     )
 
 
@@ -576,24 +564,21 @@ def test_an_error_in_an_included_file_names_that_file(tmp_path: Path):
     with pytest.raises(InvalidConfig) as caught:
         read_config(path)
 
-    assert (
-        str(caught.value)
-        == f"Setting 'servers.b.args' in {other} is a number. Use a list of texts."
-    )
+    assert str(caught.value) == f"Setting 'servers.b.args' in {other} is 3. Use a list of strings."
 
 
 @pytest.mark.parametrize(
     ("other", "problem"),
     [
-        ("[gateway]", "'gateway' in DIR/other.toml stands in a file that is included"),
+        ("[gateway]", "'gateway' in DIR/other.toml is not allowed in an included file"),
         (
             "include = ['./x/../other.toml']",
             "'include' in DIR/(x/../)+other.toml leads to too many",
         ),
         ("include = ['nowhere.toml']", "nowhere.toml: does not exist"),
         ("include = ['.']", "is not a file"),
-        ("include = ['~nobody-has-this-name/x']", "names the home folder of nobody"),
-        ("include = 'x'", "is a text"),
+        ("include = ['~nobody-has-this-name/x']", "names the home folder of an unknown user"),
+        ("include = 'x'", "is a string"),
     ],
 )
 def test_what_cannot_be_included_is_refused(tmp_path: Path, other: str, problem: str):

@@ -11,7 +11,7 @@ from typing import Any
 from console.asking import Asker, Json, converse
 from console.windows import in_thread
 from serving import DEADLINE_SECONDS, TIME, served
-from toolscout.config.file import ServerConfig
+from toolscout.config.servers import ServerConfig
 
 UNSETTLED = ("configured", "known", "starting")
 GREETING = "ready to tell the time"

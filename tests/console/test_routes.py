@@ -12,7 +12,7 @@ from console.asking import Asker, Json, converse
 from servers.browsing import visit
 from servers.oauthserver import oauth_world
 from serving import DEADLINE_SECONDS, MISSING, TIME, served
-from toolscout.config.file import ServerConfig, Transport
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.stores.memory import MemoryStore
 
 NOW = {"name": "time__get_current_time", "arguments": {"timezone": "UTC"}}

@@ -2,7 +2,8 @@
 
 import pytest
 
-from toolscout.config.file import Config, ServerConfig, Transport
+from toolscout.config.file import Config
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.console.app import Console
 from toolscout.gateway.auth import ANONYMOUS
 from toolscout.gateway.gateway import Gateway

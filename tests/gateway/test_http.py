@@ -446,7 +446,8 @@ import asyncio, logging
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.http import serve_http
 from toolscout.stores.memory import MemoryStore
-from toolscout.config.file import Config, GatewayConfig
+from toolscout.config.file import Config
+from toolscout.config.gateway import GatewayConfig
 
 async def main():
     config = Config(gateway=GatewayConfig(port=0))

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from toolscout.config.file import Config, ServerConfig, Transport
+from toolscout.config.file import Config
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.status import build_readiness, build_status, mask_secrets
 from toolscout.servers.pool import Phase, ServerState

@@ -83,9 +83,9 @@ ORDERS = {
     """,
     "toolscout.config": """
         documents references
-        formats secrets
+        secrets
         servers
-        gateway
+        formats gateway
         file
         edits
     """,

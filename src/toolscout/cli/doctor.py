@@ -46,7 +46,13 @@ from toolscout.cli import ExitCode
 from toolscout.cli.init import CLIENTS
 from toolscout.cli.inputs import config_option, config_place, this_machine
 from toolscout.clients.discovery import OWN, Machine, Source, known_files, secret_places
-from toolscout.clients.rewrite import is_own_entry, parsed, read_text, server_places, table_at
+from toolscout.clients.rewrite import (
+    find_table,
+    is_own_entry,
+    list_places,
+    parse_document,
+    read_text,
+)
 from toolscout.config.documents import is_file
 from toolscout.config.file import Config, read_config
 from toolscout.config.gateway import GatewayConfig
@@ -182,14 +188,14 @@ def clients(
         name = f"client {source.program}"
         remedy = REMEDY.format(names.get(source.program, ""))
         try:
-            document = parsed(source.path, read_text(source.path))
+            document = parse_document(source.path, read_text(source.path))
         except UsageError as error:
             yield warn(name, str(error), f"Mend {source.path}.")
             continue
         entries = [
             entry
-            for keys in server_places(document, project)
-            for entry in table_at(document.tables, keys).values()
+            for keys in list_places(document, project)
+            for entry in find_table(document.tables, keys).values()
         ]
         own = [entry for entry in entries if is_own_entry(entry)]
         if own:
@@ -316,7 +322,7 @@ def _database(config: Config) -> Checkup:
     try:
         from toolscout.stores import PostgresStore
 
-        with PostgresStore(config.gateway.database()):
+        with PostgresStore(config.gateway.resolve_store()):
             return ok("cache", "the database answers")
     except MissingExtra as error:
         return fail("cache", str(error), "pip install 'toolscout[postgres]'")

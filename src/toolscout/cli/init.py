@@ -73,7 +73,7 @@ def planned(
     choice: Choice, machine: "Machine", config: "Config", notes: list[str]
 ) -> "list[Rewrite]":
     """Return the files that would change; one that cannot be changed becomes a note."""
-    from toolscout.clients.rewrite import rewritten
+    from toolscout.clients.rewrite import plan_rewrite
     from toolscout.config.documents import is_file
     from toolscout.errors import InvalidFile, UsageError
 
@@ -86,7 +86,7 @@ def planned(
     for source in existing:
         try:
             always = bool(choice.named)
-            plans.append(rewritten(source, launch, config, machine.cwd, always=always))
+            plans.append(plan_rewrite(source, launch, config, machine.cwd, always=always))
         except UsageError as error:
             notes.append(str(error))
     return [plan for plan in plans if plan.is_change]
@@ -106,11 +106,11 @@ def shared_notes(choice: Choice, machine: "Machine") -> Iterator[str]:
 
 def show_plan(plan: "Rewrite") -> None:
     """Print what would change in one client's file."""
-    from toolscout.clients.rewrite import shown_diff
+    from toolscout.clients.rewrite import format_diff
 
     source = plan.source
     click.echo(f"\n{source.program} would start toolscout{_in_place(plan.taken)}:")
-    show_diff(shown_diff(source.path, plan.old, plan.new))
+    show_diff(format_diff(source.path, plan.old, plan.new))
     if plan.kept:
         click.echo(f"It keeps {_listed(plan.kept)}.")
 
@@ -134,13 +134,13 @@ def ask(question: str) -> bool:
 
 def change(plans: "Sequence[Rewrite]", *, yes: bool, quiet: bool) -> dict[Path, Path]:
     """Write the files that a person agrees to; returns where their old ones are kept."""
-    from toolscout.clients.undo import written
+    from toolscout.clients.undo import write_rewrite
 
     backups: dict[Path, Path] = {}
     for plan in plans:
         path = plan.source.path
         if yes or ask(f"Change {path} ({plan.source.program})?"):
-            backups[path] = written(plan)
+            backups[path] = write_rewrite(plan)
             if not quiet:
                 click.echo(f"Changed {path}. The old file is {backups[path].name} beside it.")
     return backups
@@ -148,14 +148,14 @@ def change(plans: "Sequence[Rewrite]", *, yes: bool, quiet: bool) -> dict[Path, 
 
 def undos_of(choice: Choice, machine: "Machine") -> "list[Undo]":
     """Return what can be put back."""
-    from toolscout.clients.undo import found_undos
+    from toolscout.clients.undo import find_undos
 
-    return list(found_undos(Choice(named=choice.named, project=True).sources(machine)))
+    return list(find_undos(Choice(named=choice.named, project=True).sources(machine)))
 
 
 def show_undo(undo: "Undo") -> None:
     """Print what putting a file back would change."""
-    from toolscout.clients.rewrite import shown_diff
+    from toolscout.clients.rewrite import format_diff
     from toolscout.errors import UsageError
 
     source = undo.source
@@ -163,14 +163,14 @@ def show_undo(undo: "Undo") -> None:
     click.echo(f"{source.program}: {source.path} {'would be' if not undo.conflicts else 'is not'}")
     click.echo(f"put back {how}:" if not undo.conflicts else "put back unless --force is given:")
     try:
-        show_diff(shown_diff(source.path, undo.current, undo.restored))
+        show_diff(format_diff(source.path, undo.current, undo.restored))
     except UsageError as error:
         click.echo(str(error))
 
 
 def plan_json(plan: "Rewrite", backups: dict[Path, Path]) -> dict[str, object]:
     """Return one client's change for programs."""
-    from toolscout.clients.rewrite import shown_diff
+    from toolscout.clients.rewrite import format_diff
 
     path = plan.source.path
     return {
@@ -180,7 +180,7 @@ def plan_json(plan: "Rewrite", backups: dict[Path, Path]) -> dict[str, object]:
         "backup": str(backups[path]) if path in backups else None,
         "taken": list(plan.taken),
         "kept": list(plan.kept),
-        "diff": shown_diff(path, plan.old, plan.new),
+        "diff": format_diff(path, plan.old, plan.new),
     }
 
 
@@ -383,9 +383,9 @@ def _undo(choice: Choice, *, yes: bool, dry_run: bool, force: bool, as_json: boo
         click.echo(NOTHING_TO_UNDO)
     refused = [undo for undo in undos if undo.conflicts and not force]
     if refused and not dry_run:
-        from toolscout.clients.undo import conflict
+        from toolscout.clients.undo import explain_conflict
 
-        raise conflict(refused[0])
+        raise explain_conflict(refused[0])
 
 
 def _put_back(undo: "Undo", *, yes: bool, force: bool, quiet: bool) -> bool:

@@ -243,7 +243,7 @@ def tokens_folder(config: "Config") -> Path:
 
 def opened_store(config: "Config") -> "SqliteStore | PostgresStore":
     """Open the store of the gateway, which is made where there is none."""
-    address = config.gateway.database()
+    address = config.gateway.resolve_store()
     if address:
         from toolscout.stores import PostgresStore
 

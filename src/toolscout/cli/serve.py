@@ -109,9 +109,9 @@ def _need_sdk() -> None:
 
 
 def _demo_config(cache: Path | None) -> "Config":
-    from toolscout.config.file import demo_config
+    from toolscout.config.file import build_demo_config
 
-    return demo_config(cache)
+    return build_demo_config(cache)
 
 
 def _config(path: Path | None) -> "Config":

@@ -267,12 +267,12 @@ def add(name: str, path: Path | None, **options: Any) -> None:
       toolscout servers add files --command npx -- -y @modelcontextprotocol/server-filesystem .
       toolscout servers add linear --url https://mcp.linear.app/mcp --oauth
     """
-    from toolscout.config.edits import read_own_text, with_server, write_edit
+    from toolscout.config.edits import add_server, read_own_text, write_edit
 
     server = _new_server(name, options)
     _check_secrets(server)
     place = config_place(path)
-    write_edit(place, with_server(place, read_own_text(place), server))
+    write_edit(place, add_server(place, read_own_text(place), server))
     click.echo(f"Added {name!r} to {place}.\nNext: {_next_command(server)}")
 
 
@@ -288,10 +288,10 @@ def remove(name: str, path: Path | None) -> None:
     Example:
       toolscout servers remove time
     """
-    from toolscout.config.edits import read_own_text, without_server, write_edit
+    from toolscout.config.edits import read_own_text, remove_server, write_edit
 
     place = config_place(path)
-    text = without_server(place, read_own_text(place), name)
+    text = remove_server(place, read_own_text(place), name)
     _forget_login(place, name)
     write_edit(place, text)
     click.echo(f"Removed {name!r} from {place}.")

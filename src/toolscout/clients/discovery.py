@@ -13,19 +13,14 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from urllib.parse import urlsplit
 
 from toolscout.config.documents import is_file
-from toolscout.config.file import (
-    Config,
-    GatewayConfig,
-    ServerConfig,
-    import_servers,
-    kept_name,
-    read_config,
-)
+from toolscout.config.file import Config, choose_name, import_servers, read_config
+from toolscout.config.gateway import GatewayConfig
 from toolscout.config.references import expand_path, is_literal
 from toolscout.config.secrets import find_secret_keys, has_secret_args, has_secret_url
+from toolscout.config.servers import ServerConfig
 from toolscout.errors import UsageError
 from toolscout.names import to_one_line
-from toolscout.options import key_path
+from toolscout.options import join_keys
 
 OWN = "toolscout"
 OWN_FILE = "toolscout.toml"
@@ -149,7 +144,7 @@ def _kept(
     if is_own(server):
         notes.append(f"{source.path}: server {shown!r} is toolscout itself. It was left out.")
         return ""
-    name = kept_name(server, kept)
+    name = choose_name(server, kept)
     if name not in kept and name != server.name:
         notes.append(f"{source.path}: another server is {shown!r} already. This one is {name!r}.")
     kept.setdefault(name, replace(server, name=name))
@@ -195,15 +190,15 @@ def secret_notes(servers: Iterable[ServerConfig]) -> list[str]:
 def secret_places(server: ServerConfig) -> list[str]:
     """Return the keys of a server that seem to hold a secret in plain text."""
     prefix = ("servers", server.name)
-    places = [key_path(*prefix, "env", name) for name in find_secret_keys(server.env)]
-    places += [key_path(*prefix, "headers", name) for name in find_secret_keys(server.headers)]
+    places = [join_keys(*prefix, "env", name) for name in find_secret_keys(server.env)]
+    places += [join_keys(*prefix, "headers", name) for name in find_secret_keys(server.headers)]
     for name, holds in (
         ("token", _is_plain(server.token)),
         ("oauth_client_secret", _is_plain(server.oauth_client_secret)),
         ("url", has_secret_url(server.url)),
         ("args", has_secret_args(server.args)),
     ):
-        places += [key_path(*prefix, name)] if holds else []
+        places += [join_keys(*prefix, name)] if holds else []
     return places
 
 

@@ -10,15 +10,14 @@ import os
 import re
 import secrets
 import tomllib
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import tomlkit
 
 from toolscout.errors import InvalidFile
-from toolscout.options import key_path, quoted
-from toolscout.schemas import Json, is_list, is_object
+from toolscout.schemas import Json, is_object
 
 MAX_FILE_BYTES = 64 << 20
 """Claude Code keeps its history in the file that names its servers."""
@@ -59,9 +58,9 @@ def document_from_text(path: Path, text: str) -> Document:
     return Document(path=path, is_toml=is_toml, tables=tables)
 
 
-def toml_text(tables: Json) -> str:
-    """Return tables as TOML: texts, numbers, true, false, lists of these, and tables."""
-    return "\n".join(_table_lines((), tables)).strip("\n") + "\n"
+def format_toml(tables: Json) -> str:
+    """Return tables as TOML."""
+    return tomlkit.dumps(tables)
 
 
 def is_file(path: Path) -> bool:
@@ -155,24 +154,3 @@ def _unparsed(path: Path, error: ValueError, kind: str) -> InvalidFile:
 def _invalid(path: Path, problem: str, line: int | None = None) -> InvalidFile:
     remedy = "Name a configuration file of toolscout or of an MCP client."
     return InvalidFile(str(path), problem, line=line, remedy=remedy)
-
-
-def _table_lines(path: tuple[str, ...], table: Mapping[str, Any]) -> Iterator[str]:
-    inner = {key: value for key, value in table.items() if is_object(value)}
-    if path and (len(inner) < len(table) or not table):
-        yield from ("", f"[{key_path(*path)}]")
-    for key, value in table.items():
-        if key not in inner:
-            yield f"{key_path(key)} = {_value(value)}"
-    for key, value in inner.items():
-        yield from _table_lines((*path, key), value)
-
-
-def _value(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return quoted(value)
-    if is_list(value):
-        return f"[{', '.join(map(_value, value))}]"
-    return repr(value)

@@ -1,8 +1,8 @@
-"""Other programs' lists of MCP servers, put into toolscout's own words.
+"""Other programs' lists of MCP servers, translated into toolscout's own options.
 
 Takes a parsed file of Claude Desktop, Claude Code, Cursor, Windsurf, VS Code or Codex, told
-apart by what it holds; gives tables such as stand under `[servers]`, with notes on what was not
-taken over. Values are passed on unchecked: `config` checks them.
+apart by its content; gives tables like those under `[servers]`, with notes on what was left out.
+Values are passed on unchecked: `file` checks them.
 """
 
 import json
@@ -14,11 +14,11 @@ from pathlib import Path
 
 from toolscout.config.documents import Document
 from toolscout.config.references import anchor_path, escape
-from toolscout.names import to_one_line
+from toolscout.config.servers import ServerConfig, Transport
+from toolscout.options import list_options, quote_name
 from toolscout.schemas import Json, is_list, is_object
 
 INPUT_PREFIX = "TOOLSCOUT_INPUT_"
-NAME_SHOWN = 60
 
 TRANSPORTS = {
     "stdio": "stdio",
@@ -29,8 +29,8 @@ TRANSPORTS = {
     "streamablehttp": "http",
     "sse": "sse",
 }
-PLAIN = ("command", "args", "env", "cwd", "url", "headers", "disabled")
-SAME = {
+SHARED_KEYS = ("command", "args", "env", "cwd", "url", "headers", "disabled")
+RENAMED_KEYS = {
     "serverUrl": "url",
     "httpUrl": "url",
     "http_headers": "headers",
@@ -38,15 +38,16 @@ SAME = {
     "startup_timeout_sec": "start_seconds",
     "tool_timeout_sec": "call_seconds",
 }
-LISTS = {
+TOOL_LISTS = {
     **dict.fromkeys(("disabledTools", "excludeTools", "disabled_tools"), "deny"),
     **dict.fromkeys(("enabledTools", "includeTools", "enabled_tools"), "allow"),
 }
-OVER_HTTP = ("headers", "token", "oauth", "oauth_scopes")
-OF_A_PROCESS = ("args", "env", "cwd")
-CODEX_ONLY = (
-    *("bearer_token_env_var", "env_http_headers", "env_vars"),
-    *("startup_timeout_ms", "enabled"),
+CODEX_KEYS = (
+    "bearer_token_env_var",
+    "env_http_headers",
+    "env_vars",
+    "startup_timeout_ms",
+    "enabled",
 )
 
 _VARIABLE = re.compile(
@@ -59,8 +60,8 @@ _HERE = re.compile(r"\.{1,2}(?:[/\\]|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One server as another program lists it, in our words."""
+class ListedServer:
+    """One server that another program lists, as a table of our options."""
 
     name: str
     table: object
@@ -68,36 +69,37 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where entries stand: a table of servers, and the folder that they belong to."""
+class _ServerTable:
+    """A table of servers and the folder that it belongs to."""
 
     servers: Json
     root: Path | None
 
 
-def listed_servers(document: Document, project: Path | None = None) -> list[Entry] | None:
-    """Return the servers of a file in its order, or nothing where it has no place for them.
+def list_entries(document: Document, project: Path | None = None) -> list[ListedServer] | None:
+    """Return the servers of a file in its order, or None if it has no table for them.
 
-    Claude Code keeps servers for each project: with a project, only those of its folder and of
+    Claude Code has servers for each project: with a project, only those of its folder and of
     the folders around it are returned.
     """
     if document.is_toml:
         servers = document.tables.get("mcp_servers")
         if servers is None:
             return None
-        return [_codex_entry(name, table) for name, table in _members(servers)]
-    places = list(_places(document, project))
-    if not places:
+        return [_translate_codex(name, table) for name, table in _list_members(servers)]
+    found = list(_find_tables(document, project))
+    if not found:
         return None
     return [
-        _json_entry(name, table, place.root)
-        for place in places
-        for name, table in place.servers.items()
+        _translate_json(name, entry, table.root)
+        for table in found
+        for name, entry in table.servers.items()
     ]
 
 
-def _places(document: Document, project: Path | None) -> Iterator[_Place]:
-    tables, root = document.tables, _root(document.path)
+def _find_tables(document: Document, project: Path | None) -> Iterator[_ServerTable]:
+    tables = document.tables
+    root = _find_root(document.path)
     nested = tables.get("mcp")
     for owner, key in (
         (tables, "mcpServers"),
@@ -107,14 +109,14 @@ def _places(document: Document, project: Path | None) -> Iterator[_Place]:
     ):
         servers = owner.get(key)
         if is_object(servers):
-            yield _Place(servers=servers, root=root)
-    for folder, settings in _members(tables.get("projects")):
+            yield _ServerTable(servers=servers, root=root)
+    for folder, settings in _list_members(tables.get("projects")):
         servers = settings.get("mcpServers") if is_object(settings) else None
         if is_object(servers) and servers and _is_around(folder, project):
-            yield _Place(servers=servers, root=Path(folder))
+            yield _ServerTable(servers=servers, root=Path(folder))
 
 
-def _root(path: Path) -> Path | None:
+def _find_root(path: Path) -> Path | None:
     """Return the folder in which a project's servers are started."""
     if path.parent.name in (".vscode", ".cursor"):
         return path.parent.parent
@@ -125,19 +127,19 @@ def _is_around(folder: str, project: Path | None) -> bool:
     return project is None or Path(folder) in (project, *project.parents)
 
 
-def _members(value: object) -> list[tuple[str, object]]:
+def _list_members(value: object) -> list[tuple[str, object]]:
     return list(value.items()) if is_object(value) else []
 
 
-def _json_entry(name: str, found: object, root: Path | None) -> Entry:
+def _translate_json(name: str, found: object, root: Path | None) -> ListedServer:
     if not is_object(found):
-        return Entry(name=name, table=found)
+        return ListedServer(name=name, table=found)
     inputs: dict[str, str] = {}
-    entry: Json = _mapped(found, lambda text: _without_variables(text, root, inputs))
-    notes = [_input_note(name, *item) for item in inputs.items()]
-    table = _common(entry)
+    entry: Json = _map_texts(found, lambda text: _replace_variables(text, root, inputs))
+    notes = [_format_input_note(name, *item) for item in inputs.items()]
+    table = _translate_common(entry)
     if "type" in entry or "transport" in entry:
-        table["transport"] = _transport(entry.get("type", entry.get("transport")))
+        table["transport"] = _read_transport(entry.get("type", entry.get("transport")))
     elif str(table.get("url", "")).partition("?")[0].rstrip("/").endswith("/sse"):
         table["transport"] = "sse"
     if is_object(entry.get("oauth")):
@@ -146,75 +148,77 @@ def _json_entry(name: str, found: object, root: Path | None) -> Entry:
         table["cwd"] = anchor_path(cwd, root)
     elif root is not None and _starts_here(table):
         table["cwd"] = escape(str(root))
-    used = {*PLAIN, *SAME, *LISTS, "type", "transport"}
-    return _entry(name, table, notes, [key for key in found if key not in used])
+    used = {*SHARED_KEYS, *RENAMED_KEYS, *TOOL_LISTS, "type", "transport"}
+    return _build_entry(name, table, notes, [key for key in found if key not in used])
 
 
-def _codex_entry(name: str, found: object) -> Entry:
+def _translate_codex(name: str, found: object) -> ListedServer:
     if not is_object(found):
-        return Entry(name=name, table=found)
-    # Codex takes every text as it is.
-    table = _common(_mapped(found, escape))
+        return ListedServer(name=name, table=found)
+    # Codex knows no references: every string is plain.
+    table = _translate_common(_map_texts(found, escape))
     variable = found.get("bearer_token_env_var")
     if isinstance(variable, str):
         table["token"] = f"${{{variable}}}"
-    headers = {key: f"${{{value}}}" for key, value in _members(found.get("env_http_headers"))}
-    passed = {key: f"${{{key}:-}}" for key in _variable_names(found.get("env_vars"))}
+    headers = {key: f"${{{value}}}" for key, value in _list_members(found.get("env_http_headers"))}
+    passed = {key: f"${{{key}:-}}" for key in _list_variables(found.get("env_vars"))}
     for key, more in (("headers", headers), ("env", passed)):
         if more and is_object(table.setdefault(key, {})):
             table[key] = {**more, **table[key]}
     milliseconds = found.get("startup_timeout_ms")
     if isinstance(milliseconds, int):
-        # Kept within what a float can hold; the range is checked later.
+        # A huge integer would overflow a float; the range is checked later.
         table.setdefault("start_seconds", min(max(milliseconds, 0), 10**9) / 1000)
     if "enabled" in found:
         table["disabled"] = found["enabled"] is not True
-    used = {*PLAIN, *SAME, *LISTS, *CODEX_ONLY}
-    return _entry(name, table, [], [key for key in found if key not in used])
+    used = {*SHARED_KEYS, *RENAMED_KEYS, *TOOL_LISTS, *CODEX_KEYS}
+    return _build_entry(name, table, [], [key for key in found if key not in used])
 
 
-def _entry(name: str, table: Json, notes: list[str], unused: list[str]) -> Entry:
-    # Programs accept keys that say nothing about a server of the other kind.
-    odd = OVER_HTTP if table.get("command") else OF_A_PROCESS
-    unused = [*unused, *(key for key in odd if table.pop(key, None))]
+def _build_entry(name: str, table: Json, notes: list[str], unused: list[str]) -> ListedServer:
+    # Programs accept options of a process for a remote server, and the reverse.
+    kind = Transport.STDIO if table.get("command") else Transport.HTTP
+    for declared in list_options(ServerConfig):
+        fits = not declared.only or kind in declared.only or declared.name in ("command", "url")
+        if not fits and table.pop(declared.name, None):
+            unused = [*unused, declared.name]
     if unused:
-        listed = ", ".join(repr(to_one_line(key, NAME_SHOWN)) for key in unused)
-        shown = to_one_line(name, NAME_SHOWN)
-        notes = [*notes, f"Of server {shown!r}, toolscout does not use {listed}."]
-    return Entry(name=name, table=table, notes=tuple(notes))
+        listed = ", ".join(map(quote_name, unused))
+        notes = [*notes, f"Server {quote_name(name)}: toolscout does not use {listed}."]
+    return ListedServer(name=name, table=table, notes=tuple(notes))
 
 
-def _common(entry: Json) -> Json:
-    table = {key: entry[key] for key in PLAIN if entry.get(key) is not None}
-    for theirs, ours in SAME.items():
+def _translate_common(entry: Json) -> Json:
+    table = {key: entry[key] for key in SHARED_KEYS if entry.get(key) is not None}
+    for theirs, ours in RENAMED_KEYS.items():
         if theirs in entry:
             table.setdefault(ours, entry[theirs])
-    for theirs, ours in LISTS.items():
+    for theirs, ours in TOOL_LISTS.items():
         if theirs in entry:
-            table[ours] = _patterns(entry[theirs])
+            table[ours] = _escape_patterns(entry[theirs])
     for key in ("env", "headers"):
         if is_object(table.get(key)):
-            table[key] = {k: _text(v) for k, v in table[key].items() if v is not None}
+            table[key] = {k: _to_text(v) for k, v in table[key].items() if v is not None}
     return table
 
 
-def _text(value: object) -> object:
-    """Return a number, true or false as other programs hand it over."""
+def _to_text(value: object) -> object:
+    """Return a number or boolean as the string that other programs pass on."""
     return json.dumps(value) if isinstance(value, (int, float)) else value
 
 
-def _patterns(names: object) -> object:
+def _escape_patterns(names: object) -> object:
     """Return names as patterns that match only themselves."""
     if not is_list(names):
         return names
     return [_GLOB.sub(r"[\1]", name) if isinstance(name, str) else name for name in names]
 
 
-def _transport(value: object) -> object:
+def _read_transport(value: object) -> object:
     return TRANSPORTS.get(value.lower(), value) if isinstance(value, str) else value
 
 
-def _variable_names(values: object) -> Iterator[str]:
+def _list_variables(values: object) -> Iterator[str]:
     for value in values if is_list(values) else []:
         name = value.get("name") if is_object(value) else value
         if isinstance(name, str):
@@ -222,46 +226,45 @@ def _variable_names(values: object) -> Iterator[str]:
 
 
 def _starts_here(table: Json) -> bool:
-    """Tell whether a command means files of the folder in which it is started."""
+    """Tell whether a command names files relative to the folder it is started in."""
     args = table.get("args")
     words = [table.get("command"), *(args if is_list(args) else [])]
     return any(isinstance(word, str) and _HERE.match(word) for word in words)
 
 
-def _mapped(value: object, change: Callable[[str], str]) -> Json:
-    """Return an entry with every text in it changed; nothing useful lies deeper than a table."""
+def _map_texts(value: Json, change: Callable[[str], str]) -> Json:
+    """Return an entry with every string in it changed, also in its lists and tables."""
 
-    def changed(item: object) -> object:
+    def convert(item: object) -> object:
         return change(item) if isinstance(item, str) else item
 
-    def inner(item: object) -> object:
+    def convert_member(item: object) -> object:
         if is_object(item):
-            return {key: changed(member) for key, member in item.items()}
-        return [changed(member) for member in item] if is_list(item) else changed(item)
+            return {key: convert(member) for key, member in item.items()}
+        return [convert(member) for member in item] if is_list(item) else convert(item)
 
-    return {key: inner(item) for key, item in value.items()} if is_object(value) else {}
+    return {key: convert_member(item) for key, item in value.items()}
 
 
-def _without_variables(text: str, root: Path | None, inputs: dict[str, str]) -> str:
-    """Return a text in which VS Code's own variables are references or plain text."""
+def _replace_variables(text: str, root: Path | None, inputs: dict[str, str]) -> str:
+    """Return a text with references or plain text in place of VS Code's own variables."""
     plain = {"pathSeparator": os.sep, "/": os.sep}
     plain["userHome"] = "${USERPROFILE}" if os.name == "nt" else "${HOME}"
     if root is not None:
         plain |= {"workspaceFolder": escape(str(root)), "workspaceFolderBasename": root.name}
 
-    def replaced(match: re.Match[str]) -> str:
+    def replace(match: re.Match[str]) -> str:
         if match["name"]:
             return plain.get(match["name"], match.group())
         asked = match["input"]
         inputs[asked] = INPUT_PREFIX + _UNSAFE.sub("_", asked).strip("_").upper()
         return f"${{{inputs[asked]}}}"
 
-    return _VARIABLE.sub(replaced, text)
+    return _VARIABLE.sub(replace, text)
 
 
-def _input_note(server: str, asked: str, variable: str) -> str:
-    shown = to_one_line(asked, NAME_SHOWN)
+def _format_input_note(server: str, asked: str, variable: str) -> str:
     return (
-        f"Server {to_one_line(server, NAME_SHOWN)!r} asks for the input {shown!r}. "
-        f"Set the variable {variable} in its place."
+        f"Server {quote_name(server)} asks for the input {quote_name(asked)}. "
+        f"Set the variable {variable} instead."
     )

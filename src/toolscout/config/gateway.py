@@ -1,37 +1,35 @@
-"""The gateway's own part of the configuration, as checked values.
+"""`GatewayConfig`: how the gateway listens, who may use it and what they see.
 
-How it listens, who may come in, what they see and how much it takes on. Which servers stand
-behind it is told by `servers`; the file is read by `config`.
+The servers behind the gateway are described by `servers`; reading files is left to `file`.
 """
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self, TypeVar
+from typing import Self
 
-from toolscout.config.references import expand
+from toolscout.config.references import expand, resolve_options
 from toolscout.config.servers import EVERYTHING, is_matched
 from toolscout.errors import InvalidConfig
 from toolscout.names import find_near_names
 from toolscout.options import (
+    FLAG,
+    NAMES,
+    SOME_NAMES,
+    TEXT,
     Check,
-    as_flag,
-    as_names,
-    as_some_names,
-    as_table,
-    as_text,
-    check_fields,
-    choice,
-    from_table,
-    key_path,
-    number,
-    under,
-    whole,
+    Options,
+    check_choice,
+    check_groups,
+    check_number,
+    check_whole,
+    join_keys,
+    option,
+    read_some_names,
+    read_text,
 )
 from toolscout.tools import Effect
-
-_Value = TypeVar("_Value")
 
 
 class GatewayMode(StrEnum):
@@ -42,20 +40,20 @@ class GatewayMode(StrEnum):
     DIRECT = "direct"
     """All tools of all servers."""
     DYNAMIC = "dynamic"
-    """The meta-tools, and those that were found."""
+    """The meta-tools and the tools found so far."""
     AUTO = "auto"
-    """All while they are few, else the meta-tools."""
+    """All tools while they are few, otherwise the meta-tools."""
 
 
 class LogFormat(StrEnum):
-    """How a line of the log looks."""
+    """How a log line looks."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class LogLevel(StrEnum):
-    """The least important line that is still logged."""
+    """The least important lines that are still logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -63,17 +61,24 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+def _read_effects(key: str, value: object) -> tuple[Effect, ...]:
+    check = check_choice(Effect)
+    return tuple(check.read(key, word) for word in read_some_names(key, value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Profile(Options):
     """A named part of the catalogue."""
 
-    servers: tuple[str, ...] = EVERYTHING
-    tools: tuple[str, ...] = EVERYTHING
-    """Patterns over exposed names."""
-    effects: tuple[Effect, ...] = tuple(Effect)
-
-    def __post_init__(self) -> None:
-        check_fields(self, PROFILE_CHECKS)
+    servers: tuple[str, ...] = option(EVERYTHING, SOME_NAMES, "Servers that can be used.")
+    tools: tuple[str, ...] = option(
+        EVERYTHING, SOME_NAMES, "Tools that can be used, by exposed name, such as `github__get_*`."
+    )
+    effects: tuple[Effect, ...] = option(
+        tuple(Effect),
+        Check(f"a list of {', '.join(Effect)}", _read_effects),
+        "What the tools may do.",
+    )
 
     def admits(self, server: str, name: str, effect: Effect) -> bool:
         """Tell whether a tool is in the profile."""
@@ -81,145 +86,124 @@ class Profile:
         return visible and effect in self.effects
 
 
-def _as_effect_list(key: str, value: object) -> tuple[Effect, ...]:
-    return tuple(choice(Effect)(key, word) for word in as_some_names(key, value))
-
-
-PROFILE_CHECKS: Mapping[str, Check] = {
-    "servers": as_some_names,
-    "tools": as_some_names,
-    "effects": _as_effect_list,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class TokenConfig:
-    """A bearer token that the gateway accepts."""
-
-    token: str = ""
-    profile: str = ""
-    """What its bearer sees; without one, everything."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, TOKEN_CHECKS)
-
-    def __repr__(self) -> str:
-        return f"TokenConfig(profile={self.profile!r})"
-
-    def resolve(self, env: Mapping[str, str] | None = None) -> Self:
-        """Return it with the plain token; an empty one is refused."""
-        env = os.environ if env is None else env
-        return replace(self, token=expand(self.token, env, key="gateway.tokens"))
-
-    def list_secrets(self) -> tuple[str, ...]:
-        """Return the values of secret options."""
-        return (self.token,)
-
-
-def _as_token(key: str, value: object) -> str:
-    token = as_text(key, value)
+def _read_token(key: str, value: object) -> str:
+    token = read_text(key, value)
     if not token.strip():
         # An empty token would let everybody in.
         raise InvalidConfig(key, "is empty", remedy="Write ${VAR} or ${file:PATH}.")
     return token
 
 
-TOKEN_CHECKS: Mapping[str, Check] = {"token": _as_token, "profile": as_text}
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TokenConfig(Options):
+    """A bearer token that the gateway accepts."""
+
+    token: str = option(
+        "",
+        Check(TEXT.expected, _read_token),
+        "The token; write it as a reference such as `${CI_TOKEN}`.",
+        secret=True,
+        reference=True,
+    )
+    profile: str = option(
+        "", TEXT, "Profile that limits what the bearer sees; without one, everything."
+    )
+
+    def resolve(self, env: Mapping[str, str] | None = None, *, name: str = "NAME") -> Self:
+        """Return it with the plain token; an empty one is refused in the name of its table."""
+        env = os.environ if env is None else env
+        return resolve_options(self, env, key=join_keys("gateway", "tokens", name))
 
 
-def _no_tokens() -> Mapping[str, TokenConfig]:
-    return {}
-
-
-def _no_profiles() -> Mapping[str, Profile]:
-    return {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class GatewayConfig(Options):
     """How the gateway itself behaves."""
 
-    mode: GatewayMode = GatewayMode.SEARCH
-    split_calls: bool = False
-    """Whether `tool_read`, `tool_write` and `tool_destroy` stand in place of `tool_call`."""
-    host: str = "127.0.0.1"
-    port: int = 8765
-    """0 takes any that is free."""
-    hosts: tuple[str, ...] = ()
-    """Further `Host` headers that requests may carry."""
-    origins: tuple[str, ...] = ()
-    """Further `CallKey` headers that requests may carry."""
-    tokens: Mapping[str, TokenConfig] = field(default_factory=_no_tokens)
-    profiles: Mapping[str, Profile] = field(default_factory=_no_profiles)
-    cache: str = ""
-    """The SQLite file of what is kept between runs; by default in the user's cache folder."""
-    store: str = ""
-    """A PostgreSQL database in place of that file, where several gateways share their state:
-    `postgresql://…`, best as a reference."""
-    log: LogFormat = LogFormat.TEXT
-    log_level: LogLevel = LogLevel.INFO
-    queue: int = 64
-    """Calls that may wait for one server."""
-    max_result_tokens: int = 25_000
-    """The longest result that is handed on whole where `sessions.result_tokens` does not hold."""
-    answer_seconds: float = 600.0
-    """How long a client may take to answer what a server asks; not counted in `call_seconds`."""
-    max_body_bytes: int = 8 << 20
-    """The largest request over HTTP."""
-    session_days: float = 30.0
-    """How long what a client has loaded is kept after it last asked, where it has a session of
-    its own over HTTP."""
-    stop_seconds: float = 10.0
-    """How long running calls may go on when the gateway stops."""
+    mode: GatewayMode = option(
+        GatewayMode.SEARCH,
+        check_choice(GatewayMode),
+        "Tools that clients are shown: the meta-tools, all tools, the meta-tools and found tools, "
+        "or all tools while they are few.",
+    )
+    split_calls: bool = option(
+        False, FLAG, "Offer `tool_read`, `tool_write` and `tool_destroy` instead of `tool_call`."
+    )
+    host: str = option("127.0.0.1", TEXT, "Address to listen on.")
+    port: int = option(8765, check_whole(0, 65_535), "Port to listen on; 0 picks a free one.")
+    hosts: tuple[str, ...] = option((), NAMES, "Further `Host` headers to accept.")
+    origins: tuple[str, ...] = option((), NAMES, "Further `Origin` headers to accept.")
+    tokens: Mapping[str, TokenConfig] = option(
+        {},
+        check_groups(TokenConfig, "tables, see `[gateway.tokens.NAME]`"),
+        "Bearer tokens to accept. Without any, only this machine may connect and needs none.",
+    )
+    profiles: Mapping[str, Profile] = option(
+        {},
+        check_groups(Profile, "tables, see `[gateway.profiles.NAME]`"),
+        "Parts of the catalogue that tokens can be limited to.",
+    )
+    cache: str = option(
+        "",
+        TEXT,
+        "SQLite file for state that outlives a run; by default in your cache folder.",
+        path=True,
+    )
+    store: str = option(
+        "",
+        TEXT,
+        "PostgreSQL database to use instead of that file, which several gateways can share: "
+        "`postgresql://…`.",
+        secret=True,
+        reference=True,
+    )
+    log: LogFormat = option(LogFormat.TEXT, check_choice(LogFormat), "How log lines look.")
+    log_level: LogLevel = option(
+        LogLevel.INFO, check_choice(LogLevel), "The least important lines that are still logged."
+    )
+    queue: int = option(64, check_whole(0, 100_000), "Calls that may wait for one server.")
+    max_result_tokens: int = option(
+        25_000,
+        check_whole(100, 10_000_000),
+        "The longest result that is passed on whole where `sessions.result_tokens` does not apply.",
+        unit="tokens",
+    )
+    answer_seconds: float = option(
+        600.0,
+        check_number(0.1, 86_400),
+        "How long a client may take to answer a server's question; does not count towards "
+        "`call_seconds`.",
+        unit="seconds",
+    )
+    max_body_bytes: int = option(
+        8 << 20, check_whole(1_024, 1 << 30), "The largest HTTP request.", unit="bytes"
+    )
+    session_days: float = option(
+        30.0,
+        check_number(0.01, 36_500),
+        "How long the session of an HTTP client is kept after its last request.",
+        unit="days",
+    )
+    stop_seconds: float = option(
+        10.0,
+        check_number(0, 3_600),
+        "How long running calls may continue when the gateway stops.",
+        unit="seconds",
+    )
 
     def __post_init__(self) -> None:
-        check_fields(self, GATEWAY_CHECKS)
+        Options.__post_init__(self)
         for name, token in self.tokens.items():
             if token.profile and token.profile not in self.profiles:
                 near = find_near_names(token.profile, self.profiles, limit=1)
                 remedy = f"Use {near[0]!r}." if near else "Add it under [gateway.profiles]."
-                key = key_path("tokens", name, "profile")
-                raise InvalidConfig(key, "names no profile", remedy=remedy)
+                key = join_keys("tokens", name, "profile")
+                raise InvalidConfig(key, "names a profile that does not exist", remedy=remedy)
 
-    def database(self, env: Mapping[str, str] | None = None) -> str:
-        """Return the plain address of the database; empty where there is none."""
+    def resolve_store(self, env: Mapping[str, str] | None = None) -> str:
+        """Return the plain address of the database, empty if there is none."""
         env = os.environ if env is None else env
         address = expand(self.store, env, key="gateway.store")
         if address and not address.startswith(("postgresql://", "postgres://")):
-            remedy = "Write postgresql://user@host/name, or leave it out for a file."
-            raise InvalidConfig("gateway.store", "is no PostgreSQL address", remedy=remedy)
+            remedy = "Write postgresql://user@host/name, or leave it out to use a file."
+            raise InvalidConfig("gateway.store", "is not a PostgreSQL address", remedy=remedy)
         return address
-
-
-def _as_values(kind: type[_Value], checks: Mapping[str, Check]) -> Check:
-    def check(key: str, value: object) -> Mapping[str, _Value]:
-        found: dict[str, _Value] = {}
-        for name, table in as_table(key, value).items():
-            with under(key, name):
-                is_value = isinstance(table, kind)
-                found[name] = table if is_value else from_table(kind, table, checks)
-        return found
-
-    return check
-
-
-GATEWAY_CHECKS: Mapping[str, Check] = {
-    "mode": choice(GatewayMode),
-    "split_calls": as_flag,
-    "host": as_text,
-    "port": whole(0, 65_535),
-    "hosts": as_names,
-    "origins": as_names,
-    "profiles": _as_values(Profile, PROFILE_CHECKS),
-    "tokens": _as_values(TokenConfig, TOKEN_CHECKS),
-    "cache": as_text,
-    "store": as_text,
-    "log": choice(LogFormat),
-    "log_level": choice(LogLevel),
-    "queue": whole(0, 100_000),
-    "max_result_tokens": whole(100, 10_000_000),
-    "answer_seconds": number(0.1, 86_400),
-    "max_body_bytes": whole(1_024, 1 << 30),
-    "session_days": number(0.01, 36_500),
-    "stop_seconds": number(0, 3_600),
-}

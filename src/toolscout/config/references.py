@@ -9,10 +9,14 @@ references; errors name the variable or the file, never a value.
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from toolscout.errors import InvalidConfig
+from toolscout.options import Option, Options
 
 MAX_FILE_BYTES = 1 << 20
+
+Resolved = TypeVar("Resolved", bound=Options)
 
 # A body ends at the next `$`, so that a text of many openings without an end is read only once.
 _TOKEN = re.compile(r"\$\$\{|\$\{(?P<body>[^}$]*)\}|(?P<open>\$\{)")
@@ -75,6 +79,25 @@ def anchor_path(text: str, folder: Path) -> str:
     if not text or text.startswith("${") or "://" in text or not is_relative(text):
         return text
     return escape(str(folder)) + "/" + text
+
+
+def resolve_options(options: Resolved, env: Mapping[str, str], *, key: str) -> Resolved:
+    """Return options with plain values in place of references; errors put `key` in front."""
+
+    def resolve(declared: Option, name: str, text: str) -> str:
+        lookup = expand_path if declared.path else expand
+        return lookup(text, env, key=f"{key}.{name}")
+
+    return options.map_references(resolve)
+
+
+def anchor_options(options: Resolved, folder: Path) -> Resolved:
+    """Return options that mean the same when their file is moved out of this folder."""
+
+    def move(declared: Option, _: str, text: str) -> str:
+        return anchor_path(text, folder) if declared.path else anchor(text, folder)
+
+    return options.map_references(move)
 
 
 def is_relative(path: str) -> bool:

@@ -1,41 +1,47 @@
-"""One server as the configuration describes it, as a checked value.
+"""`ServerConfig`: one server as the configuration describes it.
 
-How it is started or reached, which of its tools are taken and how they are shown. Secrets stay
-references until `resolve`, and show in no `repr` and no error. Files are read by `config`.
+The options say how a server is started or reached, which of its tools are used and how they are
+shown. Secrets stay references until `resolve` and appear in no `repr` and no error. Reading
+files is left to `file`.
 """
 
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit
 
-from toolscout.config.references import expand, expand_path, is_literal
-from toolscout.config.secrets import SecretMask, mask_url
+from toolscout.config.references import is_literal, resolve_options
+from toolscout.config.secrets import SecretMask
 from toolscout.errors import InvalidConfig
 from toolscout.options import (
+    FLAG,
+    NAMES,
+    SOME_NAMES,
+    STRINGS,
+    TEXT,
+    TEXTS,
     Check,
-    as_flag,
-    as_mapping,
-    as_names,
-    as_some_names,
-    as_table,
-    as_text,
-    as_texts,
-    check_fields,
-    choice,
-    key_path,
-    number,
-    under,
-    whole,
+    Options,
+    check_choice,
+    check_number,
+    check_whole,
+    join_keys,
+    list_options,
+    option,
+    prefix_keys,
+    read_strings,
+    read_table,
+    read_text,
+    require,
 )
 from toolscout.tools import Effect
 
 EVERYTHING = ("*",)
-MAX_NAME = 100
+MAX_NAME_CHARS = 100
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -49,113 +55,257 @@ class Transport(StrEnum):
     """Streamable HTTP."""
     SSE = "sse"
     OPENAPI = "openapi"
-    """No MCP server: an HTTP interface that an OpenAPI document describes."""
+    """Not an MCP server but an HTTP API that an OpenAPI document describes."""
 
 
 class Grant(StrEnum):
-    """By what right an authorization server gives tokens."""
+    """How an authorization server is asked for a token."""
 
     AUTHORIZATION_CODE = "authorization_code"
-    """A person logged in."""
+    """A person logs in."""
     CLIENT_CREDENTIALS = "client_credentials"
-    """The program itself is known there."""
+    """The program identifies itself."""
 
 
-def _no_texts() -> Mapping[str, str]:
-    return {}
+PROCESS = (Transport.STDIO,)
+REMOTE = (Transport.HTTP, Transport.SSE, Transport.OPENAPI)
 
 
-def _no_effects() -> Mapping[str, Effect]:
-    return {}
+def _read_env(key: str, value: object) -> Mapping[str, str]:
+    variables = read_strings(key, value)
+    if any("=" in name for name in variables):
+        raise InvalidConfig(key, "contains a name with '='", remedy="Write NAME = 'value'.")
+    return variables
+
+
+def _read_headers(key: str, value: object) -> Mapping[str, str]:
+    headers = read_strings(key, value)
+    for name, text in headers.items():
+        where = f"{key}.{join_keys(name)}"
+        if _CONTROL.search(text):
+            problem = "contains control characters"
+            raise InvalidConfig(where, problem, remedy="Use one line of plain text.")
+        if not _HEADER_NAME.fullmatch(name):
+            problem = "is not a valid header name"
+            raise InvalidConfig(where, problem, remedy="Use letters, digits and dashes.")
+    return headers
+
+
+def _read_url(key: str, value: object) -> str:
+    url = read_text(key, value)
+    if url and is_literal(url) and not _is_web_address(url):
+        raise InvalidConfig(
+            key, "is not a web address", remedy="Begin it with https:// or http://."
+        )
+    return url
+
+
+def _is_web_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _read_renames(key: str, value: object) -> Mapping[str, str]:
+    renames = read_strings(key, value)
+    if not all(new.strip() for new in renames.values()):
+        raise InvalidConfig(key, "contains an empty name", remedy="Remove it.")
+    if len(set(renames.values())) < len(renames):
+        problem = "gives two tools the same name"
+        raise InvalidConfig(key, problem, remedy="Use a different name for each.")
+    return renames
+
+
+def _read_effects(key: str, value: object) -> Mapping[str, Effect]:
+    check = check_choice(Effect)
+    table = read_table(key, value)
+    return {name: check.read(f"{key}.{join_keys(name)}", item) for name, item in table.items()}
+
+
+_URL = Check("a web address", _read_url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ServerConfig:
+class ServerConfig(Options):
     """One server and how it is started, reached and shown.
 
-    Patterns are those of `fnmatch`, over the names that tools have at their server.
+    Patterns are those of `fnmatch` and match the names that tools have on their server.
     """
 
     name: str
-    transport: Transport
-    command: str = ""
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=_no_texts)
-    cwd: str = ""
-    url: str = ""
-    """For `openapi`, the address that all calls go to, whatever the document says."""
-    headers: Mapping[str, str] = field(default_factory=_no_texts)
-    token: str = ""
-    """Sent as a bearer token."""
-    oauth: bool = False
-    oauth_scopes: tuple[str, ...] = ()
-    """What to ask for; without them, what the server names."""
-    oauth_grant: Grant = Grant.AUTHORIZATION_CODE
-    oauth_client_id: str = ""
-    """Needed where nobody can register by a request, and for client credentials."""
-    oauth_client_secret: str = ""
-    oauth_issuer: str = ""
-    """The only authorization server that gets the client's id and secret."""
-    spec: str = ""
-    """Path or URL of an OpenAPI document."""
+    transport: Transport = field(
+        metadata=require(
+            check_choice(Transport),
+            "How the server is reached. Left out, it follows from `spec`, `url` or `command`.",
+            identity=True,
+        )
+    )
+    command: str = option(
+        "",
+        TEXT,
+        "Program to start.",
+        reference=True,
+        identity=True,
+        only=PROCESS,
+    )
+    args: tuple[str, ...] = option(
+        (),
+        TEXTS,
+        "Arguments of the program.",
+        reference=True,
+        identity=True,
+        only=PROCESS,
+    )
+    env: Mapping[str, str] = option(
+        {},
+        Check(STRINGS.expected, _read_env),
+        "Environment variables of the program.",
+        secret=True,
+        reference=True,
+        identity=True,
+        only=PROCESS,
+    )
+    cwd: str = option(
+        "",
+        TEXT,
+        "Working directory of the program.",
+        path=True,
+        identity=True,
+        only=PROCESS,
+    )
+    url: str = option(
+        "",
+        _URL,
+        "Address of the server. With `openapi`, all calls go there, whatever the document says.",
+        reference=True,
+        identity=True,
+        only=REMOTE,
+    )
+    headers: Mapping[str, str] = option(
+        {},
+        Check(STRINGS.expected, _read_headers),
+        "HTTP headers sent with every request.",
+        secret=True,
+        reference=True,
+        identity=True,
+        only=REMOTE,
+    )
+    token: str = option(
+        "",
+        TEXT,
+        "Bearer token sent with every request.",
+        secret=True,
+        reference=True,
+        identity=True,
+        only=REMOTE,
+    )
+    oauth: bool = option(
+        False,
+        FLAG,
+        "Log in with OAuth; see `toolscout servers login`.",
+        needs_restart=True,
+        only=REMOTE,
+    )
+    oauth_scopes: tuple[str, ...] = option(
+        (),
+        TEXTS,
+        "Scopes to ask for; by default those that the server names.",
+        needs_restart=True,
+        only=REMOTE,
+    )
+    oauth_grant: Grant = option(
+        Grant.AUTHORIZATION_CODE,
+        check_choice(Grant),
+        "Whether a person logs in or the program identifies itself.",
+        needs_restart=True,
+        only=REMOTE,
+    )
+    oauth_client_id: str = option(
+        "",
+        TEXT,
+        "Client id, for client credentials and where clients cannot register themselves.",
+        reference=True,
+        needs_restart=True,
+        only=REMOTE,
+    )
+    oauth_client_secret: str = option(
+        "",
+        TEXT,
+        "Client secret.",
+        secret=True,
+        reference=True,
+        needs_restart=True,
+        only=REMOTE,
+    )
+    oauth_issuer: str = option(
+        "",
+        _URL,
+        "The only authorization server that receives the client id and secret.",
+        needs_restart=True,
+        only=REMOTE,
+    )
+    spec: str = option(
+        "",
+        TEXT,
+        "Path or URL of an OpenAPI document, in JSON or YAML.",
+        path=True,
+        identity=True,
+        only=(Transport.OPENAPI,),
+    )
 
-    allow: tuple[str, ...] = EVERYTHING
-    deny: tuple[str, ...] = ()
-    renames: Mapping[str, str] = field(default_factory=_no_texts)
-    pins: tuple[str, ...] = ()
-    effects: Mapping[str, Effect] = field(default_factory=_no_effects)
-    hints: Mapping[str, str] = field(default_factory=_no_texts)
-    hint: str = ""
-    """For all tools of the server."""
+    allow: tuple[str, ...] = option(EVERYTHING, SOME_NAMES, "Tools to use.")
+    deny: tuple[str, ...] = option((), NAMES, "Tools to leave out, even if `allow` matches them.")
+    renames: Mapping[str, str] = option(
+        {}, Check(STRINGS.expected, _read_renames), "New names for tools, by their own name."
+    )
+    pins: tuple[str, ...] = option(
+        (), NAMES, "Tools that every client sees without searching for them."
+    )
+    effects: Mapping[str, Effect] = option(
+        {},
+        Check(f"a table of patterns, each with one of {', '.join(Effect)}", _read_effects),
+        "What calls do, by pattern, where the server does not say it or is wrong.",
+    )
+    hints: Mapping[str, str] = option(
+        {}, STRINGS, "Words that searches find a tool by as well, by pattern."
+    )
+    hint: str = option("", TEXT, "Words that searches find all tools of the server by as well.")
 
-    start_seconds: float = 30.0
-    call_seconds: float = 60.0
-    concurrency: int = 8
-    """Calls that run at once."""
-    lazy: bool = True
-    """Whether the server starts with the first call that needs it."""
-    idle_stop: float = 600.0
-    """Seconds without a call until it is stopped; 0 keeps it running."""
-    disabled: bool = False
+    start_seconds: float = option(
+        30.0, check_number(0.1, 3_600), "How long the server may take to start.", unit="seconds"
+    )
+    call_seconds: float = option(
+        60.0, check_number(0.001, 86_400), "How long a call may take.", unit="seconds"
+    )
+    concurrency: int = option(8, check_whole(1, 1_000), "Calls that run at the same time.")
+    lazy: bool = option(True, FLAG, "Start the server only when a call needs it.")
+    idle_stop: float = option(
+        600.0,
+        check_number(0, 604_800),
+        "Stop the server after this time without a call; 0 keeps it running.",
+        unit="seconds",
+    )
+    disabled: bool = option(False, FLAG, "Keep the entry but do not use the server.")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", _server_name(self.name))
-        with under("servers", self.name):
-            check_fields(self, SERVER_CHECKS)
+        object.__setattr__(self, "name", _read_server_name(self.name))
+        with prefix_keys("servers", self.name):
+            Options.__post_init__(self)
             _check_transport(self)
+            _check_grant(self)
 
     def __repr__(self) -> str:
-        shown = {"name": self.name, "transport": str(self.transport)}
-        shown |= {"command": self.command} if self.command and is_literal(self.command) else {}
-        shown |= {"url": mask_url(self.url)} if self.url else {}
-        held = [name for name in (*_PLACES, *_SECRET_TABLES) if getattr(self, name)]
-        listed = ", ".join(f"{key}={value!r}" for key, value in shown.items())
-        return f"ServerConfig({listed}, holding={held})"
+        return Options.__repr__(self).replace("(", f"(name={self.name!r}, ", 1)
 
     def resolve(self, env: Mapping[str, str] | None = None) -> Self:
         """Return the server with plain values in place of references, to be started at once.
 
-        Variables are those of this process unless others are given.
+        Variables come from this process unless others are given.
         """
         env = os.environ if env is None else env
-        prefix = key_path("servers", self.name)
-        plain: dict[str, Any] = {}
-        for name in ("command", "url", "token", "oauth_client_id", "oauth_client_secret"):
-            plain[name] = expand(getattr(self, name), env, key=f"{prefix}.{name}")
-        for name in ("cwd", "spec"):
-            plain[name] = expand_path(getattr(self, name), env, key=f"{prefix}.{name}")
-        plain["args"] = tuple(expand(arg, env, key=f"{prefix}.args") for arg in self.args)
-        for name in _SECRET_TABLES:
-            plain[name] = {
-                key: expand(text, env, key=f"{prefix}.{key_path(name, key)}")
-                for key, text in getattr(self, name).items()
-            }
-        return replace(self, **plain)
-
-    def list_secrets(self) -> tuple[str, ...]:
-        """Return the values of secret options; of a resolved server, the plain secrets."""
-        tables = (value for name in _SECRET_TABLES for value in getattr(self, name).values())
-        return tuple(filter(None, (self.token, self.oauth_client_secret, *tables)))
+        return resolve_options(self, env, key=join_keys("servers", self.name))
 
     def build_mask(self, env: Mapping[str, str] | None = None) -> SecretMask:
         """Return a mask for texts that may quote what this server was given.
@@ -170,114 +320,51 @@ class ServerConfig:
         return SecretMask(plain.list_secrets(), [plain.url])
 
     def starts_like(self, other: "ServerConfig") -> bool:
-        """Tell whether the two start or reach the same, as far as can be told.
+        """Tell whether both start or reach the same server, as far as can be told.
 
-        What is plain in one and a reference in the other counts as the same.
+        A secret that is plain in one and a reference in the other counts as the same.
         """
-        plain = ("transport", "command", "args", "cwd", "url", "spec")
-        if any(getattr(self, name) != getattr(other, name) for name in plain):
-            return False
-        return (
-            _may_equal(self.env, other.env)
-            and _may_equal(self.headers, other.headers)
-            and _may_equal({"token": self.token}, {"token": other.token})
+        for declared in list_options(type(self)):
+            if declared.identity:
+                mine = getattr(self, declared.name)
+                theirs = getattr(other, declared.name)
+                if mine != theirs and not (declared.secret and _may_equal(mine, theirs)):
+                    return False
+        return True
+
+    def needs_restart(self, new: "ServerConfig") -> bool:
+        """Tell whether a running server has to be restarted to follow a new configuration."""
+        return any(
+            getattr(self, declared.name) != getattr(new, declared.name)
+            for declared in list_options(type(self))
+            if declared.needs_restart
         )
-
-
-_PLACES = ("args", "cwd", "token", "oauth_client_secret", "spec")
-_SECRET_TABLES = ("env", "headers")
 
 
 def is_matched(name: str, patterns: Iterable[str]) -> bool:
-    """Tell whether one of some patterns matches a name."""
+    """Tell whether at least one pattern matches a name."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _may_equal(first: Mapping[str, str], second: Mapping[str, str]) -> bool:
-    if first.keys() != second.keys():
+def _may_equal(first: str | Mapping[str, str], second: str | Mapping[str, str]) -> bool:
+    mine = {"": first} if isinstance(first, str) else first
+    theirs = {"": second} if isinstance(second, str) else second
+    if mine.keys() != theirs.keys():
         return False
-    pairs = ((text, second[key]) for key, text in first.items())
+    pairs = ((text, theirs[key]) for key, text in mine.items())
     return all(a == b or not (is_literal(a) and is_literal(b)) for a, b in pairs)
 
 
-def _server_name(value: object) -> str:
-    name = as_text("servers", value)
-    if not name.strip() or len(name) > MAX_NAME or _CONTROL.search(name):
+def _read_server_name(value: object) -> str:
+    name = read_text("servers", value)
+    if not name.strip() or len(name) > MAX_NAME_CHARS or _CONTROL.search(name):
         raise InvalidConfig(
             "servers",
-            "holds a name that no server can have",
-            remedy=f"Use 1 to {MAX_NAME} characters on one line.",
+            "contains a name that no server can have",
+            remedy=f"Use 1 to {MAX_NAME_CHARS} characters on one line.",
         )
     return name
 
-
-def _as_env(key: str, value: object) -> Mapping[str, str]:
-    variables = as_mapping(key, value)
-    if any("=" in name for name in variables):
-        raise InvalidConfig(key, "holds a name with '='", remedy="Write NAME = 'value'.")
-    return variables
-
-
-def _as_headers(key: str, value: object) -> Mapping[str, str]:
-    headers = as_mapping(key, value)
-    for name, text in headers.items():
-        if not _HEADER_NAME.fullmatch(name) or _CONTROL.search(text):
-            problem = "is no header" if _CONTROL.search(text) else "has a name that no header has"
-            raise InvalidConfig(
-                f"{key}.{key_path(name)}", problem, remedy="Use one line of plain text."
-            )
-    return headers
-
-
-def _as_url(key: str, value: object) -> str:
-    url = as_text(key, value)
-    if url and is_literal(url) and not _is_web_address(url):
-        raise InvalidConfig(key, "is no web address", remedy="Begin it with https:// or http://.")
-    return url
-
-
-def _is_web_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-
-
-def _as_renames(key: str, value: object) -> Mapping[str, str]:
-    renames = as_mapping(key, value)
-    if not all(new.strip() for new in renames.values()):
-        raise InvalidConfig(key, "holds an empty name", remedy="Leave it out.")
-    if len(set(renames.values())) < len(renames):
-        raise InvalidConfig(key, "gives two tools one name", remedy="Use a name for each.")
-    return renames
-
-
-def _as_effects(key: str, value: object) -> Mapping[str, Effect]:
-    check = choice(Effect)
-    return {name: check(f"{key}.{key_path(name)}", e) for name, e in as_table(key, value).items()}
-
-
-SERVER_CHECKS: Mapping[str, Check] = {
-    "transport": choice(Transport),
-    **dict.fromkeys(("command", "cwd", "token", "spec", "hint"), as_text),
-    **dict.fromkeys(("oauth_client_id", "oauth_client_secret"), as_text),
-    "oauth_grant": choice(Grant),
-    **dict.fromkeys(("url", "oauth_issuer"), _as_url),
-    **dict.fromkeys(("args", "oauth_scopes"), as_texts),
-    "allow": as_some_names,
-    **dict.fromkeys(("deny", "pins"), as_names),
-    "env": _as_env,
-    "headers": _as_headers,
-    "renames": _as_renames,
-    "effects": _as_effects,
-    "hints": as_mapping,
-    **dict.fromkeys(("oauth", "lazy", "disabled"), as_flag),
-    "start_seconds": number(0.1, 3_600),
-    "call_seconds": number(0.001, 86_400),
-    "concurrency": whole(1, 1_000),
-    "idle_stop": number(0, 604_800),
-}
 
 _NEEDED = {
     Transport.STDIO: ("command",),
@@ -285,34 +372,26 @@ _NEEDED = {
     Transport.SSE: ("url",),
     Transport.OPENAPI: ("spec", "url"),
 }
-_OF_OAUTH = ("oauth", "oauth_scopes", "oauth_client_id", "oauth_client_secret", "oauth_issuer")
-_OVER_HTTP = ("url", "headers", "token", *_OF_OAUTH)
-_OF_A_PROCESS = ("command", "args", "env", "cwd")
-_FOREIGN = {
-    Transport.STDIO: (*_OVER_HTTP, "spec"),
-    Transport.HTTP: (*_OF_A_PROCESS, "spec"),
-    Transport.SSE: (*_OF_A_PROCESS, "spec"),
-    Transport.OPENAPI: _OF_A_PROCESS,
-}
 
 
 def _check_transport(server: ServerConfig) -> None:
-    for name in _NEEDED[server.transport]:
-        if not getattr(server, name).strip():
-            raise InvalidConfig(
-                name, f"is missing, and transport {server.transport} needs it", remedy="Add it."
-            )
-    for name in _FOREIGN[server.transport]:
-        if getattr(server, name):
-            problem = f"does not go with transport {server.transport}"
-            raise InvalidConfig(name, problem, remedy="Leave it out, or change the transport.")
-    _check_grant(server)
+    _check_present(server, _NEEDED[server.transport], f"transport {server.transport}")
+    for declared in list_options(type(server)):
+        is_set = getattr(server, declared.name) != declared.default
+        if is_set and declared.only and server.transport not in declared.only:
+            problem = f"cannot be used with transport {server.transport}"
+            remedy = "Leave it out, or change the transport."
+            raise InvalidConfig(declared.name, problem, remedy=remedy)
 
 
 def _check_grant(server: ServerConfig) -> None:
-    if server.oauth_grant is not Grant.CLIENT_CREDENTIALS:
-        return
-    for name in ("url", "oauth_client_id", "oauth_client_secret", "oauth_issuer"):
+    if server.oauth_grant is Grant.CLIENT_CREDENTIALS:
+        needed = ("url", "oauth_client_id", "oauth_client_secret", "oauth_issuer")
+        _check_present(server, needed, f"grant {server.oauth_grant}")
+
+
+def _check_present(server: ServerConfig, names: Iterable[str], needed_by: str) -> None:
+    for name in names:
         if not getattr(server, name).strip():
-            problem = f"is missing, and grant {server.oauth_grant} needs it"
+            problem = f"is missing, and {needed_by} needs it"
             raise InvalidConfig(name, problem, remedy="Add it.")

@@ -98,7 +98,7 @@ def _read_principals(
 ) -> Iterator[tuple[bytes, Principal]]:
     names: dict[bytes, str] = {}
     for name, token in config.tokens.items():
-        digest = _digest(token.resolve(env).token.strip())
+        digest = _digest(token.resolve(env, name=name).token.strip())
         if digest in names:
             raise InvalidConfig(
                 f"gateway.tokens.{name}",

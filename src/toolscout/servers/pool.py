@@ -44,12 +44,6 @@ FAILURES_ALLOWED = 3
 TRIES = 2
 RESTING_LIMIT = 256
 """Calls that may wait for their client without counting against the queue."""
-STARTING_KEYS = (
-    *("transport", "command", "args", "env", "cwd", "url", "headers", "token"),
-    *("oauth", "oauth_scopes", "oauth_grant", "spec"),
-    *("oauth_client_id", "oauth_client_secret", "oauth_issuer"),
-)
-"""The options that take effect only when a server starts."""
 
 _log = logging.getLogger(__name__)
 
@@ -182,7 +176,7 @@ class Pool:
                 await self._retire(self.servers.pop(name))
             for name, config in wanted.items():
                 old = self.servers.get(name)
-                if old is not None and _starts_alike(old.config, config):
+                if old is not None and not old.config.needs_restart(config):
                     await self._reconfigure(old, config)
                     continue
                 server = self._add(config)
@@ -552,10 +546,6 @@ class Connector:
     def close(self) -> None:
         """Stop the process reaper."""
         self._reaper.close()
-
-
-def _starts_alike(old: ServerConfig, new: ServerConfig) -> bool:
-    return all(getattr(old, key) == getattr(new, key) for key in STARTING_KEYS)
 
 
 def _failure_from_error(server: ServerState, error: Exception) -> ServerUnavailable:

@@ -27,7 +27,7 @@ from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuth
 from toolscout.config.servers import Grant, ServerConfig, Transport
 from toolscout.errors import InvalidConfig, LoginFailed
 from toolscout.names import to_one_line
-from toolscout.options import key_path
+from toolscout.options import join_keys
 from toolscout.schemas import Json
 from toolscout.servers.oauth.callback import PORT, LoginRefused, format_callback_url
 from toolscout.servers.oauth.tokens import (
@@ -105,7 +105,7 @@ def has_own_token(config: ServerConfig) -> bool:
 
 def check_login(config: ServerConfig) -> None:
     """Raise `InvalidConfig` for a server at which no person can log in."""
-    key = key_path("servers", config.name)
+    key = join_keys("servers", config.name)
     if config.transport not in (Transport.HTTP, Transport.SSE):
         problem = f"is reached by {config.transport}, which knows no login"
         raise InvalidConfig(key, problem, remedy="Give it what it needs with 'env' or 'headers'.")
