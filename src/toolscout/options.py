@@ -53,6 +53,7 @@ class Option:
     name: str = ""
     default: object = None
     is_required: bool = False
+    """A file has to give a value."""
     check: Check[Any]
     doc: str
     unit: str = ""
@@ -102,10 +103,24 @@ def option(
     return cast("Value", field(default=default, metadata=metadata))
 
 
-def require(check: Check[Any], doc: str, *, identity: bool = False) -> Mapping[str, Option]:
+def declare(
+    check: Check[Any],
+    doc: str,
+    *,
+    is_required: bool = True,
+    secret: bool = False,
+    reference: bool = False,
+    identity: bool = False,
+) -> Mapping[str, Option]:
     """Return the metadata of an option without a default, for `field(metadata=…)`."""
     declared = Option(
-        check=check, doc=doc, is_required=True, identity=identity, needs_restart=identity
+        check=check,
+        doc=doc,
+        is_required=is_required,
+        secret=secret,
+        reference=reference,
+        identity=identity,
+        needs_restart=identity,
     )
     return {"option": declared}
 

@@ -22,11 +22,11 @@ from toolscout.options import (
     check_keys,
     check_number,
     check_whole,
+    declare,
     option,
     prefix_keys,
     read_name_or_names,
     read_table,
-    require,
 )
 from toolscout.tools import Tool
 
@@ -93,7 +93,7 @@ class Route(Options):
     """Words of the user that load a tool, or all tools of a server, before the model asks."""
 
     keywords: tuple[str, ...] = field(
-        metadata=require(
+        metadata=declare(
             Check(NAME_OR_NAMES.expected, _read_keywords),
             "Words in a user message that load the tool or server.",
         )

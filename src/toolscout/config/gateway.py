@@ -5,7 +5,7 @@ The servers behind the gateway are described by `servers`; reading files is left
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
@@ -24,6 +24,7 @@ from toolscout.options import (
     check_groups,
     check_number,
     check_whole,
+    declare,
     join_keys,
     option,
     read_some_names,
@@ -98,12 +99,13 @@ def _read_token(key: str, value: object) -> str:
 class TokenConfig(Options):
     """A bearer token that the gateway accepts."""
 
-    token: str = option(
-        "",
-        Check(TEXT.expected, _read_token),
-        "The token; write it as a reference such as `${CI_TOKEN}`.",
-        secret=True,
-        reference=True,
+    token: str = field(
+        metadata=declare(
+            Check(TEXT.expected, _read_token),
+            "The token; write it as a reference such as `${CI_TOKEN}`.",
+            secret=True,
+            reference=True,
+        )
     )
     profile: str = option(
         "", TEXT, "Profile that limits what the bearer sees; without one, everything."

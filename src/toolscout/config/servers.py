@@ -29,6 +29,7 @@ from toolscout.options import (
     check_choice,
     check_number,
     check_whole,
+    declare,
     join_keys,
     list_options,
     option,
@@ -36,7 +37,6 @@ from toolscout.options import (
     read_strings,
     read_table,
     read_text,
-    require,
 )
 from toolscout.tools import Effect
 
@@ -136,9 +136,10 @@ class ServerConfig(Options):
 
     name: str
     transport: Transport = field(
-        metadata=require(
+        metadata=declare(
             check_choice(Transport),
             "How the server is reached. Left out, it follows from `spec`, `url` or `command`.",
+            is_required=False,
             identity=True,
         )
     )
