@@ -2,23 +2,37 @@
 
 Each page is a function that returns its text, so that `tests/house/test_generated.py` can compare
 the files with what the code says now. A page that is partly written by hand keeps its text outside
-the `<!-- generated -->` marks.
+the marks of its generated parts, such as `<!-- options: NAME -->` and `<!-- end -->`.
 """
 
 import ast
 import enum
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import toolscout
+from toolscout.config.gateway import GatewayConfig, Profile, TokenConfig
+from toolscout.config.servers import REMOTE, ServerConfig
+from toolscout.options import Option, Options, list_options
+from toolscout.settings import Route, Settings
 
 DOCS = Path(__file__).parent
 TESTS = DOCS.parent / "tests"
 NAMED_TESTS = 2
 """Tests that the requirements page names for each requirement; it counts the others."""
+OPTIONS: dict[str, type[Options]] = {
+    "servers": ServerConfig,
+    "gateway": GatewayConfig,
+    "gateway.tokens": TokenConfig,
+    "gateway.profiles": Profile,
+    "sessions": Settings,
+    "sessions.routes": Route,
+}
+"""Every class of options, by the table of the configuration file that it describes."""
 
 
 def build_api() -> str:
@@ -113,8 +127,54 @@ def read_marks(path: Path) -> Iterator[tuple[str, str]]:
                         yield node.name, str(ast.literal_eval(argument))
 
 
+def build_configuration() -> str:
+    """Return the configuration page with a table for every class of options."""
+
+    def fill(match: re.Match[str]) -> str:
+        return f"{match[1]}{format_options(OPTIONS[match[2]])}"
+
+    page = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    mark = re.compile(r"^(<!-- options: ([\w.]+) -->\n).*?(?=^<!-- end -->$)", re.M | re.S)
+    return mark.sub(fill, page)
+
+
+def format_options(group: type[Options]) -> str:
+    """Return the table of a class of options."""
+    head = "| Option | Value | Default | Notes | |\n|---|---|---|---|---|\n"
+    return head + "".join(f"| {' | '.join(list_cells(one))} |\n" for one in list_options(group))
+
+
+def list_cells(declared: Option) -> Iterator[str]:
+    """Yield the cells of an option's row."""
+    yield f"`{declared.name}`"
+    yield declared.check.expected + (f" ({declared.unit})" if declared.unit else "")
+    yield format_default(declared)
+    only = "remote" if declared.only == REMOTE else " ".join(declared.only)
+    notes = {
+        only: bool(declared.only),
+        "secret": declared.secret,
+        "path": declared.path,
+        "reference": declared.reference and not declared.path,
+        "restart": declared.needs_restart,
+    }
+    yield ", ".join(note for note, applies in notes.items() if applies)
+    yield declared.doc
+
+
+def format_default(declared: Option) -> str:
+    """Return a default as TOML writes it, nothing for an empty one."""
+    if declared.is_required:
+        return "required"
+    if declared.default in ("", (), {}, None):
+        return ""
+    if isinstance(declared.default, float):
+        return f"`{declared.default:g}`"
+    return f"`{json.dumps(declared.default)}`"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "api.md": build_api,
+    "configuration.md": build_configuration,
     "requirements.md": build_requirements,
 }
 """Every generated page, with the function that builds it."""

@@ -331,9 +331,9 @@ def read_name_or_names(key: str, value: object) -> tuple[str, ...]:
     """Return a list of names; a single string is a list of one, and any iterable will do."""
     if isinstance(value, str):
         return read_names(key, (value,))
-    if isinstance(value, Iterable) and not isinstance(value, Mapping):
-        return read_names(key, tuple(cast("Iterable[object]", value)))
-    raise refuse(key, value, "a string or a list of strings")
+    if isinstance(value, Mapping) or not isinstance(value, Iterable):
+        raise refuse(key, cast("object", value), "a string or a list of strings")
+    return read_names(key, tuple(cast("Iterable[object]", value)))
 
 
 def read_table(key: str, value: object) -> Json:

@@ -28,6 +28,7 @@ from toolscout.options import (
     read_name_or_names,
     read_table,
 )
+from toolscout.schemas import is_object
 from toolscout.tools import Tool
 
 FILE_TABLES = ("include", "servers", "gateway", "sessions")
@@ -112,8 +113,9 @@ def _read_route(key: str, target: str, value: object) -> Route:
     if isinstance(value, Route):
         return value
     with prefix_keys(key, target):
-        table = read_table("", value) if isinstance(value, Mapping) else {"keywords": value}
-        return Route.from_mapping(table)
+        if not is_object(value):
+            value = {"keywords": value}
+        return Route.from_mapping(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -392,8 +392,7 @@ def test_what_a_file_holds_counts_and_not_its_name(tmp_path: Path):
         ),
         (
             "[gateway.tokens.x]\nprofile = ''",
-            "Setting 'gateway.tokens.x.token' in DIR/toolscout.toml is empty. "
-            "Write ${VAR} or ${file:PATH}.",
+            "Setting 'gateway.tokens.x.token' in DIR/toolscout.toml is missing. Add it.",
         ),
         (
             "[sessions]\nlimitt = 3",

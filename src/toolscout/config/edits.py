@@ -75,7 +75,9 @@ def _describe_missing(path: Path, text: str, name: str) -> Exception:
             remedy="Remove it there, or set 'disabled = true' for it there.",
         )
     shown = to_one_line(name, NAME_CHARS)
-    return UnknownServer(shown, find_near_names(name, known), otherwise="See `toolscout servers list`.")
+    return UnknownServer(
+        shown, find_near_names(name, known), otherwise="See `toolscout servers list`."
+    )
 
 
 def _parse_tables(text: str) -> Json:
