@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.config.edits import add_server, read_own_text, remove_server, write_edit
+from toolscout.config.edits import (
+    add_server,
+    extract_tables,
+    read_own_text,
+    remove_server,
+    write_edit,
+)
 from toolscout.config.file import read_config
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig, InvalidFile, UnknownServer
@@ -102,18 +108,29 @@ def test_what_is_added_and_removed_again_leaves_the_other_servers(name: str):
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "rest"),
     [
-        "[servers]\none = { command = 'one' }\n",
-        "servers = { one = { command = 'one' } }\n",
-        "servers.one.command = 'one'\n",
-        "[servers.one]\ncommand = 'one'\nargs = [\n['servers']\n]\n",
-        "[servers.one]\ncommand = '''\n[servers.x]\n'''\n",
+        ("[servers]\none = { command = 'one' }\n", "[servers]\n"),
+        ("servers = { one = { command = 'one' } }\n", "servers = {  }\n"),
+        ("servers.one.command = 'one'\n", ""),
+        ("[servers.one]\ncommand = 'one'\nargs = [\n'[servers]'\n]\n", ""),
+        ("[servers.one]\ncommand = '''\n[servers.x]\n'''\n", ""),
+        (
+            "[servers.a]\ncommand = 'a'\n[gateway]\nport = 1\n# One.\n[servers.one]\n"
+            "command = 'one'\n# Sessions.\n[sessions]\nlimit = 3\n",
+            "[servers.a]\ncommand = 'a'\n[gateway]\nport = 1\n# One.\n"
+            "# Sessions.\n[sessions]\nlimit = 3\n",
+        ),
     ],
 )
-def test_a_file_that_is_written_in_another_way_is_left_to_a_person(text: str):
-    with pytest.raises(InvalidConfig, match="Edit the file by hand"):
-        remove_server(PATH, text, "one")
+def test_a_server_is_removed_however_it_is_written(text: str, rest: str):
+    assert remove_server(PATH, text, "one") == rest
+
+
+def test_tables_are_extracted_as_they_are_written():
+    text = extract_tables(FILE, "servers", ["two", "the third"])
+
+    assert text == FILE[FILE.index("[servers.two]\nc") :].replace("# The third.\n", "")
 
 
 def test_a_file_to_which_nothing_can_be_added_is_left_to_a_person():

@@ -29,7 +29,7 @@ from toolscout.clients.rewrite import (
     remove_members,
 )
 from toolscout.config.documents import is_file, keep_backup, write_with_mode
-from toolscout.config.edits import append_tables, find_tables, remove_tables
+from toolscout.config.edits import append_tables, extract_tables, remove_tables
 from toolscout.errors import InvalidFile
 from toolscout.schemas import Json
 
@@ -184,9 +184,7 @@ def _swap_tables(tables: Json, keys: Keys, gone: list[str], back: Json) -> None:
 
 def _swap_texts(text: str, old: str, keys: Keys, gone: list[str], back: list[str]) -> str:
     if keys == (CODEX_TABLE,):
-        lines = old.splitlines(keepends=True)
-        parts = [part for name in back for part in find_tables(lines, CODEX_TABLE, name)]
-        tables = "".join(lines[number] for part in parts for number in part)
+        tables = extract_tables(old, CODEX_TABLE, back)
         return append_tables(remove_tables(text, CODEX_TABLE, gone), tables)
     text = remove_members(text, keys, gone)
     plain = old.removeprefix("\ufeff")

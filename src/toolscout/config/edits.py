@@ -2,13 +2,17 @@
 
 `add_server` and `remove_server` take a text and give a text with the same comments, order and
 layout. The result is read back and compared with what was meant; if they differ, the change is
-refused. `write_edit` writes it and keeps the old file as a backup.
+refused. `write_edit` writes it and keeps the old file as a backup. `append_tables`,
+`remove_tables` and `extract_tables` serve other programs' TOML as well.
 """
 
 import tomllib
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Iterable
 from pathlib import Path
+
+import tomlkit
+from tomlkit.container import Container
+from tomlkit.items import Comment, InlineTable, Item, Table, Whitespace
 
 from toolscout.config.documents import document_from_text, is_file, keep_backup, write_private
 from toolscout.config.file import Config, is_own_document, read_config, to_toml
@@ -16,7 +20,7 @@ from toolscout.config.servers import ServerConfig
 from toolscout.errors import InvalidConfig, InvalidFile, UnknownServer
 from toolscout.names import find_near_names, to_one_line
 from toolscout.options import NAME_CHARS, join_keys, read_table
-from toolscout.schemas import Json, is_object
+from toolscout.schemas import Json
 
 BY_HAND = "Edit the file by hand."
 
@@ -111,44 +115,61 @@ def append_tables(text: str, tables: str) -> str:
 
 
 def remove_tables(text: str, key: str, names: Iterable[str]) -> str:
-    """Return a TOML text without some tables under a key."""
-    lines = text.splitlines(keepends=True)
-    cut = {number for name in names for part in find_tables(lines, key, name) for number in part}
-    return "".join(line for number, line in enumerate(lines) if number not in cut)
+    """Return a TOML text without some tables under a key; comments before the next table stay."""
+    bom, plain = _split_bom(text)
+    document = tomlkit.parse(plain)
+    removed = set(names)
+    for container in _find_containers(document, key):
+        for place, (name, item) in enumerate(container.body):
+            if name is not None and name.key in removed:
+                comments = _split_comments(item)
+                container.remove(name)
+                if comments:
+                    container.body[place] = (None, tomlkit.ws(comments))
+    return bom + tomlkit.dumps(document)
 
 
-def find_tables(lines: list[str], *keys: str) -> Iterator[range]:
-    """Yield the lines of each table under some keys, without comments before the next table."""
-    heads = [number for number, line in enumerate(lines) if _parse_head(line) is not None]
-    for head, following in pairwise((*heads, len(lines))):
-        if (_parse_head(lines[head]) or [])[: len(keys)] != list(keys):
-            continue
-        end = following
-        while following < len(lines) and end > head + 1 and _is_comment(lines[end - 1]):
-            end -= 1
-        yield range(head, _skip_blanks(lines, end, following))
+def extract_tables(text: str, key: str, names: Iterable[str]) -> str:
+    """Return the tables of some names under a key as they are written, without anything else."""
+    document = tomlkit.parse(_split_bom(text)[1])
+    wanted = set(names)
+    for container in _find_containers(document, key):
+        for name, item in list(container.body):
+            _split_comments(item)
+            if name is not None and name.key not in wanted:
+                container.remove(name)
+    for place, (name, _) in enumerate(document.body):
+        if name is None or name.key != key:
+            document.body[place] = (None, tomlkit.ws(""))
+    return tomlkit.dumps(document)
 
 
-def _skip_blanks(lines: list[str], end: int, following: int) -> int:
-    while end < following and not lines[end].strip():
+def _find_containers(document: tomlkit.TOMLDocument, key: str) -> list[Container]:
+    """Return what is under a key: several parts if other tables stand between them."""
+    return [
+        item.value
+        for name, item in document.body
+        if name is not None and name.key == key and isinstance(item, Table | InlineTable)
+    ]
+
+
+def _split_comments(item: Item) -> str:
+    """Remove the comments at the end of a table, which belong to the next, and return them."""
+    if not isinstance(item, Table):
+        return ""
+    body = item.value.body
+    if body and isinstance(body[-1][1], Table):
+        return _split_comments(body[-1][1])
+    end = len(body)
+    while end and isinstance(body[end - 1][1], Comment | Whitespace):
+        end -= 1
+    while end < len(body) and isinstance(body[end][1], Whitespace):
         end += 1
-    return end
+    comments = "".join(item.as_string() for _, item in body[end:])
+    del body[end:]
+    return comments
 
 
-def _is_comment(line: str) -> bool:
-    return not line.strip() or line.lstrip().startswith("#")
-
-
-def _parse_head(line: str) -> list[str] | None:
-    """Return the keys of a table's head, None for any other line."""
-    if not line.lstrip().startswith("["):
-        return None
-    try:
-        inner: object = tomllib.loads(line)
-    except tomllib.TOMLDecodeError:
-        return None
-    keys: list[str] = []
-    while is_object(inner) and inner:
-        key, inner = next(iter(inner.items()))
-        keys.append(key)
-    return keys
+def _split_bom(text: str) -> tuple[str, str]:
+    plain = text.removeprefix("\ufeff")
+    return text[: len(text) - len(plain)], plain
