@@ -119,7 +119,7 @@ def _examples(
     }
     wanted = dataset.relevant_groups()
     for count, query in enumerate(dataset.queries):
-        found, evidence, length = index.evidence(query.text)
+        found, evidence, length = index.collect_evidence(query.text)
         yield Example(
             evidence=evidence,
             length=length,
@@ -232,7 +232,7 @@ def _calibration_rows(examples: Examples, fusion: Fusion) -> tuple[Doubles, Doub
             if not len(kept):
                 continue
             evidence = example.evidence[kept]
-            found = fusion.scores(evidence, example.length, compute_gate(evidence))
+            found = fusion.score(evidence, example.length, compute_gate(evidence))
             first = np.argsort(-found, kind="stable")[:5]
             rows.append(build_certainty(evidence[first], found[first], found))
             wanted.append(example.wanted[kept][first].astype(np.float64))
@@ -288,7 +288,7 @@ def ranked_groups(example: Example, fusion: Fusion) -> list[int]:
     """Return the groups of the ten best candidates, best first."""
     if not example.groups:
         return []
-    found = fusion.scores(example.evidence, example.length, example.gate)
+    found = fusion.score(example.evidence, example.length, example.gate)
     return [example.groups[i] for i in np.argsort(-found, kind="stable")[:10]]
 
 
@@ -297,10 +297,10 @@ def _reliability(examples: Sequence[Example], fusion: Fusion) -> dict[str, tuple
     for example in examples:
         if not example.groups:
             continue
-        found = fusion.scores(example.evidence, example.length, example.gate)
+        found = fusion.score(example.evidence, example.length, example.gate)
         best = int(np.argmax(found))
         one = slice(best, best + 1)
-        chance = float(fusion.chances(example.evidence[one], found[one], found)[0])
+        chance = float(fusion.predict_chances(example.evidence[one], found[one], found)[0])
         seen.setdefault(confidence_from_chance(chance), []).append(bool(example.wanted[best]))
     return {label: (float(np.mean(hits)), len(hits)) for label, hits in sorted(seen.items())}
 

@@ -1,18 +1,9 @@
 """`Catalog`: the live set of tools, by server.
 
-A server's tools are replaced at once or not at all; a server may be pending or failed while its
-last known tools stay. Every change has a version and is told to subscribers in version order.
-Reading gives values: `tools`, `snapshot()` and `view()` never show half a change. Any thread may
-read or change. It does not rank, and it does not decide who may see what: views are told.
-
-Notices: what a change of the catalogue did, told to all who follow it.
-
-Changes are posted under the catalogue's lock and told outside it, in the order in which they
-were made. A subscriber that fails costs the others nothing.
-
-Spellings: all that a tool may be called, and what a text may call.
-
-The catalogue and the index both look tools up by these, so that a name means the same to each.
+A server's tools are replaced all at once or not at all; a server that is pending or failed keeps
+its last known tools. Every change has a version, and subscribers hear of changes in version order.
+Reads return values: `tools`, `snapshot()` and `view()` never show half a change. The catalogue does
+not rank and does not decide who may see what.
 """
 
 import hashlib
@@ -22,18 +13,69 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from time import perf_counter, sleep
 from types import MappingProxyType
 
 from toolscout.errors import DuplicateTool, InvalidTool, UsageError
-from toolscout.names import fold_name, is_exposed_name
+from toolscout.names import Spelling, is_exposed_name, read_spellings
 from toolscout.tools import Tool
 
 _log = logging.getLogger(__name__)
 
+RESERVED_NAMES = frozenset({"tool_search", "tool_describe", "tool_call"})
+INTERNAL_KIND = "internal"
+"""Tools of this kind are for the host only and are never catalogued (R88)."""
+LARGE_CHANGE = 50
+SLICE_SECONDS = 0.001
+PAUSE_SECONDS = 0.00005
+
+
+class Status(StrEnum):
+    """Whether a server can be used."""
+
+    PENDING = "pending"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Availability:
+    """Whether a server can be used, and why it failed."""
+
+    status: Status
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The catalogue at one version."""
+
+    version: int
+    by_name: Mapping[str, Tool]
+    servers: tuple[str, ...]
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """All tools, sorted by name."""
+        return tuple(self.by_name[name] for name in sorted(self.by_name))
+
+    def get(self, name: str) -> Tool | None:
+        """Return the tool of an exposed name."""
+        return self.by_name.get(name)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self.tools)
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.by_name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What one change did. A tool with new content is in both lists: old removed, new added."""
+    """One change, tools sorted by name. A tool with new content is in both lists."""
 
     version: int
     server: str
@@ -41,18 +83,312 @@ class Change:
     removed: tuple[Tool, ...]
 
 
+class Catalog:
+    """The live set of tools by server.
+
+    Any thread may read or change it. Changes are made one at a time, and everyone who subscribes,
+    such as an index, is notified in the thread that makes the change. A large change therefore
+    belongs in a worker thread; there, it pauses every millisecond to let others run. Readers wait
+    for neither the preparation of a change nor the subscribers.
+    """
+
+    def __init__(self, servers: Mapping[str, Iterable[object]] | None = None) -> None:
+        self._writing = threading.Lock()
+        self._lock = threading.RLock()
+        self._tools: dict[str, Tool] = {}
+        self._by_server: dict[str, dict[str, Tool]] = {}
+        self._states: dict[str, Availability] = {}
+        self._names = Spellings()
+        self._version = 0
+        self._sorted: tuple[Tool, ...] | None = ()
+        self._snapshot: Snapshot | None = None
+        self._fingerprint: tuple[int, str] | None = None
+        self._notices = Notices()
+        for server, tools in (servers or {}).items():
+            self.replace(server, tools)
+
+    @property
+    def version(self) -> int:
+        """Grows by one with every change of tools, but not with the availability of servers."""
+        return self._version
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The servers that have tools or an availability, sorted."""
+        with self._lock:
+            return tuple(sorted(self._states))
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """All tools, sorted by name."""
+        with self._lock:
+            if self._sorted is None:
+                self._sorted = tuple(self._tools[name] for name in sorted(self._tools))
+            return self._sorted
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits over the content of all tools, whatever their order or process (R87)."""
+        with self._lock:
+            if self._fingerprint is None or self._fingerprint[0] != self._version:
+                self._fingerprint = (self._version, _hash_tools(self.tools))
+            return self._fingerprint[1]
+
+    def state(self, server: str) -> Availability | None:
+        """Return the availability of a server, or None for an unknown one."""
+        with self._lock:
+            return self._states.get(server)
+
+    @property
+    def unready(self) -> dict[str, Availability]:
+        """The servers that are pending or failed, by name."""
+        with self._lock:
+            states = self._states.items()
+            return {s: state for s, state in sorted(states) if state.status is not Status.READY}
+
+    def get(self, name: str) -> Tool | None:
+        """Return the tool of an exposed name."""
+        return self._tools.get(name)
+
+    def resolve(self, text: str) -> list[Tool]:
+        """Return the tools that a name may mean, sorted by name (R2, R3).
+
+        Tries the exposed name; then a server-qualified name in any spelling (`server.leaf`,
+        `server/leaf`, `mcp__server__leaf`), ignoring case and separators; then an alias; then a
+        leaf. Only aliases and leaves commonly match more than one tool.
+        """
+        with self._lock:
+            tool = self._tools.get(text)
+            if tool is not None:
+                return [tool]
+            return [self._tools[name] for name in self._names.resolve(text)]
+
+    def snapshot(self) -> Snapshot:
+        """Return the catalogue as it is now; repeated calls between changes cost nothing."""
+        with self._lock:
+            servers = tuple(sorted(self._states))
+            last = self._snapshot
+            if last is None or last.version != self._version or last.servers != servers:
+                tools = MappingProxyType(dict(self._tools))
+                last = Snapshot(version=self._version, by_name=tools, servers=servers)
+                self._snapshot = last
+            return last
+
+    def view(self, predicate: Callable[[Tool], bool]) -> "CatalogView":
+        """Return a live, read-only view of the tools that a predicate accepts."""
+        return CatalogView(self, predicate)
+
+    def replace(self, server: str, tools: Iterable[object]) -> None:
+        """Make these the tools of a server, all or nothing, and mark the server as ready.
+
+        Accepts `Tool`s and everything that `Tool.from_any` reads. Tools that are the same as before
+        stay and do not count as changed.
+        """
+        self._change(server, _collect_tools(server, tools), keep_others=False)
+
+    def add(self, server: str, tools: Iterable[object]) -> None:
+        """Add tools to a server, replacing those of the same name."""
+        self._change(server, _collect_tools(server, tools), keep_others=True)
+
+    def remove(self, server: str, names: Iterable[str] | None = None) -> None:
+        """Remove a server, or some of its tools by exposed name or leaf; ignores unknown ones."""
+        unwanted = None if names is None else set(names)
+        with self._writing:
+            gone = list(self._by_server.get(server, {}).values())
+            if unwanted is not None:
+                gone = [tool for tool in gone if tool.name in unwanted or tool.leaf in unwanted]
+            prepared = _PreparedChange(server, [], gone)
+            with self._lock:
+                self._commit(prepared)
+                if unwanted is None:
+                    self._states.pop(server, None)
+        self._notices.deliver()
+
+    def set_pending(self, server: str) -> None:
+        """Mark a server as still connecting; its last known tools stay searchable."""
+        with self._lock:
+            self._states[server] = Availability(status=Status.PENDING)
+
+    def set_failed(self, server: str, reason: str) -> None:
+        """Mark a server as failed, with the reason; its last known tools stay searchable."""
+        with self._lock:
+            self._states[server] = Availability(status=Status.FAILED, reason=reason)
+
+    def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
+        """Call back for every later change; the returned function ends that.
+
+        Changes come in version order, without any lock that readers need, before the call that made
+        the change returns. A callback may change the catalogue, but must not wait for another
+        thread that does.
+        """
+        with self._lock:
+            return self._notices.subscribe(callback, self._version)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self.tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def _change(self, server: str, wanted: dict[str, Tool], *, keep_others: bool) -> None:
+        with self._writing:
+            mine = self._by_server.get(server, {})
+            pace = Pace(len(wanted))
+            added: list[Tool] = []
+            removed: list[Tool] = []
+            for name, tool in wanted.items():
+                old = self._tools.get(name)
+                if old is not None and name not in mine:
+                    raise _make_collision(old, tool)
+                if old is None or _is_changed(old, tool):
+                    added.append(tool)
+                    removed += [] if old is None else [old]
+                pace.step()
+            if not keep_others:
+                removed += [tool for name, tool in mine.items() if name not in wanted]
+            prepared = _PreparedChange(server, added, removed)
+            with self._lock:
+                self._commit(prepared)
+                self._states[server] = Availability(status=Status.READY)
+        self._notices.deliver()
+
+    def _commit(self, prepared: "_PreparedChange") -> None:
+        if not prepared.added and not prepared.removed:
+            return
+        server = prepared.server
+        mine = self._by_server.setdefault(server, {})
+        for tool, spellings in prepared.removed:
+            del self._tools[tool.name], mine[tool.name]
+            self._names.remove(tool.name, spellings)
+        for tool, spellings in prepared.added:
+            self._tools[tool.name] = mine[tool.name] = tool
+            self._names.add(tool.name, spellings)
+        if not mine:
+            del self._by_server[server]
+        self._version += 1
+        self._sorted = None
+        self._notices.post(
+            Change(
+                version=self._version,
+                server=server,
+                added=tuple(tool for tool, _ in prepared.added),
+                removed=tuple(tool for tool, _ in prepared.removed),
+            )
+        )
+
+
+class _PreparedChange:
+    """Tools to add and remove, by name, with everything that takes long already computed.
+
+    Readers wait while a change is committed, but not while it is prepared.
+    """
+
+    def __init__(self, server: str, added: list[Tool], removed: list[Tool]) -> None:
+        pace = Pace(len(added) + len(removed))
+        self.server = server
+        self.added: list[tuple[Tool, set[Spelling]]] = []
+        self.removed: list[tuple[Tool, set[Spelling]]] = []
+        for tools, pairs in ((added, self.added), (removed, self.removed)):
+            for tool in sorted(tools, key=lambda tool: tool.name):
+                pairs.append((tool, tool.spellings))
+                pace.step()
+
+
+class Pace:
+    """Pauses a large change in a worker thread every millisecond.
+
+    Without that, a thread keeps the interpreter for 5 ms at a time. A search in another thread
+    releases it in every larger array operation and would wait that long each time. A pause of
+    length zero is not enough: the thread would be back before another one has woken up.
+    """
+
+    def __init__(self, size: int) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        self.is_active = size >= LARGE_CHANGE and not is_main
+        self._last = perf_counter()
+
+    def step(self) -> None:
+        """Pause if the last pause was more than a millisecond ago."""
+        if self.is_active and perf_counter() - self._last > SLICE_SECONDS:
+            sleep(PAUSE_SECONDS)
+            self._last = perf_counter()
+
+
+class CatalogView:
+    """The tools of a catalogue that a predicate accepts, always up to date.
+
+    The predicate is called on every read, so it may depend on more than the tool.
+    """
+
+    def __init__(self, catalog: Catalog, predicate: Callable[[Tool], bool]) -> None:
+        self._catalog = catalog
+        self._accepts = predicate
+
+    @property
+    def version(self) -> int:
+        """The version of the underlying catalogue."""
+        return self._catalog.version
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The accepted tools, sorted by name."""
+        return tuple(filter(self._accepts, self._catalog.tools))
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The servers with an accepted tool, and those whose tools are not known yet."""
+        snapshot = self._catalog.snapshot()
+        known = {tool.server for tool in snapshot.by_name.values()}
+        seen = {tool.server for tool in snapshot.by_name.values() if self._accepts(tool)}
+        return tuple(server for server in snapshot.servers if server in seen or server not in known)
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits over the content of the accepted tools."""
+        return _hash_tools(self.tools)
+
+    def state(self, server: str) -> Availability | None:
+        """Return the availability of a server in this view."""
+        return self._catalog.state(server) if server in self.servers else None
+
+    def get(self, name: str) -> Tool | None:
+        """Return the accepted tool of an exposed name."""
+        tool = self._catalog.get(name)
+        return tool if tool is not None and self._accepts(tool) else None
+
+    def resolve(self, text: str) -> list[Tool]:
+        """Return the accepted tools that a name may mean, sorted by name."""
+        return list(filter(self._accepts, self._catalog.resolve(text)))
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self.tools)
+
+    def __len__(self) -> int:
+        return sum(map(self._accepts, self._catalog.tools))
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.get(name) is not None
+
+
 class Notices:
-    """Hands changes to subscribers in the order in which they were posted."""
+    """Hands changes to subscribers in the order in which they were posted.
+
+    Changes are posted under the catalogue's lock and delivered outside it. A subscriber that fails
+    does not affect the others.
+    """
 
     def __init__(self) -> None:
-        self._waiting: deque[Change] = deque()
-        self._turn = threading.RLock()
+        self._queue: deque[Change] = deque()
+        self._delivery = threading.RLock()
         self._listing = threading.Lock()
         self._delivering = False
         self._subscribers: tuple[tuple[int, Callable[[Change], None]], ...] = ()
 
     def subscribe(self, callback: Callable[[Change], None], since: int) -> Callable[[], None]:
-        """Tell a callback every change after a version; the result ends that."""
+        """Call back for every change after a version; the returned function ends that."""
         entry = (since, callback)
         with self._listing:
             self._subscribers = (*self._subscribers, entry)
@@ -64,76 +400,50 @@ class Notices:
         return unsubscribe
 
     def post(self, change: Change) -> None:
-        """Put a change behind those that wait."""
-        self._waiting.append(change)
+        """Queue a change."""
+        self._queue.append(change)
 
     def deliver(self) -> None:
-        """Tell all changes that wait, one thread at a time."""
-        with self._turn:
-            # A callback that changes the catalogue comes back here: its notice waits its turn.
+        """Deliver all queued changes, one thread at a time."""
+        with self._delivery:
+            # A callback that changes the catalogue comes back here: its change stays queued.
             if self._delivering:
                 return
             self._delivering = True
             try:
-                while self._waiting:
-                    self._tell(self._waiting.popleft())
+                while self._queue:
+                    self._notify(self._queue.popleft())
             finally:
                 self._delivering = False
 
-    def _tell(self, change: Change) -> None:
+    def _notify(self, change: Change) -> None:
         for since, callback in self._subscribers:
             if change.version <= since:
                 continue
             try:
                 callback(change)
             except Exception:
-                _log.exception("A subscriber failed on change %d.", change.version)
-
-
-Spelling = tuple[int, str]
-"""How a tool may be called: 0 by its qualified name, 1 by an alias, 2 by its leaf; and the name
-without case and separators."""
-
-
-def list_spellings(tool: Tool) -> set[Spelling]:
-    """Return all that a tool may be called."""
-    leaf = fold_name(tool.leaf)
-    found: set[Spelling] = {(0, fold_name(tool.name)), (0, fold_name(tool.server) + leaf)}
-    found.update((1, fold_name(alias)) for alias in tool.aliases)
-    found.add((2, leaf))
-    return found
-
-
-def read_spellings(text: str) -> list[Spelling]:
-    """Return what a text may call, in the order in which it is tried; the first that is known wins.
-
-    Claude Code and others write `mcp__server__leaf`; folding leaves "mcp" in front.
-    """
-    key = fold_name(text)
-    bare = key.removeprefix("mcp")
-    if not key:
-        return []
-    return [(0, key), *([(0, bare)] if bare != key else []), (1, key), (2, key)]
+                _log.exception("A catalogue subscriber failed on change %d.", change.version)
 
 
 class Spellings:
-    """Spellings to exposed names, kept up to date tool by tool, so that nothing is scanned."""
+    """Finds exposed names by spelling; updated tool by tool, so that nothing is scanned."""
 
     def __init__(self) -> None:
         self._lookups = (_Lookup(), _Lookup(), _Lookup())
 
-    def add(self, tool: Tool) -> None:
-        """Take in all that a tool may be called."""
-        for kind, key in list_spellings(tool):
-            self._lookups[kind].add(key, tool.name)
+    def add(self, name: str, spellings: Iterable[Spelling]) -> None:
+        """Add the spellings of a tool."""
+        for kind, key in spellings:
+            self._lookups[kind].add(key, name)
 
-    def remove(self, tool: Tool) -> None:
-        """Forget what a tool was called."""
-        for kind, key in list_spellings(tool):
-            self._lookups[kind].remove(key, tool.name)
+    def remove(self, name: str, spellings: Iterable[Spelling]) -> None:
+        """Remove the spellings of a tool."""
+        for kind, key in spellings:
+            self._lookups[kind].remove(key, name)
 
     def resolve(self, text: str) -> list[str]:
-        """Return the exposed names of the tools that a text may mean, sorted."""
+        """Return the exposed names of the tools that a text may mean, sorted by name."""
         for kind, key in read_spellings(text):
             if found := self._lookups[kind].find(key):
                 return found
@@ -171,331 +481,42 @@ class _Lookup:
             del self._names[key]
 
 
-RESERVED_NAMES = frozenset({"tool_search", "tool_describe", "tool_call"})
-INTERNAL_KIND = "internal"
-"""Entries of this kind serve the host alone and are never catalogued (R88)."""
-
-
-class Status(StrEnum):
-    """Where a server stands."""
-
-    PENDING = "pending"
-    READY = "ready"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Availability:
-    """Where a server stands, and why it failed."""
-
-    status: Status
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """The catalogue as it was at one version."""
-
-    version: int
-    by_name: Mapping[str, Tool]
-    servers: tuple[str, ...]
-
-    @property
-    def tools(self) -> tuple[Tool, ...]:
-        """All tools, sorted by name."""
-        return tuple(self.by_name[name] for name in sorted(self.by_name))
-
-    def get(self, name: str) -> Tool | None:
-        """Return the tool of an exposed name."""
-        return self.by_name.get(name)
-
-    def __iter__(self) -> Iterator[Tool]:
-        return iter(self.tools)
-
-    def __len__(self) -> int:
-        return len(self.by_name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.by_name
-
-
-class Catalog:
-    """The live set of tools by server; thread safe."""
-
-    def __init__(self, servers: Mapping[str, Iterable[object]] | None = None) -> None:
-        self._lock = threading.RLock()
-        self._tools: dict[str, Tool] = {}
-        self._by_server: dict[str, dict[str, Tool]] = {}
-        self._states: dict[str, Availability] = {}
-        self._names = Spellings()
-        self._version = 0
-        self._sorted: tuple[Tool, ...] | None = ()
-        self._snapshot: Snapshot | None = None
-        self._fingerprint: tuple[int, str] | None = None
-        self._notices = Notices()
-        for server, tools in (servers or {}).items():
-            self.replace(server, tools)
-
-    @property
-    def version(self) -> int:
-        """Grows by one with every change of tools; server states do not count."""
-        return self._version
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        """The servers that have tools or a state, sorted."""
-        with self._lock:
-            return tuple(sorted(self._states))
-
-    @property
-    def tools(self) -> tuple[Tool, ...]:
-        """All tools, sorted by name."""
-        with self._lock:
-            if self._sorted is None:
-                self._sorted = tuple(self._tools[name] for name in sorted(self._tools))
-            return self._sorted
-
-    @property
-    def fingerprint(self) -> str:
-        """16 hex digits over the content of all tools, whatever their order or process (R87)."""
-        with self._lock:
-            if self._fingerprint is None or self._fingerprint[0] != self._version:
-                self._fingerprint = (self._version, _fingerprint_of(self.tools))
-            return self._fingerprint[1]
-
-    def state(self, server: str) -> Availability | None:
-        """Return where a server stands, or nothing for a server never heard of."""
-        with self._lock:
-            return self._states.get(server)
-
-    @property
-    def unready(self) -> dict[str, Availability]:
-        """The servers that are pending or failed, by name."""
-        with self._lock:
-            states = self._states.items()
-            return {s: state for s, state in sorted(states) if state.status is not Status.READY}
-
-    def get(self, name: str) -> Tool | None:
-        """Return the tool of an exposed name."""
-        return self._tools.get(name)
-
-    def resolve(self, text: str) -> list[Tool]:
-        """Return the tools that a name may mean, sorted by name (R2, R3).
-
-        The first of these that gives anything: the exposed name; a server-qualified name in any
-        spelling (`server.leaf`, `server/leaf`, `mcp__server__leaf`), ignoring case and
-        separators; an alias; a leaf. Only aliases and leaves commonly give more than one.
-        """
-        with self._lock:
-            tool = self._tools.get(text)
-            if tool is not None:
-                return [tool]
-            return [self._tools[name] for name in self._names.resolve(text)]
-
-    def snapshot(self) -> Snapshot:
-        """Return the catalogue as it is now; repeated calls between changes cost nothing."""
-        with self._lock:
-            servers = tuple(sorted(self._states))
-            last = self._snapshot
-            if last is None or last.version != self._version or last.servers != servers:
-                tools = MappingProxyType(dict(self._tools))
-                last = Snapshot(version=self._version, by_name=tools, servers=servers)
-                self._snapshot = last
-            return last
-
-    def view(self, predicate: Callable[[Tool], bool]) -> "CatalogView":
-        """Return a live reading view of the tools that a predicate accepts."""
-        return CatalogView(self, predicate)
-
-    def replace(self, server: str, tools: Iterable[object]) -> None:
-        """Make these the tools of a server, at once or not at all, and the server ready.
-
-        Takes `Tool`s and whatever `Tool.from_any` reads. Tools that are the same as before stay
-        and are no change.
-        """
-        wanted = _by_name(server, tools)
-        with self._lock:
-            self._change(server, wanted, keep_others=False)
-        self._notices.deliver()
-
-    def add(self, server: str, tools: Iterable[object]) -> None:
-        """Add tools to a server, in place of those of the same name."""
-        wanted = _by_name(server, tools)
-        with self._lock:
-            self._change(server, wanted, keep_others=True)
-        self._notices.deliver()
-
-    def remove(self, server: str, names: Iterable[str] | None = None) -> None:
-        """Forget a server, or some of its tools by exposed name or leaf; unknown ones are fine."""
-        with self._lock:
-            mine = self._by_server.get(server, {})
-            if names is None:
-                self._commit(server, [], list(mine.values()))
-                self._states.pop(server, None)
-            else:
-                unwanted = set(names)
-                gone = [t for t in mine.values() if t.name in unwanted or t.leaf in unwanted]
-                self._commit(server, [], gone)
-        self._notices.deliver()
-
-    def set_pending(self, server: str) -> None:
-        """Say that a server is still connecting; tools known from before stay searchable."""
-        with self._lock:
-            self._states[server] = Availability(status=Status.PENDING)
-
-    def set_failed(self, server: str, reason: str) -> None:
-        """Say that a server failed, and why; tools known from before stay searchable."""
-        with self._lock:
-            self._states[server] = Availability(status=Status.FAILED, reason=reason)
-
-    def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
-        """Tell every later change to a callback; the result ends that.
-
-        Changes come in version order, outside the data lock, before the changing call returns.
-        A callback may change the catalogue; it must not wait for another thread that does.
-        """
-        with self._lock:
-            return self._notices.subscribe(callback, self._version)
-
-    def __iter__(self) -> Iterator[Tool]:
-        return iter(self.tools)
-
-    def __len__(self) -> int:
-        return len(self._tools)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._tools
-
-    def _change(self, server: str, wanted: dict[str, Tool], *, keep_others: bool) -> None:
-        mine = self._by_server.get(server, {})
-        for name, tool in wanted.items():
-            owner = self._tools.get(name)
-            if owner is not None and name not in mine:
-                raise _collision(owner, tool)
-        changed = {n: t for n, t in wanted.items() if n not in mine or _differ(mine[n], t)}
-        gone = [mine[name] for name in changed if name in mine]
-        if not keep_others:
-            gone += [tool for name, tool in mine.items() if name not in wanted]
-        self._commit(server, list(changed.values()), gone)
-        self._states[server] = Availability(status=Status.READY)
-
-    def _commit(self, server: str, added: list[Tool], removed: list[Tool]) -> None:
-        if not added and not removed:
-            return
-        mine = self._by_server.setdefault(server, {})
-        for tool in removed:
-            del self._tools[tool.name], mine[tool.name]
-            self._names.remove(tool)
-        for tool in added:
-            self._tools[tool.name] = mine[tool.name] = tool
-            self._names.add(tool)
-        if not mine:
-            del self._by_server[server]
-        self._version += 1
-        self._sorted = None
-        self._notices.post(
-            Change(
-                version=self._version,
-                server=server,
-                added=tuple(sorted(added, key=_name_of)),
-                removed=tuple(sorted(removed, key=_name_of)),
-            )
-        )
-
-
-class CatalogView:
-    """The part of a catalogue that a predicate accepts; always as the catalogue is now.
-
-    The predicate is asked at every reading, so that it may depend on more than the tool.
-    """
-
-    def __init__(self, catalog: Catalog, predicate: Callable[[Tool], bool]) -> None:
-        self._catalog = catalog
-        self._accepts = predicate
-
-    @property
-    def version(self) -> int:
-        """The version of the catalogue behind."""
-        return self._catalog.version
-
-    @property
-    def tools(self) -> tuple[Tool, ...]:
-        """The accepted tools, sorted by name."""
-        return tuple(filter(self._accepts, self._catalog.tools))
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        """The servers with an accepted tool, and those of which no tool is known yet."""
-        snapshot = self._catalog.snapshot()
-        known = {tool.server for tool in snapshot.by_name.values()}
-        seen = {tool.server for tool in snapshot.by_name.values() if self._accepts(tool)}
-        return tuple(server for server in snapshot.servers if server in seen or server not in known)
-
-    @property
-    def fingerprint(self) -> str:
-        """16 hex digits over the content of the accepted tools."""
-        return _fingerprint_of(self.tools)
-
-    def state(self, server: str) -> Availability | None:
-        """Return where a server of this view stands."""
-        return self._catalog.state(server) if server in self.servers else None
-
-    def get(self, name: str) -> Tool | None:
-        """Return the accepted tool of an exposed name."""
-        tool = self._catalog.get(name)
-        return tool if tool is not None and self._accepts(tool) else None
-
-    def resolve(self, text: str) -> list[Tool]:
-        """Return the accepted ones among the tools that a name may mean."""
-        return list(filter(self._accepts, self._catalog.resolve(text)))
-
-    def __iter__(self) -> Iterator[Tool]:
-        return iter(self.tools)
-
-    def __len__(self) -> int:
-        return sum(map(self._accepts, self._catalog.tools))
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.get(name) is not None
-
-
-def _name_of(tool: Tool) -> str:
-    return tool.name
-
-
-def _fingerprint_of(tools: Iterable[Tool]) -> str:
+def _hash_tools(tools: Iterable[Tool]) -> str:
     digest = hashlib.sha256()
     for tool in tools:
         digest.update(tool.fingerprint.encode())
     return digest.hexdigest()[:16]
 
 
-def _differ(old: Tool, new: Tool) -> bool:
-    # Python holds 1 == 1.0 == True; the fingerprint, being JSON, does not. A reloaded function is
-    # another function, though its definition may be the same.
+def _is_changed(old: Tool, new: Tool) -> bool:
+    # Python takes 1, 1.0 and True for equal; the fingerprint, being JSON, does not. A reloaded
+    # function is another function, even if its definition is the same.
     return old is not new and (
         old != new or old.fingerprint != new.fingerprint or old.function is not new.function
     )
 
 
-def _by_name(server: str, tools: Iterable[object]) -> dict[str, Tool]:
+def _collect_tools(server: str, tools: Iterable[object]) -> dict[str, Tool]:
+    listed = list(tools)
+    pace = Pace(len(listed))
     wanted: dict[str, Tool] = {}
-    for definition in tools:
-        tool = _at_home(Tool.from_any(definition, server), server)
+    for definition in listed:
+        pace.step()
+        tool = _check_home(Tool.from_any(definition, server), server)
         if tool.kind == INTERNAL_KIND:
             continue
         if tool.name in wanted:
-            raise _collision(wanted[tool.name], tool)
+            raise _make_collision(wanted[tool.name], tool)
         wanted[tool.name] = tool
     return wanted
 
 
-def _at_home(tool: Tool, server: str) -> Tool:
+def _check_home(tool: Tool, server: str) -> Tool:
     if tool.server != server:
         if tool.server:
             raise UsageError(
-                f"Tool {tool.name!r} says that it belongs to server {tool.server!r}, but was given "
-                f"to {server!r}. Use `tool.move_to({server!r})`, or give it to its own server."
+                f"Tool {tool.name!r} belongs to server {tool.server!r} but was added to "
+                f"{server!r}. Use `tool.move_to({server!r})`, or add it to its own server."
             )
         tool = tool.move_to(server)
     if tool.name in RESERVED_NAMES:
@@ -507,15 +528,15 @@ def _at_home(tool: Tool, server: str) -> Tool:
         )
     if not is_exposed_name(tool.name):
         raise InvalidTool(
-            f"has the exposed name {tool.name[:80]!r}, which providers refuse",
+            f"has the exposed name {tool.name[:80]!r}, which providers reject",
             server=server,
             tool=tool.leaf,
-            remedy="Make it with Tool.define, which computes a fitting name.",
+            remedy="Create it with `Tool.define`, which makes a valid name.",
         )
     return tool
 
 
-def _collision(first: Tool, second: Tool) -> DuplicateTool:
+def _make_collision(first: Tool, second: Tool) -> DuplicateTool:
     return DuplicateTool(
         second.name, first=(first.server, first.leaf), second=(second.server, second.leaf)
     )

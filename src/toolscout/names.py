@@ -89,6 +89,23 @@ def fold_name(text: str) -> str:
     return "".join(text.casefold().translate(_FOLD).split())
 
 
+Spelling = tuple[int, str]
+"""How a tool may be called: 0 for its qualified name, 1 for an alias or 2 for its leaf, and the
+folded name."""
+
+
+def read_spellings(text: str) -> list[Spelling]:
+    """Return the spellings that a text may mean, in the order to try them; the first match wins.
+
+    Claude Code and others write `mcp__server__leaf`; folding leaves "mcp" in front.
+    """
+    key = fold_name(text)
+    bare = key.removeprefix("mcp")
+    if not key:
+        return []
+    return [(0, key), *([(0, bare)] if bare != key else []), (1, key), (2, key)]
+
+
 def find_near_names(wanted: str, names: Iterable[str], limit: int = 3) -> list[str]:
     """Return up to `limit` names that resemble `wanted`, nearest first, ties by name.
 

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeGuard, cast
 from toolscout import schemas
 from toolscout.errors import InvalidTool
 from toolscout.functions import definition_from_callable
-from toolscout.names import clean_text, make_exposed_name, to_one_line
+from toolscout.names import Spelling, clean_text, fold_name, make_exposed_name, to_one_line
 from toolscout.schemas import Json, find_problem, is_object, to_canonical_json
 
 DESCRIPTION_LIMIT = 100_000
@@ -225,6 +225,15 @@ class Tool:
             [self.input_schema, self.output_schema],
             [self.hint, self.aliases, self.tags, self.kind, self.effect, self.always_load],
         ]
+
+    @property
+    def spellings(self) -> set[Spelling]:
+        """Every spelling by which the tool may be called, for the catalogue and the index."""
+        leaf = fold_name(self.leaf)
+        found: set[Spelling] = {(0, fold_name(self.name)), (0, fold_name(self.server) + leaf)}
+        found.update((1, fold_name(alias)) for alias in self.aliases)
+        found.add((2, leaf))
+        return found
 
     def render_signature(self, *, optional: int = schemas.SHOWN_OPTIONAL) -> str:
         """Return name and parameters on one line, as `schemas.render_signature` writes them."""

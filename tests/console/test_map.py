@@ -34,7 +34,7 @@ def test_the_same_vectors_give_the_same_places(vectors: NDArray[np.int16]):
 
 
 def test_near_tools_of_the_demo_catalogue_stay_near():
-    _, vectors = Index(load_demo_catalog(), encoder=StaticEncoder()).vectors()
+    _, vectors = Index(load_demo_catalog(), encoder=StaticEncoder()).list_vectors()
     assert vectors is not None
     meaning, picture = find_gaps(vectors), find_gaps(place_vectors(vectors))
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from toolscout.search.build import Writer
-from toolscout.search.candidates import CANDIDATES, best_by_name
+from toolscout.search.candidates import CANDIDATES, find_best
 
 ARRANGED: dict[str, Callable[[int], NDArray[np.int64]]] = {
     "mixed": lambda size: np.random.default_rng(7).permutation(size),
@@ -19,8 +19,8 @@ ARRANGED: dict[str, Callable[[int], NDArray[np.int64]]] = {
 @pytest.mark.parametrize("arrangement", ARRANGED)
 def test_the_best_of_any_number_of_scores_are_those_of_a_full_sort(size: int, arrangement: str):
     scores = ARRANGED[arrangement](size).astype(np.float32)
-    state = Writer(None, approximate=None).built(())
+    state = Writer(None, approximate=None).build(())
 
-    kept = best_by_name(state, scores, np.arange(size))
+    kept = find_best(state, scores, np.arange(size))
 
     assert kept.tolist() == sorted(scores.argsort(kind="stable")[-CANDIDATES:].tolist())

@@ -143,9 +143,9 @@ def test_a_score_is_the_same_bits_whatever_the_other_rows(family: str, count: in
     """R33"""
     fusion, evidence = FUSIONS[family], random_evidence(count)
 
-    together = fusion.scores(evidence, 0.3, 0.6)
-    alone = np.concatenate([fusion.scores(evidence[i : i + 1], 0.3, 0.6) for i in range(count)])
-    turned = fusion.scores(evidence[::-1], 0.3, 0.6)[::-1]
+    together = fusion.score(evidence, 0.3, 0.6)
+    alone = np.concatenate([fusion.score(evidence[i : i + 1], 0.3, 0.6) for i in range(count)])
+    turned = fusion.score(evidence[::-1], 0.3, 0.6)[::-1]
 
     assert together.tobytes() == alone.tobytes()
     assert together.tobytes() == turned.tobytes()
@@ -154,9 +154,9 @@ def test_a_score_is_the_same_bits_whatever_the_other_rows(family: str, count: in
 @every_family
 def test_chances_lie_between_nothing_and_one(family: str):
     fusion, evidence = FUSIONS[family], random_evidence(40)
-    scores = fusion.scores(evidence, -0.5, 0.5)
+    scores = fusion.score(evidence, -0.5, 0.5)
 
-    found = fusion.chances(evidence, scores, scores)
+    found = fusion.predict_chances(evidence, scores, scores)
 
     assert ((found >= 0) & (found <= 1)).all()
 
@@ -165,27 +165,27 @@ def test_chances_lie_between_nothing_and_one(family: str):
 @pytest.mark.parametrize("size", [0.0, 1e6, -1e6])
 def test_chances_of_extreme_evidence_are_finite(family: str, size: float):
     fusion, evidence = FUSIONS[family], random_evidence(3) * size
-    scores = fusion.scores(evidence, 1.0, 1.0)
+    scores = fusion.score(evidence, 1.0, 1.0)
 
-    assert np.isfinite(fusion.chances(evidence, scores, scores)).all()
+    assert np.isfinite(fusion.predict_chances(evidence, scores, scores)).all()
 
 
 @every_family
 def test_no_candidates_have_no_chances(family: str):
     fusion, nothing = FUSIONS[family], random_evidence(0)
-    scores = fusion.scores(nothing, 0.0, 0.0)
+    scores = fusion.score(nothing, 0.0, 0.0)
 
-    assert fusion.chances(nothing, scores, scores).tolist() == []
+    assert fusion.predict_chances(nothing, scores, scores).tolist() == []
 
 
 @every_family
 def test_equal_rivals_lower_a_chance(family: str):
     fusion = FUSIONS[family]
     evidence = random_evidence(1).repeat(9, axis=0)
-    scores = fusion.scores(evidence, 0.0, 0.5)
+    scores = fusion.score(evidence, 0.0, 0.5)
 
-    alone = fusion.chances(evidence[:1], scores[:1], scores[:1])
-    among = fusion.chances(evidence[:1], scores[:1], scores)
+    alone = fusion.predict_chances(evidence[:1], scores[:1], scores[:1])
+    among = fusion.predict_chances(evidence[:1], scores[:1], scores)
 
     assert among[0] < alone[0]
 
@@ -196,7 +196,7 @@ def test_of_two_candidates_with_like_evidence_the_higher_score_has_the_higher_ch
     evidence = random_evidence(1).repeat(2, axis=0)
     scores = np.array([2.0, 1.0])
 
-    higher, lower = fusion.chances(evidence, scores, scores)
+    higher, lower = fusion.predict_chances(evidence, scores, scores)
 
     assert higher > lower
 
@@ -204,7 +204,7 @@ def test_of_two_candidates_with_like_evidence_the_higher_score_has_the_higher_ch
 @every_family
 @given(seed=st.integers(0, 2**32 - 1), length=st.floats(-1, 1), gate=st.floats(0, 1))
 def test_shares_are_positive_and_sum_to_one(family: str, seed: int, length: float, gate: float):
-    shares = FUSIONS[family].shares(random_evidence(1, seed)[0], length, gate)
+    shares = FUSIONS[family].compute_shares(random_evidence(1, seed)[0], length, gate)
 
     assert shares.keys() == GROUPS.keys()
     assert min(shares.values()) >= 0
@@ -213,7 +213,7 @@ def test_shares_are_positive_and_sum_to_one(family: str, seed: int, length: floa
 
 @every_family
 def test_without_evidence_no_signal_has_a_share(family: str):
-    shares = FUSIONS[family].shares(np.zeros(len(Signal)), 0.5, 0.5)
+    shares = FUSIONS[family].compute_shares(np.zeros(len(Signal)), 0.5, 0.5)
 
     assert shares == dict.fromkeys(GROUPS, 0.0)
 
@@ -226,9 +226,9 @@ def test_a_signal_is_counted_with_what_the_length_adds():
     fusion = Fusion(weights=tuple(weights), calibration=(0.0,) * (2 + len(CERTAINTY)))
     evidence = np.ones((1, len(Signal)))
 
-    assert fusion.scores(evidence, 1.0, 1.0).tolist() == [4]
-    assert fusion.scores(evidence, -0.5, 1.0).tolist() == [1]
-    assert fusion.shares(evidence[0], 1.0, 1.0) == {
+    assert fusion.score(evidence, 1.0, 1.0).tolist() == [4]
+    assert fusion.score(evidence, -0.5, 1.0).tolist() == [1]
+    assert fusion.compute_shares(evidence[0], 1.0, 1.0) == {
         "words": 0,
         "name": 0.25,
         "clause": 0.75,
@@ -246,7 +246,7 @@ def test_a_signal_is_counted_with_what_the_gate_adds():
 
     def scores_where_the_best_has(share: float) -> list[float]:
         evidence[1, Signal.MATCH] = share
-        return fusion.scores(evidence, 0.0, compute_gate(evidence)).tolist()
+        return fusion.score(evidence, 0.0, compute_gate(evidence)).tolist()
 
     assert scores_where_the_best_has(0.0) == [1, 1]
     assert scores_where_the_best_has(0.75) == [0.25, 0.25]

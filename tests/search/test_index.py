@@ -8,6 +8,7 @@ from toolscout.demo import load_demo_catalog
 from toolscout.encoders.encoder import CallableEncoder
 from toolscout.errors import InvalidQuery, UnknownServer, UsageError
 from toolscout.query import Query
+from toolscout.search import build
 from toolscout.search.hits import Confidence, Hit, Missing, Result
 from toolscout.search.index import Index
 from toolscout.tools import Effect, Tool
@@ -1017,6 +1018,24 @@ def test_an_encoder_sees_the_text_of_each_tool_once():
     assert "Something else." in counted.texts[-1]
 
 
+def test_an_index_forgets_the_vectors_of_old_wordings(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(build, "SPARE_VECTORS", 3)
+    counted = Counted()
+    catalog = Catalog()
+    _index = Index(catalog, encoder=CallableEncoder(counted, name="letters"))
+
+    def reword(draft: int) -> int:
+        tool = Tool.define("write", server="notes", description=f"Writes draft {draft}.")
+        catalog.replace("notes", [tool])
+        return len(counted.texts)
+
+    encoded = [reword(draft) for draft in range(20)]
+
+    assert encoded == list(range(1, 21))
+    assert reword(18) == 20  # servers come back: what was removed last is still known
+    assert reword(0) == 21
+
+
 @pytest.mark.requirement("R35")
 def test_what_an_encoder_does_not_see_costs_no_vector():
     """R35"""
@@ -1116,7 +1135,10 @@ def test_a_few_tools_beside_very_many_are_judged_as_if_built_with_them():
     fresh = Index(catalog)
 
     for query in ("feed wombats", "count the songs of wombats", *STEP_QUERIES[:4]):
-        (tools, found, _), (others, wanted, _) = index.evidence(query), fresh.evidence(query)
+        (tools, found, _), (others, wanted, _) = (
+            index.collect_evidence(query),
+            fresh.collect_evidence(query),
+        )
         judged = dict(zip((tool.name for tool in tools), found.tolist(), strict=True))
         assert judged == dict(zip((tool.name for tool in others), wanted.tolist(), strict=True))
 

@@ -1,10 +1,12 @@
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from toolscout import catalog as catalogs
 from toolscout.catalog import Catalog
+from toolscout.encoders.encoder import Encoder, Floats, unit_rows
 from toolscout.search.index import Index
 from toolscout.tools import Tool
 
@@ -163,3 +165,101 @@ def test_a_search_between_a_change_and_its_notice_is_all_old_or_all_new():
     new = answers()
 
     assert seen in (old, new)
+
+
+class Gated(Encoder):
+    """Waits, before it encodes tools, until someone opens the gate."""
+
+    name = "gated"
+
+    def __init__(self) -> None:
+        self.waiting = threading.Event()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def encode(self, texts: Sequence[str], *, kind: str) -> Floats:
+        if kind == "tool" and not self.gate.is_set():
+            self.waiting.set()
+            assert self.gate.wait(DEADLINE)
+        return unit_rows([[len(text), text.count("e"), 1.0] for text in texts])
+
+
+def many(count: int, server: str = "laundry") -> list[Tool]:
+    return [
+        Tool.define(f"wash_{n}", server=server, description=f"Washes shirt {n}.")
+        for n in range(count)
+    ]
+
+
+def test_searches_go_on_with_the_old_state_while_a_thread_indexes_a_thousand_tools():
+    encoder = Gated()
+    catalog = Catalog({"zoo": zoo(0)})
+    index = Index(catalog, encoder=encoder)
+    encoder.gate.clear()
+
+    with ThreadPoolExecutor(1) as pool:
+        change = pool.submit(catalog.replace, "laundry", many(1_000))
+        assert encoder.waiting.wait(DEADLINE)
+        during = index.search("feed the animals")
+        missing = index.search("select:laundry__wash_7")
+        assert (len(index), len(catalog)) == (TOOLS, TOOLS + 1_000)
+        encoder.gate.set()
+        change.result(DEADLINE)
+
+    assert {hit.tool.server for hit in during} == {"zoo"}
+    assert not missing.hits
+    assert len(index) == TOOLS + 1_000
+    assert index.search("select:laundry__wash_7")[0].tool.name == "laundry__wash_7"
+
+
+def test_every_search_during_a_large_change_sees_the_old_or_the_new_state():
+    catalog = Catalog({"zoo": zoo(0)})
+    index = Index(catalog)
+    totals: list[int] = []
+
+    together(
+        lambda: catalog.replace("laundry", many(1_000)),
+        lambda: totals.append(index.search("/./", limit=1).total),
+    )
+
+    assert set(totals) <= {TOOLS, TOOLS + 1_000}
+    assert totals[-1] == TOOLS + 1_000
+
+
+def test_reading_the_catalogue_does_not_wait_for_its_subscribers():
+    catalog = Catalog({"zoo": zoo(0)})
+    notified, finish = threading.Event(), threading.Event()
+
+    def follow(_: object) -> None:
+        notified.set()
+        assert finish.wait(DEADLINE)
+
+    catalog.subscribe(follow)
+    with ThreadPoolExecutor(1) as pool:
+        change = pool.submit(catalog.replace, "laundry", many(3))
+        assert notified.wait(DEADLINE)
+        names = [tool.name for tool in catalog.resolve("wash_1")]
+        count = len(catalog.tools)
+        catalog.set_failed("zoo", "gone")
+        finish.set()
+        change.result(DEADLINE)
+
+    assert names == ["laundry__wash_1"]
+    assert count == TOOLS + 3
+
+
+@pytest.mark.parametrize(("count", "pauses"), [(1_000, True), (10, False)])
+def test_only_a_large_change_in_a_worker_thread_pauses_for_others(
+    monkeypatch: pytest.MonkeyPatch, count: int, pauses: bool
+):
+    seconds: list[float] = []
+    monkeypatch.setattr(catalogs, "sleep", seconds.append)
+    catalog = Catalog({"zoo": zoo(0)})
+    _index = Index(catalog, encoder=None)
+
+    catalog.replace("main", many(count, "main"))
+    assert seconds == []
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(catalog.replace, "worker", many(count, "worker")).result(DEADLINE)
+
+    assert bool(seconds) == pauses

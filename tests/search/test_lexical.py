@@ -11,10 +11,10 @@ from toolscout.search.lexical import (
     SERVER_BIT,
     Postings,
     Vocabulary,
-    concatenated,
-    entries_between,
-    postings_of,
-    rarities,
+    build_postings,
+    compute_rarities,
+    concatenate_postings,
+    find_entries,
 )
 from toolscout.search.text import Field, split_words, stem
 
@@ -47,7 +47,7 @@ def entries(postings: Postings, vocabulary: Vocabulary, row: int) -> Entries:
 
 def weights_alone(tool: list[str]) -> dict[str, float]:
     vocabulary = Vocabulary()
-    postings = postings_of([tool], vocabulary)
+    postings = build_postings([tool], vocabulary)
     return {
         vocabulary.terms[number]: float(weight)
         for number, weight in zip(postings.terms, postings.weights, strict=True)
@@ -63,31 +63,31 @@ def assert_equal(one: Postings, other: Postings) -> None:
 
 def test_a_term_keeps_its_number_for_good():
     vocabulary = Vocabulary()
-    first = vocabulary.numbers("create issue")
-    vocabulary.numbers("many other words come later")
+    first = vocabulary.number_text("create issue")
+    vocabulary.number_text("many other words come later")
 
-    assert vocabulary.numbers("issue create") == first[::-1]
-    assert vocabulary.known(["nothing"]) == {}
+    assert vocabulary.number_text("issue create") == first[::-1]
+    assert vocabulary.find(["nothing"]) == {}
     assert [vocabulary.terms[number] for number in first] == [stem("create"), stem("issue")]
 
 
 def test_a_vocabulary_starts_again_from_its_terms():
     vocabulary = Vocabulary()
-    numbers = vocabulary.numbers("create an issue")
+    numbers = vocabulary.number_text("create an issue")
 
     again = Vocabulary(vocabulary.terms)
 
     assert len(again) == len(vocabulary)
-    assert again.numbers("create an issue") == numbers
+    assert again.number_text("create an issue") == numbers
 
 
 @pytest.mark.requirement("R35")
 def test_a_tools_weights_are_the_same_bits_whatever_else_is_indexed_with_it():
     """R35"""
     together = Vocabulary()
-    postings = postings_of([SEARCH, ISSUE, BLANK, MAIL, ISSUE], together)
+    postings = build_postings([SEARCH, ISSUE, BLANK, MAIL, ISSUE], together)
     alone = Vocabulary()
-    only = postings_of([ISSUE], alone)
+    only = build_postings([ISSUE], alone)
 
     assert entries(postings, together, 1) == entries(only, alone, 0)
     assert entries(postings, together, 4) == entries(only, alone, 0)
@@ -101,16 +101,18 @@ def test_weights_depend_on_neither_neighbours_nor_the_numbering(
 ):
     """R33, R35"""
     vocabulary = Vocabulary(dict.fromkeys(known))
-    postings = postings_of(listed, vocabulary)
+    postings = build_postings(listed, vocabulary)
 
     for row, tool in enumerate(listed):
         fresh = Vocabulary()
-        assert entries(postings, vocabulary, row) == entries(postings_of([tool], fresh), fresh, 0)
+        assert entries(postings, vocabulary, row) == entries(
+            build_postings([tool], fresh), fresh, 0
+        )
 
 
 @given(st.lists(tools, max_size=5))
 def test_weights_lie_between_nothing_and_one(listed: list[list[str]]):
-    weights = postings_of(listed, Vocabulary()).weights
+    weights = build_postings(listed, Vocabulary()).weights
 
     assert ((weights > 0) & (weights < 1)).all()
 
@@ -135,7 +137,7 @@ def test_masks_say_which_fields_a_term_is_in():
     vocabulary = Vocabulary()
     tool = fields(name="open_mail", server="mail", description="Opens mail.")
 
-    found = entries(postings_of([tool], vocabulary), vocabulary, 0)
+    found = entries(build_postings([tool], vocabulary), vocabulary, 0)
 
     assert {text: mask for text, (_, mask) in found.items()} == {
         "open": NAME_BIT | DESCRIPTION_BIT,
@@ -161,14 +163,14 @@ def test_stop_words_beside_other_words_are_not_indexed():
 
 def test_postings_by_term_hold_the_same_as_postings_by_tool():
     vocabulary = Vocabulary()
-    postings = postings_of(TOOLS, vocabulary)
-    owners, _ = postings.entries_of(np.arange(len(TOOLS)))
+    postings = build_postings(TOOLS, vocabulary)
+    owners, _ = postings.find_entries(np.arange(len(TOOLS)))
     columns = (postings.terms, owners, postings.weights)
     by_tool = sorted(zip(*(column.tolist() for column in columns), strict=True))
 
     found = postings.by_term
     by_term: list[tuple[int, int, float]] = []
-    for number, (begin, end) in enumerate(found.spans_of(range(len(vocabulary)))):
+    for number, (begin, end) in enumerate(found.find_spans(range(len(vocabulary)))):
         columns = (found.rows[begin:end], found.weights[begin:end])
         for row, weight in zip(*(column.tolist() for column in columns), strict=True):
             by_term.append((number, row, weight))
@@ -178,37 +180,37 @@ def test_postings_by_term_hold_the_same_as_postings_by_tool():
 
 def test_a_term_that_came_later_has_no_rows():
     vocabulary = Vocabulary()
-    postings = postings_of(TOOLS, vocabulary)
+    postings = build_postings(TOOLS, vocabulary)
     later = vocabulary.number("later")
 
-    [(begin, end)] = postings.by_term.spans_of([later])
+    [(begin, end)] = postings.by_term.find_spans([later])
     assert begin == end
 
 
 def test_taking_all_rows_gives_the_same_postings():
     vocabulary = Vocabulary()
-    postings = postings_of(TOOLS, vocabulary)
+    postings = build_postings(TOOLS, vocabulary)
 
     assert_equal(postings.take(np.arange(len(TOOLS))), postings)
 
 
 def test_taking_some_rows_gives_what_indexing_them_alone_gives():
     vocabulary = Vocabulary()
-    postings = postings_of(TOOLS, vocabulary)
+    postings = build_postings(TOOLS, vocabulary)
 
     taken = postings.take(np.array([2, 0]))
 
-    assert_equal(taken, postings_of([SEARCH, ISSUE], vocabulary))
+    assert_equal(taken, build_postings([SEARCH, ISSUE], vocabulary))
 
 
 def test_taking_no_rows_gives_empty_postings():
     vocabulary = Vocabulary()
-    postings = postings_of(TOOLS, vocabulary)
+    postings = build_postings(TOOLS, vocabulary)
 
     taken = postings.take(np.array([], np.int64))
 
     assert taken.starts.tolist() == [0]
-    assert_equal(taken, postings_of([], vocabulary))
+    assert_equal(taken, build_postings([], vocabulary))
 
 
 @given(st.lists(tools, max_size=4), st.lists(tools, max_size=4))
@@ -216,9 +218,9 @@ def test_postings_of_two_groups_put_together_are_those_of_one(
     first: list[list[str]], second: list[list[str]]
 ):
     vocabulary = Vocabulary()
-    parts = [postings_of(first, vocabulary), postings_of(second, vocabulary)]
+    parts = [build_postings(first, vocabulary), build_postings(second, vocabulary)]
 
-    assert_equal(concatenated(parts), postings_of(first + second, vocabulary))
+    assert_equal(concatenate_postings(parts), build_postings(first + second, vocabulary))
 
 
 @given(st.lists(tools, min_size=1, max_size=4), st.data())
@@ -226,19 +228,19 @@ def test_taking_apart_and_putting_together_round_trips(
     listed: list[list[str]], data: st.DataObject
 ):
     vocabulary = Vocabulary()
-    postings = postings_of(listed, vocabulary)
+    postings = build_postings(listed, vocabulary)
     cut = data.draw(st.integers(0, len(listed)))
     rows = np.arange(len(listed))
 
     parts = [postings.take(rows[:cut]), postings.take(rows[cut:])]
 
-    assert_equal(concatenated(parts), postings)
+    assert_equal(concatenate_postings(parts), postings)
 
 
 def test_entries_between_says_whose_each_entry_is():
     starts = np.array([0, 2, 2, 5], np.int64)
 
-    owners, found = entries_between(starts, np.array([2, 1, 0]))
+    owners, found = find_entries(starts, np.array([2, 1, 0]))
 
     assert owners.tolist() == [0, 0, 0, 2, 2]
     assert found.tolist() == [2, 3, 4, 0, 1]
@@ -248,9 +250,9 @@ def test_entries_between_says_whose_each_entry_is():
 def test_terms_are_rare_to_some_degree_even_in_a_catalogue_of_one():
     """R28"""
     vocabulary = Vocabulary()
-    postings = postings_of([ISSUE], vocabulary)
+    postings = build_postings([ISSUE], vocabulary)
 
-    found = rarities(postings.frequencies(len(vocabulary)), 1)
+    found = compute_rarities(postings.count_terms(len(vocabulary)), 1)
 
     assert (found > 0).all()
 
@@ -261,7 +263,7 @@ def test_the_fewer_tools_have_a_term_the_rarer_it_is(count: int):
     """R28"""
     frequencies = np.unique(np.linspace(0, count, 50).astype(np.int64))
 
-    found = rarities(frequencies, count)
+    found = compute_rarities(frequencies, count)
 
     assert (found > 0).all()
     assert (np.diff(found) < 0).all()

@@ -200,7 +200,7 @@ def test_any_text_has_words_that_are_case_folded_and_not_empty(text: str):
 def test_queries_and_documents_are_analysed_alike(text: str):
     """R19"""
     vocabulary = Vocabulary()
-    document = [vocabulary.terms[number] for number in vocabulary.numbers(text)]
+    document = [vocabulary.terms[number] for number in vocabulary.number_text(text)]
 
     assert document == [stem(word) for word in drop_stop_words(split_words(text))]
 

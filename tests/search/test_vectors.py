@@ -1,4 +1,3 @@
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -191,16 +190,16 @@ def test_the_cache_starts_with_what_it_is_given():
     assert found.tolist() == [known[hash_text("one")].tolist()]
 
 
-def test_a_forgotten_text_is_encoded_again():
+def test_a_cache_forgets_all_but_the_live_and_the_newest_vectors():
     encoder = Counting()
     cache = VectorCache(encoder)
-    before = ask(cache, ["one", "three"])
+    before = ask(cache, ["a", "bb", "ccc", "dddd"])
 
-    cache.forget([hash_text("one"), hash_text("never seen")])
-    after = ask(cache, ["one", "three"])
+    cache.keep({hash_text("a"): before[0]}, spare=1)
+    after = ask(cache, ["a", "dddd", "bb", "ccc"])
 
-    assert encoder.asked == ["one", "three", "one"]
-    assert after.tolist() == before.tolist()
+    assert encoder.asked[4:] == ["bb", "ccc"]
+    assert after.tolist() == before[[0, 3, 1, 2]].tolist()
 
 
 def test_vectors_that_are_held_elsewhere_are_not_kept_twice():
@@ -248,22 +247,8 @@ def test_an_encoder_that_fails_leaves_the_cache_as_it_was():
     assert len(ask(cache, ["one", "three"])) == 2
 
 
-def test_threads_share_what_one_of_them_encoded():
-    encoder = Counting()
-    cache = VectorCache(encoder)
-    texts = [f"text {'x' * number}" for number in range(200)]
-    threads = [threading.Thread(target=ask, args=(cache, texts)) for _ in range(8)]
-
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert sorted(encoder.asked) == sorted(texts)
-
-
 def ask(cache: VectorCache, texts: Sequence[str]) -> NDArray[np.int16]:
-    return cache.vectors(texts, [hash_text(text) for text in texts])
+    return cache.encode(texts, [hash_text(text) for text in texts])
 
 
 @pytest.fixture(scope="module")
@@ -275,10 +260,10 @@ def engine() -> Any:
 def test_neighbours_are_nearly_always_the_nearest(engine: Any):
     """R36"""
     rows, queries = random_rows(2_000, 64), floats(random_rows(100, 64, seed=1))
-    neighbours = Neighbours.of(rows, engine)
+    neighbours = Neighbours.build(rows, engine)
     truth = np.argsort(-compare_vectors(floats(rows), queries), axis=1, kind="stable")[:, :10]
 
-    found = [neighbours.near(query, 50) for query in queries]
+    found = [neighbours.find(query, 50) for query in queries]
 
     shared = [
         len(set(near.tolist()) & set(true))
@@ -290,9 +275,9 @@ def test_neighbours_are_nearly_always_the_nearest(engine: Any):
 
 def test_a_row_is_its_own_nearest_neighbour(engine: Any):
     rows = random_rows(2_000, 256)
-    neighbours = Neighbours.of(rows, engine)
+    neighbours = Neighbours.build(rows, engine)
 
-    first = [int(neighbours.near(floats(rows[number]), 5)[0]) for number in range(0, 2_000, 40)]
+    first = [int(neighbours.find(floats(rows[number]), 5)[0]) for number in range(0, 2_000, 40)]
 
     right = sum(near == number for near, number in zip(first, range(0, 2_000, 40), strict=True))
     assert right >= 48
@@ -300,14 +285,14 @@ def test_a_row_is_its_own_nearest_neighbour(engine: Any):
 
 def test_neighbours_are_the_same_after_writing_and_reading(engine: Any):
     rows, query = random_rows(500, 64), floats(random_rows(1, 64, seed=1))[0]
-    neighbours = Neighbours.of(rows, engine)
+    neighbours = Neighbours.build(rows, engine)
 
     again = Neighbours.from_bytes(neighbours.to_bytes(), engine)
 
-    assert again.near(query, 20).tolist() == neighbours.near(query, 20).tolist()
+    assert again.find(query, 20).tolist() == neighbours.find(query, 20).tolist()
 
 
 def test_more_neighbours_than_rows_gives_all_rows(engine: Any):
     rows = random_rows(3, 64)
 
-    assert sorted(Neighbours.of(rows, engine).near(floats(rows[0]), 10).tolist()) == [0, 1, 2]
+    assert sorted(Neighbours.build(rows, engine).find(floats(rows[0]), 10).tolist()) == [0, 1, 2]

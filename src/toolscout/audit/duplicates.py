@@ -47,7 +47,7 @@ class Near:
 
 def find_near(index: Index, name: str, limit: int = NEAREST) -> tuple[Near, ...]:
     """Return the tools nearest in meaning to one, nearest first, ties by name."""
-    tools, vectors = index.vectors()
+    tools, vectors = index.list_vectors()
     place = next((at for at, tool in enumerate(tools) if tool.name == name), None)
     if place is None:
         known = ", ".join(find_near_names(name, (tool.name for tool in tools))) or "none"
@@ -63,7 +63,7 @@ def find_near(index: Index, name: str, limit: int = NEAREST) -> tuple[Near, ...]
 
 def find_twins(index: Index, progress: Report = lambda done: None) -> Iterator[Finding]:
     """Find near-duplicates; `progress` hears of tools that have been compared."""
-    tools, vectors = index.vectors()
+    tools, vectors = index.list_vectors()
     pairs = dict.fromkeys(_equal_pairs(tools))
     if vectors is None or len(tools) > MOST_COMPARED:
         progress(len(tools))

@@ -104,7 +104,7 @@ class Maps:
 
 
 def _draw(index: Index) -> Map:
-    tools, vectors = index.vectors()
+    tools, vectors = index.list_vectors()
     if vectors is None:
         if index.encoder is None:
             hint = "Choose another one, such as static."

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from toolscout.search.fusion import Doubles, Signal
 from toolscout.search.lexical import COVERED, ByTerm, Floats, Ints
 from toolscout.search.question import Question
-from toolscout.search.shard import State, by_shard
+from toolscout.search.shard import State, group_by_shard
 from toolscout.search.vectors import compare_vectors
 
 _LOOKED_AT = np.array([0xFF, *COVERED], np.uint8)[:, None]
@@ -26,21 +26,23 @@ Matches = tuple[Floats, NDArray[np.uint8]]
 """The weights and field bits of the question's terms, a line each, in candidates, a column each."""
 
 
-def matches_of(question: Question, state: State, places: NDArray[np.int64]) -> Matches:
+def find_matches(question: Question, state: State, places: NDArray[np.int64]) -> Matches:
     """Return what candidates have of the question."""
-    parts = by_shard(state.shards, places)
+    parts = group_by_shard(state.shards, places)
     if len(parts) == 1:
         shard, _, rows = parts[0]
-        return _matches(shard.postings.by_term, question.numbers, rows)
+        return _find_matches_in_shard(shard.postings.by_term, question.numbers, rows)
     shape = len(question.numbers), len(places)
     weights, masks = np.zeros(shape, np.float32), np.zeros(shape, np.uint8)
     for shard, positions, rows in parts:
-        found = _matches(shard.postings.by_term, question.numbers, rows)
+        found = _find_matches_in_shard(shard.postings.by_term, question.numbers, rows)
         weights[:, positions], masks[:, positions] = found
     return weights, masks
 
 
-def _matches(listed: ByTerm, numbers: Sequence[int], places: NDArray[np.int64]) -> Matches:
+def _find_matches_in_shard(
+    listed: ByTerm, numbers: Sequence[int], places: NDArray[np.int64]
+) -> Matches:
     """Return what rows of one shard have of some terms.
 
     The rows of a term ascend, so that a few halvings find each; most terms of a tool are not
@@ -49,7 +51,7 @@ def _matches(listed: ByTerm, numbers: Sequence[int], places: NDArray[np.int64]) 
     shape, rows = (len(numbers), len(places)), places.astype(np.int32)
     if not numbers or not len(listed.rows):
         return np.zeros(shape, np.float32), np.zeros(shape, np.uint8)
-    spans = listed.spans_of(numbers)
+    spans = listed.find_spans(numbers)
     # A term's last row is left out: what lies beyond the others is then given its place.
     at = np.concatenate([listed.rows[a : b - 1].searchsorted(rows) for a, b in spans])
     at = at.reshape(shape)
@@ -60,15 +62,15 @@ def _matches(listed: ByTerm, numbers: Sequence[int], places: NDArray[np.int64]) 
     return found * listed.weights.take(at, mode="clip"), found * listed.masks.take(at, mode="clip")
 
 
-def lexical_evidence(
+def fill_lexical(
     table: Doubles, question: Question, state: State, places: NDArray[np.int64]
 ) -> None:
     """Fill in the lines that words alone decide."""
-    found, masks = matches_of(question, state, places)
-    listed = state.rarities_of(question.numbers)
+    found, masks = find_matches(question, state, places)
+    listed = state.list_rarities(question.numbers)
     ideal = sum(map(mul, listed, question.counted)) + question.unknown * state.unknown_rarity
     rarities: Doubles = np.array(listed)
-    whole, first, *others = _sums(found * rarities[:, None], question.parts)
+    whole, first, *others = _add_clauses(found * rarities[:, None], question.parts)
     np.divide(whole, max(ideal, 1e-9), out=table[Signal.BM25])
     standing = first / max(np.maximum.reduce(first), 1e-9)
     for clause in others:
@@ -79,7 +81,7 @@ def lexical_evidence(
     table[Signal.NAME : Signal.SERVER + 1] /= state.wholes.take(places, axis=0).T
 
 
-def _sums(weights: Doubles, parts: Floats | None) -> Sequence[Doubles]:
+def _add_clauses(weights: Doubles, parts: Floats | None) -> Sequence[Doubles]:
     """Return what candidates have of the whole question, then of each clause."""
     if parts is None:
         whole = np.add.reduce(weights)
@@ -97,7 +99,7 @@ def _judge_coverage(
     np.matmul(worth, _HAS.take(masks, axis=1), out=lines[:, None])
 
 
-def meaning_evidence(table: Doubles, similar: Floats) -> None:
+def fill_meaning(table: Doubles, similar: Floats) -> None:
     """Fill in the lines of meaning, given similarities with text, plain text and clauses."""
     table[Signal.MEANING : Signal.MEANING_CLAUSE + 1] = similar[:3]
     clauses = similar[2:]
@@ -110,15 +112,15 @@ def meaning_evidence(table: Doubles, similar: Floats) -> None:
     gaps.max(axis=0, out=table[Signal.MEANING_CLAUSE_GAP])
 
 
-def name_evidence(
+def fill_name_meaning(
     table: Doubles, question: Question, state: State, places: NDArray[np.int64], asked: Floats
 ) -> None:
     """Fill in how much of each name the question comes near; `asked` are its words' vectors."""
-    listed = _name_words(state, places)
+    listed = _list_name_words(state, places)
     at = (listed >= 0).ravel().nonzero()[0]
     words = listed.take(at)
     terms = state.word_terms.take(words)
-    near = _nearness(asked, state.word_vectors.take(words, axis=0))
+    near = _compare_words(asked, state.word_vectors.take(words, axis=0))
     numbers = np.array(question.numbers, np.int32)[:, None]
     near[np.logical_or.reduce(terms == numbers)] = 1.0
     near *= state.rarity.take(terms)
@@ -126,18 +128,18 @@ def name_evidence(
     np.divide(part, state.name_wholes.take(places), out=table[Signal.NAME_MEANING])
 
 
-def _name_words(state: State, places: NDArray[np.int64]) -> Ints:
+def _list_name_words(state: State, places: NDArray[np.int64]) -> Ints:
     """Return the numbers of each candidate's name words, a line each, filled up with -1."""
     if len(state.shards) == 1:
         return state.shards[0].name_table.take(places, axis=0)
     width = max(shard.name_table.shape[1] for shard in state.shards)
     listed = np.full((len(places), width), -1, np.int32)
-    for shard, positions, rows in by_shard(state.shards, places):
+    for shard, positions, rows in group_by_shard(state.shards, places):
         listed[positions, : shard.name_table.shape[1]] = shard.name_table.take(rows, axis=0)
     return listed
 
 
-def _nearness(asked: Floats, vectors: Floats) -> Doubles:
+def _compare_words(asked: Floats, vectors: Floats) -> Doubles:
     """Return how near each vector comes to any asked one, 0 to 1, falling off fast."""
     best = np.maximum.reduce(compare_vectors(vectors, asked), initial=0.0)
     return np.square(best, dtype=np.float64)

@@ -127,7 +127,7 @@ class Feedback:
         From a hashed query only equal queries profit. One that names tools, or cannot be read,
         teaches nothing.
         """
-        asked = _learnt_terms(query)
+        asked = _read_learnt_terms(query)
         if asked:
             with self._lock:
                 self._note(asked, tool, 1.0 if succeeded else -1.0)
@@ -142,10 +142,10 @@ class Feedback:
         """
         if result.query.select:
             return result  # what is asked for by name is given whole, whatever the limit
-        lifts = self._lifts(result)
+        lifts = self._compute_lifts(result)
         if not lifts and len(result) <= limit:
             return result
-        hits = [_lifted(hit, lifts.get(hit.tool.name, 0.0)) for hit in result.hits]
+        hits = [_lift_hit(hit, lifts.get(hit.tool.name, 0.0)) for hit in result.hits]
         if lifts:
             hits.sort(key=lambda hit: (hit.confidence is not Confidence.EXACT, -hit.score))
         kept = tuple(hits[:limit])
@@ -171,21 +171,21 @@ class Feedback:
             if not self._having[each]:
                 del self._having[each]
 
-    def _lifts(self, result: Result) -> dict[str, float]:
+    def _compute_lifts(self, result: Result) -> dict[str, float]:
         """Return how far to raise the chance of each tool that similar queries speak for."""
         with self._lock:
             if not self._standings:
                 return {}
             past = [
                 (nearness, self._standings[learnt])
-                for asked in _asked_terms(result)
-                for learnt in self._similar(asked)
-                if (nearness := _nearness(asked, learnt)) > 0
+                for asked in _list_asked_terms(result)
+                for learnt in self._find_similar(asked)
+                if (nearness := _compare_terms(asked, learnt)) > 0
             ]
-            found = {hit.tool.name: _lift(hit.tool.name, past) for hit in result.hits}
+            found = {hit.tool.name: _compute_lift(hit.tool.name, past) for hit in result.hits}
         return {name: lift for name, lift in found.items() if lift > 0}
 
-    def _similar(self, asked: Terms) -> set[Terms]:
+    def _find_similar(self, asked: Terms) -> set[Terms]:
         """Return the past queries that may share more than half of the terms.
 
         Such a query has one of any half of them: those that fewest queries have are tried.
@@ -195,34 +195,34 @@ class Feedback:
         return set[Terms]().union(*(self._having.get(each, ()) for each in tried))
 
 
-def _learnt_terms(query: str) -> Terms:
+def _read_learnt_terms(query: str) -> Terms:
     if is_hashed(query):
         return frozenset((query,))
     with suppress(InvalidQuery):
         asked = query_from_text(query)
-        return _terms(_words_of(asked)) or _hash_of(asked)
+        return _stem_words(_split_query(asked)) or _hash_terms(asked)
     return frozenset()
 
 
-def _asked_terms(result: Result) -> Sequence[Terms]:
-    understood = [result.corrected.get(word, word) for word in _words_of(result.query)]
-    return [both for both in (_terms(understood), _hash_of(result.query)) if both]
+def _list_asked_terms(result: Result) -> Sequence[Terms]:
+    understood = [result.corrected.get(word, word) for word in _split_query(result.query)]
+    return [both for both in (_stem_words(understood), _hash_terms(result.query)) if both]
 
 
-def _words_of(query: Query) -> list[str]:
+def _split_query(query: Query) -> list[str]:
     return split_words(" ".join((query.words, *query.required)))
 
 
-def _terms(listed: list[str]) -> Terms:
+def _stem_words(listed: list[str]) -> Terms:
     return frozenset(list(dict.fromkeys(map(stem, drop_stop_words(listed))))[:TERM_LIMIT])
 
 
-def _hash_of(query: Query) -> Terms:
+def _hash_terms(query: Query) -> Terms:
     # A list of tools by name or filter is no question that a call could have answered.
     return frozenset((hash_query(query.text),)) if query.words or query.required else frozenset()
 
 
-def _nearness(asked: Terms, learnt: Terms) -> float:
+def _compare_terms(asked: Terms, learnt: Terms) -> float:
     """Return 1 for the same terms, 0 where half of the longer query's are shared, or fewer.
 
     Half is often no more than the verb: 'create issue' says nothing about 'create channel'.
@@ -230,7 +230,7 @@ def _nearness(asked: Terms, learnt: Terms) -> float:
     return max(0.0, 2 * len(asked & learnt) / max(len(asked), len(learnt)) - 1)
 
 
-def _lift(tool: str, past: Sequence[tuple[float, dict[str, float]]]) -> float:
+def _compute_lift(tool: str, past: Sequence[tuple[float, dict[str, float]]]) -> float:
     """Return the log-odds that past queries add: towards the most, times the best nearness."""
     known = [(nearness, standing[tool]) for nearness, standing in past if tool in standing]
     # `fsum` gives one sum for any order; sets have none.
@@ -241,18 +241,18 @@ def _lift(tool: str, past: Sequence[tuple[float, dict[str, float]]]) -> float:
     return MOST_LIFT * nearest * support / (support + 1)
 
 
-def _lifted(hit: Hit, lift: float) -> Hit:
+def _lift_hit(hit: Hit, lift: float) -> Hit:
     if hit.confidence is Confidence.EXACT or not lift:
         return hit
     factor = exp(lift)
     chance = round(hit.score * factor / (1 - hit.score + hit.score * factor), 6)
     if chance <= hit.score:
         return hit
-    explain = partial(_explained, hit.explain, hit.score / chance)
+    explain = partial(_explain_lift, hit.explain, hit.score / chance)
     return replace(hit, score=chance, confidence=confidence_from_chance(chance), explain=explain)
 
 
-def _explained(explain: Callable[[], Why], found: float) -> Why:
+def _explain_lift(explain: Callable[[], Why], found: float) -> Why:
     """Return an explanation in which past calls have the part that is not what a search found."""
     why = explain()
     shares = {name: share * found for name, share in why.shares.items()}

@@ -21,23 +21,23 @@ from toolscout.tools import Tool
 PATTERN_TEXT_LIMIT = 4_000
 
 
-def admitted(state: State, query: Query, allowed: Callable[[Tool], bool] | None) -> Mask:
+def mask_admitted(state: State, query: Query, allowed: Callable[[Tool], bool] | None) -> Mask:
     """Return the places that a query may give; `state.open` itself where it excludes nothing."""
     mask = state.open
     if allowed is not None:
-        mask = mask & state.accepted(allowed)
+        mask = mask & state.mask_accepted(allowed)
     if query.servers:
-        mask = mask & _server_mask(state, query.servers, mask)
+        mask = mask & _mask_servers(state, query.servers, mask)
     if query.effects or query.kinds:
-        mask = mask & state.accepted(partial(_passes, query))
+        mask = mask & state.mask_accepted(partial(_matches_filters, query))
     for required in query.required:
-        mask = mask & _term_mask(state, required)
+        mask = mask & _mask_term(state, required)
     for excluded in query.excluded:
-        mask = mask & ~_term_mask(state, excluded)
+        mask = mask & ~_mask_term(state, excluded)
     return mask
 
 
-def _server_mask(state: State, servers: Sequence[str], seen: Mask) -> Mask:
+def _mask_servers(state: State, servers: Sequence[str], seen: Mask) -> Mask:
     """Return the places of some servers; one with no tool to be seen is unknown, and not near."""
     mask = np.zeros(len(state.open), np.bool_)
     for server in servers:
@@ -49,25 +49,25 @@ def _server_mask(state: State, servers: Sequence[str], seen: Mask) -> Mask:
     return mask
 
 
-def _passes(query: Query, tool: Tool) -> bool:
+def _matches_filters(query: Query, tool: Tool) -> bool:
     if query.effects and tool.effect not in query.effects:
         return False
     return not query.kinds or tool.kind.casefold() in {kind.casefold() for kind in query.kinds}
 
 
-def _term_mask(state: State, text: str) -> Mask:
+def _mask_term(state: State, text: str) -> Mask:
     """Return the places that have every word of a term in any field."""
     mask = state.open
     listed = split_words(text)
     for word in listed:
         number = state.find(stem(word))
-        mask = mask & (state.having(number) if number is not None else np.False_)
+        mask = mask & (state.mask_term(number) if number is not None else np.False_)
     if not listed:  # only symbols, such as an emoji: look at the texts themselves
-        mask = state.accepted(lambda tool: text in f"{tool.leaf} {tool.description}")
+        mask = state.mask_accepted(lambda tool: text in f"{tool.leaf} {tool.description}")
     return mask
 
 
-def pattern_places(state: State, source: str, mask: Mask) -> list[int]:
+def find_by_pattern(state: State, source: str, mask: Mask) -> list[int]:
     """Return tools whose name matches, then those whose description does, each by name."""
     engine: Any = re2  # its module is only half typed
     options = engine.Options()
@@ -77,7 +77,7 @@ def pattern_places(state: State, source: str, mask: Mask) -> list[int]:
     pattern = engine.compile(source, options)
     named: list[int] = []
     described: list[int] = []
-    for place in state.by_name(np.flatnonzero(mask)):
+    for place in state.sort_by_name(np.flatnonzero(mask)):
         tool = state.tools[place]
         if pattern.search(tool.name) or pattern.search(tool.leaf):
             named.append(place)
@@ -86,7 +86,7 @@ def pattern_places(state: State, source: str, mask: Mask) -> list[int]:
     return named + described
 
 
-def prefix_places(state: State, prefix: str, mask: Mask) -> list[int]:
+def find_by_prefix(state: State, prefix: str, mask: Mask) -> list[int]:
     """Return tools whose exposed name or leaf begins so, by name."""
     begin = prefix.casefold().removeprefix("mcp__")
     found = [
@@ -95,4 +95,4 @@ def prefix_places(state: State, prefix: str, mask: Mask) -> list[int]:
         if state.tools[place].name.casefold().startswith((begin, prefix.casefold()))
         or state.tools[place].leaf.casefold().startswith(prefix.casefold())
     ]
-    return state.by_name(found)
+    return state.sort_by_name(found)

@@ -74,16 +74,16 @@ class Fusion:
     calibration: tuple[float, ...]
     """Constant, log of the share among candidates, then the signals of `CERTAINTY`."""
 
-    def scores(self, evidence: Doubles, length: float, gate: float) -> Doubles:
+    def score(self, evidence: Doubles, length: float, gate: float) -> Doubles:
         """Return a score for each candidate; only differences mean something."""
         # Summed row by row: a matrix product may round a row by where it stands.
-        return np.add.reduce(evidence * self._weights_at(length, gate), axis=1)
+        return np.add.reduce(evidence * self._compute_weights(length, gate), axis=1)
 
-    def chances(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
+    def predict_chances(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
         """Return how likely some candidates are wanted, given the scores of all, highest first."""
-        return np.array(self.likely(evidence, scores, rivals))
+        return np.array(self.list_chances(evidence, scores, rivals))
 
-    def likely(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> list[float]:
+    def list_chances(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> list[float]:
         """Return the same as plain numbers."""
         constant, slope, a, b, c, d, e = self.calibration
         level = _compute_level(rivals)
@@ -95,14 +95,14 @@ class Fusion:
         ]
         return [1 / (1 + exp(min(-one, 30))) for one in odds]
 
-    def shares(self, evidence: Doubles, length: float, gate: float) -> dict[str, float]:
+    def compute_shares(self, evidence: Doubles, length: float, gate: float) -> dict[str, float]:
         """Return each signal group's share of one candidate's score."""
-        by_signal = evidence * self._weights_at(length, gate)
+        by_signal = evidence * self._compute_weights(length, gate)
         sums = {name: max(float(by_signal[list(s)].sum()), 0.0) for name, s in GROUPS.items()}
         total = sum(sums.values())
         return {name: value / total if total else 0.0 for name, value in sums.items()}
 
-    def _weights_at(self, length: float, gate: float) -> Doubles:
+    def _compute_weights(self, length: float, gate: float) -> Doubles:
         """Return the weight of each signal for a question of some length, at some gate."""
         weights = list(self.weights[: len(Signal)])
         slopes = iter(self.weights[len(Signal) :])

@@ -77,16 +77,16 @@ class Hits(Sequence[Hit]):
     def __getitem__(self, index: int | slice) -> Hit | tuple[Hit, ...]:
         if isinstance(index, slice):
             ranks = self._ranks[index]
-            made = self._first(max(ranks, default=-1) + 1)
+            made = self._make_first(max(ranks, default=-1) + 1)
             return tuple(made[rank] for rank in ranks)
         rank = self._ranks[index]
-        return self._first(rank + 1)[rank]
+        return self._make_first(rank + 1)[rank]
 
     def __len__(self) -> int:
         return len(self._ranks)
 
     def __iter__(self) -> Iterator[Hit]:
-        return iter(self._first(len(self._ranks)))
+        return iter(self._make_first(len(self._ranks)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(cast("Sequence[Hit]", other))
@@ -94,7 +94,7 @@ class Hits(Sequence[Hit]):
     def __repr__(self) -> str:
         return repr(tuple(self))
 
-    def _first(self, count: int) -> list[Hit]:
+    def _make_first(self, count: int) -> list[Hit]:
         """Return at least so many of the first hits."""
         made = self._made
         if len(made) < count:

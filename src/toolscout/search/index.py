@@ -22,9 +22,8 @@ from toolscout.encoders.static import StaticEncoder
 from toolscout.errors import UsageError
 from toolscout.names import find_near_names
 from toolscout.query import Query, query_from_text
-from toolscout.search import build as storage
-from toolscout.search.build import Writer
-from toolscout.search.filters import admitted, pattern_places, prefix_places
+from toolscout.search.build import Stored, Writer, read_stored, write_stored
+from toolscout.search.filters import find_by_pattern, find_by_prefix, mask_admitted
 from toolscout.search.fusion import Doubles, Fusion, confidence_from_chance, count_worth_showing
 from toolscout.search.hits import Confidence, Hit, Hits, Missing, Result, Why
 from toolscout.search.rank import Ranker, Ranking, explain
@@ -61,7 +60,7 @@ class Index:
         self._ranker = Ranker(self._encoder, self._writer.word_vectors, fusion)
         # Subscribing first and catching up afterwards loses no change between the two.
         self._unsubscribe = catalog.subscribe(self._follow)
-        self._catch_up(storage.read(file) if file else None)
+        self._catch_up(read_stored(file) if file else None)
 
     @classmethod
     def load(
@@ -82,7 +81,7 @@ class Index:
     def save(self, path: str | Path) -> None:
         """Write what the index knows of its tools, at once or not at all."""
         with self._writing:
-            storage.write(Path(path), self._writer.stored(self._state))
+            write_stored(Path(path), self._writer.export(self._state))
 
     @property
     def encoder(self) -> Encoder | None:
@@ -112,19 +111,19 @@ class Index:
             raise UsageError(f"A limit of {limit} gives no result. Use 1 or more.")
         state = self._state
         asked = query_from_text(query) if isinstance(query, str) else query
-        mask = admitted(state, asked, allowed)
+        mask = mask_admitted(state, asked, allowed)
         if asked.select:
-            return self._selected(state, asked, mask)
+            return self._select(state, asked, mask)
         if asked.pattern:
-            return _listed(state, asked, pattern_places(state, asked.pattern, mask), limit)
+            return _list_places(state, asked, find_by_pattern(state, asked.pattern, mask), limit)
         if asked.prefix:
-            named = _named(state, asked.prefix, mask)
-            places = dict.fromkeys([*named, *prefix_places(state, asked.prefix, mask)])
-            return _listed(state, asked, list(places), limit)
+            named = _find_named(state, asked.prefix, mask)
+            places = dict.fromkeys([*named, *find_by_prefix(state, asked.prefix, mask)])
+            return _list_places(state, asked, list(places), limit)
         text = " ".join((asked.words, *asked.required)).strip()
         if not text or (asked.required and not split_words(text)):
-            return _listed(state, asked, state.by_name(np.flatnonzero(mask)), limit)
-        return self._ranked(state, asked, text, mask, limit)
+            return _list_places(state, asked, state.sort_by_name(np.flatnonzero(mask)), limit)
+        return self._rank(state, asked, text, mask, limit)
 
     def search_many(
         self,
@@ -140,7 +139,7 @@ class Index:
         """Say what speaks for and against one tool, found or not, for a query of words."""
         state = self._state
         asked = query_from_text(query) if isinstance(query, str) else query
-        place = state.place_of(name)
+        place = state.find_place(name)
         if place is None:
             near = ", ".join(find_near_names(name, state.live_names)) or "none"
             raise UsageError(f"There is no tool {name!r}. Near: {near}.")
@@ -148,7 +147,7 @@ class Index:
         ranking = self._ranker.rank(state, text, state.open, also=(place,))
         return explain(state, ranking, int(np.flatnonzero(ranking.places == place)[0]))
 
-    def evidence(
+    def collect_evidence(
         self, text: str, *, hidden: Iterable[str] = ()
     ) -> tuple[tuple[Tool, ...], Doubles, float]:
         """Return the candidates for a text, the signals of each, and the text's length.
@@ -158,7 +157,7 @@ class Index:
         state = self._state
         mask = state.open.copy()
         for name in hidden:
-            place = state.place_of(name)
+            place = state.find_place(name)
             if place is not None:
                 mask[place] = False
         ranking = self._ranker.rank(state, text, mask)
@@ -166,7 +165,7 @@ class Index:
         tools = tuple(state.tools[place] for place in places)
         return tools, ranking.evidence, ranking.question.length
 
-    def vectors(self) -> tuple[tuple[Tool, ...], NDArray[np.int16] | None]:
+    def list_vectors(self) -> tuple[tuple[Tool, ...], NDArray[np.int16] | None]:
         """Return all tools and the vector of each on the grid; no vectors without an encoder."""
         state = self._state
         places: list[int] = state.places.tolist()
@@ -179,34 +178,36 @@ class Index:
         ]
         return tools, np.concatenate(rows) if rows else None
 
-    def _catch_up(self, stored: storage.Stored | None) -> None:
+    def _catch_up(self, stored: Stored | None) -> None:
         with self._writing:
             snapshot = self._catalog.snapshot()
             self._version = snapshot.version
-            self._state = self._writer.built(snapshot.tools, stored)
+            self._state = self._writer.build(snapshot.tools, stored)
 
     def _follow(self, change: Change) -> None:
         with self._writing:
             if change.version <= self._version:
                 return
-            self._state = self._writer.changed(self._state, change.added, change.removed)
+            self._state = self._writer.change(self._state, change.added, change.removed)
             self._version = change.version
 
-    def _selected(self, state: State, query: Query, mask: Mask) -> Result:
+    def _select(self, state: State, query: Query, mask: Mask) -> Result:
         places: dict[int, None] = {}
         missing: list[Missing] = []
         for name in query.select:
-            found = _named(state, name, mask)
+            found = _find_named(state, name, mask)
             places.update(dict.fromkeys(found))
             if not found:
-                visible = [n for n in state.live_names if mask[state.place_of(n)]]
+                visible = [n for n in state.live_names if mask[state.find_place(n)]]
                 missing.append(Missing(name=name, near=tuple(find_near_names(name, visible))))
-        return replace(_listed(state, query, list(places), len(places)), missing=tuple(missing))
+        return replace(
+            _list_places(state, query, list(places), len(places)), missing=tuple(missing)
+        )
 
-    def _ranked(self, state: State, query: Query, text: str, mask: Mask, limit: int) -> Result:
-        exact = _named(state, query.words, mask) if query.words else []
-        ranking, swap = self._ranker.corrected(state, text, mask, limit + len(exact))
-        return _result(state, query, ranking, exact, limit, swap)
+    def _rank(self, state: State, query: Query, text: str, mask: Mask, limit: int) -> Result:
+        exact = _find_named(state, query.words, mask) if query.words else []
+        ranking, swap = self._ranker.rank_corrected(state, text, mask, limit + len(exact))
+        return _build_result(state, query, ranking, exact, limit, swap)
 
 
 def choose_encoder(choice: EncoderChoice) -> Encoder | None:
@@ -221,11 +222,11 @@ def choose_encoder(choice: EncoderChoice) -> Encoder | None:
     return found()
 
 
-def _named(state: State, name: str, mask: Mask) -> list[int]:
+def _find_named(state: State, name: str, mask: Mask) -> list[int]:
     return [place for place in state.resolve(name) if mask[place]]
 
 
-def _result(
+def _build_result(
     state: State,
     query: Query,
     ranking: Ranking,
@@ -234,9 +235,9 @@ def _result(
     corrected: Mapping[str, str],
 ) -> Result:
     best = _Best(state, ranking)
-    found: Sequence[Hit] = Hits(len(best.places), best.hits)
+    found: Sequence[Hit] = Hits(len(best.places), best.build_hits)
     if exact:
-        found = _named_first(best, set(exact), found)[:limit]
+        found = _put_named_first(best, set(exact), found)[:limit]
     return Result(
         query=query,
         found=found,
@@ -257,7 +258,7 @@ class _Best:
         self.places: list[int] = ranking.places.take(ranking.best).tolist()
         self.chances = ranking.chances
 
-    def hits(self, ranks: range) -> list[Hit]:
+    def build_hits(self, ranks: range) -> list[Hit]:
         """Return the hits of some ranks."""
         state, ranking, tools = self.state, self.ranking, self.state.tools
         some = slice(ranks.start, ranks.stop)
@@ -274,34 +275,34 @@ class _Best:
         ]
 
 
-def _named_first(best: _Best, named: set[int], found: Sequence[Hit]) -> tuple[Hit, ...]:
+def _put_named_first(best: _Best, named: set[int], found: Sequence[Hit]) -> tuple[Hit, ...]:
     others = [hit for place, hit in zip(best.places, found, strict=True) if place not in named]
-    return (*_certain_hits(best.state, best.ranking, named), *others)
+    return (*_build_exact_hits(best.state, best.ranking, named), *others)
 
 
-def _certain_hits(state: State, ranking: Ranking, named: set[int]) -> list[Hit]:
+def _build_exact_hits(state: State, ranking: Ranking, named: set[int]) -> list[Hit]:
     """Return the named tools in the order of the ranking, then those it passed over, by name."""
     listed: list[int] = ranking.places.tolist()
     order: list[int] = ranking.order.tolist()
     rows = {listed[row]: row for row in order if listed[row] in named}
-    first = [*rows, *state.by_name(named - rows.keys())]
-    return [_certain(state, place, ranking, rows.get(place)) for place in first]
+    first = [*rows, *state.sort_by_name(named - rows.keys())]
+    return [_build_exact_hit(state, place, ranking, rows.get(place)) for place in first]
 
 
-def _certain(state: State, place: int, ranking: Ranking | None, row: int | None) -> Hit:
+def _build_exact_hit(state: State, place: int, ranking: Ranking | None, row: int | None) -> Hit:
     return Hit(
         tool=state.tools[place],
         score=1.0,
         confidence=Confidence.EXACT,
-        explain=partial(_named_so, state, ranking, row),
+        explain=partial(_explain_exact, state, ranking, row),
     )
 
 
-def _named_so(state: State, ranking: Ranking | None, row: int | None) -> Why:
+def _explain_exact(state: State, ranking: Ranking | None, row: int | None) -> Why:
     ranked = None if ranking is None or row is None else explain(state, ranking, row)
     return Why(matched=ranked.matched if ranked else {}, shares={"exact name": 1.0}, held_back=())
 
 
-def _listed(state: State, query: Query, places: list[int], limit: int) -> Result:
-    hits = tuple(_certain(state, place, None, None) for place in places[:limit])
+def _list_places(state: State, query: Query, places: list[int], limit: int) -> Result:
+    hits = tuple(_build_exact_hit(state, place, None, None) for place in places[:limit])
     return Result(query=query, found=hits, worth=len(hits), total=len(places))

@@ -7,7 +7,7 @@ how rare a term is enters at search time. Which tools are alive is the index's b
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -52,7 +52,7 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.terms)
 
-    def known(self, texts: Iterable[str]) -> dict[str, int]:
+    def find(self, texts: Iterable[str]) -> dict[str, int]:
         """Return the numbers of those terms that any tool ever had."""
         numbers = self._numbers
         return {text: numbers[text] for text in texts if text in numbers}
@@ -69,7 +69,7 @@ class Vocabulary:
                     self._numbers[text] = found
         return found
 
-    def numbers(self, text: str) -> list[int]:
+    def number_text(self, text: str) -> list[int]:
         """Return the term numbers of a text; stop words only where nothing else remains."""
         kept: list[int] = []
         whole: list[int] = []
@@ -99,7 +99,7 @@ class ByTerm:
     weights: Floats
     masks: NDArray[np.uint8]
 
-    def spans_of(self, numbers: Iterable[int]) -> list[tuple[int, int]]:
+    def find_spans(self, numbers: Iterable[int]) -> list[tuple[int, int]]:
         """Return where the rows of some terms begin and end."""
         start, last = self.starts.item, len(self.starts) - 1
         # A term that came later than these tools has none of them.
@@ -130,7 +130,7 @@ class Postings:
             masks=self.masks[order],
         )
 
-    def wholes(self, rarity: Floats) -> NDArray[np.float64]:
+    def sum_fields(self, rarity: Floats) -> NDArray[np.float64]:
         """Return how much all terms of a row's `COVERED` fields weigh together, field by field."""
         found = np.zeros((len(self.starts) - 1, len(COVERED)))
         filled = np.flatnonzero(np.diff(self.starts))
@@ -144,26 +144,26 @@ class Postings:
                 found[rows, column] = np.add.reduceat(inside, starts, dtype=np.float64)
         return found
 
-    def entries_of(self, rows: NDArray[np.integer]) -> tuple[Ints, NDArray[np.int64]]:
+    def find_entries(self, rows: NDArray[np.integer]) -> tuple[Ints, NDArray[np.int64]]:
         """Return, for some rows, whose position each of their entries has, and the entries."""
-        return entries_between(self.starts, rows)
+        return find_entries(self.starts, rows)
 
     def take(self, rows: NDArray[np.integer]) -> "Postings":
         """Return the postings of some rows alone."""
-        _, entries = self.entries_of(rows)
+        _, entries = self.find_entries(rows)
         return Postings(
-            starts=_starts(np.diff(self.starts)[rows]),
+            starts=_compute_starts(np.diff(self.starts)[rows]),
             terms=self.terms[entries],
             weights=self.weights[entries],
             masks=self.masks[entries],
         )
 
-    def frequencies(self, size: int) -> NDArray[np.int64]:
+    def count_terms(self, size: int) -> NDArray[np.int64]:
         """Return how many rows have each term, for `size` terms."""
         return np.bincount(self.terms, minlength=size)
 
 
-def entries_between(
+def find_entries(
     starts: NDArray[np.int64], rows: NDArray[np.integer]
 ) -> tuple[Ints, NDArray[np.int64]]:
     """Return the entries of some rows of a ragged table, and which row each belongs to."""
@@ -174,20 +174,25 @@ def entries_between(
     return owners, entries
 
 
-def postings_of(texts: Sequence[Sequence[str]], vocabulary: Vocabulary) -> Postings:
-    """Return the postings of tools given as their texts by `Field`."""
+def build_postings(
+    texts: Sequence[Sequence[str]],
+    vocabulary: Vocabulary,
+    step: Callable[[], None] = lambda: None,
+) -> Postings:
+    """Return the postings of tools, given as their texts by `Field`; calls `step` for each tool."""
     numbers: list[int] = []
     lengths: list[int] = []
     names_joined: list[list[int]] = []
     for fields in texts:
         for text in fields:
-            found = vocabulary.numbers(text)
+            found = vocabulary.number_text(text)
             numbers += found
             lengths.append(len(found))
         names_joined.append(
             [vocabulary.number(text) for text in join_name_words(fields[Field.NAME])]
         )
-    return _weighted(
+        step()
+    return _weigh_terms(
         np.array(numbers, np.int64),
         np.array(lengths, np.int64).reshape(len(texts), len(Field)),
         names_joined,
@@ -195,7 +200,7 @@ def postings_of(texts: Sequence[Sequence[str]], vocabulary: Vocabulary) -> Posti
     )
 
 
-def _weighted(
+def _weigh_terms(
     numbers: NDArray[np.int64],
     lengths: NDArray[np.int64],
     names_joined: list[list[int]],
@@ -225,27 +230,27 @@ def _weighted(
     masks = np.bitwise_or.reduceat(bits, first) if len(first) else bits
     own, terms = np.divmod(all_pairs[first], max(size, 1))
     return Postings(
-        starts=_starts(np.bincount(own, minlength=tools)),
+        starts=_compute_starts(np.bincount(own, minlength=tools)),
         terms=terms.astype(np.int32),
         weights=(total / (SATURATION + total)).astype(np.float32),
         masks=masks,
     )
 
 
-def _starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def _compute_starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-def concatenated(parts: Sequence[Postings]) -> Postings:
+def concatenate_postings(parts: Sequence[Postings]) -> Postings:
     """Return the postings of several groups of tools as those of one."""
     return Postings(
-        starts=_starts(np.concatenate([np.diff(part.starts) for part in parts])),
+        starts=_compute_starts(np.concatenate([np.diff(part.starts) for part in parts])),
         terms=np.concatenate([part.terms for part in parts]),
         weights=np.concatenate([part.weights for part in parts]),
         masks=np.concatenate([part.masks for part in parts]),
     )
 
 
-def rarities(frequencies: NDArray[np.int64], count: int) -> Floats:
+def compute_rarities(frequencies: NDArray[np.int64], count: int) -> Floats:
     """Return each term's inverse document frequency, positive even in a catalogue of one (R28)."""
     return np.log1p((count - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)

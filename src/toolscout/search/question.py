@@ -58,7 +58,7 @@ class Question:
         return tanh(log(self.distinct) - 2)
 
 
-def question_of(
+def read_question(
     text: str,
     numbered: Callable[[Iterable[str]], dict[str, int]],
     corrected: Mapping[str, str] | None = None,
@@ -75,7 +75,7 @@ def question_of(
         distinct = distinct[:WORD_LIMIT]
         listed = set(distinct)
         whole = [word for word in whole if word in listed]
-    terms = _counts(whole)
+    terms = _count_terms(whole)
     pairs = {pair_term(*both) for both in pairwise(distinct)} - terms.keys()
     known = numbered((*terms, *pairs))
     order, once = sorted(known), len(terms) == len(whole)
@@ -83,7 +83,7 @@ def question_of(
     return Question(
         words=tuple(distinct),
         numbers=tuple([known[t] for t in order]),
-        parts=None if once and len(parts) == 1 else _part_counts(terms, order, parts, swap),
+        parts=None if once and len(parts) == 1 else _count_parts(terms, order, parts, swap),
         counted=tuple([1.0 if t in terms else 0.0 for t in order]),
         distinct=max(len(terms), 1),
         unknown=len(terms.keys() - known.keys()),
@@ -93,22 +93,22 @@ def question_of(
     )
 
 
-def _part_counts(
+def _count_parts(
     terms: Mapping[str, int], order: list[str], parts: list[str], swap: Mapping[str, str]
 ) -> NDArray[np.float32]:
     counts = np.ones((1 + len(parts), len(order)), np.float32)
     counts[0] = [2 - 2 / (terms.get(t, 1) + 1) for t in order]
     if len(parts) > 1:
-        counts[1:] = _clause_counts(parts, order, swap)
+        counts[1:] = _count_clauses(parts, order, swap)
     return counts
 
 
-def _clause_counts(parts: list[str], order: list[str], swap: Mapping[str, str]) -> list[list[int]]:
-    counted = [_counts([swap.get(word, word) for word in split_words(part)]) for part in parts]
+def _count_clauses(parts: list[str], order: list[str], swap: Mapping[str, str]) -> list[list[int]]:
+    counted = [_count_terms([swap.get(word, word) for word in split_words(part)]) for part in parts]
     return [[counts.get(t, 0) for t in order] for counts in counted]
 
 
-def _counts(listed: list[str]) -> dict[str, int]:
+def _count_terms(listed: list[str]) -> dict[str, int]:
     """Return how often each term occurs; a `Counter` takes three times as long for a few."""
     counts: dict[str, int] = {}
     for word in listed:

@@ -22,13 +22,13 @@ from rapidfuzz.distance import OSA
 from toolscout.encoders.encoder import Encoder
 from toolscout.encoders.static import WordMemory
 from toolscout.search.candidates import (
-    Similar,
-    best_by_name,
-    candidates,
-    candidates_for,
-    lexical_scores,
+    Similarities,
+    choose_candidates,
+    count_candidates,
+    find_best,
+    score_lexically,
 )
-from toolscout.search.evidence import lexical_evidence, matches_of, meaning_evidence, name_evidence
+from toolscout.search.evidence import fill_lexical, fill_meaning, fill_name_meaning, find_matches
 from toolscout.search.fusion import (
     LATIN_FAMILIES,
     LIKELY,
@@ -40,7 +40,7 @@ from toolscout.search.fusion import (
 )
 from toolscout.search.hits import Why
 from toolscout.search.lexical import Floats
-from toolscout.search.question import Question, question_of
+from toolscout.search.question import Question, read_question
 from toolscout.search.shard import Mask, State
 from toolscout.search.text import STOP_WORDS, Field, drop_stop_words, split_words, stem
 from toolscout.search.translate import Lexicon
@@ -108,46 +108,46 @@ class Ranker:
         self._latin_only = family in LATIN_FAMILIES
         self._word_vectors = word_vectors
 
-    def corrected(
+    def rank_corrected(
         self, state: State, text: str, mask: Mask, wanted: int
     ) -> tuple[Ranking, Mapping[str, str]]:
         """Return the ranking of a text, and the words read as others to get it."""
         ranking = self.rank(state, text, mask, wanted=wanted)
         if not ranking.question.unknown:
             return ranking, {}
-        english, read = self._in_english(state, ranking.question)
+        english, read = self._translate(state, ranking.question)
         if read:
             better = self.rank(state, english, mask, wanted=wanted)
             if better.top_chance > ranking.top_chance:
                 return better, read
-        swap = self._corrections(state, ranking)
+        swap = self._find_corrections(state, ranking)
         if swap:
             better = self.rank(state, text, mask, wanted=wanted, swap=swap)
             if better.top_chance > ranking.top_chance:
                 return better, swap
         return ranking, {}
 
-    def _in_english(self, state: State, question: Question) -> tuple[str, Mapping[str, str]]:
+    def _translate(self, state: State, question: Question) -> tuple[str, Mapping[str, str]]:
         """Return a question's text in English words, and which were in another language."""
         if self._encoder is not None and not self._latin_only:
             return "", {}  # an encoder that may know the language needs no help
         foreign = [stem(word) for word in question.words if not word.isascii()]
-        if len(state.numbered(foreign)) > KNOWN_SHARE * len(foreign):
+        if len(state.number_terms(foreign)) > KNOWN_SHARE * len(foreign):
             return "", {}  # tools are described in the question's own language
 
-        def unknown(word: str) -> bool:
-            return not state.numbered([stem(part) for part in split_words(word)])
+        def is_unknown(word: str) -> bool:
+            return not state.number_terms([stem(part) for part in split_words(word)])
 
         lexicon = Lexicon.load()
-        read = lexicon.english(question.text, unknown)
+        read = lexicon.english(question.text, is_unknown)
         # English shares words with its neighbours; its small words tell it from them.
         if _is_latin(question.text) and len(read) < sum(
             w in STOP_WORDS for w in split_words(question.text)
         ):
             return "", {}
-        return lexicon.in_english(question.text, unknown), read
+        return lexicon.in_english(question.text, is_unknown), read
 
-    def _corrections(self, state: State, ranking: Ranking) -> Mapping[str, str]:
+    def _find_corrections(self, state: State, ranking: Ranking) -> Mapping[str, str]:
         """Return how to read words that no tool has, if nothing matched well as written."""
         if ranking.top_chance >= LIKELY:
             return {}
@@ -168,19 +168,19 @@ class Ranker:
 
         `also` are places to judge in any case; `swap` gives words to read in place of others.
         """
-        question = question_of(text, state.numbered, swap)
-        count = candidates_for(wanted)
-        places, lines, total = self._found(state, question, mask, also, count)
-        table = self._evidence(state, question, places, lines)
+        question = read_question(text, state.number_terms, swap)
+        count = count_candidates(wanted)
+        places, lines, total = self._find_candidates(state, question, mask, also, count)
+        table = self._collect_evidence(state, question, places, lines)
         fusion = self._fusion if lines is not None else choose_fusion("")
-        scores = fusion.scores(table.T, question.length, compute_gate(table.T)).round(9)
-        order, rivals = _falling(state, places, scores)  # so, whatever the order of places
+        scores = fusion.score(table.T, question.length, compute_gate(table.T)).round(9)
+        order, rivals = _sort_by_score(state, places, scores)  # so, whatever the order of places
         best = order[:wanted]
-        found = fusion.likely(table.take(best, axis=1).T, rivals[:wanted], rivals)
+        found = fusion.list_chances(table.take(best, axis=1).T, rivals[:wanted], rivals)
         chances = [round(chance * 1e6) / 1e6 for chance in accumulate(found, min)]
         return Ranking(question, places, table.T, fusion, scores, order, total, best, chances)
 
-    def _found(
+    def _find_candidates(
         self, state: State, question: Question, mask: Mask, also: Sequence[int], count: int
     ) -> tuple[NDArray[np.int64], Floats | None, int]:
         """Return candidates, their similarities unless words alone count, and how many there are.
@@ -189,26 +189,26 @@ class Ranker:
         """
         if not state.shards:
             return np.zeros(0, np.int64), None, 0
-        lexical = lexical_scores(state, question)
+        lexical = score_lexically(state, question)
         if mask is not state.open or state.count < len(mask):
             lexical *= mask
         matched = int(np.count_nonzero(lexical > 0))  # several times as fast as without the sign
         # An encoder trained on English sees noise in other scripts; words, if any match, do not.
         if self._encoder is None or (matched and self._latin_only and not _is_latin(question.text)):
             found = lexical.nonzero()[0]
-            places = found[best_by_name(state, lexical[found], found, count=count)]
+            places = found[find_best(state, lexical[found], found, count=count)]
             return np.union1d(places, also) if also else places, None, matched
-        similar = self._similar(state, question, self._encoder)
-        places, lines = candidates(state, lexical, similar, mask, also, count)
+        similar = self._compare_meaning(state, question, self._encoder)
+        places, lines = choose_candidates(state, lexical, similar, mask, also, count)
         return places, lines, max(matched, len(places))
 
-    def _similar(self, state: State, question: Question, encoder: Encoder) -> Similar:
+    def _compare_meaning(self, state: State, question: Question, encoder: Encoder) -> Similarities:
         texts = list(dict.fromkeys((question.text, question.plain, *question.clauses)))
         vectors = encode_questions(encoder, texts)
         lines = [texts.index(t) for t in (question.text, question.plain, *question.clauses)]
-        return Similar(state, vectors, lines)
+        return Similarities(state, vectors, lines)
 
-    def _evidence(
+    def _collect_evidence(
         self,
         state: State,
         question: Question,
@@ -218,17 +218,17 @@ class Ranker:
         """Return a line for each signal, a column for each candidate."""
         table = np.zeros((len(Signal), len(places)))
         if len(places):
-            lexical_evidence(table, question, state, places)
+            fill_lexical(table, question, state, places)
             if lines is not None:
-                meaning_evidence(table, lines)
+                fill_meaning(table, lines)
                 if question.words and self._word_vectors:
                     asked = self._word_vectors.get(question.words[:ASKED_WORDS])
                     vectors = np.concatenate(asked).reshape(len(asked), -1)
-                    name_evidence(table, question, state, places, vectors)
+                    fill_name_meaning(table, question, state, places, vectors)
         return table
 
 
-def _falling(
+def _sort_by_score(
     state: State, places: NDArray[np.int64], scores: Doubles
 ) -> tuple[NDArray[np.int64], Doubles]:
     """Return rows by falling score, those of equal score by name, and the scores so ordered."""
@@ -267,19 +267,19 @@ FAR = 0.25
 def explain(state: State, ranking: Ranking, row: int) -> Why:
     """Return why one candidate of a ranking stands where it does."""
     tool = state.tools[int(ranking.places[row])]
-    matched = _matched(state, ranking, row)
+    matched = _list_matches(state, ranking, row)
     return Why(
         matched=matched,
-        shares=ranking.fusion.shares(
+        shares=ranking.fusion.compute_shares(
             ranking.evidence[row], ranking.question.length, compute_gate(ranking.evidence)
         ),
-        held_back=tuple(_held_back(ranking, row, tool, matched)),
+        held_back=tuple(_list_drawbacks(ranking, row, tool, matched)),
     )
 
 
-def _matched(state: State, ranking: Ranking, row: int) -> dict[str, tuple[str, ...]]:
+def _list_matches(state: State, ranking: Ranking, row: int) -> dict[str, tuple[str, ...]]:
     question = ranking.question
-    _, found = matches_of(question, state, ranking.places[row : row + 1])
+    _, found = find_matches(question, state, ranking.places[row : row + 1])
     masks: dict[int | None, int] = dict(zip(question.numbers, found[:, 0].tolist(), strict=True))
     listed = [(word, masks.get(state.find(stem(word)), 0)) for word in question.words]
     by_field = {
@@ -289,7 +289,7 @@ def _matched(state: State, ranking: Ranking, row: int) -> dict[str, tuple[str, .
     return {name: found_words for name, found_words in by_field.items() if found_words}
 
 
-def _held_back(
+def _list_drawbacks(
     ranking: Ranking, row: int, tool: Tool, matched: dict[str, tuple[str, ...]]
 ) -> list[str]:
     said: list[str] = []

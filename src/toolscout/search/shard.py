@@ -1,34 +1,38 @@
-"""Shards: fixed groups of indexed tools, from which the states of an index are put together.
+"""Shards, which are fixed groups of indexed tools, and the states that are made of them.
 
-A shard never changes. Tools that come make a small new shard, tools that go are marked in the
-state that holds the shard, and now and then shards are merged, without reading any text again.
-
-A state of the index: what one search looks at from beginning to end.
-
-States are values. A change of the catalogue makes a new one that shares the shards it can.
+A shard never changes. New tools go into a small new shard, removed tools are marked as dead in the
+state that holds their shard, and shards are merged now and then without reading any text again. A
+`State` is what one search looks at from beginning to end. States are values: a change of the
+catalogue makes a new one that shares as many shards as it can. `build` makes both.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import accumulate
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from toolscout.catalog import Spelling, list_spellings, read_spellings
-from toolscout.names import fold_name
+from toolscout.names import Spelling, fold_name, read_spellings
 from toolscout.search.lexical import (
     Floats,
     Ints,
     Postings,
     Vocabulary,
-    concatenated,
-    entries_between,
-    rarities,
+    compute_rarities,
+    concatenate_postings,
+    find_entries,
 )
 from toolscout.search.vectors import Neighbours
 from toolscout.tools import Tool
+
+Mask = NDArray[np.bool_]
+Occurrences = tuple[Ints, Floats]
+"""Places that have a term, and its weight in each."""
+
+MERGED_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +52,7 @@ class Shard:
     """Where each row begins in `name_words`; one more than there are rows."""
     name_words: NDArray[np.int32]
     """Numbers in the index's table of name words."""
+    spellings: "SpellingTable"
     neighbours: Neighbours | None = None
 
     @cached_property
@@ -69,30 +74,14 @@ class Shard:
         table[np.arange(table.shape[1]) < lengths[:, None]] = self.name_words
         return table
 
-    @cached_property
-    def spellings(self) -> tuple[NDArray[np.int64], Ints, bytes]:
-        """Hashes of all spellings of the tools' names, ascending; the row of each; their marks.
-
-        Marks tell at once that most texts call no tool: a byte that is not 0 at the end of each
-        hash, among at least eight times as many bytes as there are spellings.
-        """
-        listed = [list_spellings(tool) for tool in self.tools]
-        hashes = np.array([hash(one) for found in listed for one in found], np.int64)
-        rows = np.repeat(np.arange(len(listed), dtype=np.int32), [len(found) for found in listed])
-        order = np.argsort(hashes, kind="stable")
-        marks = np.zeros(8 << len(hashes).bit_length(), np.uint8)
-        marks[hashes & len(marks) - 1] = 1
-        return hashes[order], rows[order], marks.tobytes()
-
-    def rows_called(self, spelling: Spelling) -> list[int]:
+    def find_rows(self, spelling: Spelling) -> list[int]:
         """Return the rows of the tools that may be called so."""
-        hashes, rows, marks = self.spellings
-        wanted = hash(spelling)
-        if not marks[wanted & len(marks) - 1]:
-            return []
-        span = slice(hashes.searchsorted(wanted), hashes.searchsorted(wanted, "right"))
-        found: list[int] = rows[span].tolist()
-        return [row for row in found if spelling in list_spellings(self.tools[row])]
+        found = self.spellings.find(spelling)
+        return [row for row in found if spelling in self.tools[row].spellings]
+
+    def warm(self) -> None:
+        """Compute what every search reads, so that no search has to."""
+        _ = self.postings.by_term, self.name_table
 
     @property
     def size(self) -> int:
@@ -100,31 +89,102 @@ class Shard:
         return len(self.tools)
 
 
-def merged(shards: Sequence[Shard], alive: Sequence[NDArray[np.bool_]]) -> Shard:
-    """Return one shard of all rows that are alive."""
-    kept = [np.flatnonzero(mask) for mask in alive]
-    parts = list(zip(shards, kept, strict=True))
+@dataclass(frozen=True, slots=True)
+class SpellingTable:
+    """The hashes of all spellings of some tools' names, ascending, with the row of each.
+
+    Marks show at once that most texts call no tool: a byte other than 0 at the end of each hash,
+    among at least eight times as many bytes as there are spellings.
+    """
+
+    hashes: NDArray[np.int64]
+    rows: Ints
+    marks: bytes
+
+    @classmethod
+    def build(cls, tools: Sequence[Tool], step: Callable[[], None] = lambda: None) -> Self:
+        """Return the table of some tools; calls `step` for each."""
+        hashes: list[int] = []
+        rows: list[int] = []
+        for row, tool in enumerate(tools):
+            found = [hash(spelling) for spelling in tool.spellings]
+            hashes += found
+            rows += [row] * len(found)
+            step()
+        return cls._sort(np.array(hashes, np.int64), np.array(rows, np.int32))
+
+    @classmethod
+    def merge(
+        cls, parts: Sequence[tuple["SpellingTable", NDArray[np.int64]]], sizes: Sequence[int]
+    ) -> Self:
+        """Return the table of the given rows of several tables, of which `sizes` are the rows."""
+        hashes: list[NDArray[np.int64]] = []
+        rows: list[Ints] = []
+        offset = 0
+        for (table, chosen), size in zip(parts, sizes, strict=True):
+            new_rows = np.full(size, -1, np.int32)
+            new_rows[chosen] = np.arange(offset, offset + len(chosen), dtype=np.int32)
+            moved = new_rows[table.rows]
+            hashes.append(table.hashes[moved >= 0])
+            rows.append(moved[moved >= 0])
+            offset += len(chosen)
+        return cls._sort(np.concatenate(hashes), np.concatenate(rows))
+
+    @classmethod
+    def _sort(cls, hashes: NDArray[np.int64], rows: Ints) -> Self:
+        order = np.argsort(hashes, kind="stable")
+        marks = np.zeros(8 << len(hashes).bit_length(), np.uint8)
+        marks[hashes & len(marks) - 1] = 1
+        return cls(hashes[order], rows[order], marks.tobytes())
+
+    def find(self, spelling: Spelling) -> list[int]:
+        """Return the rows whose tools have a spelling with the same hash."""
+        wanted = hash(spelling)
+        if not self.marks[wanted & len(self.marks) - 1]:
+            return []
+        begin = self.hashes.searchsorted(wanted)
+        return self.rows[begin : self.hashes.searchsorted(wanted, "right")].tolist()
+
+
+def merge_shards(
+    shards: Sequence[Shard], alive: Sequence[Mask], step: Callable[[], None] = lambda: None
+) -> Shard:
+    """Return one shard of all rows that are alive; calls `step` now and then."""
+    parts = [(s, np.flatnonzero(mask)) for s, mask in zip(shards, alive, strict=True)]
+    tools: list[Tool] = []
+    keys: list[str] = []
+    for shard, rows in parts:
+        for begin in range(0, len(rows), MERGED_AT_ONCE):
+            listed: list[int] = rows[begin : begin + MERGED_AT_ONCE].tolist()
+            tools += [shard.tools[row] for row in listed]
+            if shard.keys:
+                keys += [shard.keys[row] for row in listed]
+            step()
     vectors = [s.vectors[rows] for s, rows in parts if s.vectors is not None]
     scanned = [s.scanned[rows] for s, rows in parts if s.scanned is not None]
     lengths = [np.diff(s.name_starts)[rows] for s, rows in parts]
-    name_words = [s.name_words[entries_between(s.name_starts, rows)[1]] for s, rows in parts]
+    name_words = [s.name_words[find_entries(s.name_starts, rows)[1]] for s, rows in parts]
+    step()
     return Shard(
-        tools=tuple(s.tools[row] for s, rows in parts for row in rows),
-        postings=concatenated([s.postings.take(rows) for s, rows in parts]),
-        keys=tuple(s.keys[row] for s, rows in parts if s.keys for row in rows),
+        tools=tuple(tools),
+        postings=concatenate_postings([s.postings.take(rows) for s, rows in parts]),
+        keys=tuple(keys),
         vectors=np.concatenate(vectors) if vectors else None,
-        scanned=_in_columns(scanned) if scanned else None,
+        scanned=_stack_columns(scanned) if scanned else None,
         name_starts=np.concatenate([[0], np.cumsum(np.concatenate(lengths))]),
         name_words=np.concatenate(name_words),
+        spellings=SpellingTable.merge(
+            [(s.spellings, rows) for s, rows in parts], [s.size for s in shards]
+        ),
     )
 
 
-def _in_columns(parts: Sequence[Floats]) -> Floats:
+def _stack_columns(parts: Sequence[Floats]) -> Floats:
     rows = np.empty((sum(map(len, parts)), parts[0].shape[1]), np.float32, order="F")
     return np.concatenate(parts, out=rows)
 
 
-def by_shard(
+def group_by_shard(
     shards: Sequence[Shard], places: NDArray[np.int64]
 ) -> list[tuple[Shard, Ints | slice, NDArray[np.int64]]]:
     """Return, for each shard concerned, the positions of its candidates and their rows."""
@@ -140,11 +200,6 @@ def by_shard(
     return parts
 
 
-Mask = NDArray[np.bool_]
-Occurrences = tuple[NDArray[np.int32], Floats]
-"""Places that have a term, and its weight in each."""
-
-
 @dataclass(frozen=True)
 class State:
     """Shards, which of their rows are alive, and how often each term occurs among those."""
@@ -157,6 +212,12 @@ class State:
     """All name words ever numbered, by number."""
     word_terms: NDArray[np.int32]
     word_vectors: Floats
+
+    def warm_like(self, other: "State") -> None:
+        """Compute what searches have read of another state, so that the next search need not."""
+        if self.shards:
+            for name in vars(other).keys() - {field.name for field in fields(other)}:
+                getattr(self, name)
 
     @cached_property
     def open(self) -> Mask:
@@ -181,9 +242,9 @@ class State:
     @cached_property
     def rarity(self) -> Floats:
         """How rare each term is."""
-        return rarities(self.frequencies, self.count)
+        return compute_rarities(self.frequencies, self.count)
 
-    def rarities_of(self, numbers: Sequence[int]) -> list[float]:
+    def list_rarities(self, numbers: Sequence[int]) -> list[float]:
         """Return how rare some terms are: of a few, plain numbers take less time than arrays."""
         rarity = self.rarity.item
         return [rarity(number) for number in numbers]
@@ -191,7 +252,7 @@ class State:
     @cached_property
     def wholes(self) -> NDArray[np.float64]:
         """How much all terms of the `COVERED` fields of each place weigh together, never 0."""
-        parts = [shard.postings.wholes(self.rarity) for shard in self.shards]
+        parts = [shard.postings.sum_fields(self.rarity) for shard in self.shards]
         whole = np.concatenate(parts) if len(parts) > 1 else parts[0]
         return np.maximum(whole, 1e-9, out=whole)
 
@@ -253,15 +314,15 @@ class State:
 
     def find(self, term: str) -> int | None:
         """Return the number of a term that some living tool has."""
-        return self.numbered((term,)).get(term)
+        return self.number_terms((term,)).get(term)
 
-    def numbered(self, terms: Iterable[str]) -> dict[str, int]:
+    def number_terms(self, terms: Iterable[str]) -> dict[str, int]:
         """Return the numbers of those terms that some living tool has."""
-        known = self.vocabulary.known(terms)
+        known = self.vocabulary.find(terms)
         frequency, size = self.frequencies.item, len(self.frequencies)
         return {term: n for term, n in known.items() if n < size and frequency(n)}
 
-    def place_of(self, name: str) -> int | None:
+    def find_place(self, name: str) -> int | None:
         """Return the place of a living tool."""
         for offset, shard, mask in self._parts:
             row = shard.rows.get(name)
@@ -271,18 +332,18 @@ class State:
 
     def resolve(self, text: str) -> list[int]:
         """Return the places of the tools that a name may mean, as `Catalog.resolve` does."""
-        exposed = self.place_of(text)
+        exposed = self.find_place(text)
         if exposed is not None:
             return [exposed]
         for spelling in read_spellings(text):
-            if found := self._called(spelling):
-                return self.by_name(found)
+            if found := self._find_called(spelling):
+                return self.sort_by_name(found)
         return []
 
-    def _called(self, spelling: Spelling) -> list[int]:
+    def _find_called(self, spelling: Spelling) -> list[int]:
         found: list[int] = []
         for offset, shard, mask in self._parts:
-            if rows := shard.rows_called(spelling):
+            if rows := shard.find_rows(spelling):
                 found += [offset + row for row in rows if mask[row]]
         return found
 
@@ -292,32 +353,32 @@ class State:
         firsts = accumulate((shard.size for shard in self.shards), initial=0)
         return tuple(zip(firsts, self.shards, self.alive, strict=False))
 
-    def by_name(self, places: Iterable[int] | NDArray[np.int64]) -> list[int]:
+    def sort_by_name(self, places: Iterable[int] | NDArray[np.int64]) -> list[int]:
         """Return places in the order of their tools' names."""
         listed: list[int] = places.tolist() if isinstance(places, np.ndarray) else list(places)
         names = [self.tools[place].name for place in listed]
         return [listed[i] for i in sorted(range(len(listed)), key=names.__getitem__)]
 
-    def occurrences(self, number: int) -> Iterator[Occurrences]:
+    def find_occurrences(self, number: int) -> Iterator[Occurrences]:
         """Return, shard by shard, where a term occurs."""
         offset = 0
         for shard in self.shards:
             found = shard.postings.by_term
-            [(begin, end)] = found.spans_of([number])
+            [(begin, end)] = found.find_spans([number])
             if begin < end:
                 rows = found.rows[begin:end]
                 places = rows + np.int32(offset) if offset else rows
                 yield places, found.weights[begin:end]
             offset += shard.size
 
-    def having(self, number: int) -> Mask:
+    def mask_term(self, number: int) -> Mask:
         """Return the places that have a term."""
         mask = np.zeros(len(self.open), np.bool_)
-        for places, _ in self.occurrences(number):
+        for places, _ in self.find_occurrences(number):
             mask[places] = True
         return mask
 
-    def accepted(self, accepts: Callable[[Tool], bool]) -> Mask:
+    def mask_accepted(self, accepts: Callable[[Tool], bool]) -> Mask:
         """Return the places whose tools a predicate accepts, asking only of living ones."""
         mask = np.zeros(len(self.open), np.bool_)
         listed: list[int] = self.places.tolist()
