@@ -15,7 +15,6 @@ from toolscout.config.servers import ServerConfig, Transport
 from toolscout.console.app import Console
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.http import serve_http
-from toolscout.gateway.metrics import Metrics
 from toolscout.policies import Policy
 from toolscout.sessions.events import Event
 from toolscout.sessions.session import Store
@@ -80,9 +79,9 @@ def served(
     config = Config(servers=servers, gateway=gateway)
     begun: Future[Served] = Future()
 
-    def make(on_event: Callable[[Event], None]) -> Gateway:
+    def make() -> Gateway:
         kept = MemoryStore() if store is None else store
-        return Gateway(config, kept, on_event=on_event, policy=policy, tokens=logins)
+        return Gateway(config, kept, policy=policy, tokens=logins)
 
     thread = threading.Thread(target=lambda: _run(make, begun, console=console))
     thread.start()
@@ -96,7 +95,7 @@ def served(
         assert not thread.is_alive()
 
 
-_Make = Callable[[Callable[[Event], None]], Gateway]
+_Make = Callable[[], Gateway]
 
 
 def _run(make: _Make, begun: "Future[Served]", *, console: bool) -> None:
@@ -109,11 +108,9 @@ def _run(make: _Make, begun: "Future[Served]", *, console: bool) -> None:
 
 
 async def _serve(make: _Make, begun: "Future[Served]", *, console: bool) -> None:
-    metrics, events, known, stop = Metrics(), list[Event](), threading.Event(), asyncio.Event()
-
-    def hear(event: Event) -> None:
-        events.append(event)
-        metrics.hear(event)
+    events: list[Event] = []
+    known = threading.Event()
+    stop = asyncio.Event()
 
     def ready(url: str) -> None:
         loop, thread = asyncio.get_running_loop(), threading.current_thread()
@@ -121,12 +118,12 @@ async def _serve(make: _Make, begun: "Future[Served]", *, console: bool) -> None
             Served(url=url, loop=loop, stopping=stop, thread=thread, known=known, events=events)
         )
 
-    async with make(hear) as gateway:
+    async with make() as gateway:
+        gateway.events.subscribe(events.append)
         gateway.catalog.subscribe(lambda change: known.set())
         await serve_http(
             gateway,
             gateway.config.gateway,
-            metrics=metrics,
             pages=Console.from_gateway(gateway) if console else None,
             ready=ready,
             stop=stop,

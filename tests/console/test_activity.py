@@ -1,14 +1,14 @@
 """What a gateway did lately, within bounds."""
 
-from toolscout.console.activity import EVENTS_KEPT, JOURNALS_KEPT, LATENCIES_KEPT, Chronicle
+from toolscout.console.activity import EVENTS_KEPT, LATENCIES_KEPT, SESSIONS_KEPT, ActivityLog
 from toolscout.gateway.auth import Principal
 from toolscout.sessions.events import Called
 
 BOB = Principal(name="bob")
 
 
-def chronicle() -> Chronicle:
-    return Chronicle(lambda tool: tool.partition("__")[0], clock=lambda: 5.0)
+def activity_log() -> ActivityLog:
+    return ActivityLog(lambda tool: tool.partition("__")[0], clock=lambda: 5.0)
 
 
 def call(
@@ -23,41 +23,42 @@ def call(
 
 
 def test_the_latest_calls_of_a_server_tell_its_latency():
-    kept = chronicle()
+    activity = activity_log()
     for number in range(LATENCIES_KEPT + 100):
-        kept.hear(call("a__x", float(number)))
-    kept.hear(call("b__x", code="tool_error"))
-    kept.hear(call("b__x", made=False, code="server_unavailable"))
-    kept.hear(call("b__x", made=False, code="invalid_arguments"))
+        activity.add(call("a__x", float(number)))
+    activity.add(call("b__x", code="tool_error"))
+    activity.add(call("b__x", made=False, code="server_unavailable"))
+    activity.add(call("b__x", made=False, code="invalid_arguments"))
 
-    a, b, c = (kept.ledger(server) for server in "abc")
-    assert (a.calls, a.errors, a.quantile(0.5), a.quantile(0.95)) == (600, 0, 350.0, 575.0)
+    a, b, c = (activity.get_server(server) for server in "abc")
+    assert (a.calls, a.errors) == (600, 0)
+    assert (a.compute_quantile(0.5), a.compute_quantile(0.95)) == (350.0, 575.0)
     assert (b.calls, b.errors) == (1, 2)
-    assert (c.calls, c.quantile(0.5)) == (0, None)
+    assert (c.calls, c.compute_quantile(0.5)) == (0, None)
 
 
-def test_conversations_and_their_events_are_bounded_and_the_latest_stay():
-    kept = chronicle()
-    for number in range(JOURNALS_KEPT + 10):
-        kept.meet(f"session {number}", BOB, "client 1")
+def test_sessions_and_their_events_are_bounded_and_the_latest_stay():
+    activity = activity_log()
+    for number in range(SESSIONS_KEPT + 10):
+        activity.note_client(f"session {number}", BOB, "client 1")
     for _ in range(EVENTS_KEPT + 10):
-        kept.hear(call("a__x", session="session 12"))
+        activity.add(call("a__x", session="session 12"))
     for number in range(5):
-        kept.meet(f"later {number}", BOB, "")
+        activity.note_client(f"later {number}", BOB, "")
 
-    names = [name for name, _ in kept.journals()]
-    assert len(names) == JOURNALS_KEPT
-    assert "session 12" in names
-    assert not {"session 9", "session 14"} & set(names)
-    busy = dict(kept.journals())["session 12"]
-    assert (busy.calls, len(kept.happenings(busy))) == (EVENTS_KEPT + 10, EVENTS_KEPT)
+    sessions = {log.session: log for log in activity.list_sessions()}
+    assert len(sessions) == SESSIONS_KEPT
+    assert "session 12" in sessions
+    assert not {"session 9", "session 14"} & set(sessions)
+    busy = sessions["session 12"]
+    assert (busy.calls, len(activity.list_events(busy))) == (EVENTS_KEPT + 10, EVENTS_KEPT)
 
 
 def test_the_name_of_a_session_is_not_its_key():
-    kept = chronicle()
+    activity = activity_log()
 
-    journal = kept.meet("http:secret-session-id", BOB, "client 1")
+    log = activity.note_client("http:secret-session-id", BOB, "client 1")
 
-    assert "secret" not in journal.id
-    assert journal.id == kept.meet("http:secret-session-id", BOB, "").id
-    assert journal.client == "client 1"
+    assert "secret" not in log.id
+    assert log.id == activity.note_client("http:secret-session-id", BOB, "").id
+    assert log.client == "client 1"

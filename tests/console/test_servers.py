@@ -36,7 +36,7 @@ def test_a_line_is_shown_without_secrets(monkeypatch: pytest.MonkeyPatch, said: 
     console = Console.from_gateway(Gateway(Config(servers=(FAR,)), MemoryStore()))
     assert console.servers is not None
 
-    console.chronicle.say("far", said)
+    console.activity.add_line("far", said)
 
     [line] = console.servers.read_log(console.views.get(ANONYMOUS), "far")["lines"]
     assert line["text"] == shown
@@ -46,7 +46,7 @@ def test_only_the_last_lines_are_kept():
     console = Console.from_gateway(Gateway(Config(servers=(FAR,)), MemoryStore()))
     assert console.servers is not None
     for number in range(250):
-        console.chronicle.say("far", f"line {number}")
+        console.activity.add_line("far", f"line {number}")
 
     lines = console.servers.read_log(console.views.get(ANONYMOUS), "far")["lines"]
 

@@ -1,4 +1,4 @@
-"""Who looks on at a gateway hears of everything, and costs nobody an answer."""
+"""Listeners to a gateway's events hear of everything, and cost nobody an answer."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -10,7 +10,6 @@ from toolscout.gateway.gateway import Gateway
 from toolscout.schemas import Json
 from toolscout.sessions.events import Event
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Session
 from toolscout.sessions.usage import USAGE_KIND
 from toolscout.stores.memory import MemoryStore
 from toolscout.tools import Tool
@@ -19,19 +18,16 @@ TOOL = Tool.define("sail", description="Sails a boat.", server="sea")
 
 
 @dataclass
-class Onlooker:
-    """Keeps what it is told, or fails at it."""
+class Recorder:
+    """Keeps the names of events, or fails at them."""
 
     fails: bool = False
-    told: list[str] = field(default_factory=list[str])
+    events: list[str] = field(default_factory=list[str])
 
-    def hear(self, event: Event) -> None:
-        self.told.append(type(event).__name__)
+    def on_event(self, event: Event) -> None:
+        self.events.append(type(event).__name__)
         if self.fails:
             raise RuntimeError("deaf")
-
-    def read(self, session: Session, reply: Reply) -> None:
-        self.told.append(reply.code)
 
 
 async def sent() -> None:
@@ -45,49 +41,52 @@ async def search(gateway: Gateway) -> Reply:
     return await gateway.open_session("s").handle("tool_search", {"queries": ["sail a boat"]})
 
 
-def test_events_are_told_in_their_order_once_the_answer_is_made():
+def test_events_arrive_in_order_once_the_answer_is_made():
     async def conversation() -> None:
-        onlooker = Onlooker()
-        async with Gateway(Config(), MemoryStore(), on_event=onlooker.hear) as gateway:
+        recorder = Recorder()
+        async with Gateway(Config(), MemoryStore()) as gateway:
+            gateway.events.subscribe(recorder.on_event)
             reply = await search(gateway)
 
             assert reply.hits
-            assert onlooker.told == []
+            assert recorder.events == []
 
             await sent()
 
-            assert onlooker.told == ["Searched"]
+            assert recorder.events == ["CatalogChanged", "Searched"]
 
     asyncio.run(conversation())
 
 
-def test_an_onlooker_that_fails_costs_nobody_what_is_told(
+def test_a_listener_that_raises_is_logged_and_costs_nothing(
     caplog: pytest.LogCaptureFixture,
 ):
     async def conversation() -> None:
-        failing, onlooker = Onlooker(fails=True), Onlooker()
-        gateway = Gateway(Config(), MemoryStore(), on_event=failing.hear)
-        gateway.events.subscribe(onlooker.hear)
+        failing, recorder = Recorder(fails=True), Recorder()
+        gateway = Gateway(Config(), MemoryStore())
+        gateway.events.subscribe(failing.on_event)
+        gateway.events.subscribe(recorder.on_event)
         async with gateway:
             reply = await search(gateway)
             await sent()
 
         assert reply.hits
-        assert failing.told == onlooker.told == ["Searched"]
+        assert failing.events == recorder.events == ["CatalogChanged", "Searched"]
         assert "An event listener failed" in caplog.text
         assert "deaf" in caplog.text
 
     asyncio.run(conversation())
 
 
-def test_in_a_thread_where_no_client_waits_events_are_told_at_once():
-    onlooker = Onlooker()
-    gateway = Gateway(Config(), MemoryStore(), on_event=onlooker.hear)
+def test_in_a_thread_where_no_client_waits_events_arrive_at_once():
+    recorder = Recorder()
+    gateway = Gateway(Config(), MemoryStore())
+    gateway.events.subscribe(recorder.on_event)
     gateway.catalog.replace("sea", [TOOL])
 
     gateway.scout.search(gateway.open_session("s"), ["sail a boat"])
 
-    assert onlooker.told == ["Searched"]
+    assert recorder.events == ["CatalogChanged", "Searched"]
 
 
 def test_how_a_call_ended_is_kept_once_its_answer_is_sent():

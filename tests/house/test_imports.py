@@ -115,18 +115,18 @@ ORDERS = {
     """,
     "toolscout.gateway": """
         auth logs pending stdio
-        forward middleware
-        resources resume tracing
-        metrics subscriptions
+        events forward middleware
+        ledger resources resume tracing
+        subscriptions
         gateway
-        server shims status
+        metrics server shims status
         listen
         http
     """,
     "toolscout.console": """
         events views
         activity catalog
-        savings search servers
+        search servers
         map schema
         routes
         app

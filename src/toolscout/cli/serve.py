@@ -22,8 +22,6 @@ from toolscout.cli.keyboards import typed_stdin
 if TYPE_CHECKING:
     from toolscout.config.file import Config
     from toolscout.gateway.gateway import Gateway
-    from toolscout.gateway.metrics import Metrics
-    from toolscout.sessions.events import Event
 
 MODES = ("search", "direct", "dynamic", "auto")
 EXTRA = "gateway"
@@ -129,20 +127,16 @@ def _config(path: Path | None) -> "Config":
 async def _serve(config: "Config", *, http: bool) -> None:
     from toolscout.gateway.gateway import Gateway
     from toolscout.gateway.logs import log_event
-    from toolscout.gateway.metrics import Metrics
-
-    metrics = Metrics()
-
-    def hear(event: "Event") -> None:
-        metrics.hear(event)
-        log_event(event)
+    from toolscout.gateway.tracing import Spans
 
     with opened_store(config) as store:
         tokens = tokens_folder(config)
-        async with Gateway(config, store, on_event=hear, tokens=tokens) as gateway:
+        async with Gateway(config, store, tokens=tokens) as gateway:
+            gateway.events.subscribe(log_event)
+            gateway.events.subscribe(Spans().on_event)
             following = asyncio.create_task(_follow(gateway))
             try:
-                await _answer(gateway, metrics, http=http)
+                await _answer(gateway, http=http)
             finally:
                 following.cancel()
 
@@ -185,7 +179,7 @@ def _stamp(path: Path) -> float:
         return 0.0
 
 
-async def _answer(gateway: "Gateway", metrics: "Metrics", *, http: bool) -> None:
+async def _answer(gateway: "Gateway", *, http: bool) -> None:
     if http:
         from toolscout.console.app import Console
         from toolscout.gateway.http import serve_http
@@ -195,7 +189,6 @@ async def _answer(gateway: "Gateway", metrics: "Metrics", *, http: bool) -> None
         await serve_http(
             gateway,
             gateway.config.gateway,
-            metrics=metrics,
             pages=pages,
             ready=lambda address: log.info("The console is at %s/.", address),
         )

@@ -1,16 +1,9 @@
-"""`Chronicle`: what the gateway did lately: conversations, calls of servers, lines of their logs.
+"""`ActivityLog`: what the sessions and servers of a gateway did lately.
 
-Bounded in every direction, in memory, gone with the process; what is saved by the hour is kept by
-`savings`. Threads may share it.
-
-`Journal`: what one conversation did, as far back as a person wants to look.
-
-Hears the gateway's events and reads its replies, because events hold no text. What a query said
-is kept in memory only, and hash_query where the configuration says so.
-
-`Conversations`: live sessions as rows, for whoever may look at them.
-
-How the console writes times: in UTC, to the millisecond, as RFC 3339 has it.
+It is bounded in every direction, lives in memory and ends with the process; tokens are kept by the
+gateway's `Ledger`. Queries are read from the replies that events carry, because events themselves
+hold no text, and are hashed if the settings say so. `SessionTable` gives the sessions as rows for
+whoever may look at them, and `build_savings` the ledger's hours.
 """
 
 import hashlib
@@ -23,38 +16,35 @@ from datetime import UTC, datetime
 
 from toolscout.console.views import View, make_not_found
 from toolscout.gateway.auth import ANONYMOUS, Principal
+from toolscout.gateway.ledger import HOUR_SECONDS, Ledger, Tally
 from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.scout import Scout
+from toolscout.search.feedback import hash_query
 from toolscout.sessions.events import Answered, Called, Described, Searched
 from toolscout.sessions.record import Record
 from toolscout.sessions.replies import Reply
 
-HOUR_SECONDS = 3_600
-
-
-def told_time(seconds: float) -> str:
-    """Return a time in seconds since 1970 as text."""
-    told = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-    return told.replace("+00:00", "Z")
-
-
-def hour_of(seconds: float) -> int:
-    """Return the number of an hour since 1970."""
-    return int(seconds // HOUR_SECONDS)
-
-
+SESSIONS_KEPT = 200
 EVENTS_KEPT = 500
+LATENCIES_KEPT = 500
+LINES_KEPT = 200
 TEXT_CHARS = 500
-FOUND_TOLD = 20
-TOLD = ("search", "describe", "call", "load", "refusal", "suggest")
-OWN_REPLIES = ("search", "describe", "suggest", "refusal")
-"""Events whose replies exist because of toolscout."""
+NAMES_KEPT = 20
+"""Names of found tools that are kept of one search."""
+SERVER_FAULTS = frozenset({"server_unavailable", "server_busy", "timed_out"})
+"""Codes of refusals that count as errors of the server."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Happening:
-    """One event of a conversation."""
+def format_time(seconds: float) -> str:
+    """Return a time in seconds since 1970 as RFC 3339 has it: in UTC, to the millisecond."""
+    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedEvent:
+    """One event of a session."""
 
     time: float
     kind: str
@@ -66,10 +56,10 @@ class Happening:
     milliseconds: float = 0.0
     tokens: int = 0
 
-    def row(self) -> Json:
-        """Return it for JSON."""
+    def to_json(self) -> Json:
+        """Return the event as the API shows it."""
         return {
-            "time": told_time(self.time),
+            "time": format_time(self.time),
             "kind": self.kind,
             "text": self.text,
             "tool": self.tool,
@@ -81,136 +71,57 @@ class Happening:
         }
 
 
-def _no_happenings() -> deque[Happening]:
-    return deque(maxlen=EVENTS_KEPT)
-
-
 @dataclass(slots=True, kw_only=True)
-class Journal:
-    """One conversation; its owner sees to it that one thread writes at a time."""
+class SessionLog:
+    """One session; the activity log lets one thread write at a time."""
 
+    session: str
+    """The gateway's name, with which a client could take the session over."""
     id: str
-    """As the API names it; the gateway's own name may let somebody take the session over."""
-    principal: Principal
-    client: str
+    """The name in the API, which is good for nothing else."""
+    principal: Principal = ANONYMOUS
+    client: str = ""
     started: float
     active: float
     searches: int = 0
     calls: int = 0
-    replies: int = 0
-    """Tokens of toolscout's own replies."""
-    menus: int = 0
-    """Tokens of the lists that it was sent."""
-    spared: int = 0
-    """Tokens of the definitions that it was not sent."""
-    happenings: deque[Happening] = field(default_factory=_no_happenings)
+    events: deque[LoggedEvent] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
 
-    def hear(self, event: Answered, now: float) -> Happening:
-        """Take note of an event."""
-        kind = _name_kind(event)
-        self.active = now
-        self.searches += kind == "search"
-        self.calls += kind == "call"
-        self.replies += event.tokens if kind in OWN_REPLIES else 0
-        happening = Happening(
-            time=now,
-            kind=kind,
-            code=event.code,
-            tool=event.tool if isinstance(event, Called) else "",
-            hits=(event.hits if isinstance(event, Searched) else 0) or event.loaded,
-            milliseconds=event.milliseconds,
-            tokens=event.tokens,
-        )
-        self.happenings.append(happening)
-        return happening
-
-    def read(self, reply: Reply, shown: Callable[[str], str]) -> Happening | None:
-        """Add what a reply says to the event that told of it; return that event.
-
-        `shown` gives a query as it may be kept.
-        """
-        queries = reply.details.get("queries")
-        kind = "search" if queries is not None else "describe"
-        happening = next((h for h in reversed(self.happenings) if h.kind == kind), None)
-        if happening is None:
-            return None
-        if queries is not None:
-            texts = [to_one_line(shown(str(row["query"])), TEXT_CHARS) for row in queries]
-            happening.text = to_one_line(" · ".join(texts), TEXT_CHARS)
-            found = dict.fromkeys(hit.tool.name for hit in (*reply.hits, *reply.known))
-        else:
-            found = dict.fromkeys(map(str, reply.details.get("described", ())))
-            happening.text = to_one_line(", ".join(found), TEXT_CHARS)
-        happening.found = tuple(found)[:FOUND_TOLD]
-        return happening
-
-    @property
-    def used(self) -> int:
-        """Tokens that toolscout itself cost."""
-        return self.menus + self.replies
-
-    def row(self, loaded: int) -> Json:
-        """Return it for a list; `loaded` is how many tools it has."""
+    def to_json(self, loaded: int, tokens: Tally) -> Json:
+        """Return the session as a row; `loaded` is the number of tools that it has loaded."""
         return {
             "id": self.id,
             "client": self.client,
             "principal": self.principal.name,
-            "started": told_time(self.started),
-            "active": told_time(self.active),
+            "started": format_time(self.started),
+            "active": format_time(self.active),
             "searches": self.searches,
             "calls": self.calls,
             "loaded": loaded,
-            "tokens_used": self.used,
-            "tokens_saved": self.spared - self.used,
+            "tokens_used": tokens.used,
+            "tokens_saved": tokens.net,
         }
 
 
-def _name_kind(event: Answered) -> str:
-    match event:
-        case Searched():
-            return "search"
-        case Described():
-            return "describe"
-        case Called():
-            return "call" if event.made else "refusal"
-        case _:
-            return "suggest"
-
-
-JOURNALS_KEPT = 200
-LATENCIES_KEPT = 500
-LINES_KEPT = 200
-UNREACHED = frozenset({"server_unavailable", "server_busy", "timed_out"})
-"""Refusals that are a server's fault."""
-
-
-def _latencies() -> deque[float]:
-    return deque(maxlen=LATENCIES_KEPT)
-
-
-def _lines() -> deque[tuple[float, str]]:
-    return deque(maxlen=LINES_KEPT)
-
-
 @dataclass(slots=True, kw_only=True)
-class Ledger:
-    """What became of the calls of one server, and what it said."""
+class ServerLog:
+    """The calls of one server, and the last lines of its log."""
 
     calls: int = 0
     errors: int = 0
-    latencies: deque[float] = field(default_factory=_latencies)
-    lines: deque[tuple[float, str]] = field(default_factory=_lines)
+    latencies: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES_KEPT))
+    lines: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=LINES_KEPT))
 
-    def note(self, event: Called) -> None:
+    def count(self, event: Called) -> None:
         """Count a call, or one that the server could not take."""
         if event.made:
             self.calls += 1
             self.errors += event.code != "ok"
             self.latencies.append(event.milliseconds)
-        elif event.code in UNREACHED:
+        elif event.code in SERVER_FAULTS:
             self.errors += 1
 
-    def quantile(self, share: float) -> float | None:
+    def compute_quantile(self, share: float) -> float | None:
         """Return the latency in milliseconds that a share of the last calls stayed within."""
         ordered = sorted(self.latencies)
         if not ordered:
@@ -218,143 +129,197 @@ class Ledger:
         return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 3)
 
 
-class Chronicle:
-    """All conversations and servers of one gateway.
+class ActivityLog:
+    """All sessions and servers of one gateway; threads may share it.
 
-    `server_of` names the server of a tool.
+    `find_server` names the server of a tool.
     """
 
     def __init__(
-        self, server_of: Callable[[str], str], *, clock: Callable[[], float] = time.time
+        self,
+        find_server: Callable[[str], str],
+        *,
+        hash_queries: bool = False,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._server_of, self._clock = server_of, clock
-        self._journals: OrderedDict[str, Journal] = OrderedDict()
-        self._ledgers: dict[str, Ledger] = {}
+        self._find_server = find_server
+        self._format_query = hash_query if hash_queries else str
+        self._clock = clock
+        self._sessions: OrderedDict[str, SessionLog] = OrderedDict()
+        self._servers: dict[str, ServerLog] = {}
         self._lock = threading.Lock()
 
-    def meet(self, session: str, principal: Principal, client: str) -> Journal:
-        """Take note that somebody speaks in a session."""
+    def note_client(self, session: str, principal: Principal, client: str) -> SessionLog:
+        """Note who uses a session."""
         with self._lock:
-            journal = self._journal(session)
-            journal.principal = principal
-            journal.client = client or journal.client
-            return journal
+            log = self._find_log(session)
+            log.principal = principal
+            log.client = client or log.client
+            return log
 
-    def hear(self, event: Answered) -> tuple[Journal, Happening]:
-        """Take note of an event."""
+    def add(self, event: Answered) -> tuple[SessionLog, LoggedEvent]:
+        """Add an event to the log of its session and, if it is a call, of its server."""
+        logged = self._build_event(event)
         with self._lock:
-            journal = self._journal(event.session)
-            happening = journal.hear(event, self._clock())
-            if isinstance(event, Called) and event.tool:
-                server = self._server_of(event.tool)
-                if server:
-                    self._of(server).note(event)
-            return journal, happening
+            log = self._find_log(event.session)
+            log.active = logged.time
+            log.searches += logged.kind == "search"
+            log.calls += logged.kind == "call"
+            log.events.append(logged)
+            server = self._find_server(logged.tool) if logged.tool else ""
+            if server and isinstance(event, Called):
+                self._servers.setdefault(server, ServerLog()).count(event)
+            return log, logged
 
-    def read(
-        self, session: str, reply: Reply, shown: Callable[[str], str]
-    ) -> tuple[Journal, Happening] | None:
-        """Add what a reply says to the event that has told of it."""
+    def add_line(self, server: str, line: str) -> None:
+        """Add a line of a server's own log."""
         with self._lock:
-            journal = self._journal(session)
-            happening = journal.read(reply, shown)
-            return None if happening is None else (journal, happening)
+            log = self._servers.setdefault(server, ServerLog())
+            log.lines.append((self._clock(), line))
 
-    def charge(self, session: str, *, spared: int, menu: int) -> None:
-        """Add what a list cost a conversation, and what it spared it."""
+    def get_server(self, server: str) -> ServerLog:
+        """Return a copy of a server's log."""
         with self._lock:
-            journal = self._journal(session)
-            journal.spared += spared
-            journal.menus += menu
-
-    def say(self, server: str, line: str) -> None:
-        """Take note of a line of a server's log."""
-        with self._lock:
-            self._of(server).lines.append((self._clock(), line))
-
-    def ledger(self, server: str) -> Ledger:
-        """Return what became of a server's calls, as a copy."""
-        with self._lock:
-            mine = self._of(server)
-            return Ledger(
-                calls=mine.calls,
-                errors=mine.errors,
-                latencies=mine.latencies.copy(),
-                lines=mine.lines.copy(),
+            log = self._servers.get(server, ServerLog())
+            return ServerLog(
+                calls=log.calls,
+                errors=log.errors,
+                latencies=log.latencies.copy(),
+                lines=log.lines.copy(),
             )
 
-    def journals(self) -> Sequence[tuple[str, Journal]]:
-        """Return all conversations by the gateway's names for them, the last active first."""
+    def list_sessions(self) -> Sequence[SessionLog]:
+        """Return all sessions, the last active first."""
         with self._lock:
-            return sorted(self._journals.items(), key=lambda item: -item[1].active)
+            return sorted(self._sessions.values(), key=lambda log: -log.active)
 
-    def happenings(self, journal: Journal) -> Sequence[Happening]:
-        """Return what a conversation did, oldest first."""
+    def list_events(self, log: SessionLog) -> Sequence[LoggedEvent]:
+        """Return the events of a session, oldest first."""
         with self._lock:
-            return tuple(journal.happenings)
+            return tuple(log.events)
 
-    def _journal(self, session: str) -> Journal:
-        journal = self._journals.get(session)
-        if journal is None:
+    def _find_log(self, session: str) -> SessionLog:
+        log = self._sessions.get(session)
+        if log is None:
             now = self._clock()
-            journal = Journal(
-                id=public_id(session), principal=ANONYMOUS, client="", started=now, active=now
-            )
-            self._journals[session] = journal
-            while len(self._journals) > JOURNALS_KEPT:
-                self._journals.popitem(last=False)
-        self._journals.move_to_end(session)
-        return journal
+            log = SessionLog(session=session, id=hash_session(session), started=now, active=now)
+            self._sessions[session] = log
+            if len(self._sessions) > SESSIONS_KEPT:
+                self._sessions.popitem(last=False)
+        self._sessions.move_to_end(session)
+        return log
 
-    def _of(self, server: str) -> Ledger:
-        return self._ledgers.setdefault(server, Ledger())
+    def _build_event(self, event: Answered) -> LoggedEvent:
+        kind = "suggest"
+        text = ""
+        found: list[str] = []
+        match event:
+            case Searched():
+                kind = "search"
+                text, found = self._read_search(event.reply)
+            case Described():
+                kind = "describe"
+                found = _read_described(event.reply)
+                text = ", ".join(found)
+            case Called():
+                kind = "call" if event.made else "refusal"
+            case _:
+                pass
+        return LoggedEvent(
+            time=self._clock(),
+            kind=kind,
+            code=event.code,
+            text=to_one_line(text, TEXT_CHARS),
+            tool=event.tool if isinstance(event, Called) else "",
+            hits=(event.hits if isinstance(event, Searched) else 0) or event.loaded,
+            found=tuple(found[:NAMES_KEPT]),
+            milliseconds=event.milliseconds,
+            tokens=event.tokens,
+        )
+
+    def _read_search(self, reply: Reply | None) -> tuple[str, list[str]]:
+        if reply is None:
+            return "", []
+        queries = [str(row["query"]) for row in reply.details.get("queries", ())]
+        texts = [to_one_line(self._format_query(query), TEXT_CHARS) for query in queries]
+        found = dict.fromkeys(hit.tool.name for hit in (*reply.hits, *reply.known))
+        return " · ".join(texts), list(found)
 
 
-def public_id(session: str) -> str:
-    """Return a name for a session that lets nobody speak in it, which its id would."""
+def _read_described(reply: Reply | None) -> list[str]:
+    names = reply.details.get("described", ()) if reply is not None else ()
+    return list(dict.fromkeys(map(str, names)))
+
+
+def hash_session(session: str) -> str:
+    """Return a name for a session with which nobody can take it over."""
     return hashlib.blake2b(session.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-class Conversations:
-    """The sessions of a gateway. `peers` tells whether somebody may look at another's."""
+class SessionTable:
+    """The sessions of a gateway; `is_peer` tells whether one principal may see another's."""
 
     def __init__(
-        self, scout: Scout, chronicle: Chronicle, peers: Callable[[Principal, Principal], bool]
+        self,
+        scout: Scout,
+        activity: ActivityLog,
+        ledger: Ledger,
+        is_peer: Callable[[Principal, Principal], bool],
     ) -> None:
-        self._scout, self._chronicle, self._peers = scout, chronicle, peers
+        self._scout = scout
+        self._activity = activity
+        self._ledger = ledger
+        self._is_peer = is_peer
 
-    def rows(self, view: View) -> list[Json]:
+    def list_rows(self, view: View) -> list[Json]:
         """Return the visible sessions, the last active first."""
         return [
-            journal.row(len(self._record(name).loaded))
-            for name, journal in self._chronicle.journals()
-            if self._peers(view.principal, journal.principal)
+            self.build_row(log)
+            for log in self._activity.list_sessions()
+            if self._is_peer(view.principal, log.principal)
         ]
 
-    def row(self, name: str, journal: Journal) -> Json:
-        """Return one session by the gateway's name for it."""
-        return journal.row(len(self._record(name).loaded))
+    def build_row(self, log: SessionLog) -> Json:
+        """Return one session."""
+        loaded = self._find_record(log.session).loaded
+        return log.to_json(len(loaded), self._ledger.get_session(log.session))
 
-    def whole(self, view: View, id_: str) -> Json:
-        """Return one session with what it has loaded and done."""
-        name, journal = self._find(view, id_)
-        record = self._record(name)
+    def get_details(self, view: View, id_: str) -> Json:
+        """Return one session with its loaded tools and its events."""
+        log = self._find_log(view, id_)
         return {
-            **journal.row(len(record.loaded)),
+            **self.build_row(log),
             "loaded": [
                 {"name": entry.name, "tokens": entry.tokens, "query": entry.query}
-                for entry in record.loaded
+                for entry in self._find_record(log.session).loaded
             ],
-            "events": [happening.row() for happening in self._chronicle.happenings(journal)],
+            "events": [event.to_json() for event in self._activity.list_events(log)],
         }
 
-    def _find(self, view: View, id_: str) -> tuple[str, Journal]:
-        for name, journal in self._chronicle.journals():
-            if journal.id == id_ and self._peers(view.principal, journal.principal):
-                return name, journal
+    def _find_log(self, view: View, id_: str) -> SessionLog:
+        for log in self._activity.list_sessions():
+            if log.id == id_ and self._is_peer(view.principal, log.principal):
+                return log
         raise make_not_found("session", id_)
 
-    def _record(self, name: str) -> Record:
-        """Return what a session has loaded; one that nobody holds open any more has nothing."""
-        session = self._scout.live(name)
-        return Record(id=name) if session is None else session.record
+    def _find_record(self, session: str) -> Record:
+        """Return a session's record; one that nobody holds open any more has loaded nothing."""
+        live = self._scout.live(session)
+        return Record(id=session) if live is None else live.record
+
+
+def build_savings(ledger: Ledger, hours: int, includes: Callable[[str], bool]) -> Json:
+    """Return the tokens of the last hours, one point for each, of the included principals."""
+    points = ledger.sum_hours(hours, includes)
+    total = Tally()
+    for tally in points.values():
+        total.add(tally)
+    by_server = sorted(total.servers.items(), key=lambda item: (-item[1], item[0]))
+    return {
+        "points": [
+            {"time": format_time(hour * HOUR_SECONDS), **tally.to_json()}
+            for hour, tally in points.items()
+        ],
+        "by_server": [{"server": name, "not_sent": tokens} for name, tokens in by_server],
+        "total": total.to_json(),
+    }

@@ -21,18 +21,25 @@ from starlette.routing import BaseRoute, Route
 
 from toolscout.catalog import Catalog
 from toolscout.config.gateway import GatewayConfig
-from toolscout.console.activity import Chronicle, Conversations, Happening, Journal
+from toolscout.console.activity import ActivityLog, LoggedEvent, SessionLog, SessionTable
 from toolscout.console.catalog import Costs, LintResults, ToolTable
 from toolscout.console.events import Feed
 from toolscout.console.map import Maps
 from toolscout.console.routes import Routes
-from toolscout.console.savings import Savings
 from toolscout.console.search import Indexes, SearchPreview
 from toolscout.console.servers import STATES, PendingLogins, ServerTable, format_phase
 from toolscout.console.views import Backend, View, Views
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.auth import Authenticator, Principal, is_loopback
+from toolscout.gateway.events import (
+    CatalogChanged,
+    LogLine,
+    Requested,
+    ServerChanged,
+    emit_changes,
+)
 from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.ledger import Ledger
 from toolscout.gateway.listen import (
     WebServer,
     build_web_config,
@@ -43,16 +50,11 @@ from toolscout.gateway.listen import (
 from toolscout.gateway.middleware import RequestGuard, build_problem
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.search.feedback import hash_query
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL
-from toolscout.servers.server import ServerState
-from toolscout.sessions.events import Answered, Called, Event
+from toolscout.sessions.events import Answered, Event, EventStream, Suggested
 from toolscout.sessions.metatools import meta_tools
-from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Session
 from toolscout.settings import Settings
 from toolscout.tokens import count_all_definition_tokens, count_definition_tokens
-from toolscout.tools import Tool
 
 SAVE_SECONDS = 60.0
 
@@ -69,45 +71,41 @@ class Console:
         self.views = Views(scout)
         self.costs = Costs()
         self.indexes = Indexes(scout.catalog, scout.index)
-        self.chronicle = Chronicle(self._find_server)
-        self.savings = Savings(backend.store, self.costs, self._charge)
+        self.ledger = backend.ledger
+        self.activity = ActivityLog(self._find_server, hash_queries=scout.settings.hash_queries)
         self.search = SearchPreview(scout, self.indexes)
         lint = LintResults(scout.catalog, scout.index, self._publish_overview, self.search.is_busy)
         self.tools = ToolTable(self.costs, lint)
         self.maps = Maps(scout.catalog, self.indexes)
-        self.conversations = Conversations(scout, self.chronicle, self.is_peer)
+        self.sessions = SessionTable(scout, self.activity, self.ledger, self.is_peer)
         self.servers = self.logins = None
         if backend.pool is not None:
             self.servers = ServerTable(
                 backend.pool,
-                self.chronicle,
+                self.activity,
                 self.costs,
                 tokens=backend.tokens,
                 # After a login, the browser comes back to this machine's loopback address.
                 can_redirect=is_loopback(backend.config.host),
             )
             self.logins = PendingLogins(backend.tokens) if backend.tokens is not None else None
-            backend.pool.on_phase = self._publish_phase
-            backend.pool.on_line = self.chronicle.say
         self.overview = Overview(backend, self.indexes, self.servers)
         self._routes = Routes(self)
-        self._unsubscribe = scout.catalog.subscribe(lambda change: self._publish_overview())
+        self._unsubscribe = backend.events.subscribe(self._on_event)
 
     @classmethod
     def from_gateway(cls, gateway: Gateway) -> "Console":
         """Return the console of a gateway, subscribed to what happens there."""
-        console = cls(
+        return cls(
             Backend(
                 scout=gateway.scout,
                 config=gateway.config.gateway,
+                events=gateway.events,
+                ledger=gateway.ledger,
                 pool=gateway.pool,
-                store=gateway.store,
                 tokens=gateway.tokens,
             )
         )
-        gateway.observer = console
-        gateway.events.subscribe(console.hear)
-        return console
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -146,42 +144,28 @@ class Console:
 
     def _save(self) -> None:
         with _log_errors("The savings could not be saved"):
-            self.savings.save()
+            self.ledger.save()
 
     def _remove_old(self) -> None:
         with _log_errors("Old savings could not be removed"):
-            self.savings.sweep()
+            self.ledger.remove_old()
 
-    def meet(self, session: str, principal: Principal, client: str) -> None:
-        """Take note of who speaks in a session."""
-        self.chronicle.meet(session, principal, client)
-
-    def list(
-        self,
-        session: str,
-        principal: Principal,
-        visible: Callable[[], Sequence[Tool]],
-        listed: Sequence[Json],
-    ) -> None:
-        """Take note of a list of tools that was sent."""
-        version = self.backend.scout.catalog.version
-        self.savings.note_list(session, principal.name, version, visible, listed)
-
-    def hear(self, event: Event) -> None:
-        """Take note of an event."""
-        if not isinstance(event, Answered):
-            return
-        journal, happening = self.chronicle.hear(event)
-        self.savings.note_reply(journal.principal.name, happening.kind, event.tokens)
-        if isinstance(event, Called):
-            self._tell("call", event.session, journal, happening)
-
-    def read(self, session: Session, reply: Reply) -> None:
-        """Take note of what a reply to a search or description says."""
-        shown = hash_query if session.settings.hash_queries else str
-        found = self.chronicle.read(session.id, reply, shown)
-        if found is not None:
-            self._tell("search", session.id, *found)
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case Requested():
+                self.activity.note_client(event.session, event.principal, event.client)
+            case Answered():
+                log, logged = self.activity.add(event)
+                if not isinstance(event, Suggested):
+                    self._publish_activity(log, logged)
+            case LogLine():
+                self.activity.add_line(event.server, event.line)
+            case ServerChanged():
+                self._publish_phase(event)
+            case CatalogChanged():
+                self._publish_overview()
+            case _:
+                pass
 
     def is_peer(self, principal: Principal, other: Principal) -> bool:
         """Tell whether somebody may look at another's conversations and savings."""
@@ -195,28 +179,26 @@ class Console:
         profiles = self.backend.config.profiles
         return token is not None and profiles.get(token.profile) == principal.profile
 
-    def _tell(self, kind: str, name: str, journal: Journal, happening: Happening) -> None:
-        owner = journal.principal
+    def _publish_activity(self, log: SessionLog, logged: LoggedEvent) -> None:
+        kind = "search" if logged.kind in ("search", "describe") else "call"
+        owner = log.principal
 
-        def audience(principal: Principal) -> bool:
+        def is_audience(principal: Principal) -> bool:
             return self.is_peer(principal, owner)
 
-        self.feed.publish(kind, lambda: {"session": journal.id, **happening.row()}, audience)
-        self.feed.publish("session", lambda: self.conversations.row(name, journal), audience)
-        self.feed.publish("savings", audience=audience)
+        self.feed.publish(kind, lambda: {"session": log.id, **logged.to_json()}, is_audience)
+        self.feed.publish("session", lambda: self.sessions.build_row(log), is_audience)
+        self.feed.publish("savings", audience=is_audience)
 
-    def _publish_phase(self, server: ServerState) -> None:
-        row: Json = {"name": server.name, "state": format_phase(server.phase)}
+    def _publish_phase(self, event: ServerChanged) -> None:
+        row: Json = {"name": event.server, "state": format_phase(event.phase)}
         self.feed.publish(
-            "server", row.copy, lambda who: self.views.get(who).sees_server(row["name"])
+            "server", row.copy, lambda who: self.views.get(who).sees_server(event.server)
         )
         self._publish_overview()
 
     def _publish_overview(self) -> None:
         self.feed.publish("overview")
-
-    def _charge(self, session: str, spared: int, menu: int) -> None:
-        self.chronicle.charge(session, spared=spared, menu=menu)
 
     def _find_server(self, tool: str) -> str:
         found = self.backend.scout.catalog.get(tool)
@@ -291,7 +273,10 @@ class Overview:
 def build_console(catalog: Catalog, config: GatewayConfig) -> Console:
     """Return a console over a catalogue alone, which searches as a gateway would."""
     settings = replace(Settings(), calls_by_name=True, shared=True)
-    return Console(Backend(scout=Scout(catalog, settings=settings), config=config))
+    events = EventStream()
+    emit_changes(catalog, events)
+    scout = Scout(catalog, settings=settings)
+    return Console(Backend(scout=scout, config=config, events=events, ledger=Ledger()))
 
 
 def build_app(console: Console) -> Starlette:

@@ -21,6 +21,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
+from toolscout.console.activity import build_savings
 from toolscout.console.catalog import PAGE_SIZE, PAGE_SIZE_MAX, SORTS
 from toolscout.console.schema import build_document
 from toolscout.console.search import LIMIT, LIMIT_MAX
@@ -177,17 +178,18 @@ class Routes:
         return self._console.servers
 
     async def _list_sessions(self, view: View, request: Request) -> Answer:
-        await asyncio.to_thread(self._console.savings.settle)
-        return self._console.conversations.rows(view)
+        await asyncio.to_thread(self._console.ledger.settle)
+        return self._console.sessions.list_rows(view)
 
     async def _get_session(self, view: View, request: Request) -> Answer:
-        await asyncio.to_thread(self._console.savings.settle)
-        return self._console.conversations.whole(view, request.path_params["id"])
+        await asyncio.to_thread(self._console.ledger.settle)
+        return self._console.sessions.get_details(view, request.path_params["id"])
 
     async def _get_savings(self, view: View, request: Request) -> Answer:
         hours = _read_number(request, "hours", SAVINGS_HOURS, 1, SAVINGS_HOURS_MAX)
         savings = await asyncio.to_thread(
-            self._console.savings.told,
+            build_savings,
+            self._console.ledger,
             hours,
             lambda name: self._console.is_peer_named(view.principal, name),
         )

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from toolscout.config.secrets import mask_args
 from toolscout.config.servers import ServerConfig, Transport
-from toolscout.console.activity import Chronicle, told_time
+from toolscout.console.activity import ActivityLog, format_time
 from toolscout.console.catalog import Costs
 from toolscout.console.views import ApiError, View, make_not_found
 from toolscout.errors import LoginFailed, ToolscoutError, UsageError
@@ -52,14 +52,14 @@ class ServerTable:
     def __init__(
         self,
         pool: Pool,
-        chronicle: Chronicle,
+        activity: ActivityLog,
         costs: Costs,
         *,
         tokens: Path | None,
         can_redirect: bool,
     ) -> None:
         self._pool = pool
-        self._chronicle = chronicle
+        self._activity = activity
         self._costs = costs
         self._tokens = tokens
         self.has_logins = can_redirect and tokens is not None
@@ -85,9 +85,9 @@ class ServerTable:
             raise ApiError(HTTPStatus.FORBIDDEN, "limited", message, NO_PROFILE)
         mask = server.config.build_mask()
         lines: list[Json] = []
-        for at, line in self._chronicle.ledger(name).lines:
+        for at, line in self._activity.get_server(name).lines:
             text = " ".join(mask_args(mask.apply(line).split(" ")))
-            lines.append({"time": told_time(at), "text": to_one_line(text, LINE_CHARS)})
+            lines.append({"time": format_time(at), "text": to_one_line(text, LINE_CHARS)})
         return {"lines": lines}
 
     def get_server(self, view: View, name: str) -> ServerState:
@@ -125,7 +125,7 @@ class ServerTable:
         return [s for s in self._pool.servers.values() if view.sees_server(s.name)]
 
     def _build_row(self, server: ServerState, view: View, tools: int, tokens: int) -> Json:
-        ledger = self._chronicle.ledger(server.name)
+        log = self._activity.get_server(server.name)
         login = self._find_login(server.config)
         return {
             "name": server.name,
@@ -134,10 +134,10 @@ class ServerTable:
             "since": _format_since(server),
             "tools": tools,
             "tokens": tokens,
-            "calls": ledger.calls,
-            "errors": ledger.errors,
+            "calls": log.calls,
+            "errors": log.errors,
             "restarts": max(0, server.starts - 1),
-            "latency_ms": {"p50": ledger.quantile(0.5), "p95": ledger.quantile(0.95)},
+            "latency_ms": {"p50": log.compute_quantile(0.5), "p95": log.compute_quantile(0.95)},
             "reason": mask_secrets(server.reason, server.config),
             "login": login.value,
             "actions": self._list_actions(server, view, login),
@@ -162,7 +162,7 @@ def _format_since(server: ServerState) -> str | None:
     if not server.since:
         return None
     ago = asyncio.get_running_loop().time() - server.since
-    return told_time(time.time() - ago)
+    return format_time(time.time() - ago)
 
 
 class PendingLogins:

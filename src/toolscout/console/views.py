@@ -17,11 +17,12 @@ from toolscout.config.servers import is_matched
 from toolscout.errors import ModelError, ToolscoutError, UpstreamError
 from toolscout.gateway.auth import Principal
 from toolscout.gateway.gateway import filter_for
+from toolscout.gateway.ledger import Ledger
 from toolscout.names import find_near_names
 from toolscout.scout import Scout
 from toolscout.servers.manifest import TOOL
 from toolscout.servers.pool import Pool
-from toolscout.sessions.session import Store
+from toolscout.sessions.events import EventStream
 from toolscout.tools import Tool
 
 NAMES_TRIED = 5_000
@@ -34,9 +35,9 @@ class Backend:
 
     scout: Scout
     config: GatewayConfig
+    events: EventStream
+    ledger: Ledger
     pool: Pool | None = None
-    store: Store | None = None
-    """Keeps the savings of each hour."""
     tokens: Path | None = None
     """The folder with the logins of servers."""
 

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import mcp_types as types
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
@@ -26,7 +26,9 @@ from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayMode, Profile
 from toolscout.dialects import Dialect, to_definition
 from toolscout.errors import ModelError, ServerUnavailable, UnknownTool
+from toolscout.gateway.events import LogLine, ServerChanged, emit_changes
 from toolscout.gateway.forward import Context, ForwardedCall
+from toolscout.gateway.ledger import Ledger
 from toolscout.gateway.pending import PendingCalls
 from toolscout.gateway.resources import Resources
 from toolscout.gateway.subscriptions import Subscriptions
@@ -37,11 +39,9 @@ from toolscout.scout import Scout
 from toolscout.servers.manifest import TOOL
 from toolscout.servers.pool import Pool
 from toolscout.servers.server import Phase, ServerState
-from toolscout.sessions.events import Event, EventStream
+from toolscout.sessions.events import EventStream
 from toolscout.sessions.metatools import (
     CALL,
-    DESCRIBE,
-    SEARCH,
     call_request,
     meta_name,
     meta_tools,
@@ -114,14 +114,6 @@ _SPLIT_TEXTS = {
 }
 
 
-class Observer(Protocol):
-    """Somebody who looks on at what a gateway does."""
-
-    def read(self, session: Session, reply: Reply) -> None:
-        """Read the reply to a search or description, right after its event was heard."""
-        ...
-
-
 class Gateway:
     """One gateway. Use it as an asynchronous context manager.
 
@@ -133,22 +125,27 @@ class Gateway:
         config: Config,
         store: Store,
         *,
-        on_event: Callable[[Event], None] | None = None,
         policy: Policy | None = None,
         tokens: Path | None = None,
     ) -> None:
-        self.config, self.store, self.tokens = config, store, tokens
-        self.observer: Observer | None = None
+        self.config = config
+        self.store = store
+        self.tokens = tokens
         self.events = EventStream(_run_afterwards)
-        if on_event is not None:
-            self.events.subscribe(on_event)
+        self.ledger = Ledger(store)
+        self.events.subscribe(self.ledger.on_event)
         self.catalog = Catalog()
+        emit_changes(self.catalog, self.events)
         self.pool = Pool(
             config.servers, self.catalog, store, queue=config.gateway.queue, tokens=tokens
         )
+        self.pool.on_phase = self._on_phase
+        self.pool.on_line = self._on_line
         self.resources = Resources(self.pool)
         self.pending_calls = PendingCalls()
-        self.subscriptions = Subscriptions(self.pool, self.resources, self.can_change_tools)
+        self.subscriptions = Subscriptions(
+            self.events, self.pool, self.resources, self.can_change_tools
+        )
         settings = replace(
             config.sessions,
             calls_by_name=True,
@@ -195,9 +192,13 @@ class Gateway:
         allowed = filter_for(profile) if profile is not None else None
         return self.scout.session(client, allowed=allowed)
 
-    def _read(self, session: Session, reply: Reply) -> None:
-        if self.observer is not None:
-            _run_afterwards(self.observer.read, session, reply)
+    def _on_phase(self, server: ServerState) -> None:
+        self.events.emit(
+            ServerChanged(server=server.name, phase=server.phase, reason=server.reason)
+        )
+
+    def _on_line(self, server: str, line: str) -> None:
+        self.events.emit(LogLine(server=server, line=line))
 
     def has_growing_list(self, context: Context) -> bool:
         """Tell whether a client's list of tools grows by what it finds.
@@ -248,10 +249,8 @@ class Gateway:
             name = CALL
         forwarded = self.forward(session, context, params)
         reply = await self.scout.handle(session, name, arguments, executor=forwarded)
-        if meta_name(name) in (SEARCH, DESCRIBE):
-            self._read(session, reply)
-            if reply.references and self.has_growing_list(context):
-                await context.session.send_tool_list_changed()
+        if reply.references and self.has_growing_list(context):
+            await context.session.send_tool_list_changed()
         if reply.code == UnknownTool.code:
             reply = self._explain_unknown(session, _read_called_name(name, arguments), reply)
         return forwarded.build_result(reply)
@@ -298,24 +297,17 @@ class Gateway:
         }
 
 
-def _run_afterwards(tell: Callable[..., None], *what: Any) -> None:
-    """Do something after an answer over HTTP is sent, which takes the loop two turns at most.
+def _run_afterwards(work: Callable[[], None]) -> None:
+    """Run work after an answer over HTTP is sent, which takes the event loop two turns at most.
 
-    Whoever looks on must not cost the client its time, or the model its reply.
+    In a thread without a loop no client waits, so the work runs at once.
     """
-
-    def told() -> None:
-        try:
-            tell(*what)
-        except Exception:
-            _log.exception("What looks on at the gateway failed at something.")
-
     try:
         loop = asyncio.get_running_loop()
-    except RuntimeError:  # in a thread, where no client waits
-        told()
+    except RuntimeError:
+        work()
     else:
-        loop.call_soon(loop.call_soon, told)
+        loop.call_soon(loop.call_soon, work)
 
 
 def _read_called_name(name: str, arguments: object) -> object:

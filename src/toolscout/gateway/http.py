@@ -32,6 +32,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from toolscout.config.gateway import GatewayConfig
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.auth import Authenticator, Principal
+from toolscout.gateway.events import Listed, Requested
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import (
@@ -67,11 +68,10 @@ from toolscout.gateway.status import build_readiness, build_status
 from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.sessions.session import Session
-from toolscout.tools import Tool
 
 
 class WebPages(Protocol):
-    """What is served beside MCP, and is told who comes and what they are listed."""
+    """More routes for the gateway to serve, such as the console."""
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -90,20 +90,6 @@ class WebPages(Protocol):
         """End what would hold the gateway up."""
         ...
 
-    def meet(self, session: str, principal: Principal, client: str) -> None:
-        """Take note of who speaks in a session, and with which program."""
-        ...
-
-    def list(
-        self,
-        session: str,
-        principal: Principal,
-        visible: Callable[[], Sequence[Tool]],
-        listed: Sequence[Json],
-    ) -> None:
-        """Take note of a list of tools that was sent; `visible` gives all there are."""
-        ...
-
 
 MCP_PATH, MESSAGES_PATH = "/mcp", "/messages/"
 SESSIONS_KEPT = 1_000
@@ -120,7 +106,6 @@ async def serve_http(
     gateway: Gateway,
     config: GatewayConfig,
     *,
-    metrics: Metrics | None = None,
     pages: WebPages | None = None,
     ready: Callable[[str], None] | None = None,
     stop: asyncio.Event | None = None,
@@ -131,7 +116,7 @@ async def serve_http(
     that cannot be had, or that others reach while there is no token.
     """
     stop = stop or asyncio.Event()
-    http = _HttpGateway(gateway, config, metrics or Metrics(), pages)
+    http = _HttpGateway(gateway, config, pages)
     with contextlib.closing(open_listener(config)) as listener, handle_signals(stop):
         address = format_address(config.host, listener.getsockname()[1])
         server = WebServer(build_web_config(http.app, config), lambda: _announce(address, ready))
@@ -160,16 +145,15 @@ def identify_client(context: Context) -> tuple[str, Principal]:
 class _HttpGateway:
     """One gateway's application, and what is needed to stop it."""
 
-    def __init__(
-        self, gateway: Gateway, config: GatewayConfig, metrics: Metrics, pages: WebPages | None
-    ) -> None:
-        self.traffic = RunningRequests()
-        self._gateway, self._metrics, self._pages = gateway, metrics, pages
+    def __init__(self, gateway: Gateway, config: GatewayConfig, pages: WebPages | None) -> None:
+        self.running = RunningRequests()
+        self._gateway = gateway
+        self._metrics = Metrics(gateway)
+        self._pages = pages
         # Opening a session looks at every tool that its profile may admit.
         self._session = lru_cache(maxsize=SESSIONS_KEPT)(gateway.open_session)
-        metrics.watch(gateway.catalog, gateway.pool)
         self._clients = KnownClients(gateway.store, config.session_days, gateway.scout.forget)
-        self._lanes = McpApp(
+        self._mcp_app = McpApp(
             self._build_server,
             max_body_bytes=config.max_body_bytes,
             idle_seconds=SESSION_IDLE_SECONDS,
@@ -182,7 +166,7 @@ class _HttpGateway:
         return server
 
     def _build_app(self, config: GatewayConfig) -> ASGIApp:
-        mcp = StoppableApp(SessionResumer(self._lanes, self._clients), self.traffic)
+        mcp = StoppableApp(SessionResumer(self._mcp_app, self._clients), self.running)
         others = self._build_routes(mcp, _SseApp(self._build_server(), config.max_body_bytes))
         shared = CORSMiddleware(
             _Router(mcp, others),
@@ -204,7 +188,7 @@ class _HttpGateway:
         return Starlette(
             routes=[
                 Route(MCP_PATH, mcp),
-                Route("/sse", StoppableApp(old, self.traffic)),
+                Route("/sse", StoppableApp(old, self.running)),
                 Mount(MESSAGES_PATH, old.transport.handle_post_message),
                 Route("/healthz", _serve_healthz),
                 Route("/readyz", self._serve_readyz),
@@ -219,7 +203,7 @@ class _HttpGateway:
     @contextlib.asynccontextmanager
     async def _run_lifespan(self, app: Starlette) -> AsyncGenerator[None]:
         pages = self._pages.run() if self._pages is not None else contextlib.nullcontext()
-        async with self._lanes.run(), pages:
+        async with self._mcp_app.run(), pages:
             sweeping = asyncio.create_task(self._sweep_clients())
             try:
                 yield
@@ -243,33 +227,39 @@ class _HttpGateway:
         await self._gateway.subscriptions.close()
         if self._pages is not None:
             await self._pages.close()
-        await self.traffic.stop(seconds)
+        await self.running.stop(seconds)
 
     def _find_session(self, context: Context) -> Session:
         client, principal = identify_client(context)
         if client.startswith(OWN_SESSION):
             self._clients.touch(client)
-        if self._pages is not None:
-            self._pages.meet(client, principal, _format_client(context))
+        self._gateway.events.emit(
+            Requested(session=client, principal=principal, client=_format_client(context))
+        )
         return self._session(client, principal.profile)
 
     async def _watch(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         # Over SSE, a request is answered long after its post has ended.
         is_work = ctx.request_id is not None and ctx.method != LISTENING
-        with self.traffic.counted if is_work else contextlib.nullcontext():
+        with self.running.counted if is_work else contextlib.nullcontext():
             result = await call_next(ctx)
         if _is_list(ctx) and isinstance(result, dict):
-            self._count_listing(ctx, result["tools"])
+            self._emit_listed(ctx, result["tools"])
         if ctx.method in SAID_AGAIN and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
             self._remember_subscription(ctx)
         return result
 
-    def _count_listing(self, ctx: Context, listed: Sequence[Json]) -> None:
+    def _emit_listed(self, ctx: Context, definitions: Sequence[Json]) -> None:
         client, principal = identify_client(ctx)
-        visible, version = self._find_session(ctx).visible, self._gateway.catalog.version
-        self._metrics.note_list(principal.name, version, visible, listed)
-        if self._pages is not None:
-            self._pages.list(client, principal, visible, listed)
+        self._gateway.events.emit(
+            Listed(
+                session=client,
+                principal=principal.name,
+                version=self._gateway.catalog.version,
+                definitions=definitions,
+                tools=self._session(client, principal.profile).visible(),
+            )
+        )
 
     def _remember_subscription(self, ctx: Context) -> None:
         """Keep what a client of the handshake era would have to say again after a restart."""

@@ -33,10 +33,12 @@ from mcp.shared.subscriptions import event_to_notification
 
 from toolscout.catalog import Change
 from toolscout.errors import ToolscoutError
+from toolscout.gateway.events import CatalogChanged
 from toolscout.gateway.forward import Context
 from toolscout.gateway.resources import Resources, to_gateway_uri
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.servers.pool import Pool
+from toolscout.sessions.events import Event, EventStream
 from toolscout.sessions.session import Session
 
 ALL_LISTS: frozenset[ServerEvent] = frozenset(
@@ -119,8 +121,17 @@ _log = logging.getLogger(__name__)
 class Subscriptions:
     """All who listen to one gateway."""
 
-    def __init__(self, pool: Pool, resources: Resources, can_change_tools: ChangesTools) -> None:
-        self._pool, self._resources, self._changes_tools = pool, resources, can_change_tools
+    def __init__(
+        self,
+        events: EventStream,
+        pool: Pool,
+        resources: Resources,
+        can_change_tools: ChangesTools,
+    ) -> None:
+        self._stream = events
+        self._pool = pool
+        self._resources = resources
+        self._can_change_tools = can_change_tools
         self._listeners: set[Listener] = set()
         self._streams = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -131,14 +142,15 @@ class Subscriptions:
         return len(self._listeners)
 
     def open(self) -> None:
-        """Begin to hear of changes, in the running event loop."""
+        """Begin to notify clients of changes, from the running event loop."""
         loop = asyncio.get_running_loop()
         self._pool.watched.on_update = self._on_update
 
-        def on_change(change: Change) -> None:
-            loop.call_soon_threadsafe(self._on_change, change)
+        def on_event(event: Event) -> None:
+            if isinstance(event, CatalogChanged):
+                loop.call_soon_threadsafe(self._on_change, event.change)
 
-        self._unsubscribe = self._pool.catalog.subscribe(on_change)
+        self._unsubscribe = self._stream.subscribe(on_event)
 
     async def close(self) -> None:
         """End all streams in good order."""
@@ -278,7 +290,7 @@ class Subscriptions:
         added, removed = (tuple(filter(sees, part)) for part in (change.added, change.removed))
         events = {_KINDS[tool.kind] for tool in (*added, *removed) if tool.kind in _KINDS}
         seen = replace(change, added=added, removed=removed)
-        if self._changes_tools(listener.session, seen, listener.grows):
+        if self._can_change_tools(listener.session, seen, listener.grows):
             events.add(ToolsListChanged())
         return events
 

@@ -24,7 +24,7 @@ class Spans:
         self._tracer = trace.get_tracer("toolscout") if tracer is None else tracer
         self._clock = clock
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Make one span of one event, which has just ended."""
         if not isinstance(event, Searched | Described | Called):
             return

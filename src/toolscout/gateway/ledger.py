@@ -1,0 +1,286 @@
+"""`Ledger`: the tokens that toolscout saved and the tokens that it cost.
+
+The one place where a gateway counts tokens: `/metrics`, `/status` and the console all read it. It
+listens to the gateway's events and keeps sums for the process, for each session, and for each hour
+and principal. The hours are kept in the store under this process's name, so that several gateways
+may share a store and the chart survives a restart.
+
+A list of tools is only noted when it is sent. Its tokens are counted in `settle`, which every
+reader calls first, because counting a large catalogue may take a second.
+"""
+
+import json
+import secrets
+import threading
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, fields
+
+from toolscout.gateway.auth import ANONYMOUS
+from toolscout.gateway.events import Listed, Requested
+from toolscout.schemas import Json
+from toolscout.sessions.events import Answered, Called, Described, Event
+from toolscout.sessions.session import Store
+from toolscout.tokens import count_all_definition_tokens, count_tokens
+from toolscout.tools import Tool
+
+KIND = "savings"
+HOUR_SECONDS = 3_600
+HOURS_KEPT = 24 * 62
+PENDING_LISTS = 200
+"""Noted lists beyond which a thread counts them, though nobody has asked."""
+SESSIONS_KEPT = 1_000
+COUNTED_PARTS = ("name", "description", "inputSchema")
+"""Parts of a listed definition that are counted, as in `count_definition_tokens`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """Sums of tokens."""
+
+    not_sent: int = 0
+    """Definitions that a list would have had without toolscout."""
+    menu: int = 0
+    """Definitions that were listed."""
+    replies: int = 0
+    """Replies to searches and user messages, and refusals."""
+    descriptions: int = 0
+    servers: dict[str, int] = field(default_factory=dict[str, int])
+    """`not_sent` by server."""
+
+    def add(self, other: "Tally") -> None:
+        """Add another tally to this one."""
+        self.not_sent += other.not_sent
+        self.menu += other.menu
+        self.replies += other.replies
+        self.descriptions += other.descriptions
+        for server, tokens in other.servers.items():
+            self.servers[server] = self.servers.get(server, 0) + tokens
+
+    def copy(self) -> "Tally":
+        """Return an independent copy."""
+        twin = Tally()
+        twin.add(self)
+        return twin
+
+    @property
+    def used(self) -> int:
+        """Tokens that toolscout itself cost."""
+        return self.menu + self.replies + self.descriptions
+
+    @property
+    def net(self) -> int:
+        """Tokens saved after all costs; below 0 where toolscout cost more than it saved."""
+        return self.not_sent - self.used
+
+    def to_json(self) -> Json:
+        """Return the sums without the servers."""
+        names = ("not_sent", "menu", "replies", "descriptions", "net")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(slots=True)
+class _PendingList:
+    """A list of tools that was sent so many times and is not counted yet."""
+
+    event: Listed
+    hour: int
+    times: int = 1
+
+
+@dataclass(slots=True)
+class _Account:
+    """A session: whose it is, and its tokens."""
+
+    principal: str = ANONYMOUS.name
+    tally: Tally = field(default_factory=Tally)
+
+
+Hours = dict[int, dict[str, Tally]]
+"""Tallies by hour since 1970 and by principal."""
+
+
+class Ledger:
+    """All tokens of one gateway; threads may share it."""
+
+    def __init__(self, store: Store | None = None, *, clock: Callable[[], float] = time.time):
+        self._store = store
+        self._clock = clock
+        self._process = secrets.token_hex(4)
+        self._total = Tally()
+        self._hours: Hours = {}
+        self._accounts: OrderedDict[str, _Account] = OrderedDict()
+        self._changed: set[int] = set()
+        self._pending: dict[tuple[str, int, int], _PendingList] = {}
+        self._lock = threading.Lock()
+        self._settling = threading.Lock()
+
+    def on_event(self, event: Event) -> None:
+        """Count an event; made for `EventStream.subscribe`."""
+        match event:
+            case Requested():
+                with self._lock:
+                    self._find_account(event.session).principal = event.principal.name
+            case Listed():
+                self._note_list(event)
+            case Called(made=True):
+                pass  # the result of a call would be sent without toolscout too
+            case Described():
+                self._add(event.session, self.hour, Tally(descriptions=event.tokens))
+            case Answered():
+                self._add(event.session, self.hour, Tally(replies=event.tokens))
+            case _:
+                pass
+
+    @property
+    def hour(self) -> int:
+        """The current hour since 1970."""
+        return int(self._clock() // HOUR_SECONDS)
+
+    def settle(self) -> None:
+        """Count the tokens of all lists since the last time."""
+        with self._settling:
+            with self._lock:  # not for longer: events must not wait while tokens are counted
+                pending = list(self._pending.values())
+                self._pending = {}
+            for one in pending:
+                tokens = _count_by_server(one.event.tools)
+                servers = {server: count * one.times for server, count in tokens.items()}
+                menu = one.times * sum(map(count_listed_tokens, one.event.definitions))
+                tally = Tally(not_sent=sum(servers.values()), menu=menu, servers=servers)
+                self._add(one.event.session, one.hour, tally, one.event.principal)
+
+    def get_total(self) -> Tally:
+        """Return the tokens of this process since its start."""
+        self.settle()
+        with self._lock:
+            return self._total.copy()
+
+    def get_session(self, session: str) -> Tally:
+        """Return the tokens of one session, without lists that are not settled yet."""
+        with self._lock:
+            account = self._accounts.get(session)
+            return Tally() if account is None else account.tally.copy()
+
+    def sum_hours(self, hours: int, includes: Callable[[str], bool]) -> dict[int, Tally]:
+        """Return a tally for each of the last hours, of the principals that are included.
+
+        These are the hours of this process and of all others that share the store.
+        """
+        self.settle()
+        last = self.hour
+        first = last - hours + 1
+        points = {hour: Tally() for hour in range(first, last + 1)}
+        for hour, tallies in (*self._read_others(first), *self._copy_own(first)):
+            for principal, tally in tallies.items():
+                if hour in points and includes(principal):
+                    points[hour].add(tally)
+        return points
+
+    def save(self) -> None:
+        """Write the hours that have changed to the store."""
+        self.settle()
+        with self._lock:
+            changed = self._changed
+            self._changed = set()
+            texts = {
+                hour: json.dumps({who: asdict(tally) for who, tally in self._hours[hour].items()})
+                for hour in changed
+            }
+        if self._store is not None:
+            for hour, text in texts.items():
+                self._store.write(KIND, f"{hour:09d}/{self._process}", text.encode())
+
+    def remove_old(self) -> None:
+        """Forget the hours that are too old to be asked for."""
+        oldest = self.hour - HOURS_KEPT
+        with self._lock:
+            for hour in [hour for hour in self._hours if hour < oldest]:
+                del self._hours[hour]
+        if self._store is not None:
+            for key in self._store.keys(KIND):
+                if _hour_from_key(key) < oldest:
+                    self._store.write(KIND, key, None)
+
+    def _note_list(self, event: Listed) -> None:
+        hour = self.hour
+        key = (event.session, event.version, hour)
+        with self._lock:
+            known = self._pending.get(key)
+            if known is not None:
+                known.times += 1
+                return
+            self._pending[key] = _PendingList(event, hour)
+            is_full = len(self._pending) == PENDING_LISTS
+        if is_full:
+            threading.Thread(target=self.settle, name="toolscout-ledger", daemon=True).start()
+
+    def _add(self, session: str, hour: int, tally: Tally, principal: str = "") -> None:
+        with self._lock:
+            account = self._find_account(session)
+            account.tally.add(tally)
+            hours = self._hours.setdefault(hour, {})
+            hours.setdefault(principal or account.principal, Tally()).add(tally)
+            self._total.add(tally)
+            self._changed.add(hour)
+
+    def _find_account(self, session: str) -> _Account:
+        account = self._accounts.get(session)
+        if account is None:
+            account = self._accounts[session] = _Account()
+            if len(self._accounts) > SESSIONS_KEPT:
+                self._accounts.popitem(last=False)
+        self._accounts.move_to_end(session)
+        return account
+
+    def _copy_own(self, first: int) -> list[tuple[int, dict[str, Tally]]]:
+        with self._lock:
+            return [
+                (hour, {who: tally.copy() for who, tally in tallies.items()})
+                for hour, tallies in self._hours.items()
+                if hour >= first
+            ]
+
+    def _read_others(self, first: int) -> list[tuple[int, dict[str, Tally]]]:
+        """Return what other processes, or this machine before a restart, have saved."""
+        if self._store is None:
+            return []
+        found: list[tuple[int, dict[str, Tally]]] = []
+        for key in self._store.keys(KIND):
+            process = key.partition("/")[2]
+            hour = _hour_from_key(key)
+            if process != self._process and hour >= first:
+                found.append((hour, _tallies_from_json(self._store.read(KIND, key))))
+        return found
+
+
+def count_listed_tokens(definition: Json) -> int:
+    """Return the tokens of a listed definition, by the parts that are counted of a tool."""
+    parts = {key: definition.get(key) for key in COUNTED_PARTS}
+    return count_tokens(json.dumps(parts, ensure_ascii=False, separators=(",", ":")))
+
+
+def _count_by_server(tools: Sequence[Tool]) -> dict[str, int]:
+    by_server: defaultdict[str, list[Tool]] = defaultdict(list)
+    for tool in tools:
+        if tool.kind == "tool":
+            by_server[tool.server].append(tool)
+    return {server: count_all_definition_tokens(group) for server, group in by_server.items()}
+
+
+def _hour_from_key(key: str) -> int:
+    hour = key.partition("/")[0]
+    return int(hour) if hour.isdecimal() and len(hour) < 12 else 0
+
+
+def _tallies_from_json(data: bytes | None) -> dict[str, Tally]:
+    """Return saved tallies; what another version wrote and nobody can read counts as nothing."""
+    names = {item.name for item in fields(Tally)}
+    try:
+        rows = json.loads(data or b"{}")
+        return {
+            who: Tally(**{k: v for k, v in row.items() if k in names}) for who, row in rows.items()
+        }
+    except (ValueError, TypeError, AttributeError):
+        return {}
