@@ -227,7 +227,7 @@ def test_a_server_that_failed_says_why_and_stands_first(tab: Window):
     first = page.locator(".server").first
 
     expect(first.get_by_role("heading")).to_have_text("missing")
-    expect(first.locator(".server-told")).to_contain_text("not found")
+    expect(first.locator(".server-text")).to_contain_text("not found")
 
 
 def test_a_session_is_followed_as_it_happens(tab: Window, url: str):
@@ -296,7 +296,7 @@ def test_keys_lead_from_page_to_page_and_can_be_switched_off(tab: Window):
         page.keyboard.press(key)
         expect(page.get_by_role("heading", level=1)).to_have_text(title)
     page.keyboard.press("?")
-    page.get_by_label("Keys of one letter are on").uncheck()
+    page.get_by_label("Single-letter keys are on").uncheck()
     page.keyboard.press("Escape")
     page.keyboard.press("g")
     page.keyboard.press("c")

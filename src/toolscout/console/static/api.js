@@ -1,4 +1,4 @@
-// The API: questions with the bearer token if there is one, and the stream of events.
+// The API: requests with the bearer token if there is one, and the stream of events.
 
 const KEY = "toolscout.token";
 const PAUSES = [500, 1_000, 2_000, 5_000, 10_000];
@@ -16,7 +16,7 @@ export class Problem extends Error {
 let asking = null;
 let askForToken = async () => null;
 
-/** Tell how a person is asked for a token; gives the token, or nothing if there will be none. */
+/** Set the function that asks a person for a token; it returns nothing if there is none. */
 export function onUnauthorised(work) {
   askForToken = work;
 }
@@ -36,7 +36,7 @@ function headers(more = {}) {
   return read() ? { ...more, Authorization: `Bearer ${read()}` } : more;
 }
 
-/** Return the answer to a question; raises a `Problem`. */
+/** Return the answer to a request; throws a `Problem`. */
 export async function ask(path, params = {}, { method = "GET", signal } = {}) {
   const response = await fetched(`/api/${path}${query(params)}`, {
     method,
@@ -59,7 +59,7 @@ async function fetched(url, options) {
     if (error.name === "AbortError") throw error;
     throw new Problem(
       "toolscout does not answer.",
-      "Look whether it still runs; this page goes on by itself as soon as it does.",
+      "Check that it is running. This page continues by itself once it answers.",
     );
   }
 }
@@ -72,16 +72,16 @@ function query(params) {
 }
 
 function problem(response, answer) {
-  const told = answer?.error ?? {};
-  const message = typeof told === "string" ? told : told.message;
+  const detail = answer?.error ?? {};
+  const message = typeof detail === "string" ? detail : detail.message;
   return new Problem(
-    message || `The answer was ${response.status}.`,
-    told.hint ?? answer?.hint ?? "",
+    message || `The server answered ${response.status}.`,
+    detail.hint ?? answer?.hint ?? "",
     response.status,
   );
 }
 
-/** Wait for a token; all that wait share one question. */
+/** Wait for a token; all requests that wait share one dialog. */
 async function newToken() {
   const wasWrong = hasToken();
   asking ??= askForToken(wasWrong).finally(() => {
@@ -89,11 +89,11 @@ async function newToken() {
   });
   const token = await asking;
   if (!token)
-    throw new Problem("This gateway wants a token.", "Reload the page to enter one.", UNAUTHORISED);
+    throw new Problem("This gateway needs a token.", "Reload the page to enter one.", UNAUTHORISED);
   sessionStorage.setItem(KEY, token);
 }
 
-/** Read events for ever; `tell(kind, data)` hears them, `state` whether there is a connection. */
+/** Read events for ever: `tell(kind, data)` gets each, `state` whether there is a connection. */
 export async function follow(tell, state) {
   let last = "";
   for (let failures = 0; ; failures += 1) {
@@ -108,7 +108,7 @@ export async function follow(tell, state) {
         last = await readAll(response.body, tell, last);
       }
     } catch {
-      // Told below; the next attempt follows.
+      // Reported below; the next attempt follows.
     }
     state(false);
     await new Promise((done) => setTimeout(done, PAUSES[Math.min(failures, PAUSES.length - 1)]));

@@ -1,4 +1,4 @@
-// The frame: pages by address, what is live, and what lies over the pages.
+// The frame: pages by address, the connection, and dialogs over the pages.
 
 import { ask, follow, forget, hasToken, onUnauthorised } from "./api.js";
 import { catalogue } from "./catalogue.js";
@@ -18,7 +18,7 @@ import { Drawer } from "./drawer.js";
 const PAGES = { search, catalogue, servers, sessions, savings, map };
 const main = document.querySelector("#main");
 const drawer = new Drawer(() => go(withParams({ tool: "" }), { replace: true }));
-// Nothing is known at first, and the page is there all the same.
+// Until the first answer arrives, the page shows what it can.
 const UNKNOWN = {
   tools: null,
   servers: {},
@@ -81,7 +81,7 @@ function enter(name, page) {
   state.page = page.mount(root, context);
   showTabs();
   scrollTo(0, 0);
-  // A reader hears the new page; on arrival the page itself says where to begin.
+  // Screen readers announce the new page; the first page sets the focus itself.
   if (!isFirst && !state.page.focus?.()) main.focus({ preventScroll: true });
   if (isFirst) state.page.focus?.();
 }
@@ -106,11 +106,11 @@ function hear(kind, data) {
 }
 
 function showTheme() {
-  const [name, told] = themeNow();
+  const [name, label] = themeNow();
   const button = document.querySelector("#theme");
   fill(button, icon(name));
-  button.setAttribute("aria-label", told);
-  button.title = told;
+  button.setAttribute("aria-label", label);
+  button.title = label;
   state.page?.recolour?.();
 }
 

@@ -21,7 +21,7 @@ class Catalogue {
     this.params = {};
     this.facets = null;
     this.serverFilter = "";
-    this.told = h("p", {});
+    this.summary = h("p", {});
     this.input = h("input", {
       type: "search",
       placeholder: "Filter by words",
@@ -47,7 +47,7 @@ class Catalogue {
         empty(
           "catalogue",
           "No tool passes these filters",
-          "Take one of them away, or filter by other words.",
+          "Remove a filter, or try other words.",
         ),
     });
     this.box = h(
@@ -59,7 +59,7 @@ class Catalogue {
     this.box.open = matchMedia("(min-width: 900px)").matches;
     fill(
       root,
-      head("Catalogue", this.told),
+      head("Catalogue", this.summary),
       h(
         "div",
         { class: "with-facets" },
@@ -68,7 +68,7 @@ class Catalogue {
           "div",
           { class: "stack" },
           h("div", { class: "row filter-row" }, this.input, this.sort),
-          h("div", { class: "row list-told" }, this.status, this.chosen),
+          h("div", { class: "row list-text" }, this.status, this.chosen),
           this.list.element,
         ),
       ),
@@ -112,7 +112,7 @@ class Catalogue {
   async load(offset, limit) {
     const { server, kind, effect, q, sort } = this.asked;
     const page = await ask("tools", { server, kind, effect, q, sort, offset, limit });
-    fill(this.status, `${whole(page.total)} shown, ${sort ? "dearest first" : "by name"}`);
+    fill(this.status, `${whole(page.total)} shown, ${sort ? "most tokens first" : "by name"}`);
     return { total: page.total, rows: page.tools };
   }
 
@@ -134,7 +134,7 @@ class Catalogue {
     const sum = servers.reduce((all, one) => all + one.tokens, 0);
     const count = servers.reduce((all, one) => all + one.tools, 0);
     fill(
-      this.told,
+      this.summary,
       `${whole(count)} ${kinds.length > 1 ? "entries" : "tools"} on ${plural(servers.length, "server")}. All definitions together cost ${estimated ? "about " : ""}${tokens(sum)}.`,
     );
     fill(
@@ -151,7 +151,7 @@ class Catalogue {
             {
               class: "chip",
               href: this.link(key, ""),
-              "aria-label": `Take the filter ${this.asked[key]} away`,
+              "aria-label": `Remove the filter ${this.asked[key]}`,
             },
             `${key}: ${words(this.asked[key])} ×`,
           ),
@@ -234,6 +234,6 @@ function toolRow(tool) {
         ),
       ),
     ),
-    h("p", { class: "entry-told soft" }, tool.sentence || tool.signature),
+    h("p", { class: "entry-text soft" }, tool.sentence || tool.signature),
   ];
 }

@@ -20,7 +20,7 @@ export class Chart {
         class: "chart-box",
         tabindex: "0",
         role: "group",
-        "aria-label": "Chart of tokens over time. Left and right read one time after the other.",
+        "aria-label": "Chart of tokens over time. The left and right arrows step through it.",
       },
       this.svg,
     );
@@ -141,7 +141,7 @@ export class Chart {
       this.readout,
       point
         ? `${point.title}: ${whole(point.not_sent)} not sent, ${whole(point.sent)} sent, ${whole(point.net)} net`
-        : "Point at the chart, or choose it and use ← and →.",
+        : "Point at the chart, or focus it and use ← and →.",
     );
   }
 }

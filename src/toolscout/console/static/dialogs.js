@@ -1,4 +1,4 @@
-// What lies over the page for a moment: the keys, and the question for a token.
+// Dialogs: the list of keys, and the request for a token.
 
 import { fill, h } from "./dom.js";
 import { areOn, KEYS, switchKeys } from "./keys.js";
@@ -10,7 +10,7 @@ function opened(...content) {
   return dialog;
 }
 
-/** Show all keys, and the switch for those of one letter. */
+/** Show all keys, and the switch for single-letter keys. */
 export function showKeys() {
   const box = h("input", { type: "checkbox", onchange: () => switchKeys(box.checked) });
   box.checked = areOn();
@@ -22,16 +22,16 @@ export function showKeys() {
       h(
         "dl",
         { class: "keys" },
-        KEYS.map(([keys, told]) => [
+        KEYS.map(([keys, label]) => [
           h(
             "dt",
             {},
             keys.map((key) => h("kbd", {}, key)),
           ),
-          h("dd", {}, told),
+          h("dd", {}, label),
         ]),
       ),
-      h("label", { class: "inline" }, box, "Keys of one letter are on"),
+      h("label", { class: "inline" }, box, "Single-letter keys are on"),
       h("form", { method: "dialog" }, h("button", { class: "primary" }, "Close")),
     ),
   );
@@ -45,20 +45,20 @@ export function askToken(wasWrong) {
       type: "password",
       autocomplete: "off",
       required: true,
-      "aria-describedby": "token-told",
+      "aria-describedby": "token-text",
     });
-    const told = h("p", { id: "token-told", class: "soft" });
+    const text = h("p", { id: "token-text", class: "soft" });
     fill(
-      told,
+      text,
       wasWrong
-        ? "That token is not accepted here. Look at [gateway.tokens] in the configuration."
-        : "This gateway answers only to a token. It stays in this tab and is gone when you close it.",
+        ? "That token is not accepted here. Check [gateway.tokens] in the configuration."
+        : "This gateway needs a token. It stays in this tab until you close it.",
     );
     const form = h(
       "form",
       { method: "dialog", class: "pad stack" },
       h("h2", { id: "token-title" }, "Enter your token"),
-      told,
+      text,
       h("label", { class: "field" }, "Token", field),
       h("button", { class: "primary" }, "Continue"),
     );

@@ -1,4 +1,4 @@
-// Elements out of plain values. Text is always text: nothing here reads markup.
+// Elements from plain values. Text is always text: nothing here parses markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -28,7 +28,7 @@ function dressed(element, props, children) {
   return element;
 }
 
-/** Put children in place of what an element holds. */
+/** Replace the children of an element. */
 export function fill(element, ...children) {
   element.replaceChildren(
     ...children
@@ -68,7 +68,7 @@ export function icon(name, size = 18) {
   return s("svg", { viewBox: "0 0 24 24", width: size, height: size, "aria-hidden": "true" }, path);
 }
 
-/** Return a function that runs at most once in a while, and once more at the end. */
+/** Return a function that runs at most once per interval, and once more at the end. */
 export function paced(work, milliseconds) {
   let timer = 0;
   return () => {

@@ -7,7 +7,7 @@ import { bar, badge, effectBadge, problemCard, signalBars, skeleton, toolLink } 
 import { schemaView } from "./schema.js";
 
 export class Drawer {
-  /** `left` is told when a person closes it. */
+  /** `left` is called when a person closes it. */
   constructor(left) {
     this.dialog = h("dialog", { class: "drawer", "aria-labelledby": "drawer-title" });
     this.name = "";

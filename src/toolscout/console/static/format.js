@@ -73,7 +73,7 @@ export const clock = (time) =>
 
 setInterval(() => {
   for (const element of document.querySelectorAll("time[data-ago]")) {
-    const told = ago(element.dateTime);
-    if (element.textContent !== told) element.textContent = told;
+    const text = ago(element.dateTime);
+    if (element.textContent !== text) element.textContent = text;
   }
 }, 5_000);

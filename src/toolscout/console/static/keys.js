@@ -9,9 +9,9 @@ const PLACES = { s: "search", c: "catalogue", v: "servers", e: "sessions", a: "s
 
 /** What each key does, for the list of keys. */
 export const KEYS = [
-  [["/"], "Search, or the filter of this page"],
+  [["/"], "Search, or filter this page"],
   [["↑", "↓"], "Move through results, tools, or the chart"],
-  [["Enter"], "Open what is chosen"],
+  [["Enter"], "Open the selected item"],
   [["Esc"], "Close, or leave a field"],
   [["g", "s"], "Search"],
   [["g", "c"], "Catalogue"],
@@ -19,9 +19,9 @@ export const KEYS = [
   [["g", "e"], "Sessions"],
   [["g", "a"], "Savings"],
   [["g", "m"], "Map"],
-  [["+", "−", "0"], "Zoom the map, and see all of it again"],
-  [["t"], "Colours: light, dark, as the system"],
-  [["?"], "These keys"],
+  [["+", "−", "0"], "Zoom the map, and show all of it"],
+  [["t"], "Colours: light, dark or system"],
+  [["?"], "Show these keys"],
 ];
 
 export const areOn = () => localStorage.getItem(KEY) !== "off";

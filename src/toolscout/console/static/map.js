@@ -1,4 +1,4 @@
-// Map: tools placed by meaning, coloured by server; a query and its hits drawn in.
+// Map: tools placed by meaning and coloured by server, with a query and its hits.
 
 import { ask } from "./api.js";
 import { fill, h, icon, s } from "./dom.js";
@@ -18,11 +18,11 @@ export const map = {
 class MapPage {
   constructor(root) {
     this.query = this.count = null;
-    this.told = h("p", {}, "Tools that mean nearly the same stand together.");
+    this.summary = h("p", {}, "Tools with similar meanings are close together.");
     this.input = h("input", {
       type: "search",
-      placeholder: "Draw a question in",
-      "aria-label": "Draw a question in",
+      placeholder: "Show a query on the map",
+      "aria-label": "Show a query on the map",
       autocomplete: "off",
       spellcheck: "false",
       oninput: () =>
@@ -33,7 +33,7 @@ class MapPage {
       tabindex: "0",
       role: "application",
       "aria-label":
-        "Map of the catalogue. Arrows move it, plus and minus zoom, 0 shows all of it. The hits are in the list beside it.",
+        "Map of the catalogue. Arrows move it, plus and minus zoom, 0 shows all of it. The hits are in the list next to it.",
     });
     this.tip = h("div", { class: "tip", hidden: true, "aria-hidden": "true" });
     this.note = h(
@@ -56,7 +56,7 @@ class MapPage {
     this.canvas.addEventListener("keydown", (event) => this.key(event));
     fill(
       root,
-      head("Map", this.told),
+      head("Map", this.summary),
       h(
         "div",
         { class: "map-grid" },
@@ -75,7 +75,7 @@ class MapPage {
               { class: "map-tools" },
               tool("+", () => this.plot.zoom(1.5), "Zoom in"),
               tool("−", () => this.plot.zoom(1 / 1.5), "Zoom out"),
-              tool(icon("fit", 16), () => this.plot.home(), "See all of it"),
+              tool(icon("fit", 16), () => this.plot.home(), "Show all of it"),
             ),
           ),
         ),
@@ -98,7 +98,7 @@ class MapPage {
     }
   }
 
-  /** Draw anew when the catalogue has become another. */
+  /** Draw the map again when the catalogue has changed. */
   overview({ tools, resources, prompts }) {
     const count = tools + resources + prompts;
     if (this.count !== null && this.count !== count)
@@ -125,8 +125,8 @@ class MapPage {
       this.showLegend();
       this.plot.show(this.data, this.places);
       fill(
-        this.told,
-        `${plural(this.data.tools.length, "tool")} on ${plural(this.data.servers.length, "server")}. Those that mean nearly the same stand together.`,
+        this.summary,
+        `${plural(this.data.tools.length, "tool")} on ${plural(this.data.servers.length, "server")}. Tools with similar meanings are close together.`,
       );
     } catch (error) {
       this.note.hidden = false;

@@ -1,4 +1,4 @@
-// One question and its hits. The search page has one, or two side by side.
+// One query and its hits. The search page has one panel, or two side by side.
 
 import { ask } from "./api.js";
 import { fill, h } from "./dom.js";
@@ -9,13 +9,13 @@ import { address } from "./routes.js";
 const LIMIT = 10;
 const SURE = {
   exact: "The query names this tool",
-  strong: "Very likely wanted",
-  likely: "Perhaps wanted",
+  strong: "Very likely the right tool",
+  likely: "Possibly the right tool",
   weak: "A guess",
 };
 
 export class Panel {
-  /** `change(query, encoder)` is told what a person asks, `found()` that an answer came. */
+  /** `change(query, encoder)` is called when a person types, `found()` when an answer arrives. */
   constructor({ label, change, found }) {
     this.query = this.encoder = "";
     this.answer = this.asking = this.other = null;
@@ -53,7 +53,7 @@ export class Panel {
     this.foundAnswer = found;
   }
 
-  /** Return the encoder that was chosen; the first one needs no word in the address. */
+  /** Return the chosen encoder; empty for the first one, which the address leaves out. */
   chosen() {
     return this.encoders.selectedIndex > 0 ? this.encoders.value : "";
   }
@@ -152,7 +152,7 @@ export class Panel {
 
   show() {
     const { hits, message, missing } = this.answer;
-    fill(this.status, this.told());
+    fill(this.status, this.describe());
     const notes = [
       ...missing.map(
         (one) =>
@@ -176,14 +176,14 @@ export class Panel {
             empty(
               "search",
               "No tool fits",
-              "Say it in other words, or ask why a tool that you expected is not here.",
+              "Try other words, or ask why the tool that you expected is missing.",
             ),
           ),
       readDetails(this.answer.reply),
     );
   }
 
-  told() {
+  describe() {
     const { hits, total, milliseconds, corrected } = this.answer;
     const read = Object.entries(corrected ?? {}).map(([from, to]) => `, “${from}” read as “${to}”`);
     return `${hits.length} of ${plural(total, "hit")} in ${took(milliseconds)}${read.join("")}`;
@@ -223,7 +223,7 @@ export class Panel {
     );
   }
 
-  /** Say where a hit stands in the other panel. */
+  /** Return how the rank of a hit differs from the other panel. */
   place(name, i) {
     if (!this.other) return null;
     const there = this.other.names.indexOf(name);
@@ -232,7 +232,7 @@ export class Panel {
     return badge(there > i ? `up ${there - i}` : `down ${i - there}`, there > i ? "ready" : "");
   }
 
-  /** Take note of the other panel's hits, and show what differs. */
+  /** Compare with the hits of the other panel, and show what differs. */
   compared(names, { isFirst = false } = {}) {
     const isSame = JSON.stringify(this.other?.names) === JSON.stringify(names ?? undefined);
     this.other = names ? { names, isFirst } : null;
@@ -244,7 +244,7 @@ export class Panel {
       );
   }
 
-  /** Put new hits in place of old ones; a hit that was chosen stays so, or its place does. */
+  /** Replace the hits; the focus stays on the same hit, or at the same rank. */
   refill(element, ...children) {
     const chosen = this.links().indexOf(document.activeElement);
     const name = document.activeElement?.dataset.tool;
@@ -255,7 +255,7 @@ export class Panel {
     (same ?? links[Math.min(chosen, links.length - 1)]).focus({ preventScroll: true });
   }
 
-  /** Return what the arrows go through: the question, then its hits. */
+  /** Return what the arrow keys go through: the query, then its hits. */
   links() {
     return [this.input, ...this.body.querySelectorAll("a[data-tool], a.chip")];
   }
@@ -273,7 +273,7 @@ export class Panel {
   }
 }
 
-/** Return what the model reads, for two panels side by side; a single one has it beside itself. */
+/** Return what the model reads; shown below the hits when two panels are compared. */
 function readDetails(reply) {
   return h(
     "details",

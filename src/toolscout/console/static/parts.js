@@ -7,11 +7,11 @@ import { withParams } from "./routes.js";
 const GROUPS = ["words", "name", "clause", "meaning"];
 const EXPLAINED = {
   words: "Words of the query that the tool has",
-  name: "How much of the tool's name the query says",
+  name: "How much of the tool's name is in the query",
   clause: "How well one part of the query fits",
   meaning: "How near the meanings are",
   "exact name": "The query is this tool's name",
-  "past calls": "What past calls teach",
+  "past calls": "What past calls suggest",
 };
 const EFFECTS = {
   read: "Changes nothing",
@@ -33,7 +33,7 @@ export function toolLink(tool, marked = []) {
   );
 }
 
-/** Return server and leaf as an exposed name tells them. */
+/** Return the server and the leaf of an exposed name. */
 function taken(name) {
   const at = name.indexOf("__");
   return at > 0
@@ -106,7 +106,7 @@ function fits(word, stems) {
   );
 }
 
-/** Return what is shown where there is nothing yet. */
+/** Return the placeholder for an empty page. */
 export function empty(name, title, ...lines) {
   return h(
     "div",
@@ -128,7 +128,7 @@ export function problemCard(error, again = null) {
   );
 }
 
-/** Return grey lines in the shape of what will come. */
+/** Return grey placeholder lines. */
 export function skeleton(count, height) {
   return h(
     "div",
@@ -140,11 +140,11 @@ export function skeleton(count, height) {
 }
 
 /** Return the head of a page. */
-export function head(title, told, ...tools) {
+export function head(title, summary, ...tools) {
   return h(
     "div",
     { class: "page-head" },
-    h("div", {}, h("h1", {}, title), told),
+    h("div", {}, h("h1", {}, title), summary),
     tools.length ? h("div", { class: "row" }, tools) : null,
   );
 }

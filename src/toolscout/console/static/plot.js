@@ -1,5 +1,5 @@
-// Points on a canvas, with zoom and pan. Colour and shape together tell servers apart, so that
-// neither has to be seen alone.
+// Points on a canvas, with zoom and pan. Servers differ in colour and shape, so that
+// neither is needed alone.
 
 import { colours } from "./themes.js";
 
@@ -18,7 +18,7 @@ const ZOOM_MOST = 60;
 const REACH = 14;
 const EDGE = 28;
 
-/** Return the look of a server by its place among the largest. */
+/** Return colour and shape of a server by its rank in size. */
 export function look(place) {
   return {
     hue: HUES[place % HUES.length],
@@ -44,7 +44,7 @@ export function outline(path, shape, x, y, r) {
 }
 
 export class Plot {
-  /** `hover(index, x, y)` is told the point under the pointer, `open(index)` the one chosen. */
+  /** `hover(index, x, y)` gets the point under the pointer, `open(index)` the one that is opened. */
   constructor(canvas, { hover, open }) {
     Object.assign(this, { canvas, hover, open });
     this.data = null;
@@ -80,7 +80,7 @@ export class Plot {
     this.draw();
   }
 
-  /** Return where a place of the map is on the canvas. */
+  /** Return the canvas position of a point of the map. */
   at(x, y) {
     const fit = (v, [a, b], size) => EDGE + ((v - a) / (b - a || 1)) * (size - 2 * EDGE);
     const { zoom, x: left, y: top } = this.view;
@@ -177,7 +177,7 @@ export class Plot {
     pen.fill(path);
   }
 
-  /** Write the names of hits beside them, the best first, where there is room. */
+  /** Write names next to the hits, best first, where there is room. */
   paintNames(pen, ink, surface) {
     const taken = [];
     pen.font = "600 12px Inter, system-ui, sans-serif";
@@ -200,7 +200,7 @@ export class Plot {
     });
   }
 
-  /** Return a free box beside a place, or nothing. */
+  /** Return a free box next to a position, or nothing. */
   room([x, y], width, taken) {
     for (const down of [0, 17, -17, 34, -34]) {
       for (const left of [x + 14, x - 14 - width]) {
@@ -225,7 +225,7 @@ export class Plot {
     pen.stroke();
   }
 
-  /** Return the point nearest to a place on the canvas, within reach. */
+  /** Return the point nearest to a canvas position, within reach. */
   find(px, py) {
     let [best, least] = [-1, REACH ** 2];
     for (let i = 0; i < (this.data?.x.length ?? 0); i += 1) {
@@ -259,7 +259,7 @@ export class Plot {
     this.draw();
   }
 
-  /** Return a view that never loses the map out of sight. */
+  /** Return a view in which the map stays in sight. */
   kept({ zoom, x, y }) {
     const within = (value, size) => Math.min(0, Math.max(size * (1 - zoom), value));
     return { zoom, x: within(x, this.width), y: within(y, this.height) };

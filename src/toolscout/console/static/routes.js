@@ -1,4 +1,4 @@
-// Addresses of the page: `#/search?q=…`. All that a person can look at has one.
+// Addresses of the page: `#/search?q=…`. Every view has one.
 
 /** Return the page and the parameters of the address. */
 export function route() {

@@ -28,7 +28,7 @@ class Savings {
     this.period = h(
       "select",
       { "aria-label": "Period", onchange: () => this.change({ hours: this.period.value }) },
-      PERIODS.map(([hours, told]) => h("option", { value: hours }, told)),
+      PERIODS.map(([hours, label]) => h("option", { value: hours }, label)),
     );
     this.model = h("select", {
       "aria-label": "Model for prices",
@@ -137,8 +137,8 @@ class Savings {
       "savings",
       "Nothing to count yet",
       isConsole
-        ? "This console looks at a catalogue alone. A gateway counts what its clients are sent:"
-        : "As soon as a client lists or searches tools, the first bar appears here.",
+        ? "This console has no gateway. A gateway counts the tokens that its clients receive:"
+        : "The first bar appears as soon as a client lists or searches tools.",
       ...(isConsole ? [h("code", {}, "toolscout serve --http")] : []),
     );
   }
@@ -181,7 +181,7 @@ function chunks(points, size) {
 function figures(total, model) {
   const price = (count) => (model ? money((count * model.input_per_million) / 1e6) : "");
   const rows = [
-    ["Not sent", total.not_sent, "definitions that stayed out"],
+    ["Not sent", total.not_sent, "definitions left out"],
     [
       "Sent instead",
       sent(total),
@@ -192,7 +192,7 @@ function figures(total, model) {
   return h(
     "div",
     { class: "figures" },
-    rows.map(([name, count, told]) =>
+    rows.map(([name, count, label]) =>
       h(
         "div",
         { class: name === "Net" ? "card pad figure net" : "card pad figure" },
@@ -202,7 +202,7 @@ function figures(total, model) {
           "p",
           { class: "small soft" },
           model ? h("strong", { class: "num" }, price(count), " · ") : null,
-          told,
+          label,
         ),
       ),
     ),
@@ -217,14 +217,14 @@ function legend() {
       ["spared", "not sent"],
       ["sent", "sent"],
       ["net", "net"],
-    ].map(([kind, told]) =>
-      h("li", {}, h("span", { class: `key ${kind}`, "aria-hidden": "true" }), told),
+    ].map(([kind, label]) =>
+      h("li", {}, h("span", { class: `key ${kind}`, "aria-hidden": "true" }), label),
     ),
   );
 }
 
 function table(points, isOpen) {
-  const told = points.filter((point) => point.not_sent || point.sent);
+  const filled = points.filter((point) => point.not_sent || point.sent);
   const details = h(
     "details",
     {},
@@ -250,7 +250,7 @@ function table(points, isOpen) {
         h(
           "tbody",
           {},
-          told.map((point) =>
+          filled.map((point) =>
             h(
               "tr",
               {},

@@ -11,7 +11,7 @@ export function schemaView(schema, label) {
   return h(
     "div",
     { class: "stack" },
-    fields ?? h("p", { class: "soft small" }, "Takes nothing."),
+    fields ?? h("p", { class: "soft small" }, "No parameters."),
     h(
       "details",
       {},
@@ -87,7 +87,7 @@ function limits(field) {
   ];
   return pairs
     .filter(([key]) => field[key] !== undefined)
-    .map(([key, told]) => `${told} ${field[key]}`)
+    .map(([key, label]) => `${label} ${field[key]}`)
     .join(", ");
 }
 
@@ -102,7 +102,7 @@ function typeOf(field, root) {
   return field.type ?? (field.enum ? "value" : "any");
 }
 
-/** Return what a local reference means; one that leads nowhere stays as it is. */
+/** Resolve a local reference; an unknown one stays as it is. */
 function resolved(schema, root) {
   if (!schema || typeof schema !== "object") return {};
   if (typeof schema.$ref !== "string" || !schema.$ref.startsWith("#/")) return schema;

@@ -1,4 +1,4 @@
-// Search: hits while you type, each with its reasons; two questions side by side; why not this one.
+// Search: hits as you type, each with its reasons; two queries side by side; why not this tool.
 
 import { ask } from "./api.js";
 import { fill, h } from "./dom.js";
@@ -18,7 +18,7 @@ export const search = {
 class Search {
   constructor(root, context) {
     this.context = context;
-    this.told = h("p", {});
+    this.summary = h("p", {});
     this.compare = h(
       "button",
       { type: "button", "aria-pressed": "false", onclick: () => this.toggle() },
@@ -39,15 +39,15 @@ class Search {
       h("div", { class: "stack wide" }, this.panels, this.why.element),
       this.side,
     );
-    fill(root, head("Search", this.told, this.compare), this.columns);
+    fill(root, head("Search", this.summary, this.compare), this.columns);
     this.overview(context.overview());
   }
 
   overview(overview) {
-    // What there is to compare with is known only now.
+    // The encoders to compare with are known only now.
     this.compare.disabled = overview.tools === null;
     fill(
-      this.told,
+      this.summary,
       `${overview.tools === null ? "Tools" : plural(overview.tools, "tool")}, ranked as for an agent.`,
     );
     this.first.offer(overview.encoders);
@@ -166,7 +166,7 @@ function costCard(all, menu, count) {
   return h(
     "div",
     { class: "card pad stack" },
-    h("h2", {}, "What a conversation pays"),
+    h("h2", {}, "What a session costs"),
     costLine("All definitions", all, 1, "s-other"),
     costLine("toolscout's menu", menu, menu / Math.max(all, 1), "accent"),
     h(
@@ -174,7 +174,7 @@ function costCard(all, menu, count) {
       { class: "small soft" },
       count
         ? `The model starts with three small tools instead of ${whole(count)}, and reads the definitions that a search finds.`
-        : "The catalogue is empty so far.",
+        : "The catalogue is empty.",
     ),
   );
 }

@@ -1,4 +1,4 @@
-// Servers: how each is, what it did, what it said last, and what may be done with it.
+// Servers: state, calls and log of each, and what may be done with it.
 
 import { ask } from "./api.js";
 import { fill, h, paced } from "./dom.js";
@@ -23,9 +23,9 @@ class Servers {
     this.busy = new Map();
     this.said = new Map();
     this.problems = new Map();
-    this.told = h("p", { role: "status" });
+    this.summary = h("p", { role: "status" });
     this.body = h("div", {}, skeleton(5, 76));
-    fill(root, head("Servers", this.told), this.body);
+    fill(root, head("Servers", this.summary), this.body);
     this.soon = paced(() => this.load(), 250);
     this.timer = setInterval(() => this.open && this.loadLog(), LOG_MILLISECONDS);
     this.load();
@@ -67,9 +67,9 @@ class Servers {
     const focused = document.activeElement?.dataset?.key;
     const count = (state) => this.rows.filter((row) => row.state === state).length;
     fill(
-      this.told,
+      this.summary,
       this.rows.length
-        ? `${count("ready")} of ${plural(this.rows.length, "server")} ready.${count("failed") ? ` ${count("failed")} failed.` : ""}${count("needs_login") ? ` ${count("needs_login")} wait for a login.` : ""}`
+        ? `${count("ready")} of ${plural(this.rows.length, "server")} ready.${count("failed") ? ` ${count("failed")} failed.` : ""}${count("needs_login") ? ` ${count("needs_login")} need a login.` : ""}`
         : "",
     );
     const place = (row) => {
@@ -100,14 +100,14 @@ class Servers {
       return empty(
         "servers",
         "No servers behind this console",
-        "It looks at a catalogue alone. A gateway shows its servers here:",
+        "This console has no gateway. A gateway shows its servers here:",
         h("code", {}, "toolscout serve --http"),
       );
     }
     return empty(
       "servers",
       "No servers yet",
-      "Add the first one, and it appears here by itself:",
+      "Add the first one and it appears here:",
       h("code", {}, "toolscout servers add NAME -- COMMAND"),
     );
   }
@@ -171,11 +171,11 @@ class Servers {
       row.reason &&
         h(
           "p",
-          { class: row.state === "failed" ? "server-told bad" : "server-told soft" },
+          { class: row.state === "failed" ? "server-text bad" : "server-text soft" },
           row.reason,
         ),
       this.problems.has(row.name) &&
-        h("div", { class: "server-told" }, problemCard(this.problems.get(row.name))),
+        h("div", { class: "server-text" }, problemCard(this.problems.get(row.name))),
       isOpen &&
         h(
           "div",
@@ -243,7 +243,7 @@ class Servers {
       const { lines } = await ask(`servers/${encodeURIComponent(name)}/log`);
       const text =
         lines.map((line) => `${clock(line.time)}  ${line.text}`).join("\n") ||
-        "It has said nothing so far.";
+        "No lines yet.";
       this.said.set(name, text);
       const shown = place();
       if (!shown || shown.textContent === text) return;

@@ -1,4 +1,4 @@
-// Sessions: live conversations, what each searched, found and called, and what it cost.
+// Sessions: what each searched, found and called, and what it cost, live.
 
 import { ask } from "./api.js";
 import { fill, h, paced } from "./dom.js";
@@ -19,10 +19,10 @@ class Sessions {
     this.rows = null;
     this.chosen = "";
     this.follows = true;
-    this.told = h("p", { role: "status" });
+    this.summary = h("p", { role: "status" });
     this.list = h("div", {}, skeleton(4, 84));
     this.detail = h("div", {});
-    fill(root, head("Sessions", this.told), h("div", { class: "master" }, this.list, this.detail));
+    fill(root, head("Sessions", this.summary), h("div", { class: "master" }, this.list, this.detail));
     this.soon = paced(() => this.load(), 200);
     this.load();
   }
@@ -56,9 +56,9 @@ class Sessions {
   show() {
     const focused = document.activeElement?.dataset?.key;
     fill(
-      this.told,
+      this.summary,
       this.rows.length
-        ? `${plural(this.rows.length, "conversation")}, the last active first. Updates live.`
+        ? `${plural(this.rows.length, "session")}, the last active first. Updates live.`
         : "",
     );
     fill(
@@ -82,8 +82,8 @@ class Sessions {
               { class: "card" },
               empty(
                 "sessions",
-                "Choose a conversation",
-                "You see what it searched, found and called, as it happens.",
+                "Choose a session",
+                "See what it searched, found and called, as it happens.",
               ),
             )
           : null,
@@ -94,10 +94,10 @@ class Sessions {
     const isConsole = this.context.overview().host === "console";
     return empty(
       "sessions",
-      "No conversations yet",
+      "No sessions yet",
       isConsole
-        ? "This console looks at a catalogue alone. Conversations are with a gateway:"
-        : "Connect a client to the gateway, and its conversation appears here as it happens:",
+        ? "This console has no gateway. A gateway shows its sessions here:"
+        : "Connect a client to the gateway and its session appears here:",
       h("code", {}, isConsole ? "toolscout serve --http" : `${location.origin}/mcp`),
     );
   }
@@ -220,7 +220,7 @@ class Sessions {
             : h(
                 "p",
                 { class: "small soft" },
-                "Nothing yet: a search that finds something loads it.",
+                "Nothing yet. A search loads the tools that it finds.",
               ),
         ),
         h(
@@ -244,12 +244,12 @@ class Sessions {
 function savedText(row) {
   return row.tokens_saved >= 0
     ? `${tokens(row.tokens_saved)} saved`
-    : `${tokens(-row.tokens_saved)} more than without`;
+    : `${tokens(-row.tokens_saved)} more than without toolscout`;
 }
 
 function eventRow(event) {
   if (event.kind === "load")
-    return line(event, [h("span", { class: "told soft" }, plural(event.hits, "tool"))], []);
+    return line(event, [h("span", { class: "event-text soft" }, plural(event.hits, "tool"))], []);
   const facts = [
     event.kind === "search" ? plural(event.hits, "hit") : "",
     event.code && event.code !== "ok" ? event.code.replaceAll("_", " ") : "",
@@ -262,17 +262,17 @@ function eventRow(event) {
       : null;
   return line(
     event,
-    [event.tool ? toolLink({ name: event.tool }) : h("span", { class: "told" }, event.text)],
+    [event.tool ? toolLink({ name: event.tool }) : h("span", { class: "event-text" }, event.text)],
     [found, h("p", { class: "small soft" }, facts.join(" · "))],
   );
 }
 
-function line(event, told, below) {
+function line(event, content, below) {
   const kind = event.code && event.code !== "ok" ? "error" : (KIND[event.kind] ?? "");
   return h(
     "li",
     {},
     h("time", { class: "num small soft", datetime: event.time }, clock(event.time)),
-    h("div", {}, h("div", { class: "row" }, badge(event.kind, kind), told), below),
+    h("div", {}, h("div", { class: "row" }, badge(event.kind, kind), content), below),
   );
 }

@@ -1,7 +1,7 @@
-// Runs before the first paint, so that a chosen theme does not flash in.
+// Runs before the first paint, so that the page does not flash in the wrong theme.
 try {
   const chosen = localStorage.getItem("toolscout.theme");
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 } catch {
-  // Without storage the system's own choice holds.
+  // Without storage, the system decides.
 }

@@ -1,16 +1,16 @@
-// Light, dark, or as the system has it.
+// Light, dark, or the system's choice.
 
 const KEY = "toolscout.theme";
 const NEXT = { auto: "light", light: "dark", dark: "auto" };
 const TOLD = {
-  auto: ["auto", "Colours: as the system"],
+  auto: ["auto", "Colours: system"],
   light: ["sun", "Colours: light"],
   dark: ["moon", "Colours: dark"],
 };
 
 const chosen = () => document.documentElement.dataset.theme ?? "auto";
 
-/** Return the icon of the theme, and what it is called. */
+/** Return the icon and the name of the theme. */
 export const themeNow = () => TOLD[chosen()];
 
 /** Change to the next theme and keep it. */

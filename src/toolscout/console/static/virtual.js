@@ -1,4 +1,4 @@
-// A list of any length: only the rows in sight exist, and pages are fetched when they come near.
+// A list of any length: only visible rows exist, and pages are fetched before they are needed.
 
 import { fill, h } from "./dom.js";
 import { problemCard } from "./parts.js";
@@ -35,7 +35,7 @@ export class VirtualList {
     this.wanted = null;
   }
 
-  /** Forget all rows and begin at the top. What is shown stays until the new rows are there. */
+  /** Start again at the top. The old rows stay until the new ones arrive. */
   reset() {
     this.start();
     this.element.setAttribute("aria-busy", "true");
@@ -43,13 +43,13 @@ export class VirtualList {
     this.fetch(0, true);
   }
 
-  /** Fetch what is in sight again, where it is. */
+  /** Fetch the visible rows again, without scrolling. */
   async refresh() {
     const page = Math.floor(this.range()[0] / PAGE);
     const known = JSON.stringify([this.total, this.pages.get(page)]);
     const { turn } = this;
     const { total, rows } = await this.load(page * PAGE, PAGE).catch(() => ({}));
-    // Rows that are as they were stay, and so does whatever is focused in them.
+    // Unchanged rows stay, and so does the focus in them.
     if (turn !== this.turn || !rows || JSON.stringify([total, rows]) === known) return;
     this.pages = new Map([[page, rows]]);
     this.turn += 1;
@@ -103,7 +103,7 @@ export class VirtualList {
     );
   }
 
-  /** Return the numbers of the first row in sight and of the one after the last. */
+  /** Return the numbers of the first visible row and of the one after the last. */
   range() {
     const top = this.space.getBoundingClientRect().top;
     const first = Math.max(0, Math.floor(-top / this.height) - AROUND);
@@ -149,7 +149,7 @@ export class VirtualList {
     this.shown.set(i, element);
   }
 
-  /** Keep the rows in the order in which they are read, so that Tab follows the eye. */
+  /** Keep the rows in reading order for the Tab key. */
   insert(element, i) {
     const after = [...this.space.children].find((child) => Number(child.dataset.number) > i);
     this.space.insertBefore(element, after ?? null);

@@ -1,4 +1,4 @@
-// "Why not this tool?": what speaks for a tool and what holds it back, beside the best hit.
+// "Why not this tool?": what speaks for a tool and what holds it back, compared with the best hit.
 
 import { ask } from "./api.js";
 import { fill, h } from "./dom.js";
@@ -43,7 +43,7 @@ export class WhyNot {
       h(
         "p",
         { class: "soft small" },
-        "Name the tool that you expected, and see what keeps it down.",
+        "Name the tool that you expected, and see what holds it back.",
       ),
       form,
       this.body,
@@ -72,13 +72,13 @@ export class WhyNot {
   async load(asked, params) {
     try {
       const why = await ask("why", params);
-      if (asked === this.shown) fill(this.body, this.told(why));
+      if (asked === this.shown) fill(this.body, this.describe(why));
     } catch (error) {
       if (asked === this.shown) fill(this.body, problemCard(error));
     }
   }
 
-  told(why) {
+  describe(why) {
     const isBest = why.best?.name === why.tool;
     return h(
       "div",
