@@ -1,7 +1,7 @@
 """Options: every setting of sessions, servers and the gateway is declared once.
 
 A class of options is a frozen dataclass derived from `Options`. Each field is declared with
-`option`: its default, its check, one line of documentation, a unit and flags. Reading tables,
+`declare`: its default, its check, one line of documentation, a unit and flags. Reading tables,
 checking, errors with near names, secrets, references, writing TOML and `docs/configuration.md`
 all follow from that declaration.
 
@@ -36,7 +36,7 @@ _UNUSABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Check(Generic[Value]):
+class ValueCheck(Generic[Value]):
     """Reads a value of unknown type, or raises `InvalidConfig` for its key."""
 
     expected: str
@@ -54,7 +54,7 @@ class Option:
     default: object = None
     is_required: bool = False
     """A file has to give a value."""
-    check: Check[Any]
+    check: ValueCheck[Any]
     doc: str
     unit: str = ""
     secret: bool = False
@@ -71,9 +71,9 @@ class Option:
     """The kinds of entry that take this option; empty for all."""
 
 
-def option(
+def declare(
     default: Value,
-    check: Check[Value],
+    check: ValueCheck[Value],
     doc: str,
     *,
     unit: str = "",
@@ -103,8 +103,8 @@ def option(
     return cast("Value", field(default=default, metadata=metadata))
 
 
-def declare(
-    check: Check[Any],
+def describe(
+    check: ValueCheck[Any],
     doc: str,
     *,
     is_required: bool = True,
@@ -136,7 +136,7 @@ def list_options(kind: type["Options"]) -> tuple[Option, ...]:
 
 
 class Options:
-    """Base of frozen dataclasses whose fields are declared with `option`."""
+    """Base of frozen dataclasses whose fields are declared with `declare`."""
 
     __slots__ = ()
 
@@ -359,26 +359,26 @@ def read_flag(key: str, value: object) -> bool:
     return value
 
 
-TEXT = Check("a string", read_text)
-TEXTS = Check("a list of strings", read_texts)
-NAMES = Check("a list of names or patterns", read_names)
-SOME_NAMES = Check("a list of at least one name or pattern", read_some_names)
-NAME_OR_NAMES = Check("a string or a list of strings", read_name_or_names)
-STRINGS = Check("a table of strings", read_strings)
-FLAG = Check("true or false", read_flag)
+TEXT = ValueCheck("a string", read_text)
+TEXTS = ValueCheck("a list of strings", read_texts)
+NAMES = ValueCheck("a list of names or patterns", read_names)
+SOME_NAMES = ValueCheck("a list of at least one name or pattern", read_some_names)
+NAME_OR_NAMES = ValueCheck("a string or a list of strings", read_name_or_names)
+STRINGS = ValueCheck("a table of strings", read_strings)
+FLAG = ValueCheck("true or false", read_flag)
 
 
-def check_number(least: float, most: float) -> Check[float]:
+def check_number(least: float, most: float) -> ValueCheck[float]:
     """Return a check for numbers in a range."""
     return _check_range(float, least, most)
 
 
-def check_whole(least: int, most: int) -> Check[int]:
+def check_whole(least: int, most: int) -> ValueCheck[int]:
     """Return a check for whole numbers in a range."""
     return _check_range(int, least, most)
 
 
-def _check_range(kind: type[Value], least: float, most: float) -> Check[Value]:
+def _check_range(kind: type[Value], least: float, most: float) -> ValueCheck[Value]:
     name = "whole number" if kind is int else "number"
     expected = f"a {name} from {least:,} to {most:,}"
     accepted = int if kind is int else (int, float)
@@ -389,10 +389,10 @@ def _check_range(kind: type[Value], least: float, most: float) -> Check[Value]:
             raise refuse(key, value, expected)
         return cast("Value", value)
 
-    return Check(expected, read, (least, most))
+    return ValueCheck(expected, read, (least, most))
 
 
-def check_choice(choices: type[Choice]) -> Check[Choice]:
+def check_choice(choices: type[Choice]) -> ValueCheck[Choice]:
     """Return a check for one of a closed set of words."""
     expected = f"one of {', '.join(choices)}"
 
@@ -404,10 +404,10 @@ def check_choice(choices: type[Choice]) -> Check[Choice]:
             raise InvalidConfig(key, problem, remedy=f"Use {expected}.")
         return choices(value)
 
-    return Check(expected, read)
+    return ValueCheck(expected, read)
 
 
-def check_groups(kind: type[Group], expected: str) -> Check[Mapping[str, Group]]:
+def check_groups(kind: type[Group], expected: str) -> ValueCheck[Mapping[str, Group]]:
     """Return a check for a table whose members are groups of options, each under a name."""
 
     def read(key: str, value: object) -> Mapping[str, Group]:
@@ -417,4 +417,4 @@ def check_groups(kind: type[Group], expected: str) -> Check[Mapping[str, Group]]
                 found[name] = table if isinstance(table, kind) else kind.from_mapping(table)
         return found
 
-    return Check(expected, read)
+    return ValueCheck(expected, read)

@@ -16,14 +16,14 @@ from toolscout.errors import InvalidConfig, InvalidFile
 from toolscout.options import (
     FLAG,
     NAME_OR_NAMES,
-    Check,
     Options,
+    ValueCheck,
     check_choice,
     check_keys,
     check_number,
     check_whole,
     declare,
-    option,
+    describe,
     prefix_keys,
     read_name_or_names,
     read_table,
@@ -94,13 +94,13 @@ class Route(Options):
     """Words of the user that load a tool, or all tools of a server, before the model asks."""
 
     keywords: tuple[str, ...] = field(
-        metadata=declare(
-            Check(NAME_OR_NAMES.expected, _read_keywords),
+        metadata=describe(
+            ValueCheck(NAME_OR_NAMES.expected, _read_keywords),
             "Words in a user message that load the tool or server.",
         )
     )
-    priority: int = option(50, check_whole(0, 100), "Routes with a higher number load first.")
-    prefer: bool = option(True, FLAG, "False switches the route off without deleting it.")
+    priority: int = declare(50, check_whole(0, 100), "Routes with a higher number load first.")
+    prefer: bool = declare(True, FLAG, "False switches the route off without deleting it.")
 
 
 def _read_routes(key: str, value: object) -> Mapping[str, Route]:
@@ -122,108 +122,112 @@ def _read_route(key: str, target: str, value: object) -> Route:
 class Settings(Options):
     """How the sessions of one scout behave."""
 
-    mode: Mode = option(
+    mode: Mode = declare(
         Mode.BRIDGE,
         check_choice(Mode),
         'How a found tool becomes callable; `auto` means `bridge` with `hiding = "auto"`.',
     )
-    hiding: Hiding = option(
+    hiding: Hiding = declare(
         Hiding.ON,
         check_choice(Hiding),
         "Whether tools are kept out of the request; `auto` hides them only if there are many.",
     )
-    auto_tools: int = option(
+    auto_tools: int = declare(
         40, check_whole(0, 1_000_000), "With `auto`, hide tools if there are more than this."
     )
-    auto_share: float = option(
+    auto_share: float = declare(
         10.0,
         check_number(0, 100),
         "With `auto`, hide tools whose definitions take more than this; 0 always hides them, "
         "100 never does (R93).",
         unit="percent of the context window",
     )
-    context_window: int = option(
+    context_window: int = declare(
         200_000, check_whole(1_000, 100_000_000), "The model's context window.", unit="tokens"
     )
 
-    limit: int = option(5, check_whole(1, 20), "Maximum hits per query.")
-    reply_tokens: int = option(
+    limit: int = declare(5, check_whole(1, 20), "Maximum hits per query.")
+    reply_tokens: int = declare(
         1_200, check_whole(200, 100_000), "Maximum length of a search reply.", unit="tokens"
     )
-    schema_tokens: int = option(
+    schema_tokens: int = declare(
         500,
         check_whole(0, 100_000),
         "A search reply includes the definition of a clear winner up to this size.",
         unit="tokens",
     )
-    describe_tokens: int = option(
+    describe_tokens: int = declare(
         8_000, check_whole(500, 1_000_000), "Maximum length of a description.", unit="tokens"
     )
-    result_tokens: int = option(
+    result_tokens: int = declare(
         2_000,
         check_whole(100, 1_000_000),
         "Longer results are cut and stored under a handle.",
         unit="tokens",
     )
-    listing_tokens: int = option(
+    listing_tokens: int = declare(
         4_000,
         check_whole(0, 1_000_000),
         "Maximum length of the list of hidden tools in the system prompt.",
         unit="tokens",
     )
-    listing_share: float = option(
+    listing_share: float = declare(
         5.0,
         check_number(0, 100),
         "The same as a share; the smaller of the two applies.",
         unit="percent of the context window",
     )
-    fruitless: int = option(
+    fruitless: int = declare(
         3,
         check_whole(1, 100),
         "Searches in a row without a match before the reply says that no tool fits.",
     )
 
-    scope: Scope = option(Scope.SESSION, check_choice(Scope), "How long a found tool stays loaded.")
-    loaded_tokens: int = option(
+    scope: Scope = declare(
+        Scope.SESSION, check_choice(Scope), "How long a found tool stays loaded."
+    )
+    loaded_tokens: int = declare(
         16_000,
         check_whole(0, 100_000_000),
         "Loaded definitions beyond this are evicted, least recently used first.",
         unit="tokens",
     )
-    pins: tuple[str, ...] = option(
+    pins: tuple[str, ...] = declare(
         (),
         NAME_OR_NAMES,
         "Tools, servers or patterns with `*` that are always shown and never evicted.",
     )
-    essential: tuple[str, ...] = option(
+    essential: tuple[str, ...] = declare(
         CORE_LEAVES,
         NAME_OR_NAMES,
         "Tools pinned by name if they belong to no server, as a host's own tools do.",
     )
-    routes: Mapping[str, Route] = option(
+    routes: Mapping[str, Route] = declare(
         {},
-        Check("tables, see `[sessions.routes.TARGET]`", _read_routes),
+        ValueCheck("tables, see `[sessions.routes.TARGET]`", _read_routes),
         "Keywords that load tools, by tool, server or pattern with `*`.",
     )
-    routed: int = option(3, check_whole(1, 5), "Tools that one message may load by keywords.")
-    suggest: bool = option(False, FLAG, "Also load the tools that a user message seems to ask for.")
-    suggestions: int = option(
+    routed: int = declare(3, check_whole(1, 5), "Tools that one message may load by keywords.")
+    suggest: bool = declare(
+        False, FLAG, "Also load the tools that a user message seems to ask for."
+    )
+    suggestions: int = declare(
         3, check_whole(1, 5), "Tools that one message may load by suggestion."
     )
 
-    calls_by_name: bool = option(
+    calls_by_name: bool = declare(
         False, FLAG, "Allow calls by exact name to tools that no search has found."
     )
-    shared: bool = option(
+    shared: bool = declare(
         False,
         FLAG,
         "Several conversations share one session, as behind a gateway: replies repeat what "
         "another conversation may already have read.",
     )
-    call_seconds: float = option(
+    call_seconds: float = declare(
         60.0, check_number(0.001, 86_400), "How long a call may take.", unit="seconds"
     )
-    hash_queries: bool = option(False, FLAG, "Store queries as hashes.")
+    hash_queries: bool = declare(False, FLAG, "Store queries as hashes.")
     hide: Callable[[Tool], bool] | None = None
     """Which tools to hide; by default all that are not pinned (R91)."""
 

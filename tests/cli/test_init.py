@@ -29,14 +29,14 @@ CURSOR = {
 }
 NOTES = (
     "- {cursor}: server 'toolscout' is toolscout itself. It was left out.\n"
-    "- servers.github.env.GITHUB_TOKEN holds a secret in plain text. "
-    "Write ${{VARIABLE}} or ${{file:PATH}} in its place.\n"
-    "- servers.github.args holds a secret in plain text. "
-    "Write ${{VARIABLE}} or ${{file:PATH}} in its place.\n"
-    "- servers.web.headers.Authorization holds a secret in plain text. "
-    "Write ${{VARIABLE}} or ${{file:PATH}} in its place.\n"
-    "- servers.web.url holds a secret in plain text. "
-    "Write ${{VARIABLE}} or ${{file:PATH}} in its place.\n"
+    "- servers.github.env.GITHUB_TOKEN contains a secret in plain text. "
+    "Write ${{VARIABLE}} or ${{file:PATH}} instead.\n"
+    "- servers.github.args contains a secret in plain text. "
+    "Write ${{VARIABLE}} or ${{file:PATH}} instead.\n"
+    "- servers.web.headers.Authorization contains a secret in plain text. "
+    "Write ${{VARIABLE}} or ${{file:PATH}} instead.\n"
+    "- servers.web.url contains a secret in plain text. "
+    "Write ${{VARIABLE}} or ${{file:PATH}} instead.\n"
 )
 
 

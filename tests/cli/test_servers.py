@@ -216,7 +216,7 @@ def test_a_secret_in_plain_text_is_refused_and_not_repeated(
 
     assert result.exit_code == 2
     assert key in result.stderr
-    assert "Write ${VARIABLE} or ${file:PATH} in its place" in result.stderr
+    assert "Write ${VARIABLE} or ${file:PATH} instead" in result.stderr
     assert SECRET not in result.output
     assert config.read_text() == CONFIG
 

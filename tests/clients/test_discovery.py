@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from toolscout.clients.discovery import (
-    Findings,
+    Discovery,
     Machine,
     Source,
-    found_servers,
+    build_config,
+    find_secret_places,
+    find_servers,
+    format_secret_notes,
     is_own,
-    known_files,
-    new_config,
-    secret_notes,
-    secret_places,
+    list_known_files,
 )
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig
@@ -45,12 +45,12 @@ def client_file(folder: Path, name: str, servers: Mapping[str, object]) -> Sourc
     return Source(program=name, path=path)
 
 
-def names(findings: Findings) -> dict[str, str]:
+def names(findings: Discovery) -> dict[str, str]:
     return {found.server.name: found.source.program for found in findings.found}
 
 
 def test_on_linux_programs_keep_their_files_in_these_places():
-    assert [(source.program, str(source.path)) for source in known_files(machine())] == [
+    assert [(source.program, str(source.path)) for source in list_known_files(machine())] == [
         ("toolscout", "/code/shop/toolscout.toml"),
         ("toolscout", "/home/ada/.config/toolscout/toolscout.toml"),
         ("Claude Desktop", "/home/ada/.config/Claude/claude_desktop_config.json"),
@@ -82,7 +82,7 @@ def test_on_linux_programs_keep_their_files_in_these_places():
 def test_settings_lie_where_the_system_keeps_them(
     platform: str, env: dict[str, str], desktop: str, own: str
 ):
-    paths = {str(source.path) for source in known_files(machine(platform, **env))}
+    paths = {str(source.path) for source in list_known_files(machine(platform, **env))}
 
     assert f"{desktop}/Claude/claude_desktop_config.json" in paths
     assert f"{desktop}/Code/User/mcp.json" in paths
@@ -90,7 +90,7 @@ def test_settings_lie_where_the_system_keeps_them(
 
 
 def test_variables_of_the_programs_move_their_files():
-    moved = known_files(machine(CODEX_HOME="/codex", CLAUDE_CONFIG_DIR="/claude"))
+    moved = list_known_files(machine(CODEX_HOME="/codex", CLAUDE_CONFIG_DIR="/claude"))
 
     paths = {str(source.path) for source in moved}
     assert {"/codex/config.toml", "/claude/.claude.json"} <= paths
@@ -107,13 +107,13 @@ def test_the_folder_has_the_word_before_the_user(tmp_path: Path):
 def test_the_cache_lies_where_the_system_keeps_caches():
     default = GatewayConfig()
 
-    assert machine().cache_file(default) == HOME / ".cache/toolscout/gateway.db"
-    assert machine(XDG_CACHE_HOME="/c").cache_file(default) == Path("/c/toolscout/gateway.db")
-    assert machine("win32", LOCALAPPDATA="/l").cache_file(default) == Path(
+    assert machine().find_cache_file(default) == HOME / ".cache/toolscout/gateway.db"
+    assert machine(XDG_CACHE_HOME="/c").find_cache_file(default) == Path("/c/toolscout/gateway.db")
+    assert machine("win32", LOCALAPPDATA="/l").find_cache_file(default) == Path(
         "/l/toolscout/gateway.db"
     )
     named = GatewayConfig(cache="${STATE}/x.db")
-    assert machine(STATE="/state").cache_file(named) == Path("/state/x.db")
+    assert machine(STATE="/state").find_cache_file(named) == Path("/state/x.db")
 
 
 def test_servers_that_start_the_same_are_one(tmp_path: Path):
@@ -121,7 +121,7 @@ def test_servers_that_start_the_same_are_one(tmp_path: Path):
     first = client_file(tmp_path, "one", {"git": {**entry, "env": {"K": "${K}"}}})
     second = client_file(tmp_path, "two", {"git": {**entry, "disabledTools": ["x"]}})
 
-    findings = found_servers([first, second, first], cwd=HERE)
+    findings = find_servers([first, second, first], cwd=HERE)
 
     assert names(findings) == {"git": "one"}
     assert findings.found[0].server.env == {"K": "${K}"}
@@ -135,7 +135,7 @@ def test_unlike_servers_of_one_name_are_both_kept(tmp_path: Path):
         for number, key in enumerate(["one", "two", "two", "three"])
     ]
 
-    findings = found_servers(sources, cwd=HERE)
+    findings = find_servers(sources, cwd=HERE)
 
     assert names(findings) == {"git": "file0", "git-2": "file1", "git-3": "file3"}
     assert findings.notes == (
@@ -151,7 +151,7 @@ def test_toolscout_itself_is_left_out(tmp_path: Path):
         {"gate": {"command": "toolscout", "args": ["serve"]}, "b": {"command": "b"}},
     )
 
-    findings = found_servers([source], cwd=HERE)
+    findings = find_servers([source], cwd=HERE)
 
     assert names(findings) == {"b": "one"}
     assert findings.notes == (
@@ -185,15 +185,15 @@ def test_a_known_file_that_cannot_be_read_is_a_note_and_a_named_one_an_error(tmp
     path.write_text('{"mcpServers": ', encoding="utf-8")
     good = client_file(tmp_path, "good", {"a": {"command": "a"}})
 
-    findings = found_servers([Source(program="Cursor", path=path), good], cwd=HERE)
+    findings = find_servers([Source(program="Cursor", path=path), good], cwd=HERE)
 
     assert names(findings) == {"a": "good"}
     assert findings.notes[0].startswith(f"{path}, line 1: is not JSON. ")
     assert findings.notes[0].endswith(" The file was left out.")
     with pytest.raises(InvalidFile):
-        found_servers([Source(program="", path=path)], cwd=HERE)
+        find_servers([Source(program="", path=path)], cwd=HERE)
     with pytest.raises(InvalidFile):
-        found_servers([Source(program="", path=tmp_path / "nowhere")], cwd=HERE)
+        find_servers([Source(program="", path=tmp_path / "nowhere")], cwd=HERE)
 
 
 def test_programs_without_servers_are_not_worth_a_note(tmp_path: Path):
@@ -202,18 +202,19 @@ def test_programs_without_servers_are_not_worth_a_note(tmp_path: Path):
 
     sources = [Source(program="Codex", path=path), Source(program="Cursor", path=tmp_path / "no")]
 
-    assert found_servers(sources, cwd=HERE) == Findings(found=(), sources=(sources[0],), notes=())
+    assert find_servers(sources, cwd=HERE) == Discovery(found=(), sources=(sources[0],), notes=())
 
 
 def test_a_new_file_keeps_what_the_old_one_says_beside_servers(tmp_path: Path):
     source = client_file(tmp_path, "one", {"a": {"command": "run"}})
     old = tmp_path / "toolscout.toml"
     old.write_text("[gateway]\nport = 9000\n[servers.b]\ncommand = 'b'", encoding="utf-8")
-    findings = found_servers([source], cwd=HERE)
+    findings = find_servers([source], cwd=HERE)
 
-    assert new_config(findings, old) == Config(servers=(stdio(),), gateway=GatewayConfig(port=9000))
+    gateway = GatewayConfig(port=9000)
+    assert build_config(findings, old) == Config(servers=(stdio(),), gateway=gateway)
     old.write_text("not toml", encoding="utf-8")
-    assert new_config(findings, old) == Config(servers=(stdio(),))
+    assert build_config(findings, old) == Config(servers=(stdio(),))
 
 
 @pytest.mark.parametrize(
@@ -243,11 +244,11 @@ def test_a_new_file_keeps_what_the_old_one_says_beside_servers(tmp_path: Path):
     ],
 )
 def test_secrets_in_plain_text_are_told_by_their_place(server: ServerConfig, places: list[str]):
-    assert secret_places(server) == [f"servers.a.{place}" for place in places]
+    assert find_secret_places(server) == [f"servers.a.{place}" for place in places]
 
 
 def test_a_note_on_a_secret_says_what_to_write():
-    assert secret_notes([stdio(env={"API_KEY": "hunter2"}, name="my mail")]) == [
-        'servers."my mail".env.API_KEY holds a secret in plain text. '
-        "Write ${VARIABLE} or ${file:PATH} in its place."
+    assert format_secret_notes([stdio(env={"API_KEY": "hunter2"}, name="my mail")]) == [
+        'servers."my mail".env.API_KEY contains a secret in plain text. '
+        "Write ${VARIABLE} or ${file:PATH} instead."
     ]

@@ -16,7 +16,7 @@ from toolscout.config.gateway import GatewayConfig
 from toolscout.config.references import anchor_options, resolve_options
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig
-from toolscout.options import TEXT, Options, check_whole, list_options, option
+from toolscout.options import TEXT, Options, check_whole, declare, list_options
 from toolscout.servers.openapi import read_document, tools_from_openapi
 
 GENERATOR = load_generator()
@@ -30,9 +30,9 @@ PYTHON_ONLY = {"name", "hide"}
 class LargerConfig(ServerConfig):
     """A server with one more option of each kind."""
 
-    passphrase: str = option("", TEXT, "…", secret=True, reference=True, needs_restart=True)
-    folder: str = option("", TEXT, "…", path=True)
-    tries: int = option(3, check_whole(1, 9), "…")
+    passphrase: str = declare("", TEXT, "…", secret=True, reference=True, needs_restart=True)
+    folder: str = declare("", TEXT, "…", path=True)
+    tries: int = declare(3, check_whole(1, 9), "…")
 
 
 def larger(**values: Any) -> LargerConfig:

@@ -45,7 +45,7 @@ import click
 from toolscout.cli import ExitCode
 from toolscout.cli.init import CLIENTS
 from toolscout.cli.inputs import config_option, config_place, this_machine
-from toolscout.clients.discovery import OWN, Machine, Source, known_files, secret_places
+from toolscout.clients.discovery import OWN, Machine, Source, find_secret_places, list_known_files
 from toolscout.clients.rewrite import (
     find_table,
     is_own_entry,
@@ -244,7 +244,7 @@ def configuration(place: Path, found: list[Config]) -> Iterator[Checkup]:
     yield ok(name, f"{place} lists {_count(len(config.servers), 'server')}")
     for note in config.notes:
         yield warn(name, note, "toolscout servers list")
-    holds_secrets = any(secret_places(server) for server in config.servers)
+    holds_secrets = any(find_secret_places(server) for server in config.servers)
     if holds_secrets and is_open(place):
         text = f"Others may read {place}, which holds secrets in plain text."
         yield fail(name, text, f"chmod 600 {shlex.quote(str(place))}")
@@ -566,11 +566,11 @@ def every_checkup(machine: Machine, place: Path, names: Mapping[str, str]) -> It
     yield from token_files(tokens)
     yield from leftovers((place.parent, file.parent, tokens))
     yield port(config.gateway)
-    yield from clients(known_files(machine), names, machine.env, machine.cwd)
+    yield from clients(list_known_files(machine), names, machine.env, machine.cwd)
 
 
 def _cache_file(machine: Machine, config: Config) -> Path:
     try:
-        return machine.cache_file(config.gateway)
+        return machine.find_cache_file(config.gateway)
     except UsageError:  # a reference that leads nowhere, which `configuration` cannot know
-        return machine.cache_file(Config().gateway)
+        return machine.find_cache_file(Config().gateway)

@@ -22,7 +22,7 @@ from toolscout.cli import ExitCode
 from toolscout.cli.inputs import this_machine
 
 if TYPE_CHECKING:
-    from toolscout.clients.discovery import Finding, Findings, Machine, Source
+    from toolscout.clients.discovery import Discovery, FoundServer, Machine, Source
     from toolscout.clients.rewrite import Launch, Rewrite
     from toolscout.clients.undo import Undo
     from toolscout.config.file import Config
@@ -50,10 +50,10 @@ class Choice:
 
     def sources(self, machine: "Machine") -> "list[Source]":
         """Return the files of these clients, whether they exist or not."""
-        from toolscout.clients.discovery import known_files
+        from toolscout.clients.discovery import list_known_files
 
         programs = [CLIENTS[name] for name in self.named] or list(CLIENTS.values())
-        found = {s.path: s for s in known_files(machine) if s.program in programs}
+        found = {s.path: s for s in list_known_files(machine) if s.program in programs}
         return [s for s in found.values() if self.project or not _is_shared(s, machine)]
 
 
@@ -224,7 +224,7 @@ NOTHING_TO_UNDO = "There is nothing to undo: no client's file was changed by `to
 class Plan:
     """All that one run would write."""
 
-    findings: "Findings"
+    findings: "Discovery"
     config: "Config"
     is_new: bool
     """Whether toolscout's own file would change."""
@@ -317,10 +317,10 @@ def init(
 def _planned(
     machine: "Machine", place: Path, paths: tuple[Path, ...], choice: Choice | None
 ) -> Plan:
-    from toolscout.clients.discovery import new_config
+    from toolscout.clients.discovery import build_config
 
     findings = _found(machine, place, paths)
-    config = new_config(findings, place)
+    config = build_config(findings, place)
     notes, rewrites = list(findings.notes), list["Rewrite"]()
     if choice is not None and findings.found:
         rewrites = planned(choice, machine, config, notes)
@@ -402,12 +402,12 @@ def _put_back(undo: "Undo", *, yes: bool, force: bool, quiet: bool) -> bool:
     return True
 
 
-def _found(machine: "Machine", place: Path, paths: tuple[Path, ...]) -> "Findings":
-    from toolscout.clients.discovery import OWN, Source, found_servers, known_files
+def _found(machine: "Machine", place: Path, paths: tuple[Path, ...]) -> "Discovery":
+    from toolscout.clients.discovery import OWN, Source, find_servers, list_known_files
 
     named = [Source(program="", path=path.absolute()) for path in paths]
-    usual = [Source(program=OWN, path=place), *known_files(machine)]
-    return found_servers(named or usual, cwd=machine.cwd)
+    usual = [Source(program=OWN, path=place), *list_known_files(machine)]
+    return find_servers(named or usual, cwd=machine.cwd)
 
 
 def _check_free(place: Path, force: bool) -> None:
@@ -436,7 +436,7 @@ def _show(plan: Plan, place: Path) -> None:
         show_plan(rewrite)
 
 
-def _row(finding: "Finding") -> tuple[str, str, str]:
+def _row(finding: "FoundServer") -> tuple[str, str, str]:
     from toolscout.names import to_one_line
 
     server = finding.server
@@ -444,7 +444,7 @@ def _row(finding: "Finding") -> tuple[str, str, str]:
     return to_one_line(server.name, 40), str(server.transport), _started(finding) + off
 
 
-def _started(finding: "Finding") -> str:
+def _started(finding: "FoundServer") -> str:
     from toolscout.config.secrets import mask_command, mask_url
 
     server = finding.server
@@ -457,11 +457,11 @@ def _table(rows: list[tuple[str, str, str]]) -> list[str]:
 
 
 def _notes(plan: Plan) -> list[str]:
-    from toolscout.clients.discovery import secret_notes
+    from toolscout.clients.discovery import format_secret_notes
     from toolscout.names import clean_text
 
     found = (finding.server for finding in plan.findings.found)
-    notes = [*plan.notes, *secret_notes(found)]
+    notes = [*plan.notes, *format_secret_notes(found)]
     return [" ".join(clean_text(note, 2_000).split()) for note in notes]
 
 
@@ -490,8 +490,8 @@ def _to_json(plan: Plan, place: Path, written: bool) -> dict[str, object]:
     }
 
 
-def _server_json(finding: "Finding") -> dict[str, object]:
-    from toolscout.clients.discovery import secret_places
+def _server_json(finding: "FoundServer") -> dict[str, object]:
+    from toolscout.clients.discovery import find_secret_places
 
     return {
         "name": finding.server.name,
@@ -500,7 +500,7 @@ def _server_json(finding: "Finding") -> dict[str, object]:
         "disabled": finding.server.disabled,
         "program": finding.source.program,
         "file": str(finding.source.path),
-        "secrets": secret_places(finding.server),
+        "secrets": find_secret_places(finding.server),
     }
 
 

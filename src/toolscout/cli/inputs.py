@@ -238,7 +238,7 @@ def find_server(config: "Config", name: str) -> "ServerConfig":
 
 def tokens_folder(config: "Config") -> Path:
     """Return the folder with the tokens of servers; it may not exist yet."""
-    return this_machine().cache_file(config.gateway).parent / TOKENS_FOLDER
+    return this_machine().find_cache_file(config.gateway).parent / TOKENS_FOLDER
 
 
 def opened_store(config: "Config") -> "SqliteStore | PostgresStore":
@@ -250,7 +250,7 @@ def opened_store(config: "Config") -> "SqliteStore | PostgresStore":
         return PostgresStore(address)
     from toolscout.stores import SqliteStore
 
-    file = this_machine().cache_file(config.gateway)
+    file = this_machine().find_cache_file(config.gateway)
     file.parent.mkdir(parents=True, exist_ok=True)
     return SqliteStore(file)
 
@@ -258,7 +258,7 @@ def opened_store(config: "Config") -> "SqliteStore | PostgresStore":
 @contextmanager
 def known_store(config: "Config") -> "Generator[SqliteStore | PostgresStore | None]":
     """Open the store of the gateway; gives nothing where there is none yet."""
-    if not config.gateway.store and not this_machine().cache_file(config.gateway).exists():
+    if not config.gateway.store and not this_machine().find_cache_file(config.gateway).exists():
         yield None
         return
     with opened_store(config) as store:

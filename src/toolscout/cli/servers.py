@@ -355,12 +355,12 @@ def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def _check_secrets(server: "ServerConfig") -> None:
-    from toolscout.clients.discovery import secret_places
+    from toolscout.clients.discovery import find_secret_places
     from toolscout.errors import InvalidConfig
 
-    places = secret_places(server)
+    places = find_secret_places(server)
     if places:
-        remedy = "Write ${VARIABLE} or ${file:PATH} in its place, in single quotes."
+        remedy = "Write ${VARIABLE} or ${file:PATH} instead, in single quotes."
         raise InvalidConfig(places[0], "looks like a secret in plain text", remedy=remedy)
 
 

@@ -1,8 +1,8 @@
-"""Where configuration files lie, and the servers that programs on this machine already have.
+"""Finds configuration files, and the servers that programs on this machine already have.
 
-`known_files` says where to look, `found_servers` reads what is there and puts it together.
-The system is told, not asked: home, platform, variables and folder are arguments, so that the
-same arguments give the same answer. Nothing is started.
+`list_known_files` lists where to look; `find_servers` reads the files that exist and merges their
+servers. Home folder, platform, variables and working directory are arguments, so that the result
+depends on nothing else. Nothing is started.
 """
 
 import re
@@ -19,13 +19,11 @@ from toolscout.config.references import expand_path, is_literal
 from toolscout.config.secrets import find_secret_keys, has_secret_args, has_secret_url
 from toolscout.config.servers import ServerConfig
 from toolscout.errors import UsageError
-from toolscout.names import to_one_line
-from toolscout.options import join_keys
+from toolscout.options import join_keys, list_options, quote_name
 
 OWN = "toolscout"
 OWN_FILE = "toolscout.toml"
 CACHE_FILE = "gateway.db"
-NAME_SHOWN = 60
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PROGRAM = re.compile(r"toolscout(?:\.exe|\[[\w,]*\])?(?:[@=<>~].*)?", re.IGNORECASE)
@@ -33,7 +31,7 @@ _PROGRAM = re.compile(r"toolscout(?:\.exe|\[[\w,]*\])?(?:[@=<>~].*)?", re.IGNORE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What decides where programs keep their files."""
+    """The facts that determine where programs keep their files."""
 
     home: Path
     platform: str
@@ -43,35 +41,35 @@ class Machine:
 
     @property
     def settings(self) -> Path:
-        """The folder in which desktop programs keep their settings."""
+        """The folder for settings of desktop programs."""
         if self.platform == "darwin":
             return self.home / "Library" / "Application Support"
         if self.platform == "win32":
-            return self._folder("APPDATA", self.home / "AppData" / "Roaming")
-        return self._folder("XDG_CONFIG_HOME", self.home / ".config")
+            return self._find_folder("APPDATA", self.home / "AppData" / "Roaming")
+        return self._find_folder("XDG_CONFIG_HOME", self.home / ".config")
 
     @property
     def user_file(self) -> Path:
-        """The user's own configuration file of toolscout."""
-        usual = self._folder("XDG_CONFIG_HOME", self.home / ".config")
+        """The user's configuration file of toolscout."""
+        usual = self._find_folder("XDG_CONFIG_HOME", self.home / ".config")
         return (self.settings if self.platform == "win32" else usual) / OWN / OWN_FILE
 
     @property
     def config_file(self) -> Path:
-        """The file to use where none is named: that of this folder, if it has one."""
+        """The file to use by default: the one in the working directory, or else the user's."""
         here = self.cwd / OWN_FILE
         return here if is_file(here) else self.user_file
 
-    def cache_file(self, gateway: GatewayConfig) -> Path:
+    def find_cache_file(self, gateway: GatewayConfig) -> Path:
         """Return the SQLite file of a gateway."""
         if gateway.cache:
             return Path(expand_path(gateway.cache, self.env, key="gateway.cache"))
         usual = self.home / ".cache"
         if self.platform == "win32":
-            usual = self._folder("LOCALAPPDATA", self.home / "AppData" / "Local")
-        return self._folder("XDG_CACHE_HOME", usual) / OWN / CACHE_FILE
+            usual = self._find_folder("LOCALAPPDATA", self.home / "AppData" / "Local")
+        return self._find_folder("XDG_CACHE_HOME", usual) / OWN / CACHE_FILE
 
-    def _folder(self, variable: str, usual: Path) -> Path:
+    def _find_folder(self, variable: str, usual: Path) -> Path:
         # An empty or relative path counts as unset, as the XDG specification says.
         named = Path(self.env.get(variable) or "")
         return named if named.is_absolute() else usual
@@ -82,53 +80,53 @@ class Source:
     """A file that may list servers, and the program it belongs to."""
 
     program: str
-    """Empty where a person named the file."""
+    """Empty if a person named the file."""
     path: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """A server and the file that it was first found in."""
+class FoundServer:
+    """A server and the file in which it was found first."""
 
     server: ServerConfig
     source: Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
-    """What was found, in the order of the files, under one name each."""
+class Discovery:
+    """The servers that were found, in the order of the files, under one name each."""
 
-    found: tuple[Finding, ...]
+    found: tuple[FoundServer, ...]
     sources: tuple[Source, ...]
     """The files that exist."""
     notes: tuple[str, ...]
 
 
-def known_files(machine: Machine) -> list[Source]:
+def list_known_files(machine: Machine) -> list[Source]:
     """Return the files that may list servers, whether they exist or not, ours first."""
-    return [Source(program=program, path=path) for program, path in _places(machine)]
+    return [Source(program=program, path=path) for program, path in _list_places(machine)]
 
 
-def found_servers(sources: Iterable[Source], *, cwd: Path) -> Findings:
+def find_servers(sources: Iterable[Source], *, cwd: Path) -> Discovery:
     """Return the servers of the files that exist; a file that cannot be read becomes a note.
 
-    Mistakes in a file that a person named are raised. toolscout's own entry is left out,
+    Errors in a file that a person named are raised. Entries for toolscout itself are left out,
     because it would call itself.
     """
-    existing = tuple(_existing(sources))
+    existing = tuple(_find_existing(sources))
     servers: dict[str, ServerConfig] = {}
     origins: dict[str, Source] = {}
     notes: list[str] = []
     for source in existing:
         for server in _read(source, cwd, notes).servers:
-            name = _kept(server, servers, source, notes)
+            name = _add_server(server, servers, source, notes)
             if name:
                 origins.setdefault(name, source)
-    found = [Finding(server=server, source=origins[name]) for name, server in servers.items()]
-    return Findings(found=tuple(found), sources=existing, notes=tuple(notes))
+    found = [FoundServer(server=server, source=origins[name]) for name, server in servers.items()]
+    return Discovery(found=tuple(found), sources=existing, notes=tuple(notes))
 
 
-def _existing(sources: Iterable[Source]) -> Iterator[Source]:
+def _find_existing(sources: Iterable[Source]) -> Iterator[Source]:
     seen: set[Path] = set()
     for source in sources:
         if source.path not in seen and (not source.program or is_file(source.path)):
@@ -136,23 +134,23 @@ def _existing(sources: Iterable[Source]) -> Iterator[Source]:
             yield source
 
 
-def _kept(
-    server: ServerConfig, kept: dict[str, ServerConfig], source: Source, notes: list[str]
+def _add_server(
+    server: ServerConfig, servers: dict[str, ServerConfig], source: Source, notes: list[str]
 ) -> str:
-    """Keep a server under a name of its own and return that; nothing for toolscout itself."""
-    shown = to_one_line(server.name, NAME_SHOWN)
+    """Add a server under a name of its own and return the name, empty for toolscout itself."""
+    quoted = quote_name(server.name)
     if is_own(server):
-        notes.append(f"{source.path}: server {shown!r} is toolscout itself. It was left out.")
+        notes.append(f"{source.path}: server {quoted} is toolscout itself. It was left out.")
         return ""
-    name = choose_name(server, kept)
-    if name not in kept and name != server.name:
-        notes.append(f"{source.path}: another server is {shown!r} already. This one is {name!r}.")
-    kept.setdefault(name, replace(server, name=name))
+    name = choose_name(server, servers)
+    if name not in servers and name != server.name:
+        notes.append(f"{source.path}: another server is {quoted} already. This one is {name!r}.")
+    servers.setdefault(name, replace(server, name=name))
     return name
 
 
-def new_config(findings: Findings, target: Path) -> Config:
-    """Return what to write: the servers that were found, and what the file says beside servers."""
+def build_config(findings: Discovery, target: Path) -> Config:
+    """Return the configuration to write: the servers found, and the rest of the existing file."""
     servers = tuple(finding.server for finding in findings.found)
     try:
         old = read_config(target) if is_file(target) else Config()
@@ -167,43 +165,40 @@ def is_own(server: ServerConfig) -> bool:
 
 
 def starts_own(command: str, url: str, args: Sequence[str]) -> bool:
-    """Tell whether a command with arguments, or a URL, leads to toolscout itself."""
-    if _PROGRAM.fullmatch(_last_part(command)):
+    """Tell whether a command with arguments, or a URL, starts or reaches toolscout itself."""
+    if _PROGRAM.fullmatch(_get_last_part(command)):
         return True
     for word, following in pairwise(args):
         if (word, following) == ("-m", OWN):
             return True
-        if following == "serve" and _PROGRAM.fullmatch(_last_part(word)):
+        if following == "serve" and _PROGRAM.fullmatch(_get_last_part(word)):
             return True
     return _is_own_address(url)
 
 
-def secret_notes(servers: Iterable[ServerConfig]) -> list[str]:
-    """Return a note for each key that seems to hold a secret in plain text, without its value."""
+def format_secret_notes(servers: Iterable[ServerConfig]) -> list[str]:
+    """Return a note for each key that seems to contain a secret in plain text."""
     return [
-        f"{key} holds a secret in plain text. Write ${{VARIABLE}} or ${{file:PATH}} in its place."
+        f"{key} contains a secret in plain text. Write ${{VARIABLE}} or ${{file:PATH}} instead."
         for server in servers
-        for key in secret_places(server)
+        for key in find_secret_places(server)
     ]
 
 
-def secret_places(server: ServerConfig) -> list[str]:
-    """Return the keys of a server that seem to hold a secret in plain text."""
-    prefix = ("servers", server.name)
-    places = [join_keys(*prefix, "env", name) for name in find_secret_keys(server.env)]
-    places += [join_keys(*prefix, "headers", name) for name in find_secret_keys(server.headers)]
-    for name, holds in (
-        ("token", _is_plain(server.token)),
-        ("oauth_client_secret", _is_plain(server.oauth_client_secret)),
-        ("url", has_secret_url(server.url)),
-        ("args", has_secret_args(server.args)),
-    ):
-        places += [join_keys(*prefix, name)] if holds else []
-    return places
-
-
-def _is_plain(text: str) -> bool:
-    return bool(text) and is_literal(text)
+def find_secret_places(server: ServerConfig) -> list[str]:
+    """Return the keys of a server that seem to contain a secret in plain text."""
+    places: list[tuple[str, ...]] = []
+    for declared in list_options(ServerConfig):
+        value = getattr(server, declared.name)
+        if declared.secret and isinstance(value, str):
+            places += [(declared.name,)] if value and is_literal(value) else []
+        elif declared.secret:
+            places += [(declared.name, key) for key in find_secret_keys(value)]
+    if has_secret_url(server.url):
+        places.append(("url",))
+    if has_secret_args(server.args):
+        places.append(("args",))
+    return [join_keys("servers", server.name, *place) for place in places]
 
 
 def _read(source: Source, cwd: Path, notes: list[str]) -> Config:
@@ -219,7 +214,7 @@ def _read(source: Source, cwd: Path, notes: list[str]) -> Config:
     return config
 
 
-def _places(machine: Machine) -> Iterator[tuple[str, Path]]:
+def _list_places(machine: Machine) -> Iterator[tuple[str, Path]]:
     home, cwd, env, settings = machine.home, machine.cwd, machine.env, machine.settings
     yield OWN, cwd / OWN_FILE
     yield OWN, machine.user_file
@@ -237,7 +232,7 @@ def _places(machine: Machine) -> Iterator[tuple[str, Path]]:
     yield "Windsurf", home / ".codeium" / "windsurf" / "mcp_config.json"
 
 
-def _last_part(text: str) -> str:
+def _get_last_part(text: str) -> str:
     name = PureWindowsPath(text).name if "\\" in text else PurePosixPath(text).name
     return name or text
 

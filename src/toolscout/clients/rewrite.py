@@ -16,7 +16,7 @@ from pathlib import Path
 
 from toolscout.clients.discovery import OWN, Source, starts_own
 from toolscout.clients.jsontext import find_object, replace_members
-from toolscout.config.documents import Document, document_from_text, format_toml
+from toolscout.config.documents import ConfigDocument, document_from_text, format_toml
 from toolscout.config.edits import append_tables, remove_tables
 from toolscout.config.file import Config, import_document
 from toolscout.config.secrets import MASK, mask_args, mask_url
@@ -82,11 +82,11 @@ def read_text(path: Path) -> str:
         raise InvalidFile(str(path), problem, remedy=BY_HAND) from None
 
 
-def parse_document(path: Path, text: str) -> Document:
+def parse_document(path: Path, text: str) -> ConfigDocument:
     """Return the tables of a client's file; an empty file has none."""
     plain = text.removeprefix(_BOM)
     if not plain.strip():
-        return Document(path=path, is_toml=path.suffix == ".toml", tables={})
+        return ConfigDocument(path=path, is_toml=path.suffix == ".toml", tables={})
     return document_from_text(path, plain)
 
 
@@ -114,7 +114,7 @@ def plan_rewrite(
     return Rewrite(source=source, old=old, new=new, taken=tuple(names), kept=tuple(kept))
 
 
-def list_places(document: Document, project: Path | None) -> list[Keys]:
+def list_places(document: ConfigDocument, project: Path | None) -> list[Keys]:
     """Return the keys of every table of servers; with a project, without unrelated projects."""
     tables = document.tables
     if document.is_toml:
@@ -133,7 +133,7 @@ def find_table(tables: Json, keys: Sequence[str]) -> Json:
     return found if is_object(found) else {}
 
 
-def find_own_names(document: Document, keys: Keys) -> list[str]:
+def find_own_names(document: ConfigDocument, keys: Keys) -> list[str]:
     """Return the names under which a table of servers lists toolscout itself."""
     table = find_table(document.tables, keys)
     return [name for name, entry in table.items() if is_own_entry(entry)]
@@ -184,7 +184,7 @@ def remove_members(text: str, keys: Keys, names: Iterable[str]) -> str:
 
 
 def _edit_text(
-    document: Document, text: str, gone: dict[Keys, list[str]], entry: Json, home: Keys
+    document: ConfigDocument, text: str, gone: dict[Keys, list[str]], entry: Json, home: Keys
 ) -> str:
     """Return a text without some servers and with toolscout; raise if that is not safe."""
     wanted = deepcopy(document.tables)
@@ -203,7 +203,7 @@ def _edit_text(
     return check_edit(document.path, new, wanted)
 
 
-def _find_taken(document: Document, keys: Keys, project: Path, config: Config) -> list[str]:
+def _find_taken(document: ConfigDocument, keys: Keys, project: Path, config: Config) -> list[str]:
     """Return the servers in a table that toolscout has as well."""
     return [
         name
@@ -212,19 +212,21 @@ def _find_taken(document: Document, keys: Keys, project: Path, config: Config) -
     ]
 
 
-def _has_server(document: Document, keys: Keys, name: str, project: Path, config: Config) -> bool:
+def _has_server(
+    document: ConfigDocument, keys: Keys, name: str, project: Path, config: Config
+) -> bool:
     entry = find_table(document.tables, keys)[name]
     if "${input:" in json.dumps(entry):
         return False  # only VS Code can ask for it
     alone: Json = {}
     _add_table(alone, keys, {name: entry})
-    part = Document(path=document.path, is_toml=document.is_toml, tables=alone)
+    part = ConfigDocument(path=document.path, is_toml=document.is_toml, tables=alone)
     found = import_document(part, project)
     servers = found.servers if found else ()
     return any(server.starts_like(one) for one in servers for server in config.servers)
 
 
-def _choose_home(document: Document, places: Sequence[Keys]) -> Keys:
+def _choose_home(document: ConfigDocument, places: Sequence[Keys]) -> Keys:
     """Return where toolscout's entry belongs: among the servers for all projects."""
     if document.is_toml:
         return (CODEX_TABLE,)
@@ -281,7 +283,7 @@ def format_diff(path: Path, old: str, new: str) -> list[str]:
     return [clean_text(line, LINE_CHARS) for line in lines]
 
 
-def _format_servers(document: Document, places: Iterable[Keys]) -> list[str]:
+def _format_servers(document: ConfigDocument, places: Iterable[Keys]) -> list[str]:
     masked: Json = {}
     for keys in places:
         table = find_table(document.tables, keys)

@@ -13,7 +13,12 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from toolscout.config.documents import Document, document_from_text, format_toml, read_document
+from toolscout.config.documents import (
+    ConfigDocument,
+    document_from_text,
+    format_toml,
+    read_document,
+)
 from toolscout.config.formats import list_entries
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.references import anchor_options
@@ -103,7 +108,7 @@ def import_servers(path: str | Path, project: Path | None = None) -> Config:
     return import_document(document, project) or Config(source=document.path)
 
 
-def import_document(document: Document, project: Path | None) -> Config | None:
+def import_document(document: ConfigDocument, project: Path | None) -> Config | None:
     """Return the servers of another program's parsed file, or None if it has no list of them.
 
     Servers that cannot be used become notes.
@@ -126,7 +131,7 @@ def import_document(document: Document, project: Path | None) -> Config | None:
     return Config(servers=servers, source=document.path, notes=lines)
 
 
-def is_own_document(document: Document) -> bool:
+def is_own_document(document: ConfigDocument) -> bool:
     """Tell whether a file is toolscout's own, not another program's."""
     return document.is_toml and "mcp_servers" not in document.tables
 
@@ -194,7 +199,7 @@ class _Reader:
     def __init__(self) -> None:
         self.seen: set[Path] = set()
 
-    def read_own(self, document: Document) -> Config:
+    def read_own(self, document: ConfigDocument) -> Config:
         tables = document.tables
         folder = document.path.parent
         self.seen.add(document.path)

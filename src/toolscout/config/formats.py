@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolscout.config.documents import Document
+from toolscout.config.documents import ConfigDocument
 from toolscout.config.references import anchor_path, escape
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.options import list_options, quote_name
@@ -76,7 +76,9 @@ class _ServerTable:
     root: Path | None
 
 
-def list_entries(document: Document, project: Path | None = None) -> list[ListedServer] | None:
+def list_entries(
+    document: ConfigDocument, project: Path | None = None
+) -> list[ListedServer] | None:
     """Return the servers of a file in its order, or None if it has no table for them.
 
     Claude Code has servers for each project: with a project, only those of its folder and of
@@ -97,7 +99,7 @@ def list_entries(document: Document, project: Path | None = None) -> list[Listed
     ]
 
 
-def _find_tables(document: Document, project: Path | None) -> Iterator[_ServerTable]:
+def _find_tables(document: ConfigDocument, project: Path | None) -> Iterator[_ServerTable]:
     tables = document.tables
     root = _find_root(document.path)
     nested = tables.get("mcp")

@@ -18,15 +18,15 @@ from toolscout.options import (
     NAMES,
     SOME_NAMES,
     TEXT,
-    Check,
     Options,
+    ValueCheck,
     check_choice,
     check_groups,
     check_number,
     check_whole,
     declare,
+    describe,
     join_keys,
-    option,
     read_some_names,
     read_text,
 )
@@ -71,13 +71,13 @@ def _read_effects(key: str, value: object) -> tuple[Effect, ...]:
 class Profile(Options):
     """A named part of the catalogue."""
 
-    servers: tuple[str, ...] = option(EVERYTHING, SOME_NAMES, "Servers that can be used.")
-    tools: tuple[str, ...] = option(
+    servers: tuple[str, ...] = declare(EVERYTHING, SOME_NAMES, "Servers that can be used.")
+    tools: tuple[str, ...] = declare(
         EVERYTHING, SOME_NAMES, "Tools that can be used, by exposed name, such as `github__get_*`."
     )
-    effects: tuple[Effect, ...] = option(
+    effects: tuple[Effect, ...] = declare(
         tuple(Effect),
-        Check(f"a list of {', '.join(Effect)}", _read_effects),
+        ValueCheck(f"a list of {', '.join(Effect)}", _read_effects),
         "What the tools may do.",
     )
 
@@ -100,14 +100,14 @@ class TokenConfig(Options):
     """A bearer token that the gateway accepts."""
 
     token: str = field(
-        metadata=declare(
-            Check(TEXT.expected, _read_token),
+        metadata=describe(
+            ValueCheck(TEXT.expected, _read_token),
             "The token; write it as a reference such as `${CI_TOKEN}`.",
             secret=True,
             reference=True,
         )
     )
-    profile: str = option(
+    profile: str = declare(
         "", TEXT, "Profile that limits what the bearer sees; without one, everything."
     )
 
@@ -121,36 +121,36 @@ class TokenConfig(Options):
 class GatewayConfig(Options):
     """How the gateway itself behaves."""
 
-    mode: GatewayMode = option(
+    mode: GatewayMode = declare(
         GatewayMode.SEARCH,
         check_choice(GatewayMode),
         "Tools that clients are shown: the meta-tools, all tools, the meta-tools and found tools, "
         "or all tools while they are few.",
     )
-    split_calls: bool = option(
+    split_calls: bool = declare(
         False, FLAG, "Offer `tool_read`, `tool_write` and `tool_destroy` instead of `tool_call`."
     )
-    host: str = option("127.0.0.1", TEXT, "Address to listen on.")
-    port: int = option(8765, check_whole(0, 65_535), "Port to listen on; 0 picks a free one.")
-    hosts: tuple[str, ...] = option((), NAMES, "Further `Host` headers to accept.")
-    origins: tuple[str, ...] = option((), NAMES, "Further `Origin` headers to accept.")
-    tokens: Mapping[str, TokenConfig] = option(
+    host: str = declare("127.0.0.1", TEXT, "Address to listen on.")
+    port: int = declare(8765, check_whole(0, 65_535), "Port to listen on; 0 picks a free one.")
+    hosts: tuple[str, ...] = declare((), NAMES, "Further `Host` headers to accept.")
+    origins: tuple[str, ...] = declare((), NAMES, "Further `Origin` headers to accept.")
+    tokens: Mapping[str, TokenConfig] = declare(
         {},
         check_groups(TokenConfig, "tables, see `[gateway.tokens.NAME]`"),
         "Bearer tokens to accept. Without any, only this machine may connect and needs none.",
     )
-    profiles: Mapping[str, Profile] = option(
+    profiles: Mapping[str, Profile] = declare(
         {},
         check_groups(Profile, "tables, see `[gateway.profiles.NAME]`"),
         "Parts of the catalogue that tokens can be limited to.",
     )
-    cache: str = option(
+    cache: str = declare(
         "",
         TEXT,
         "SQLite file for state that outlives a run; by default in your cache folder.",
         path=True,
     )
-    store: str = option(
+    store: str = declare(
         "",
         TEXT,
         "PostgreSQL database to use instead of that file, which several gateways can share: "
@@ -158,34 +158,34 @@ class GatewayConfig(Options):
         secret=True,
         reference=True,
     )
-    log: LogFormat = option(LogFormat.TEXT, check_choice(LogFormat), "How log lines look.")
-    log_level: LogLevel = option(
+    log: LogFormat = declare(LogFormat.TEXT, check_choice(LogFormat), "How log lines look.")
+    log_level: LogLevel = declare(
         LogLevel.INFO, check_choice(LogLevel), "The least important lines that are still logged."
     )
-    queue: int = option(64, check_whole(0, 100_000), "Calls that may wait for one server.")
-    max_result_tokens: int = option(
+    queue: int = declare(64, check_whole(0, 100_000), "Calls that may wait for one server.")
+    max_result_tokens: int = declare(
         25_000,
         check_whole(100, 10_000_000),
         "The longest result that is passed on whole where `sessions.result_tokens` does not apply.",
         unit="tokens",
     )
-    answer_seconds: float = option(
+    answer_seconds: float = declare(
         600.0,
         check_number(0.1, 86_400),
         "How long a client may take to answer a server's question; does not count towards "
         "`call_seconds`.",
         unit="seconds",
     )
-    max_body_bytes: int = option(
+    max_body_bytes: int = declare(
         8 << 20, check_whole(1_024, 1 << 30), "The largest HTTP request.", unit="bytes"
     )
-    session_days: float = option(
+    session_days: float = declare(
         30.0,
         check_number(0.01, 36_500),
         "How long the session of an HTTP client is kept after its last request.",
         unit="days",
     )
-    stop_seconds: float = option(
+    stop_seconds: float = declare(
         10.0,
         check_number(0, 3_600),
         "How long running calls may continue when the gateway stops.",

@@ -1,9 +1,9 @@
-"""References to values that a configuration does not hold itself.
+"""References to values that are kept outside the configuration.
 
-`${VAR}` and `${env:VAR}` stand for a variable, `${VAR:-text}` for a variable or, where it is
-unset or empty, a text, `${file:PATH}` for a file's text without its last line break. `$${` is a
-plain `${`. What a reference stands for is looked up by `expand` alone and never read again for
-references; errors name the variable or the file, never a value.
+`${VAR}` and `${env:VAR}` refer to a variable, `${VAR:-text}` to a variable with a default for
+when it is unset or empty, and `${file:PATH}` to the content of a file without its last line
+break. `$${` is a plain `${`. Only `expand` looks references up, and it does not expand the
+values it finds. Errors name the variable or the file, never a value.
 """
 
 import re
@@ -26,23 +26,24 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def expand(
     text: str, env: Mapping[str, str], base_dir: Path | None = None, *, key: str = "reference"
 ) -> str:
-    """Return a text with what its references stand for; raises `InvalidConfig` for `key`.
+    """Return a text with plain values in place of its references, or raise `InvalidConfig`.
 
-    Relative files are looked for in `base_dir`, or where the program runs.
+    Relative files start at `base_dir`, by default the working directory.
     """
 
-    def value(match: re.Match[str]) -> str:
+    def look_up(match: re.Match[str]) -> str:
         if match["open"]:
-            raise InvalidConfig(key, "holds a '${' without its '}'", remedy="Write '$${' for '${'.")
+            problem = "contains a '${' without a '}'"
+            raise InvalidConfig(key, problem, remedy="Write '$${' for a plain '${'.")
         if match["body"] is None:
             return "${"
-        return _value(match["body"], env, base_dir or Path(), key)
+        return _look_up(match["body"], env, base_dir or Path(), key)
 
-    return _TOKEN.sub(value, text)
+    return _TOKEN.sub(look_up, text)
 
 
 def expand_path(text: str, env: Mapping[str, str], *, key: str = "reference") -> str:
-    """Return a path with what its references, and `~` at its beginning, stand for."""
+    """Return a path with its references, and `~` at its beginning, expanded."""
     path = expand(text, env, key=key)
     home = env.get("HOME") or env.get("USERPROFILE")
     if home and (path == "~" or path.startswith(("~/", "~\\"))):
@@ -51,30 +52,30 @@ def expand_path(text: str, env: Mapping[str, str], *, key: str = "reference") ->
 
 
 def escape(text: str) -> str:
-    """Return what `expand` turns into this text."""
+    """Return a text that `expand` turns into this one."""
     return text.replace("${", "$${")
 
 
 def is_literal(text: str) -> bool:
-    """Tell whether a text holds all of its value itself."""
+    """Tell whether a text contains no references."""
     return not any(match.group() != "$${" for match in _TOKEN.finditer(text))
 
 
 def anchor(text: str, folder: Path) -> str:
-    """Return a text whose references to files say where these are, seen from anywhere."""
+    """Return a text whose references to relative files start at a folder."""
 
-    def anchored(match: re.Match[str]) -> str:
+    def move(match: re.Match[str]) -> str:
         kind, colon, name = (match["body"] or "").partition(":")
         if kind != "file" or not colon or not is_relative(name):
             return match.group()
         path = str(folder / name)
         return match.group() if "}" in path or "$" in path else f"${{file:{path}}}"
 
-    return _TOKEN.sub(anchored, text)
+    return _TOKEN.sub(move, text)
 
 
 def anchor_path(text: str, folder: Path) -> str:
-    """Return a path, or a URL, that means the same seen from anywhere."""
+    """Return a path that starts at a folder if it is relative; URLs stay as they are."""
     text = anchor(text, folder)
     if not text or text.startswith("${") or "://" in text or not is_relative(text):
         return text
@@ -105,15 +106,15 @@ def is_relative(path: str) -> bool:
     return not path.startswith("~") and not Path(path).is_absolute()
 
 
-def _value(body: str, env: Mapping[str, str], base_dir: Path, key: str) -> str:
+def _look_up(body: str, env: Mapping[str, str], base_dir: Path, key: str) -> str:
     if body.startswith("file:"):
-        return _file_text(body.removeprefix("file:"), base_dir, key)
+        return _read_reference(body.removeprefix("file:"), base_dir, key)
     name, has_default, default = body.removeprefix("env:").partition(":-")
     if not _NAME.fullmatch(name):
-        # It is not shown: what stands here by mistake may be the secret itself.
+        # It is not shown, because it may be the secret itself.
         raise InvalidConfig(
             key,
-            "holds a reference that names no variable",
+            "contains a reference without a valid variable name",
             remedy="Write ${VAR}, ${VAR:-default} or ${file:PATH}.",
         )
     found = env.get(name)
@@ -128,15 +129,16 @@ def _value(body: str, env: Mapping[str, str], base_dir: Path, key: str) -> str:
     return found
 
 
-def _file_text(name: str, base_dir: Path, key: str) -> str:
-    # `~` is left to `Path`, because a file is only ever read on the machine that runs.
+def _read_reference(name: str, base_dir: Path, key: str) -> str:
     path = base_dir / name
     try:
         if name.startswith("~"):
             path = Path(name).expanduser()
         return _read_text(path)
     except (OSError, RuntimeError, ValueError) as error:
-        problem = (isinstance(error, OSError) and error.strerror) or _problem(error)
+        problem = (isinstance(error, OSError) and error.strerror) or str(error)
+        if isinstance(error, UnicodeDecodeError):
+            problem = "not UTF-8"  # the error's own words quote the content
         raise InvalidConfig(
             key,
             f"refers to the file {str(path)!r}, which cannot be read ({problem})",
@@ -152,8 +154,3 @@ def _read_text(path: Path) -> str:
     if len(data) > MAX_FILE_BYTES:
         raise ValueError("too large")
     return data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
-
-
-def _problem(error: Exception) -> str:
-    # The words of a decoding error quote what was read.
-    return "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)

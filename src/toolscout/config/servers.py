@@ -24,15 +24,15 @@ from toolscout.options import (
     STRINGS,
     TEXT,
     TEXTS,
-    Check,
     Options,
+    ValueCheck,
     check_choice,
     check_number,
     check_whole,
     declare,
+    describe,
     join_keys,
     list_options,
-    option,
     prefix_keys,
     read_strings,
     read_table,
@@ -124,7 +124,7 @@ def _read_effects(key: str, value: object) -> Mapping[str, Effect]:
     return {name: check.read(f"{key}.{join_keys(name)}", item) for name, item in table.items()}
 
 
-_URL = Check("a web address", _read_url)
+_URL = ValueCheck("a web address", _read_url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -136,14 +136,14 @@ class ServerConfig(Options):
 
     name: str
     transport: Transport = field(
-        metadata=declare(
+        metadata=describe(
             check_choice(Transport),
             "How the server is reached. Left out, it follows from `spec`, `url` or `command`.",
             is_required=False,
             identity=True,
         )
     )
-    command: str = option(
+    command: str = declare(
         "",
         TEXT,
         "Program to start.",
@@ -151,7 +151,7 @@ class ServerConfig(Options):
         identity=True,
         only=PROCESS,
     )
-    args: tuple[str, ...] = option(
+    args: tuple[str, ...] = declare(
         (),
         TEXTS,
         "Arguments of the program.",
@@ -159,16 +159,16 @@ class ServerConfig(Options):
         identity=True,
         only=PROCESS,
     )
-    env: Mapping[str, str] = option(
+    env: Mapping[str, str] = declare(
         {},
-        Check(STRINGS.expected, _read_env),
+        ValueCheck(STRINGS.expected, _read_env),
         "Environment variables of the program.",
         secret=True,
         reference=True,
         identity=True,
         only=PROCESS,
     )
-    cwd: str = option(
+    cwd: str = declare(
         "",
         TEXT,
         "Working directory of the program.",
@@ -176,7 +176,7 @@ class ServerConfig(Options):
         identity=True,
         only=PROCESS,
     )
-    url: str = option(
+    url: str = declare(
         "",
         _URL,
         "Address of the server. With `openapi`, all calls go there, whatever the document says.",
@@ -184,16 +184,16 @@ class ServerConfig(Options):
         identity=True,
         only=REMOTE,
     )
-    headers: Mapping[str, str] = option(
+    headers: Mapping[str, str] = declare(
         {},
-        Check(STRINGS.expected, _read_headers),
+        ValueCheck(STRINGS.expected, _read_headers),
         "HTTP headers sent with every request.",
         secret=True,
         reference=True,
         identity=True,
         only=REMOTE,
     )
-    token: str = option(
+    token: str = declare(
         "",
         TEXT,
         "Bearer token sent with every request.",
@@ -202,28 +202,28 @@ class ServerConfig(Options):
         identity=True,
         only=REMOTE,
     )
-    oauth: bool = option(
+    oauth: bool = declare(
         False,
         FLAG,
         "Log in with OAuth; see `toolscout servers login`.",
         needs_restart=True,
         only=REMOTE,
     )
-    oauth_scopes: tuple[str, ...] = option(
+    oauth_scopes: tuple[str, ...] = declare(
         (),
         TEXTS,
         "Scopes to ask for; by default those that the server names.",
         needs_restart=True,
         only=REMOTE,
     )
-    oauth_grant: Grant = option(
+    oauth_grant: Grant = declare(
         Grant.AUTHORIZATION_CODE,
         check_choice(Grant),
         "Whether a person logs in or the program identifies itself.",
         needs_restart=True,
         only=REMOTE,
     )
-    oauth_client_id: str = option(
+    oauth_client_id: str = declare(
         "",
         TEXT,
         "Client id, for client credentials and where clients cannot register themselves.",
@@ -231,7 +231,7 @@ class ServerConfig(Options):
         needs_restart=True,
         only=REMOTE,
     )
-    oauth_client_secret: str = option(
+    oauth_client_secret: str = declare(
         "",
         TEXT,
         "Client secret.",
@@ -240,14 +240,14 @@ class ServerConfig(Options):
         needs_restart=True,
         only=REMOTE,
     )
-    oauth_issuer: str = option(
+    oauth_issuer: str = declare(
         "",
         _URL,
         "The only authorization server that receives the client id and secret.",
         needs_restart=True,
         only=REMOTE,
     )
-    spec: str = option(
+    spec: str = declare(
         "",
         TEXT,
         "Path or URL of an OpenAPI document, in JSON or YAML.",
@@ -256,39 +256,39 @@ class ServerConfig(Options):
         only=(Transport.OPENAPI,),
     )
 
-    allow: tuple[str, ...] = option(EVERYTHING, SOME_NAMES, "Tools to use.")
-    deny: tuple[str, ...] = option((), NAMES, "Tools to leave out, even if `allow` matches them.")
-    renames: Mapping[str, str] = option(
-        {}, Check(STRINGS.expected, _read_renames), "New names for tools, by their own name."
+    allow: tuple[str, ...] = declare(EVERYTHING, SOME_NAMES, "Tools to use.")
+    deny: tuple[str, ...] = declare((), NAMES, "Tools to leave out, even if `allow` matches them.")
+    renames: Mapping[str, str] = declare(
+        {}, ValueCheck(STRINGS.expected, _read_renames), "New names for tools, by their own name."
     )
-    pins: tuple[str, ...] = option(
+    pins: tuple[str, ...] = declare(
         (), NAMES, "Tools that every client sees without searching for them."
     )
-    effects: Mapping[str, Effect] = option(
+    effects: Mapping[str, Effect] = declare(
         {},
-        Check(f"a table of patterns, each with one of {', '.join(Effect)}", _read_effects),
+        ValueCheck(f"a table of patterns, each with one of {', '.join(Effect)}", _read_effects),
         "What calls do, by pattern, where the server does not say it or is wrong.",
     )
-    hints: Mapping[str, str] = option(
+    hints: Mapping[str, str] = declare(
         {}, STRINGS, "Words that searches find a tool by as well, by pattern."
     )
-    hint: str = option("", TEXT, "Words that searches find all tools of the server by as well.")
+    hint: str = declare("", TEXT, "Words that searches find all tools of the server by as well.")
 
-    start_seconds: float = option(
+    start_seconds: float = declare(
         30.0, check_number(0.1, 3_600), "How long the server may take to start.", unit="seconds"
     )
-    call_seconds: float = option(
+    call_seconds: float = declare(
         60.0, check_number(0.001, 86_400), "How long a call may take.", unit="seconds"
     )
-    concurrency: int = option(8, check_whole(1, 1_000), "Calls that run at the same time.")
-    lazy: bool = option(True, FLAG, "Start the server only when a call needs it.")
-    idle_stop: float = option(
+    concurrency: int = declare(8, check_whole(1, 1_000), "Calls that run at the same time.")
+    lazy: bool = declare(True, FLAG, "Start the server only when a call needs it.")
+    idle_stop: float = declare(
         600.0,
         check_number(0, 604_800),
         "Stop the server after this time without a call; 0 keeps it running.",
         unit="seconds",
     )
-    disabled: bool = option(False, FLAG, "Keep the entry but do not use the server.")
+    disabled: bool = declare(False, FLAG, "Keep the entry but do not use the server.")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", _read_server_name(self.name))
