@@ -9,8 +9,9 @@ from toolscout.encoders.encoder import CallableEncoder
 from toolscout.errors import InvalidQuery, UnknownServer, UsageError
 from toolscout.query import Query
 from toolscout.search import build
+from toolscout.search.candidates import CANDIDATES
 from toolscout.search.hits import Confidence, Hit, Missing, Result
-from toolscout.search.index import Index
+from toolscout.search.index import EncoderChoice, Index
 from toolscout.tools import Effect, Tool
 
 
@@ -547,6 +548,51 @@ def test_with_vectors_every_part_of_a_tool_still_ranks_it_first():
     }
 
 
+@pytest.mark.requirement("R24")
+@pytest.mark.parametrize("encoder", [None, "static"])
+def test_the_search_hint_that_a_server_sends_ranks_its_tool_first(encoder: EncoderChoice):
+    """R24"""
+    plain = {"name": "run", "description": "Runs a job.", "inputSchema": {"type": "object"}}
+    hinted = {**plain, "name": "start", "_meta": {"anthropic/searchHint": "kubernetes rollout"}}
+    near = {**plain, "name": "begin", "description": "Runs a job in a rollout."}
+    index = Index(Catalog({"s": [plain, near, hinted]}), encoder=encoder)
+
+    assert names(index.search("kubernetes rollout"))[0] == "s__start"
+
+
+@pytest.mark.requirement("R29")
+def test_words_and_meaning_each_bring_a_tool_to_the_top():
+    """R29"""
+    # The encoder knows no runes, so only words tell these tools apart.
+    runes = [chr(0x16A0 + number) for number in range(20)]
+    tools = [
+        Tool.define("mow", server="s", description="Cuts the grass in the garden."),
+        *(
+            Tool.define(f"pay_{n}", server="s", description=f"Pays the bill of {rune}.")
+            for n, rune in enumerate(runes)
+        ),
+    ]
+    index = Index(Catalog({"s": tools}))
+
+    assert names(index.search("trim my lawn"))[0] == "s__mow"
+    assert names(index.search(f"pay my bill of {runes[13]}"))[0] == "s__pay_13"
+
+
+@pytest.mark.requirement("R36")
+@pytest.mark.parametrize("encoder", [None, "static"])
+def test_few_tools_of_a_large_catalogue_are_judged_closely(encoder: EncoderChoice):
+    """R36"""
+    tools = [
+        Tool.define(f"send_{n}", server="s", description=f"Sends message {n}.")
+        for n in range(2_000)
+    ]
+    index = Index(Catalog({"s": tools}), encoder=encoder)
+
+    judged, _, _ = index.collect_evidence("send a message")
+    assert len(judged) == CANDIDATES
+    assert index.search("send a message").total == 2_000
+
+
 @pytest.mark.requirement("R22")
 def test_the_end_of_a_long_description_is_searched():
     """R22"""
@@ -728,14 +774,28 @@ def test_equal_scores_go_by_name_whatever_came_first(with_vectors: bool):
 
 
 @pytest.mark.requirement("R30")
-def test_origin_gives_no_points():
+@pytest.mark.parametrize("servers", [("", "mcp", "zz"), ("", "_", "--")])
+def test_origin_gives_no_points(servers: tuple[str, ...]):
     """R30"""
     text = "Cuts the grass."
-    servers = ("mcp", "zz")
     tools = {s: [Tool.define("mow", server=s, description=text)] for s in servers}
     result = Index(Catalog(tools), encoder=None).search("cut grass")
 
+    assert len(result) == len(servers)
     assert len({hit.score for hit in result}) == 1
+
+
+@pytest.mark.requirement("R30")
+def test_origin_gives_no_points_by_meaning_either():
+    """R30"""
+    # Servers without a word in their names: an encoder sees the same text for all three tools.
+    tools = {s: [Tool.define("mow", server=s, description="Cuts grass.")] for s in ("", "_", "--")}
+    index = Index(Catalog(tools))
+
+    for query in ("cut grass", "trim the lawn"):
+        result = index.search(query)
+        assert len(result) == len(tools)
+        assert len({hit.score for hit in result}) == 1
 
 
 # Scores and confidence
