@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cache
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, cast
 
 from toolscout.errors import InvalidConfig
 from toolscout.names import find_near_names, to_one_line
@@ -46,9 +46,27 @@ class ValueCheck(Generic[Value]):
     """The range of a number."""
 
 
+class Flags(TypedDict, total=False):
+    """What `declare` can say about an option besides its default, check and documentation."""
+
+    unit: str
+    secret: bool
+    """The value is never shown."""
+    path: bool
+    """A relative path starts at the folder of the configuration file; it may contain references."""
+    reference: bool
+    """The value may contain references such as `${VAR}`."""
+    identity: bool
+    """Two entries that differ here are different servers; implies `needs_restart`."""
+    needs_restart: bool
+    """A running server has to be restarted before a new value takes effect."""
+    only: tuple[StrEnum, ...]
+    """The kinds of entry that take this option; empty for all."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """The declaration of one option."""
+    """The declaration of one option; see `Flags`."""
 
     name: str = ""
     default: object = None
@@ -58,71 +76,30 @@ class Option:
     doc: str
     unit: str = ""
     secret: bool = False
-    """The value is never shown."""
     path: bool = False
-    """A relative path starts at the folder of the configuration file."""
     reference: bool = False
-    """The value may contain references such as `${VAR}`."""
     identity: bool = False
-    """Two entries that differ here are different servers."""
     needs_restart: bool = False
-    """A running server has to be restarted before a new value takes effect."""
     only: tuple[StrEnum, ...] = ()
-    """The kinds of entry that take this option; empty for all."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reference", self.reference or self.path)
+        object.__setattr__(self, "needs_restart", self.needs_restart or self.identity)
 
 
-def declare(
-    default: Value,
-    check: ValueCheck[Value],
-    doc: str,
-    *,
-    unit: str = "",
-    secret: bool = False,
-    path: bool = False,
-    reference: bool = False,
-    identity: bool = False,
-    needs_restart: bool = False,
-    only: tuple[StrEnum, ...] = (),
-) -> Value:
+def declare(default: Value, check: ValueCheck[Value], doc: str, **flags: Unpack[Flags]) -> Value:
     """Declare an option as a field of a class of options."""
-    declared = Option(
-        default=default,
-        check=check,
-        doc=doc,
-        unit=unit,
-        secret=secret,
-        path=path,
-        reference=reference or path,
-        identity=identity,
-        needs_restart=needs_restart or identity,
-        only=only,
-    )
-    metadata = {"option": declared}
+    metadata = {"option": Option(default=default, check=check, doc=doc, **flags)}
     if isinstance(default, dict):
         return cast("Value", field(default_factory=dict[str, object], metadata=metadata))
     return cast("Value", field(default=default, metadata=metadata))
 
 
 def describe(
-    check: ValueCheck[Any],
-    doc: str,
-    *,
-    is_required: bool = True,
-    secret: bool = False,
-    reference: bool = False,
-    identity: bool = False,
+    check: ValueCheck[Any], doc: str, *, is_required: bool = True, **flags: Unpack[Flags]
 ) -> Mapping[str, Option]:
     """Return the metadata of an option without a default, for `field(metadata=…)`."""
-    declared = Option(
-        check=check,
-        doc=doc,
-        is_required=is_required,
-        secret=secret,
-        reference=reference,
-        identity=identity,
-        needs_restart=identity,
-    )
-    return {"option": declared}
+    return {"option": Option(check=check, doc=doc, is_required=is_required, **flags)}
 
 
 @cache
@@ -188,7 +165,8 @@ class Options:
         found: list[str] = []
         for declared in list_options(type(self)):
             value = getattr(self, declared.name)
-            for item in _list_items(value):
+            is_table = isinstance(value, Mapping)
+            for item in cast("Mapping[str, object]", value).values() if is_table else [value]:
                 if isinstance(item, Options):
                     found += item.list_secrets()
                 elif declared.secret and item:
@@ -198,14 +176,6 @@ class Options:
     def _list_changed(self) -> list[tuple[Option, Any]]:
         pairs = [(declared, getattr(self, declared.name)) for declared in list_options(type(self))]
         return [(declared, value) for declared, value in pairs if value != declared.default]
-
-
-def _list_items(value: object) -> list[object]:
-    return (
-        list(cast("Mapping[str, object]", value).values())
-        if isinstance(value, Mapping)
-        else [value]
-    )
 
 
 def _map_texts(

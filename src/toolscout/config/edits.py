@@ -145,7 +145,7 @@ def extract_tables(text: str, key: str, names: Iterable[str]) -> str:
 
 
 def _find_containers(document: tomlkit.TOMLDocument, key: str) -> list[Container]:
-    """Return what is under a key: several parts if other tables stand between them."""
+    """Return the parts of a table; there are several if other tables come between them."""
     return [
         item.value
         for name, item in document.body

@@ -144,20 +144,10 @@ class ServerConfig(Options):
         )
     )
     command: str = declare(
-        "",
-        TEXT,
-        "Program to start.",
-        reference=True,
-        identity=True,
-        only=PROCESS,
+        "", TEXT, "Program to start.", reference=True, identity=True, only=PROCESS
     )
     args: tuple[str, ...] = declare(
-        (),
-        TEXTS,
-        "Arguments of the program.",
-        reference=True,
-        identity=True,
-        only=PROCESS,
+        (), TEXTS, "Arguments of the program.", reference=True, identity=True, only=PROCESS
     )
     env: Mapping[str, str] = declare(
         {},
@@ -169,12 +159,7 @@ class ServerConfig(Options):
         only=PROCESS,
     )
     cwd: str = declare(
-        "",
-        TEXT,
-        "Working directory of the program.",
-        path=True,
-        identity=True,
-        only=PROCESS,
+        "", TEXT, "Working directory of the program.", path=True, identity=True, only=PROCESS
     )
     url: str = declare(
         "",
@@ -232,13 +217,7 @@ class ServerConfig(Options):
         only=REMOTE,
     )
     oauth_client_secret: str = declare(
-        "",
-        TEXT,
-        "Client secret.",
-        secret=True,
-        reference=True,
-        needs_restart=True,
-        only=REMOTE,
+        "", TEXT, "Client secret.", secret=True, reference=True, needs_restart=True, only=REMOTE
     )
     oauth_issuer: str = declare(
         "",
@@ -321,7 +300,7 @@ class ServerConfig(Options):
         return SecretMask(plain.list_secrets(), [plain.url])
 
     def starts_like(self, other: "ServerConfig") -> bool:
-        """Tell whether both start or reach the same server, as far as can be told.
+        """Tell whether both seem to start or reach the same server.
 
         A secret that is plain in one and a reference in the other counts as the same.
         """
