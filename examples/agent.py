@@ -7,7 +7,8 @@ fake servers with real ones; the loop stays as it is.
 import asyncio
 import sys
 
-from toolscout import Catalog, Dialect, Mode, Scout, Session, Settings
+from toolscout import Catalog, Mode, Scout, Session, Settings
+from toolscout.dialects import Dialect
 from toolscout.testing import FakeServer, Recording, ScriptedModel, Step, call, calls_in
 
 
@@ -70,9 +71,9 @@ def script(mode: Mode) -> list[Step]:
 async def converse(session: Session, model: ScriptedModel, message: str) -> Recording:
     """Run the loop of an agent until the model has nothing more to call."""
     recording = Recording([{"role": "user", "content": message}])
-    session.begin_turn(message)
+    session.user_message(message)
     while True:
-        tools, system = session.tools(model.dialect), session.section()
+        tools, system = session.tools(model.dialect), session.system_prompt()
         answer = model.reply(recording.messages, tools, system)
         recording.add(answer)
         calls = calls_in(answer)

@@ -5,8 +5,9 @@ from typing import Any
 
 from openai import OpenAI
 
-from toolscout import Hiding, Settings
+from toolscout import Settings
 from toolscout.adapters.openai import wrap
+from toolscout.settings import Hiding
 
 refund: Any = {
     "name": "refund_invoice",

@@ -17,8 +17,8 @@ from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.http import serve_http
 from toolscout.policies import Policy
 from toolscout.sessions.events import Event
-from toolscout.sessions.session import Store
 from toolscout.stores.memory import MemoryStore
+from toolscout.stores.store import Store
 
 DEADLINE_SECONDS = 30.0
 

@@ -67,7 +67,7 @@ def test_a_denied_name_is_revealed_by_no_search_description_call_or_prompt():
     assert {hit.tool.server for reply in replies for hit in reply.hits} <= {"files"}
     assert not [reply.text for reply in replies if "Show_salaries something" in reply.text]
     assert session.loaded == ()
-    assert SECRET not in session.section()
+    assert SECRET not in session.system_prompt()
     assert SECRET not in str(session.tools("openai-chat", listing=True))
 
 
@@ -189,7 +189,7 @@ def test_a_policy_that_breaks_later_lets_nothing_out():
         assert (reply.code, reply.is_error) == ("broken_policy", True)
         assert reply.hits == reply.references == reply.described == ()
         assert reply.text == (
-            "Something broke inside the tool search; nothing was called or loaded. Tell the user."
+            "The tool search failed; nothing was called or loaded. Tell the user."
         )
 
 

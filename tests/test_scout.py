@@ -47,8 +47,8 @@ def scout_of(**options: Any) -> Scout:
     return Scout(catalog(), encoder=None, executors=echo, **options)
 
 
-def permission(session: Session, scout: Scout, name: str, arguments: object) -> Permission:
-    return asyncio.run(scout.permission_of(session, name, arguments))
+def permission(session: Session, name: str, arguments: object) -> Permission:
+    return asyncio.run(session.permission_of(name, arguments))
 
 
 def test_whatever_the_model_calls_is_answered():
@@ -78,7 +78,7 @@ def test_a_call_of_nothing_is_told_what_to_send():
     reply = scout_of().session("s").handle_sync("tool_call", {"arguments": {}})
 
     assert (reply.code, reply.is_error) == ("invalid_request", True)
-    assert "tool_call got no name" in reply.text
+    assert "tool_call needs a name" in reply.text
 
 
 values: st.SearchStrategy[Any] = st.recursive(
@@ -152,7 +152,7 @@ def test_a_call_does_what_its_target_does_and_no_server_passes_for_a_search(
     """R81"""
     scout = scout_of()
 
-    assert scout.effect_of(scout.session("s"), name, arguments) is effect
+    assert scout.session("s").effect_of(name, arguments) is effect
 
 
 @pytest.mark.requirement("R81")
@@ -181,7 +181,7 @@ def test_what_the_host_says_of_a_target_it_says_of_the_call(
     policy = Policy(permit=lambda tool, _: answers.get(tool.effect, Permission.DENY))
     scout = scout_of(policy=policy)
 
-    assert permission(scout.session("s"), scout, name, arguments) is answer
+    assert permission(scout.session("s"), name, arguments) is answer
 
 
 @pytest.mark.requirement("R75")
@@ -197,7 +197,7 @@ def test_the_host_is_asked_beforehand_about_what_would_be_sent():
     session = scout.session("s")
     scout.catalog.add("files", [Tool.from_callable(move)])
 
-    before = permission(session, scout, "tool_call", {"name": "move", "args": '{"steps": "3"}'})
+    before = permission(session, "tool_call", {"name": "move", "args": '{"steps": "3"}'})
 
     assert before is Permission.ASK
     assert asked == [("files__move", {"steps": 3})]
@@ -214,7 +214,7 @@ def test_a_short_name_is_asked_about_as_it_would_be_called():
     session.search("select:mail__read")
 
     assert session.call_sync("read").details["tool"] == "mail__read"
-    assert permission(session, scout, "tool_call", {"name": "read"}) is Permission.DENY
+    assert permission(session, "tool_call", {"name": "read"}) is Permission.DENY
 
 
 @pytest.mark.requirement("R81")
@@ -262,7 +262,7 @@ def test_two_sessions_never_affect_each_other():
     mine.search("select:files__read,files__write")
     mine.call_sync("files__read")
     mine.pin("mail")
-    mine.begin_turn("hello")
+    mine.user_message("hello")
 
     assert yours.to_json() == before
     assert yours.call_sync("files__read").code == "not_loaded"
@@ -374,7 +374,7 @@ def test_nothing_that_a_server_says_opens_a_tag_or_steers_unseen():
     name = scout.catalog.tools[0].name
 
     texts = [
-        session.section(),
+        session.system_prompt(),
         session.search(f"discover: {hostile[:100]}").text,
         session.search(f"select:{name}").text,
         session.describe(name).text,

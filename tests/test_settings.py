@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from toolscout import Hiding, Mode, Route, Scope, Settings
+from toolscout import Mode, Settings
 from toolscout.errors import InvalidConfig, InvalidFile, UsageError
 from toolscout.options import list_options
+from toolscout.settings import Hiding, Route, Scope
 
 RANGES = {
     declared.name: declared.check.bounds

@@ -8,55 +8,42 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # importing `typing` for it would take longer than all the rest
 if TYPE_CHECKING:
-    from toolscout.catalog import Catalog, Change
-    from toolscout.demo import load_demo_catalog
-    from toolscout.dialects import Dialect
-    from toolscout.encoders.encoder import (
-        Blended,
-        CallableEncoder,
-        Encoder,
-        EndpointEncoder,
-    )
+    from toolscout.catalog import Catalog
+    from toolscout.encoders.encoder import Encoder, EndpointEncoder
     from toolscout.encoders.onnx import OnnxEncoder
     from toolscout.encoders.static import StaticEncoder
-    from toolscout.errors import ToolscoutError
-    from toolscout.files import read_tools, write_tools
+    from toolscout.errors import ModelError, ToolscoutError, UpstreamError, UsageError
     from toolscout.policies import Permission, Policy
-    from toolscout.query import Query, query_from_text
+    from toolscout.query import Query
     from toolscout.scout import Scout
-    from toolscout.search.hits import Confidence, Hit, Result, Why
+    from toolscout.search.hits import Confidence, Hit, Result
     from toolscout.search.index import Index
     from toolscout.sessions.events import Event
     from toolscout.sessions.replies import Reply
-    from toolscout.sessions.session import Session, Store
-    from toolscout.settings import Hiding, Mode, Route, Scope, Settings
+    from toolscout.sessions.session import Session
+    from toolscout.settings import Mode, Settings
+    from toolscout.stores.store import Store
     from toolscout.tools import Effect, Tool
 
     __version__: str
 
 __all__ = [
-    "Blended",
-    "CallableEncoder",
     "Catalog",
-    "Change",
     "Confidence",
-    "Dialect",
     "Effect",
     "Encoder",
     "EndpointEncoder",
     "Event",
-    "Hiding",
     "Hit",
     "Index",
     "Mode",
+    "ModelError",
     "OnnxEncoder",
     "Permission",
     "Policy",
     "Query",
     "Reply",
     "Result",
-    "Route",
-    "Scope",
     "Scout",
     "Session",
     "Settings",
@@ -64,35 +51,26 @@ __all__ = [
     "Store",
     "Tool",
     "ToolscoutError",
-    "Why",
-    "__version__",
-    "load_demo_catalog",
-    "query_from_text",
-    "read_tools",
-    "write_tools",
+    "UpstreamError",
+    "UsageError",
 ]
 
 _NAMES_BY_MODULE = {
-    "catalog": ("Catalog", "Change"),
-    "demo": ("load_demo_catalog",),
-    "dialects": ("Dialect",),
-    "errors": ("ToolscoutError",),
-    "sessions.events": ("Event",),
-    "files": ("read_tools", "write_tools"),
-    "policies": ("Permission", "Policy"),
-    "query": ("Query", "query_from_text"),
-    "sessions.replies": ("Reply",),
-    "scout": ("Scout",),
-    "encoders.encoder": (
-        *("Blended", "CallableEncoder", "Encoder"),
-        "EndpointEncoder",
-    ),
-    "search.hits": ("Confidence", "Hit", "Result", "Why"),
-    "search.index": ("Index",),
-    "encoders.static": ("StaticEncoder",),
+    "catalog": ("Catalog",),
+    "encoders.encoder": ("Encoder", "EndpointEncoder"),
     "encoders.onnx": ("OnnxEncoder",),
-    "sessions.session": ("Session", "Store"),
-    "settings": ("Hiding", "Mode", "Route", "Scope", "Settings"),
+    "encoders.static": ("StaticEncoder",),
+    "errors": ("ModelError", "ToolscoutError", "UpstreamError", "UsageError"),
+    "policies": ("Permission", "Policy"),
+    "query": ("Query",),
+    "scout": ("Scout",),
+    "search.hits": ("Confidence", "Hit", "Result"),
+    "search.index": ("Index",),
+    "sessions.events": ("Event",),
+    "sessions.replies": ("Reply",),
+    "sessions.session": ("Session",),
+    "settings": ("Mode", "Settings"),
+    "stores.store": ("Store",),
     "tools": ("Effect", "Tool"),
 }
 _HOMES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}

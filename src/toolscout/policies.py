@@ -28,25 +28,22 @@ class Permission(StrEnum):
 Permit = Callable[[Tool, Json], Permission | Awaitable[Permission]]
 
 
-def _nothing() -> Mapping[str, str]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """What one caller may see and run; without arguments, everything."""
 
     allowed: Callable[[Tool], bool] | None = None
     """Tools that it rejects do not exist for the caller."""
-    disabled: Mapping[str, str] = field(default_factory=_nothing)
+    disabled: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name or pattern with `*` to the reason that a call is told; searches do not find them."""
     permit: Permit | None = None
     """Asked for every call, with the arguments that would be sent."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether every tool is visible."""
-        return self.allowed is None and not self.disabled
+    is_open: bool = field(init=False, repr=False, compare=False)
+    """Whether every tool is visible."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_open", self.allowed is None and not self.disabled)
 
     def sees(self, tool: Tool) -> bool:
         """Tell whether a search may show a tool."""
@@ -80,7 +77,7 @@ class Policy:
         except Exception as error:
             raise BrokenPolicy(f"a call of {tool.name!r}", error) from error
 
-    def narrowed(self, allowed: Callable[[Tool], bool] | None) -> "Policy":
+    def narrow(self, allowed: Callable[[Tool], bool] | None) -> "Policy":
         """Return a policy that sees what both this one and a further predicate accept."""
         if allowed is None:
             return self

@@ -89,7 +89,7 @@ class Loop:
         return self.session.tools(self.dialect)
 
     def system(self) -> str:
-        return self.session.section()
+        return self.session.system_prompt()
 
     async def answered(self, name: str, arguments: object) -> Reply:
         return await self.session.handle(name, arguments)

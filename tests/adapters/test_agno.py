@@ -39,7 +39,7 @@ from adapters.scripts import is_on_page, run_example
 from toolscout import Catalog, Permission, Policy, Scout, Settings
 from toolscout.adapters.agno import RUN_FIELDS, STATE, ToolScoutTools
 from toolscout.errors import UsageError
-from toolscout.sessions.metatools import meta_tools
+from toolscout.sessions.metatools import build_meta_tools
 
 
 def agent_of(base_url: str, *tools: object, **options: Any) -> Any:
@@ -168,7 +168,7 @@ def test_the_meta_tools_have_the_very_schemas_that_toolscout_gives_them():
         shop(provider).run("Hello.")
 
     sent = {one.name: one.sent["function"] for one in provider.requests[0].definitions}
-    for one in meta_tools():
+    for one in build_meta_tools():
         told = sent[one.name]
         assert (told["description"], told["parameters"]) == (one.description, one.input_schema)
 

@@ -45,7 +45,7 @@ from adapters.scripts import is_on_page, run_example
 from toolscout import Catalog, Scout, Settings
 from toolscout.adapters.semantic_kernel import STATE, ToolScoutPlugin
 from toolscout.errors import UsageError
-from toolscout.sessions.metatools import meta_tools
+from toolscout.sessions.metatools import build_meta_tools
 
 Json = dict[str, Any]
 
@@ -157,7 +157,7 @@ def test_the_meta_tools_have_the_very_schemas_that_toolscout_gives_them():
         Conversation(shop_agent(provider)).ask("Hello.")
 
     sent = {one.name: one.sent["function"] for one in provider.requests[0].definitions}
-    for tool in meta_tools():
+    for tool in build_meta_tools():
         told = sent[f"toolscout-{tool.name}"]
         expected = {k: v for k, v in tool.input_schema.items() if k != "additionalProperties"}
         assert (told["description"], told["parameters"]) == (tool.description, expected)

@@ -30,8 +30,8 @@ from toolscout.adapters._toolkit import (
 )
 from toolscout.errors import InvalidTool, UsageError
 from toolscout.schemas import Json
+from toolscout.sessions.call import ApprovedCall
 from toolscout.sessions.events import Called
-from toolscout.sessions.session import Admission
 from toolscout.stores import MemoryStore
 
 WEATHER: Json = {
@@ -154,7 +154,7 @@ def test_a_call_that_the_host_makes_itself_passes_the_same_gate():
     assert hidden.code == "not_loaded"
     assert isinstance(wrong, Reply)
     assert wrong.code == "invalid_arguments"
-    assert isinstance(fitting, Admission)
+    assert isinstance(fitting, ApprovedCall)
     assert fitting.tool.name == "get_weather"
     assert fitting.arguments == {"city": "Bonn", "days": 3}
     assert len(fitting.repairs) == 2
@@ -170,7 +170,7 @@ def test_the_hosts_policy_is_asked_before_a_call_is_admitted():
 
     assert isinstance(asked, Reply)
     assert asked.code == "approval_needed"
-    assert isinstance(agreed, Admission)
+    assert isinstance(agreed, ApprovedCall)
 
 
 def test_a_call_that_the_host_made_is_told_like_any_other():
@@ -181,7 +181,7 @@ def test_a_call_that_the_host_made_is_told_like_any_other():
 
     async def work() -> None:
         admitted = await session.admit("get_weather", {"city": "Bonn"})
-        assert isinstance(admitted, Admission)
+        assert isinstance(admitted, ApprovedCall)
         session.settle(admitted)
         session.settle(admitted, failed=True)
         await session.admit("refund_order", {})
@@ -260,8 +260,8 @@ def test_a_call_is_judged_by_whose_it_is():
     assert isinstance(hidden, Reply)
     assert hidden.code == "not_loaded"
     assert isinstance(found, Reply)
-    assert isinstance(own, Admission)
-    assert isinstance(bridged, Admission)
+    assert isinstance(own, ApprovedCall)
+    assert isinstance(bridged, ApprovedCall)
     assert (own.tool, own.arguments) == (bridged.tool, bridged.arguments)
     assert isinstance(other, Reply)
     assert other.text == "posted"
@@ -269,7 +269,7 @@ def test_a_call_is_judged_by_whose_it_is():
     assert isinstance(toolkit.handle_sync(session, "tool_call", {}), Reply)
     assert asyncio.run(toolkit.handle(session, "bash", {})) is None
     assert isinstance(
-        asyncio.run(toolkit.handle(session, "get_weather", {"city": "Bonn"})), Admission
+        asyncio.run(toolkit.handle(session, "get_weather", {"city": "Bonn"})), ApprovedCall
     )
 
 
@@ -279,7 +279,7 @@ def test_a_call_made_inside_is_settled_also_when_it_raises():
     session = toolkit.open_session("s")
     session.search("weather forecast")
     admitted = session.admit_sync("get_weather", {"city": "Bonn"})
-    assert isinstance(admitted, Admission)
+    assert isinstance(admitted, ApprovedCall)
     with report_outcome(session, admitted):
         pass
     with pytest.raises(ZeroDivisionError), report_outcome(session, admitted):
@@ -303,9 +303,9 @@ def test_where_requests_grow_found_tools_join_them_unless_told_otherwise():
 
 def test_a_tool_that_tool_call_must_not_run_is_loaded_and_asked_for_by_its_name():
     session = native_toolkit().open_session("s")
-    session.record.offer([define(NATIVES[0])])
+    session.offer(define(NATIVES[0]))
     admitted = session.admit_sync("get_weather", {"city": "Bonn"})
-    assert isinstance(admitted, Admission)
+    assert isinstance(admitted, ApprovedCall)
     reply = require_own_name(session, admitted)
 
     assert reply.is_error
@@ -328,11 +328,11 @@ def test_states_of_calls_side_by_side_are_joined():
 
 def test_repairs_stand_before_a_text_and_leave_other_results_alone():
     tool = define(NATIVES[0])
-    admission = Admission(tool=tool, arguments={}, repairs=("Read '5' as 5.",))
+    admission = ApprovedCall(tool=tool, arguments={}, repairs=("Read '5' as 5.",))
 
     assert add_notes(admission, "Sunny.") == "(Read '5' as 5.)\nSunny."
     assert add_notes(admission, 7) == 7
-    assert add_notes(Admission(tool=tool, arguments={}), "Sunny.") == "Sunny."
+    assert add_notes(ApprovedCall(tool=tool, arguments={}), "Sunny.") == "Sunny."
 
 
 def test_what_a_person_agreed_to_is_run_on_another_server_too():
@@ -362,7 +362,7 @@ def test_a_tool_that_a_request_insists_on_stands_at_its_end_and_may_be_called():
     admitted = toolkit.handle_sync(session, "get_weather", {"city": "Bonn"})
 
     assert forced == [*usual, "get_weather"]
-    assert isinstance(admitted, Admission)
+    assert isinstance(admitted, ApprovedCall)
     assert toolkit.get_native(admitted) is NATIVES[0]
     assert [tool.name for tool in list_request_tools(session, "nothing")] == usual
 
@@ -384,7 +384,7 @@ def test_a_call_that_the_sdk_postpones_is_not_reported():
     session.search("weather forecast")
     before = session.to_json()
     call = session.admit_sync("get_weather", {"city": "Bonn"})
-    assert isinstance(call, Admission)
+    assert isinstance(call, ApprovedCall)
 
     with (
         pytest.raises(InterruptedError),

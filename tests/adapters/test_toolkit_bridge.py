@@ -8,8 +8,8 @@ import pytest
 from toolscout import Catalog, Mode, Scout, Settings, Tool
 from toolscout.adapters._toolkit import Bridge, add_notes
 from toolscout.errors import UsageError
+from toolscout.sessions.call import ApprovedCall
 from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH
-from toolscout.sessions.session import Admission
 from toolscout.settings import Hiding
 
 META = [SEARCH, DESCRIBE, CALL]
@@ -52,7 +52,7 @@ def test_tools_that_the_sdk_goes_by_the_name_of_are_declared_as_its_own():
 
     assert names_of(bridge) == [*META, "pay_supplier"]
     assert bridge.list_tools()[-1][1] is NATIVES[1]
-    assert isinstance(bridge.open_session("s").admit_sync("pay_supplier", {}), Admission)
+    assert isinstance(bridge.open_session("s").admit_sync("pay_supplier", {}), ApprovedCall)
 
 
 def test_what_is_declared_stays_the_same_whatever_a_session_has_found():
@@ -82,8 +82,8 @@ def test_a_mode_that_changes_the_tools_of_a_run_is_refused(mode: Mode):
 
 def test_repairs_are_told_before_a_text_and_nothing_else_is_touched():
     tool = define(NATIVES[0])
-    repaired = Admission(tool=tool, arguments={}, repairs=("Read 3 for '3'.",))
+    repaired = ApprovedCall(tool=tool, arguments={}, repairs=("Read 3 for '3'.",))
 
     assert add_notes(repaired, "Rain.") == "(Read 3 for '3'.)\nRain."
     assert add_notes(repaired, 7) == 7
-    assert add_notes(Admission(tool=tool, arguments={}), "Rain.") == "Rain."
+    assert add_notes(ApprovedCall(tool=tool, arguments={}), "Rain.") == "Rain."

@@ -7,30 +7,15 @@ from hypothesis import strategies as st
 from toolscout.calls.results import Page, Results, is_handle
 from toolscout.errors import InvalidConfig, InvalidRequest, UnknownResult
 from toolscout.schemas import Json
+from toolscout.stores import MemoryStore
 from toolscout.tokens import count_tokens
 
 LINES = "".join(f"line {number} of the log\n" for number in range(1, 401))
 ITEMS = json.dumps([{"id": number, "name": f"item {number}"} for number in range(300)])
 
 
-class Shelves:
-    """Keeps values in a dictionary."""
-
-    def __init__(self) -> None:
-        self.values: dict[tuple[str, str], bytes] = {}
-
-    def read(self, kind: str, key: str) -> bytes | None:
-        return self.values.get((kind, key))
-
-    def write(self, kind: str, key: str, value: bytes | None) -> None:
-        if value is None:
-            self.values.pop((kind, key), None)
-        else:
-            self.values[kind, key] = value
-
-
 def results(limit: int = 100, **options: int) -> Results:
-    return Results(Shelves(), "session", limit=limit, **options)
+    return Results(MemoryStore(), "session", limit=limit, **options)
 
 
 def read(text: str, arguments: Json, limit: int = 100) -> Page:
@@ -46,12 +31,12 @@ def all_pages(kept: Results, text: str) -> list[Page]:
 
 
 def test_a_text_that_fits_is_given_whole_and_not_kept():
-    shelf = Shelves()
+    store = MemoryStore()
 
-    page = Results(shelf, "session").page("short")
+    page = Results(store, "session").page("short")
 
     assert page == Page(text="short", handle="", start=0, end=5, total=5, note="")
-    assert shelf.values == {}
+    assert store.keys("result") == []
 
 
 @pytest.mark.requirement("R48")
@@ -288,24 +273,24 @@ def test_an_unknown_handle_is_refused(handle: str):
 
 
 def test_kept_results_outlive_the_object_and_belong_to_their_owner():
-    shelf = Shelves()
-    handle = Results(shelf, "one", limit=100).page(LINES).handle
+    store = MemoryStore()
+    handle = Results(store, "one", limit=100).page(LINES).handle
 
-    assert Results(shelf, "one", limit=100).read(handle, {"line": 400}).text
+    assert Results(store, "one", limit=100).read(handle, {"line": 400}).text
     with pytest.raises(UnknownResult):
-        Results(shelf, "two").read(handle, {})
+        Results(store, "two").read(handle, {})
 
 
 def test_the_oldest_results_go_first():
-    shelf = Shelves()
-    kept = Results(shelf, "session", limit=100, kept=2)
+    store = MemoryStore()
+    kept = Results(store, "session", limit=100, kept=2)
     handles = [kept.page(f"{number} {LINES}").handle for number in (1, 2, 1, 3)]
 
     assert kept.read(handles[0], {"line": 1}).text.startswith("1 ")
     assert kept.read(handles[3], {"line": 1}).text.startswith("3 ")
     with pytest.raises(UnknownResult):
         kept.read(handles[1], {})
-    assert len(shelf.values) == 3
+    assert len(store.keys("result")) == 3
 
 
 def test_results_that_are_large_together_push_out_the_oldest():

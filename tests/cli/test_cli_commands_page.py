@@ -15,7 +15,7 @@ from toolscout.audit.rules import RULES
 from toolscout.cli import main
 from toolscout.demo import load_demo_tools
 from toolscout.files import write_tools
-from toolscout.sessions.usage import Experience
+from toolscout.sessions.usage import UsageLog
 from toolscout.stores import SqliteStore
 
 PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
@@ -50,7 +50,7 @@ def test_the_examples_work_in_the_order_of_the_page(home: Path):
     )
     (home / "calls.jsonl").write_text("\n".join(map(json.dumps, QUERIES)))
     with SqliteStore(home / "gateway.db") as store:
-        Experience(store, lambda: 1.0).learn("c", "what time is it", "time__now", "ok")
+        UsageLog(store, lambda: 1.0).add("c", "what time is it", "time__now", "ok")
 
     for line in EXAMPLES:
         words = shlex.split(line)[1:]

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from toolscout.cli import main
 from toolscout.search.feedback import hash_query
-from toolscout.sessions.usage import Experience
+from toolscout.sessions.usage import UsageLog
 from toolscout.stores import SqliteStore
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -123,12 +123,12 @@ def test_a_recording_is_made_of_what_a_gateway_keeps(home: Path, new: Path):
     config = home / "toolscout.toml"
     config.write_text("[gateway]\ncache = 'gateway.db'\n")
     with SqliteStore(home / "gateway.db") as store:
-        past = Experience(store, lambda: 1.0)
+        past = UsageLog(store, lambda: 1.0)
         for _ in range(2):
-            past.learn("c", "bake bread", "s__bake_bread", "ok")
-        past.learn("c", "bake bread", "s__bake_bread", "tool_error")
-        past.learn("c", hash_query("secret"), "s__paint_wall", "ok")
-        past.learn("c", "", "s__paint_wall", "ok")
+            past.add("c", "bake bread", "s__bake_bread", "ok")
+        past.add("c", "bake bread", "s__bake_bread", "tool_error")
+        past.add("c", hash_query("secret"), "s__paint_wall", "ok")
+        past.add("c", "", "s__paint_wall", "ok")
 
     made = run("--record", "calls.jsonl")
     replayed = run("calls.jsonl", "--catalog", new)

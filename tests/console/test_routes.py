@@ -96,13 +96,13 @@ def test_looking_is_not_counted_as_what_agents_did(live: Asker):
 
 def test_what_keeps_a_tool_out_of_a_result_is_told(live: Asker):
     told = live.get("/why", q="what time is it now", tool="time__convert_time")
-    narrowed = live.get("/why", q="effect:destructive time", tool="time__convert_time")
+    narrow = live.get("/why", q="effect:destructive time", tool="time__convert_time")
 
     assert told["rank"] == 2
     assert told["best"]["name"] == "time__get_current_time"
     assert "1 other tool fits better." in told["reasons"]
-    assert narrowed["rank"] is None
-    assert narrowed["reasons"][0].startswith("The query asks for effect:destructive")
+    assert narrow["rank"] is None
+    assert narrow["reasons"][0].startswith("The query asks for effect:destructive")
 
 
 @pytest.mark.parametrize(

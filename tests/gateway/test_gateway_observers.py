@@ -84,7 +84,7 @@ def test_in_a_thread_where_no_client_waits_events_arrive_at_once():
     gateway.events.subscribe(recorder.on_event)
     gateway.catalog.replace("sea", [TOOL])
 
-    gateway.scout.search(gateway.open_session("s"), ["sail a boat"])
+    gateway.open_session("s").search(["sail a boat"])
 
     assert recorder.events == ["CatalogChanged", "Searched"]
 

@@ -110,7 +110,7 @@ def test_a_call_without_a_name_says_what_to_send(tmp_path: Path):
             called = await client.call_tool("tool_call", {"arguments": BERLIN})
 
             assert called.is_error
-            assert "tool_call got no name" in text_of(called)
+            assert "tool_call needs a name" in text_of(called)
 
     asyncio.run(talk())
 

@@ -13,8 +13,8 @@ from toolscout.gateway.events import Listed, Requested
 from toolscout.gateway.ledger import HOURS_KEPT, PENDING_LISTS, Ledger
 from toolscout.schemas import Json
 from toolscout.sessions.events import Called, Described, Searched, Suggested
-from toolscout.sessions.session import Store
 from toolscout.stores.memory import MemoryStore
+from toolscout.stores.store import Store
 from toolscout.tokens import COUNTED_TOOLS, count_all_definition_tokens, count_definition_tokens
 from toolscout.tools import Tool
 

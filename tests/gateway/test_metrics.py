@@ -13,13 +13,13 @@ from toolscout.gateway.metrics import LABELLED_TOOLS, OTHER, Metrics
 from toolscout.gateway.tracing import Spans
 from toolscout.schemas import Json
 from toolscout.sessions.events import Called, Described, Searched, Suggested
-from toolscout.sessions.metatools import meta_tools
+from toolscout.sessions.metatools import build_meta_tools
 from toolscout.stores.memory import MemoryStore
 from toolscout.tokens import count_all_definition_tokens
 from toolscout.tools import Tool
 
 TOOLS = [Tool.define(f"tool_{n}", description=f"Does thing {n}.", server="far") for n in range(40)]
-MENU = [to_definition(tool, Dialect.MCP) for tool in meta_tools()]
+MENU = [to_definition(tool, Dialect.MCP) for tool in build_meta_tools()]
 
 
 NEAR = ServerConfig(name="near", transport=Transport.STDIO, command="near")

@@ -50,14 +50,18 @@ ORDERS = {
         arguments
     """,
     "toolscout.sessions": """
-        metatools pins record replies
+        pins record texts
+        metatools replies
         events history prompt
-        session
-        call search suggest usage
+        usage
+        engine
+        state
+        call search suggest
         describe
+        session
     """,
     "toolscout.stores": """
-        memory postgres sqlite
+        memory postgres sqlite store
     """,
     "toolscout.audit": """
         diff rules

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolscout import CallableEncoder, Catalog, Index, Tool, load_demo_catalog
+from toolscout import Catalog, Index, Tool
+from toolscout.demo import load_demo_catalog
+from toolscout.encoders.encoder import CallableEncoder
 from toolscout.errors import InvalidFile
 from toolscout.search import lexical
 

@@ -219,10 +219,10 @@ def test_what_is_added_and_removed_leaves_no_trace(stay: list[Tool], go: list[To
 @given(tool_lists(usual_names()), st.sampled_from(QUERIES), st.sets(st.sampled_from(SERVERS)))
 def test_no_hit_is_ever_one_that_is_not_allowed(found: list[Tool], query: str, servers: set[str]):
     index = Index(catalog_of(found), encoder=None)
-    narrowed = index.search(query, limit=20, allowed=lambda tool: tool.server in servers)
+    narrow = index.search(query, limit=20, allowed=lambda tool: tool.server in servers)
 
-    assert all(hit.tool.server in servers for hit in narrowed)
-    assert narrowed.total <= sum(tool.server in servers for tool in found)
+    assert all(hit.tool.server in servers for hit in narrow)
+    assert narrow.total <= sum(tool.server in servers for tool in found)
 
 
 # Words whose stems are known beforehand: each root has several forms.

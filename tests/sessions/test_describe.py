@@ -6,7 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hostile import ANYTHING, Tools, catalog_of, tool_lists
-from toolscout import Catalog, Scout, Session, Settings, Tool, load_demo_catalog
+from toolscout import Catalog, Scout, Session, Settings, Tool
+from toolscout.demo import load_demo_catalog
 from toolscout.tokens import count_definition_tokens
 
 
@@ -86,7 +87,7 @@ def test_definitions_that_do_not_fit_are_left_off_by_name_and_not_loaded():
 
     reply = session.describe(["one", "two", "three"])
 
-    assert "Left off for length, ask for them again: two, three." in reply.text
+    assert "Left out for length, ask for them again: two, three." in reply.text
     assert session.loaded == ("one",)
     assert reply.details["left_off"] == ["two", "three"]
     assert reply.tokens <= 500
@@ -119,7 +120,7 @@ def test_a_definition_too_long_to_tell_but_too_short_to_keep_is_told_by_its_sign
 
     reply = session.describe("long")
 
-    assert reply.text.startswith("long()\nThe definition itself is longer than a reply may be.")
+    assert reply.text.startswith("long()\nThe full definition is too long for a reply.")
     assert reply.tokens <= 500
 
 
@@ -152,8 +153,8 @@ def test_a_described_tool_is_not_evicted_by_one_described_with_it():
 @pytest.mark.parametrize(
     ("mode", "step"),
     [
-        ("native", "Next: call one by its name; from your next step on it is among your tools."),
-        ("reference", "Next: call one by its name."),
+        ("native", "Next: call one by name; it joins your tools from your next step on."),
+        ("reference", "Next: call one by name."),
     ],
 )
 def test_a_description_says_when_its_tools_are_usable(mode: str, step: str):
@@ -194,7 +195,7 @@ def test_any_description_fits_its_budget_and_keeps_its_promises(
     for names in ([*unknown, *by_name], [*by_name][::-1], other):
         before = set(session.loaded)
 
-        reply = scout.describe(session, names)
+        reply = session.handle_sync("tool_describe", {"names": names})
 
         assert reply.code != "broken_index"
         assert reply.tokens <= room

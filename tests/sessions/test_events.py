@@ -150,7 +150,7 @@ def test_a_subscription_ends_when_it_is_told_to():
     stream.emit(Event(session="second"))
 
     assert events == [Event(session="first")]
-    assert not stream.has_listeners
+    assert not stream.listeners
 
 
 def test_a_listener_that_fails_costs_neither_a_reply_nor_other_listeners(
@@ -179,7 +179,7 @@ def whatever_a_model_does(session: Session) -> Iterator[object]:
     yield session.call_sync(SECRET, {"name": SECRET})
     yield session.handle_sync("tool_call", SECRET)
     yield session.handle_sync(SECRET, {"name": SECRET})
-    yield session.begin_turn(f"My password is {SECRET}")
+    yield session.user_message(f"My password is {SECRET}")
 
 
 @pytest.mark.requirement("R108")

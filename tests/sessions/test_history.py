@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from toolscout import Catalog, Event, Policy, Scout, Session, Settings, Tool
 from toolscout.schemas import Json
 from toolscout.sessions.history import Step, steps_from_messages
+from toolscout.sessions.record import Record
 
 ISSUE, LABEL, SALARY = "github__create_issue", "github__add_label", "payroll__show_salary"
 
@@ -90,7 +91,10 @@ def test_searches_and_descriptions_of_a_history_load_what_they_loaded_then(shape
     session = rebuilt(history)
 
     assert session.loaded == (ISSUE, LABEL)
-    assert session.record.entries[ISSUE].used > session.record.entries[LABEL].used
+    assert (
+        Record.from_json(session.to_json()).entries[ISSUE].used
+        > Record.from_json(session.to_json()).entries[LABEL].used
+    )
 
 
 INJECTIONS: list[object] = [

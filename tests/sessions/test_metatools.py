@@ -2,9 +2,10 @@ import json
 
 import pytest
 
-from toolscout import Scout, Settings, load_demo_catalog
+from toolscout import Scout, Settings
+from toolscout.demo import load_demo_catalog
 from toolscout.dialects import Dialect, to_definition
-from toolscout.sessions.metatools import INSTRUCTIONS, meta_name, meta_tools
+from toolscout.sessions.metatools import INSTRUCTIONS, build_meta_tools, to_meta_name
 from toolscout.tokens import count_tokens
 from toolscout.tools import Effect
 
@@ -13,7 +14,7 @@ DEFINITION_LIMIT_TOKENS = 900
 
 @pytest.mark.parametrize("dialect", list(Dialect))
 def test_the_three_definitions_cost_less_than_900_tokens(dialect: Dialect):
-    definitions = [to_definition(tool, dialect) for tool in meta_tools()]
+    definitions = [to_definition(tool, dialect) for tool in build_meta_tools()]
 
     assert count_tokens(json.dumps(definitions)) < DEFINITION_LIMIT_TOKENS
 
@@ -48,13 +49,13 @@ def test_a_session_tells_the_three_tools_in_each_dialect(dialect: str, path: tup
 def test_definitions_and_section_stay_the_same_bytes_whatever_is_loaded(dialect: Dialect):
     """R98"""
     session = Scout(load_demo_catalog(), encoder=None).session("a")
-    before = json.dumps(session.tools(dialect, listing=True)), session.section()
+    before = json.dumps(session.tools(dialect, listing=True)), session.system_prompt()
 
     session.search(["create an issue", "send email"])
     session.describe("slack__post_message")
 
     assert session.loaded
-    assert (json.dumps(session.tools(dialect, listing=True)), session.section()) == before
+    assert (json.dumps(session.tools(dialect, listing=True)), session.system_prompt()) == before
 
 
 @pytest.mark.requirement("R98")
@@ -64,7 +65,7 @@ def test_two_sessions_of_equal_catalogues_tell_equal_bytes():
     first.search("create an issue")
 
     assert first.tools("anthropic") == second.tools("anthropic")
-    assert first.section() == second.section()
+    assert first.system_prompt() == second.system_prompt()
 
 
 @pytest.mark.requirement("R97")
@@ -73,7 +74,7 @@ def test_the_listing_is_told_in_the_section_or_inside_tool_search():
     small = Settings(context_window=10_000)
     session = Scout(load_demo_catalog(), encoder=None, settings=small).session("a")
 
-    listing = session.section().removeprefix(f"{INSTRUCTIONS}\n\n")
+    listing = session.system_prompt().removeprefix(f"{INSTRUCTIONS}\n\n")
 
     assert listing.startswith("Hidden tools, by server:\n- aws_s3: 9\n")
     assert count_tokens(listing) <= 500
@@ -86,7 +87,7 @@ def test_the_model_is_told_to_search_first_and_what_search_is_not_for():
     """R100: in the prompt section and in the definition of `tool_search`."""
     session = Scout(load_demo_catalog(), encoder=None).session("a")
 
-    section = session.section(listing=False)
+    section = session.system_prompt(listing=False)
     described = session.tools("mcp")[0]["description"]
 
     assert "Before you say that something cannot be done, look for a tool" in section
@@ -96,7 +97,11 @@ def test_the_model_is_told_to_search_first_and_what_search_is_not_for():
 
 
 def test_searching_and_describing_only_read():
-    assert [tool.effect for tool in meta_tools()] == [Effect.READ, Effect.READ, Effect.UNKNOWN]
+    assert [tool.effect for tool in build_meta_tools()] == [
+        Effect.READ,
+        Effect.READ,
+        Effect.UNKNOWN,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -110,4 +115,4 @@ def test_searching_and_describing_only_read():
     ],
 )
 def test_a_meta_tool_is_known_behind_a_gateways_prefix(name: str, meant: str):
-    assert meta_name(name) == meant
+    assert to_meta_name(name) == meant

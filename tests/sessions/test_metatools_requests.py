@@ -5,11 +5,11 @@ from hostile import ANYTHING
 from toolscout.errors import InvalidQuery, InvalidRequest
 from toolscout.sessions.metatools import (
     SearchRequest,
-    call_request,
-    names_in,
-    names_request,
-    queries_in,
-    search_request,
+    find_names,
+    find_queries,
+    read_call_request,
+    read_names_request,
+    read_search_request,
     to_object,
 )
 from toolscout.settings import Settings
@@ -21,7 +21,9 @@ MIXED: tuple[object, ...] = ("mail", 7, None, [], True)
 def asked(
     queries: object = "mail", limit: object = None, detail: object = None, tokens: object = None
 ) -> SearchRequest:
-    return search_request(queries, limit, detail, tokens, USUAL)
+    return read_search_request(
+        queries, settings=USUAL, limit=limit, detail=detail, max_tokens=tokens
+    )
 
 
 @pytest.mark.requirement("R11")
@@ -40,16 +42,16 @@ def test_a_limit_is_taken_as_it_was_meant(limit: object, expected: int):
 @pytest.mark.parametrize(
     ("limit", "expected", "note"),
     [
-        (0, 1, "limit goes from 1 to 20; 1 was used."),
-        (-3, 1, "limit goes from 1 to 20; 1 was used."),
-        ("100", 20, "limit goes from 1 to 20; 20 was used."),
-        pytest.param(10**5_000, 20, "limit goes from 1 to 20; 20 was used.", id="huge"),
-        (2.5, 5, "limit is no whole number; 5 was used."),
-        (float("nan"), 5, "limit is no whole number; 5 was used."),
-        (True, 5, "limit is no whole number; 5 was used."),
-        ("many", 5, "limit is no whole number; 5 was used."),
-        pytest.param("9" * 5_000, 5, "limit is no whole number; 5 was used.", id="digits"),
-        ([3], 5, "limit is no whole number; 5 was used."),
+        (0, 1, "limit must be 1 to 20; 1 was used."),
+        (-3, 1, "limit must be 1 to 20; 1 was used."),
+        ("100", 20, "limit must be 1 to 20; 20 was used."),
+        pytest.param(10**5_000, 20, "limit must be 1 to 20; 20 was used.", id="huge"),
+        (2.5, 5, "limit is not a whole number; 5 was used."),
+        (float("nan"), 5, "limit is not a whole number; 5 was used."),
+        (True, 5, "limit is not a whole number; 5 was used."),
+        ("many", 5, "limit is not a whole number; 5 was used."),
+        pytest.param("9" * 5_000, 5, "limit is not a whole number; 5 was used.", id="digits"),
+        ([3], 5, "limit is not a whole number; 5 was used."),
     ],
 )
 def test_a_limit_out_of_bounds_is_changed_and_noted(limit: object, expected: int, note: str):
@@ -60,7 +62,7 @@ def test_a_limit_out_of_bounds_is_changed_and_noted(limit: object, expected: int
 
 
 def test_the_usual_values_come_from_the_settings():
-    request = search_request("mail", None, None, None, Settings(limit=3, reply_tokens=400))
+    request = read_search_request("mail", settings=Settings(limit=3, reply_tokens=400))
 
     assert request == SearchRequest(
         queries=("mail",), limit=3, detail="signatures", max_tokens=400, notes=()
@@ -72,8 +74,8 @@ def test_detail_and_budget_are_bounded_and_noted():
 
     assert (request.detail, request.max_tokens) == ("signatures", 200)
     assert request.notes == (
-        "detail is one of names, signatures, schemas; signatures was used.",
-        "max_tokens goes from 200 to 20,000; 200 was used.",
+        "detail must be one of names, signatures, schemas; signatures was used.",
+        "max_tokens must be 200 to 20,000; 200 was used.",
     )
     assert asked(detail=" NAMES ").detail == "names"
 
@@ -97,7 +99,7 @@ def test_of_too_many_queries_the_first_are_read():
     request = asked([f"need {number}" for number in range(12)])
 
     assert request.queries == tuple(f"need {number}" for number in range(10))
-    assert request.notes == ("Only the first 10 of 12 queries were read.",)
+    assert request.notes == ("Only the first 10 of 12 queries were used.",)
 
 
 @pytest.mark.requirement("R9")
@@ -116,7 +118,7 @@ def test_any_search_is_read_or_refused(
 ):
     """R12: what comes out is within bounds whatever came in."""
     try:
-        request = asked(queries_in(queries), limit, detail, tokens)
+        request = asked(find_queries(queries), limit, detail, tokens)
     except InvalidQuery:
         return
 
@@ -132,22 +134,22 @@ def test_any_search_is_read_or_refused(
 def test_any_description_and_call_is_read_or_refused(value: object):
     """R12"""
     try:
-        names, _ = names_request(names_in(value))
+        names, _ = read_names_request(find_names(value))
         assert 1 <= len(names) <= 10
     except InvalidRequest:
         pass
     try:
-        name, _ = call_request(value)
+        name, _ = read_call_request(value)
         assert name is not None
     except InvalidRequest:
         pass
 
 
 def test_names_beyond_ten_are_noted():
-    names, notes = names_request([f"t{number}" for number in range(11)])
+    names, notes = read_names_request([f"t{number}" for number in range(11)])
 
     assert names == tuple(f"t{number}" for number in range(10))
-    assert notes == ("Only the first 10 of 11 names were read.",)
+    assert notes == ("Only the first 10 of 11 names were used.",)
 
 
 @pytest.mark.parametrize(
@@ -160,14 +162,14 @@ def test_names_beyond_ten_are_noted():
     ],
 )
 def test_a_call_is_read_in_the_words_that_models_use(value: object):
-    assert call_request(value) == ("read", {"path": "a"})
+    assert read_call_request(value) == ("read", {"path": "a"})
 
 
 def test_queries_and_names_are_found_under_other_keys():
-    assert queries_in({"query": "mail"}) == "mail"
-    assert queries_in("mail") == "mail"
-    assert names_in('{"tool": "read"}') == "read"
-    assert names_in(["read"]) == ["read"]
+    assert find_queries({"query": "mail"}) == "mail"
+    assert find_queries("mail") == "mail"
+    assert find_names('{"tool": "read"}') == "read"
+    assert find_names(["read"]) == ["read"]
 
 
 def test_only_an_object_is_an_object():

@@ -2,9 +2,16 @@
 
 import pytest
 
-from toolscout import Route, Settings, Tool
+from toolscout import Settings, Tool
 from toolscout.errors import InvalidConfig
-from toolscout.sessions.pins import meant_by, mentions, near_targets, pinned, routed
+from toolscout.sessions.pins import (
+    find_meant,
+    find_pinned,
+    find_routed,
+    has_keyword,
+    list_near_targets,
+)
+from toolscout.settings import Route
 
 TOOLS = [
     Tool.define("create_issue", server="github"),
@@ -25,7 +32,7 @@ def as_given(tools: list[Tool]) -> list[Tool]:
 
 
 def routes_of(message: str, **routes: Route) -> list[str]:
-    return names(routed(message, TOOLS, Settings(routes=routes), as_given))
+    return names(find_routed(message, TOOLS, Settings(routes=routes), as_given))
 
 
 @pytest.mark.parametrize(
@@ -44,13 +51,13 @@ def routes_of(message: str, **routes: Route) -> list[str]:
 @pytest.mark.requirement("R58")
 def test_a_target_is_a_name_a_server_or_a_pattern(target: str, meant: list[str]):
     """R58"""
-    assert names(meant_by(target, TOOLS)) == meant
+    assert names(find_meant(target, TOOLS)) == meant
 
 
 @pytest.mark.requirement("R89")
 def test_a_server_is_pinned_as_a_whole():
     """R89"""
-    found, unknown = pinned(TOOLS, Settings(pins=("github",)))
+    found, unknown = find_pinned(TOOLS, Settings(pins=("github",)))
 
     assert names(found) == ["bash", "github__create_issue", "github__list_issues"]
     assert unknown == []
@@ -59,19 +66,19 @@ def test_a_server_is_pinned_as_a_whole():
 @pytest.mark.requirement("R58")
 def test_pins_that_mean_nothing_are_told_once_each():
     """R58"""
-    found, unknown = pinned(TOOLS, Settings(pins=("slak", "send")), ["slak", "x*"])
+    found, unknown = find_pinned(TOOLS, Settings(pins=("slak", "send")), ["slak", "x*"])
 
     assert "slack__send" in names(found)
     assert unknown == ["slak", "x*"]
-    assert near_targets("slak", TOOLS) == ["slack"]
+    assert list_near_targets("slak", TOOLS) == ["slack"]
 
 
 @pytest.mark.requirement("R90")
 def test_core_tools_of_the_host_are_pinned_unless_told_otherwise():
     """R90: a server's tool of the same name is not the host's."""
-    assert names(pinned(TOOLS, Settings())[0]) == ["bash"]
-    assert names(pinned(TOOLS, Settings(essential=()))[0]) == []
-    assert names(pinned([Tool.define("my_shell")], Settings(essential=("my_shell",)))[0]) == [
+    assert names(find_pinned(TOOLS, Settings())[0]) == ["bash"]
+    assert names(find_pinned(TOOLS, Settings(essential=()))[0]) == []
+    assert names(find_pinned([Tool.define("my_shell")], Settings(essential=("my_shell",)))[0]) == [
         "my_shell"
     ]
 
@@ -81,7 +88,7 @@ def test_what_the_hosts_own_rule_does_not_hide_is_pinned():
     """R91"""
     settings = Settings(essential=(), hide=lambda tool: tool.server != "slack")
 
-    assert names(pinned(TOOLS, settings)[0]) == ["slack__send"]
+    assert names(find_pinned(TOOLS, settings)[0]) == ["slack__send"]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +112,7 @@ def test_what_the_hosts_own_rule_does_not_hide_is_pinned():
 @pytest.mark.requirement("R101")
 def test_a_keyword_is_mentioned_as_a_word_of_its_own(text: str, keyword: str, is_mentioned: bool):
     """R101"""
-    assert mentions(text, keyword) is is_mentioned
+    assert has_keyword(text, keyword) is is_mentioned
 
 
 @pytest.mark.requirement("R101")
@@ -128,7 +135,7 @@ def test_the_best_tools_of_a_routed_server_come_first():
     """R101"""
     settings = Settings(routes={"github": Route(keywords=("ticket",))}, routed=1)
 
-    found = routed("a ticket", TOOLS, settings, lambda tools: tools[::-1])
+    found = find_routed("a ticket", TOOLS, settings, lambda tools: tools[::-1])
 
     assert names(found) == ["github__list_issues"]
 
@@ -139,7 +146,7 @@ def test_one_message_routes_at_most_three_tools_or_as_many_as_set():
     every = Route(keywords=("all",))
 
     assert len(routes_of("all of it", github=every, gitlab=every, slack=every)) == 3
-    assert len(routed("all", TOOLS, Settings(routes={"*": every}, routed=5), as_given)) == 5
+    assert len(find_routed("all", TOOLS, Settings(routes={"*": every}, routed=5), as_given)) == 5
     for wrong in ({"routed": 0}, {"routed": 6}, {"suggestions": 0}, {"suggestions": 6}):
         with pytest.raises(InvalidConfig):
             Settings.from_mapping(wrong)

@@ -5,9 +5,12 @@ from itertools import pairwise, product
 
 import pytest
 
-from toolscout import Catalog, Dialect, Hiding, Mode, Scout, Session, Settings, Tool
+from toolscout import Catalog, Mode, Scout, Session, Settings, Tool
+from toolscout.dialects import Dialect
 from toolscout.errors import UsageError
 from toolscout.schemas import Json
+from toolscout.settings import Hiding
+from toolscout.stores import MemoryStore
 from toolscout.tokens import count_definition_tokens
 
 META = ["tool_search", "tool_describe", "tool_call"]
@@ -192,7 +195,7 @@ def test_the_host_may_say_what_is_hidden():
     assert before == [*META, "slack__list_channels", "slack__send_message", "github__create_issue"]
     assert shown(session) == [*before, "late__one"]
     assert session.handle_sync("late__one", {}).code == "ok"
-    assert "slack" not in session.section()
+    assert "slack" not in session.system_prompt()
 
 
 @pytest.mark.requirement("R92")
@@ -286,7 +289,7 @@ def test_auto_that_stays_small_shows_late_tools_at_the_end():
     catalog.replace("early", tools_of("early", "one"))
 
     assert shown(session) == [*before, "early__one"]
-    assert session.section() == ""
+    assert session.system_prompt() == ""
 
 
 @pytest.mark.requirement("R95")
@@ -296,7 +299,7 @@ def test_a_host_that_refuses_meta_tools_is_shown_all_tools_and_warned():
     session = scout.session("a", meta_allowed=False)
 
     assert shown(session) == [tool.name for tool in small_catalog()]
-    assert session.section() == ""
+    assert session.system_prompt() == ""
     assert session.handle_sync("slack__send_message", {}).code == "ok"
     assert session.warnings == ["The host refuses the meta-tools: all tools are shown in full."]
 
@@ -304,17 +307,12 @@ def test_a_host_that_refuses_meta_tools_is_shown_all_tools_and_warned():
 @pytest.mark.requirement("R95")
 def test_meta_tools_refused_in_a_later_run_are_not_shown_either():
     """R95"""
-    scout = Scout(small_catalog(), encoder=None)
-    hiding = scout.session("a")
+    store = MemoryStore()
+    hiding = Scout(small_catalog(), encoder=None, store=store).session("a")
     assert shown(hiding) == META
-    refusing = Session(
-        scout,
-        scout.catalog,
-        hiding.record.copy("b"),
-        settings=scout.settings,
-        policy=scout.policy,
-        meta_allowed=False,
-    )
+
+    later = Scout(small_catalog(), encoder=None, store=store)
+    refusing = later.session("a", meta_allowed=False)
 
     assert shown(refusing) == [tool.name for tool in small_catalog()]
 
@@ -325,12 +323,12 @@ def test_prompt_section_and_meta_tools_do_not_depend_on_what_is_loaded(mode: Mod
     """R98"""
     session, other = (session_of(small_catalog(), mode=mode) for _ in range(2))
     dialect = "openai-responses"
-    before = session.section(), session.tools(dialect, listing=True)[:3]
+    before = session.system_prompt(), session.tools(dialect, listing=True)[:3]
     session.search(["open an issue", "server:slack"])
     other.search("select:github__merge_branch")
 
-    assert (session.section(), session.tools(dialect, listing=True)[:3]) == before
-    assert (other.section(), other.tools(dialect, listing=True)[:3]) == before
+    assert (session.system_prompt(), session.tools(dialect, listing=True)[:3]) == before
+    assert (other.system_prompt(), other.tools(dialect, listing=True)[:3]) == before
 
 
 @pytest.mark.requirement("R98")
@@ -339,12 +337,12 @@ def test_prompt_section_is_frozen_for_a_conversation_and_new_for_the_next():
     catalog = small_catalog()
     scout = Scout(catalog, encoder=None)
     session = scout.session("a")
-    before = session.section()
+    before = session.system_prompt()
     catalog.replace("late", tools_of("late", "one"))
 
-    assert session.section() == before
-    assert scout.restore(session.to_json()).section() == before
-    assert "late" in scout.session("b").section()
+    assert session.system_prompt() == before
+    assert scout.restore(session.to_json()).system_prompt() == before
+    assert "late" in scout.session("b").system_prompt()
 
 
 @pytest.mark.requirement("R99")
@@ -352,7 +350,7 @@ def test_tools_that_come_and_go_are_announced_once():
     """R99"""
     catalog = small_catalog()
     session = session_of(catalog)
-    session.section()
+    session.system_prompt()
     catalog.add("slack", tools_of("slack", "archive_channel"))
     catalog.remove("github", ["list_issues"])
 
@@ -368,7 +366,7 @@ def test_an_announcement_is_repeated_after_compaction_on_request():
     """R99: in full, as far as it differs from the listing."""
     catalog = small_catalog()
     session = session_of(catalog)
-    session.section()
+    session.system_prompt()
     catalog.add("slack", tools_of("slack", "archive_channel"))
     first = session.announcement()
     catalog.remove("github")
@@ -388,7 +386,7 @@ def test_announcements_survive_a_restart():
     catalog = small_catalog()
     scout = Scout(catalog, encoder=None)
     session = scout.session("a")
-    session.section()
+    session.system_prompt()
     state = session.to_json()
     catalog.add("late", tools_of("late", "one"))
     catalog.remove("slack")
@@ -403,7 +401,7 @@ def test_announcements_survive_a_restart():
 def test_a_tool_that_was_pinned_meanwhile_is_not_announced_as_gone():
     catalog = small_catalog()
     session = session_of(catalog)
-    session.section()
+    session.system_prompt()
     state = session.to_json()
     session.pin("slack")
     restored = Scout(catalog, encoder=None, settings=Settings(pins=("slack",))).restore(state)
@@ -427,7 +425,7 @@ def test_meta_tools_are_left_out_with_nothing_to_hide_and_nothing_pending():
     catalog = small_catalog()
     pinned = session_of(catalog, pins=["*"])
     assert shown(pinned) == [tool.name for tool in catalog]
-    assert pinned.section() == ""
+    assert pinned.system_prompt() == ""
 
     catalog.set_pending("late")
     assert shown(session_of(catalog, pins=["*"]))[:3] == META
@@ -438,11 +436,11 @@ def test_meta_tools_stay_when_nothing_is_left_to_hide():
     """R105: decided once per session."""
     catalog = small_catalog()
     session = session_of(catalog)
-    before = session.tools("mcp"), session.section()
+    before = session.tools("mcp"), session.system_prompt()
     catalog.remove("github")
     catalog.remove("slack")
 
-    assert (session.tools("mcp"), session.section()) == before
+    assert (session.tools("mcp"), session.system_prompt()) == before
     assert names(before[0]) == META
 
 
@@ -463,12 +461,12 @@ def test_a_hash_tells_whether_a_request_carries_other_bytes():
     """R107"""
     catalog = small_catalog()
     bridge, native = session_of(catalog), session_of(catalog, mode="native")
-    before = bridge.digest("mcp"), native.digest("mcp")
+    before = bridge.cache_key("mcp"), native.cache_key("mcp")
     for session in (bridge, native):
         session.search("select:slack__send_message")
 
     assert before[0] == before[1]
-    assert bridge.digest("mcp") == before[0]
-    assert native.digest("mcp") != before[1]
-    assert native.digest("anthropic") != native.digest("mcp")
+    assert bridge.cache_key("mcp") == before[0]
+    assert native.cache_key("mcp") != before[1]
+    assert native.cache_key("anthropic") != native.cache_key("mcp")
     assert len(before[0]) == 16

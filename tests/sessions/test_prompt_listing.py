@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostile import Tools, is_safe, tool_lists
-from toolscout import load_demo_catalog
+from toolscout.demo import load_demo_catalog
 from toolscout.sessions.prompt import render_changes, render_listing
 from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
@@ -72,7 +72,7 @@ def test_equal_catalogues_give_equal_bytes_whatever_their_order():
         assert render_listing(tools, budget) == render_listing(shuffled, budget)
 
 
-def test_the_demo_catalogue_has_room_for_names_in_the_usual_budget():
+def test_the_load_demo_catalogue_has_room_for_names_in_the_usual_budget():
     told = render_listing(load_demo_catalog(), 4_000)
 
     assert count_tokens(told) <= 4_000

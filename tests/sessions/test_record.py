@@ -88,7 +88,7 @@ def test_to_use_the_latest_again_changes_nothing():
 
 
 def test_of_two_that_are_equally_recent_the_one_that_is_used_stays():
-    record = filled("a").merged(filled("b"))
+    record = filled("a").merge(filled("b"))
     assert record.entries["s__a"].used == record.entries["s__b"].used
 
     record.touch("s__a")
@@ -283,7 +283,7 @@ def test_a_copy_and_a_child_share_nothing_with_their_record():
     """R70"""
     record = full()
     before = record.to_bytes()
-    for twin in (record.copy("twin"), record.child("child", names=["s__a"], pins=True)):
+    for twin in (record.copy("twin"), record.derive("child", names=["s__a"], pins=True)):
         twin.load([(tool("z"), 10)], budget=10)
         twin.touch("s__c")
         twin.show(tool("z"))
@@ -297,9 +297,9 @@ def test_a_child_has_only_what_it_inherits():
     """R70"""
     record = full()
 
-    assert record.child("empty") == Record(id="empty", clock=record.clock)
-    assert list(record.child("pins", pins=True).entries) == ["s__c"]
-    assert list(record.child("named", names=["s__b", "s__unknown"]).entries) == ["s__b"]
+    assert record.derive("empty") == Record(id="empty", clock=record.clock)
+    assert list(record.derive("pins", pins=True).entries) == ["s__c"]
+    assert list(record.derive("named", names=["s__b", "s__unknown"]).entries) == ["s__b"]
 
 
 @pytest.mark.requirement("R70")
@@ -308,10 +308,10 @@ def test_what_a_child_inherits_is_older_than_what_it_loads():
     record = filled("a", "b")
     record.begin_turn(keep=True)
     record.load([(tool("c"), 10)], budget=1_000)
-    child = record.child("child", names=["s__a", "s__c"])
+    child = record.derive("child", names=["s__a", "s__c"])
 
     assert child.load([(tool("d"), 10)], budget=10)[1] == ["s__a", "s__c"]
-    assert record.child("other", names=["s__c"]).begin_turn(keep=False) == ["s__c"]
+    assert record.derive("other", names=["s__c"]).begin_turn(keep=False) == ["s__c"]
 
 
 WRONG_MEMBERS: dict[str, list[Any]] = {
@@ -368,7 +368,7 @@ def test_branches_of_one_conversation_are_merged_in_the_order_of_the_first():
     two.load([(tool("c"), 10)], budget=1_000)
     two.show(tool("c"))
     two.offer([tool("d")], "weak")
-    both = one.merged(two)
+    both = one.merge(two)
 
     assert loaded(both) == ["s__a", "s__b", "s__c"]
     assert both.has_shown(tool("c"))
@@ -382,6 +382,6 @@ def test_merging_with_what_came_before_changes_nothing():
     later = start.copy("a")
     later.load([(tool("c"), 10)], budget=1_000)
 
-    assert later.merged(start) == later
-    assert start.merged(later) == later
-    assert Record(id="a").merged(later) == later
+    assert later.merge(start) == later
+    assert start.merge(later) == later
+    assert Record(id="a").merge(later) == later

@@ -10,11 +10,11 @@ from toolscout.errors import InvalidArguments, ModelError, Problem
 from toolscout.scout import Scout
 from toolscout.sessions.replies import (
     Reply,
-    definition_text,
-    json_text,
-    limited,
-    refused,
-    some_names,
+    limit_text,
+    list_some,
+    refuse,
+    render_definition,
+    to_json_text,
 )
 from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
@@ -39,7 +39,7 @@ def test_programs_render_from_details_and_no_text_holds_controls():
     assert is_safe(json.dumps(reply.details, ensure_ascii=False))
     shown = [found["name"] for query in reply.details["queries"] for found in query["hits"]]
     assert shown == ["mail__send_mail"]
-    assert reply.details["notes"] == ["limit goes from 1 to 20; 20 was used."]
+    assert reply.details["notes"] == ["limit must be 1 to 20; 20 was used."]
 
 
 def test_a_definition_is_json_that_reads_back_as_it_was():
@@ -51,7 +51,7 @@ def test_a_definition_is_json_that_reads_back_as_it_was():
         extras={"input_examples": [{"<tag>": "<a>"}], "secret": 1},
     )
 
-    text = definition_text(tool)
+    text = render_definition(tool)
 
     assert "<" not in text
     assert json.loads(text) == {
@@ -64,24 +64,24 @@ def test_a_definition_is_json_that_reads_back_as_it_was():
 
 
 def test_half_a_character_becomes_a_question_mark():
-    assert json_text({"a": "\ud83d"}) == '{"a":"?"}'
+    assert to_json_text({"a": "\ud83d"}) == '{"a":"?"}'
 
 
 def test_what_a_reader_would_not_see_is_escaped():
     value = {"a": "\x7f<b>\u202e\U000e0041"}
 
-    assert json_text(value) == r'{"a":"\u007f\u003cb>\u202e\udb40\udc41"}'
-    assert json.loads(json_text(value)) == value
+    assert to_json_text(value) == r'{"a":"\u007f\u003cb>\u202e\udb40\udc41"}'
+    assert json.loads(to_json_text(value)) == value
 
 
 def test_a_refusal_carries_the_whole_definition_if_it_fits():
     error = InvalidArguments("make", [Problem(path="a", rule="type", message="is no number")])
 
-    reply = refused(error, code=error.code, budget=500, definition=PAY, details={"tool": "x"})
+    reply = refuse(error, code=error.code, budget=500, definition=PAY, details={"tool": "x"})
 
     assert reply.text == (
         "Not called: the arguments of 'make' do not fit its schema. a: is no number (type).\n"
-        f"Definition of bank__pay:\n{definition_text(PAY)}"
+        f"Definition of bank__pay:\n{render_definition(PAY)}"
     )
     assert (reply.code, reply.is_error) == ("invalid_arguments", True)
     assert reply.described == ("bank__pay",)
@@ -95,12 +95,12 @@ def test_a_refusal_falls_back_to_the_signature_and_then_to_a_way_to_get_it():
     wide = Tool.define("wide", input_schema=schema)
 
     first, second = (
-        refused(ModelError("No."), code="refused", budget=500, definition=tool)
+        refuse(ModelError("No."), code="refused", budget=500, definition=tool)
         for tool in (long, wide)
     )
 
     assert first.text == "No.\nSignature: make()"
-    assert second.text == "No.\nIts parameters: tool_describe with 'wide'."
+    assert second.text == "No.\nFor its parameters: tool_describe with 'wide'."
     assert (first.described, second.described) == ((), ())
 
 
@@ -111,7 +111,7 @@ def test_a_refusal_falls_back_to_the_signature_and_then_to_a_way_to_get_it():
 )
 @settings(max_examples=80)
 def test_a_refusal_fits_any_budget(message: str, budget: int, definition: Tool | None):
-    reply = refused(ModelError(message), code="refused", budget=budget, definition=definition)
+    reply = refuse(ModelError(message), code="refused", budget=budget, definition=definition)
 
     assert reply.tokens <= budget
 
@@ -119,7 +119,7 @@ def test_a_refusal_fits_any_budget(message: str, budget: int, definition: Tool |
 @given(st.text(st.characters(), max_size=400), st.integers(10, 100))
 @settings(max_examples=100)
 def test_a_limited_text_is_a_beginning_within_the_limit(text: str, budget: int):
-    short = limited(text, budget)
+    short = limit_text(text, budget)
 
     assert count_tokens(short) <= budget
     assert short == text or (short.endswith("…") and text.startswith(short[:-1]))
@@ -128,8 +128,8 @@ def test_a_limited_text_is_a_beginning_within_the_limit(text: str, budget: int):
 def test_some_names_are_listed_and_the_rest_counted():
     names = [f"n{number}" for number in range(10)]
 
-    assert some_names(names[:2]) == "n0, n1"
-    assert some_names(names) == "n0, n1, n2, n3, n4, n5, n6, n7 and 2 more"
+    assert list_some(names[:2]) == "n0, n1"
+    assert list_some(names) == "n0, n1, n2, n3, n4, n5, n6, n7 and 2 more"
 
 
 @pytest.mark.requirement("R42")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hostile import Tools, is_safe, tool_lists
 from toolscout.search.hits import Confidence, Hit, Missing, Why
-from toolscout.sessions.replies import Answer, Reply, Situation, written
+from toolscout.sessions.replies import QueryAnswer, Reply, ReplyContext, render_search
 from toolscout.tools import Tool
 
 CREATE = Tool.define(
@@ -29,9 +29,13 @@ CREATE = Tool.define(
 
 
 def found(
-    answers: Sequence[Answer], situation: Situation, budget: int, *, detail: str = "signatures"
+    answers: Sequence[QueryAnswer],
+    situation: ReplyContext,
+    budget: int,
+    *,
+    detail: str = "signatures",
 ) -> Reply:
-    page = written(answers, situation, budget, detail=detail)
+    page = render_search(answers, situation, budget, detail=detail)
     return Reply(text=page.text, hits=page.hits, described=page.described)
 
 
@@ -43,10 +47,10 @@ def why() -> Why:
     return Why(matched={"name": ("issue",)}, shares={"words": 1.0}, held_back=())
 
 
-def answer(*tools: Tool, **members: Any) -> Answer:
+def answer(*tools: Tool, **members: Any) -> QueryAnswer:
     loads = frozenset(tool.name for tool in tools)
     given: dict[str, Any] = {"query": "issue", "hits": tuple(map(hit, tools)), "loads": loads}
-    return Answer(**(given | members))
+    return QueryAnswer(**(given | members))
 
 
 def wide(number: int, required: int = 0) -> Tool:
@@ -63,7 +67,7 @@ def wide(number: int, required: int = 0) -> Tool:
 @pytest.mark.requirement("R34")
 def test_a_hit_is_one_line_with_signature_and_first_sentence():
     """R39, R34: the line has neither score nor reasons, the hit has both."""
-    reply = found([answer(CREATE)], Situation(next_step="Next: go on."), 500)
+    reply = found([answer(CREATE)], ReplyContext(next_step="Next: go on."), 500)
 
     assert reply.text == (
         "Found for 'issue':\n"
@@ -79,7 +83,7 @@ def test_a_summary_stands_for_the_description_in_a_line_but_not_in_the_definitio
     """R25"""
     tool = Tool.define("issue", description="A long story about issues.", summary="Make issues.")
 
-    reply = found([answer(tool, winners=(tool,))], Situation(), 500)
+    reply = found([answer(tool, winners=(tool,))], ReplyContext(), 500)
 
     line, _, definition = reply.text.partition("Definition of issue:\n")
     assert "Make issues." in line and "long story" not in line
@@ -101,7 +105,7 @@ def test_a_signature_has_every_required_parameter_and_says_what_it_leaves_off():
         },
     )
 
-    line = found([answer(tool)], Situation(), 2_000).text.splitlines()[1]
+    line = found([answer(tool)], ReplyContext(), 2_000).text.splitlines()[1]
 
     assert line == (
         "- make(kind*: k0|k1|k2|k3|k4|k5|k6|k7|…, where*: {x*: any, y?: any}, unlisted*: any, "
@@ -122,7 +126,7 @@ def test_what_gives_way_last_is_the_required_parameters():
         },
     )
     budgets = range(400, 199, -1)
-    replies = (found([answer(tool)], Situation(), budget) for budget in budgets)
+    replies = (found([answer(tool)], ReplyContext(), budget) for budget in budgets)
     lines = list(dict.fromkeys(reply.text.splitlines()[1] for reply in replies))
 
     required = ", ".join(f"field_{n}*: integer" for n in range(30))
@@ -132,7 +136,7 @@ def test_what_gives_way_last_is_the_required_parameters():
         f"- make({required}, {options}) {sentence} [strong]",
         f"- make({required}, …) {sentence} [strong]",
         f"- make({required}, …) [strong]",
-        "- make (tool_describe tells its parameters) [strong]",
+        "- make (tool_describe shows its parameters) [strong]",
     ]
 
 
@@ -141,14 +145,14 @@ def test_what_does_not_fit_is_left_off_between_entries_and_counted():
     """R48"""
     tools = [wide(number) for number in range(60)]
 
-    reply = found([answer(*tools)], Situation(next_step="Next: go on."), 200)
+    reply = found([answer(*tools)], ReplyContext(next_step="Next: go on."), 200)
 
     shown = [line for line in reply.text.splitlines() if line.startswith("- ")]
     assert reply.tokens <= 200
     assert [h.tool.name for h in reply.hits] == [f"tool_{n:03}" for n in range(len(shown))]
     assert all(re.fullmatch(r"- tool_\d{3}\(\) \[strong\]", line) for line in shown)
     assert reply.text.endswith(
-        f"Left off for length: {60 - len(shown)}. Ask with a larger max_tokens, detail 'names' "
+        f"Left out for length: {60 - len(shown)}. Raise max_tokens, detail 'names' "
         "or fewer queries.\nNext: go on."
     )
 
@@ -158,11 +162,11 @@ def test_definitions_give_way_before_signatures_and_are_counted():
     """R48"""
     tools = [wide(number, required=30) for number in range(3)]
 
-    reply = found([answer(*tools, winners=tuple(tools))], Situation(), 900)
+    reply = found([answer(*tools, winners=tuple(tools))], ReplyContext(), 900)
 
     assert reply.described == ("tool_000",)
     assert len(reply.hits) == 3
-    assert "Definitions left off for length: 2. tool_describe has them." in reply.text
+    assert "Definitions left out for length: 2. Use tool_describe." in reply.text
 
 
 @pytest.mark.requirement("R48")
@@ -171,21 +175,21 @@ def test_the_best_hit_outlasts_what_is_said_besides():
     failed = tuple((f"server{number}", "no answer " * 20) for number in range(8))
     missing = tuple(Missing(name="x" * 60, near=("y" * 60,)) for _ in range(20))
 
-    reply = found([answer(CREATE, missing=missing)], Situation(failed=failed), 200)
+    reply = found([answer(CREATE, missing=missing)], ReplyContext(failed=failed), 200)
 
     assert [h.tool for h in reply.hits] == [CREATE]
     assert reply.tokens <= 200
 
 
 def test_a_tool_that_two_queries_found_is_told_once():
-    reply = found([answer(CREATE), answer(CREATE, query="ticket")], Situation(), 500)
+    reply = found([answer(CREATE), answer(CREATE, query="ticket")], ReplyContext(), 500)
 
     assert reply.text.count("title*") == 1
     assert reply.text.endswith("Found for 'ticket':\n- github__create_issue [strong]")
 
 
 def test_names_are_all_that_is_told_where_no_more_is_asked():
-    reply = found([answer(CREATE)], Situation(), 500, detail="names")
+    reply = found([answer(CREATE)], ReplyContext(), 500, detail="names")
 
     assert reply.text == "Found for 'issue':\n- github__create_issue [strong]"
 
@@ -197,8 +201,8 @@ def test_everything_has_its_place():
     """R43, R44, R45"""
     known = tuple(hit(wide(number)) for number in range(10))
     missing = (Missing(name="craete", near=("create", "creator")), Missing(name="zz", near=()))
-    situation = Situation(
-        notes=("limit goes from 1 to 20; 20 was used.",),
+    situation = ReplyContext(
+        notes=("limit must be 1 to 20; 20 was used.",),
         news=("old is gone.",),
         pending=("slack",),
         failed=(("jira", "refused <b>\nthe key"),),
@@ -206,7 +210,11 @@ def test_everything_has_its_place():
     )
 
     reply = found(
-        [Answer(query="q", known=known, missing=missing, corrected={"isue": "issue"}, further=7)],
+        [
+            QueryAnswer(
+                query="q", known=known, missing=missing, corrected={"isue": "issue"}, further=7
+            )
+        ],
         situation,
         1_000,
     )
@@ -218,7 +226,7 @@ def test_everything_has_its_place():
         "Already loaded: tool_000, tool_001, tool_002, tool_003, tool_004, tool_005, tool_006, "
         "tool_007 and 2 more.\n"
         "7 more match; narrow the query or raise limit.\n"
-        "limit goes from 1 to 20; 20 was used.\n"
+        "limit must be 1 to 20; 20 was used.\n"
         "old is gone.\n"
         "Still connecting, may have more: slack.\n"
         "Failed to connect: jira (refused \u2039b\u203a the key).\n"
@@ -229,7 +237,7 @@ def test_everything_has_its_place():
 def test_unknown_names_beyond_twenty_are_counted():
     missing = tuple(Missing(name=f"n{number}", near=()) for number in range(25))
 
-    reply = found([Answer(query="select:…", missing=missing)], Situation(), 1_000)
+    reply = found([QueryAnswer(query="select:…", missing=missing)], ReplyContext(), 1_000)
 
     assert reply.text.count("There is no tool") == 20
     assert reply.text.endswith("5 more names were not found.")
@@ -255,7 +263,7 @@ def test_unknown_names_beyond_twenty_are_counted():
 )
 def test_a_hit_is_marked_where_a_call_would_be_refused(members: dict[str, Any], mark: str):
     """R50"""
-    reply = found([answer(CREATE, **members)], Situation(), 500)
+    reply = found([answer(CREATE, **members)], ReplyContext(), 500)
 
     assert reply.text.splitlines()[1].endswith(mark)
 
@@ -265,7 +273,7 @@ def test_a_hit_is_marked_where_a_call_would_be_refused(members: dict[str, Any], 
 @settings(max_examples=60)
 def test_any_hits_fit_any_budget_with_whole_signatures(tools: Tools, budget: int, detail: str):
     """R48, R40"""
-    reply = found([answer(*tools, winners=tuple(tools))] * 3, Situation(), budget, detail=detail)
+    reply = found([answer(*tools, winners=tuple(tools))] * 3, ReplyContext(), budget, detail=detail)
 
     assert reply.tokens <= budget
     assert is_safe(reply.text)

@@ -8,7 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hostile import ANYTHING, Tools, catalog_of, is_safe, queries, tool_lists
-from toolscout import Catalog, Policy, Scout, Session, Settings, Tool, load_demo_catalog
+from toolscout import Catalog, Policy, Scout, Session, Settings, Tool
+from toolscout.demo import load_demo_catalog
 from toolscout.search.hits import Confidence, Result
 from toolscout.search.index import Index
 from toolscout.sessions.replies import Reply
@@ -117,7 +118,7 @@ def test_a_clamped_limit_is_stated_in_the_reply():
 
     assert len(usual.hits) == 5 and usual.details["limit"] == 5
     assert len(most.hits) == 20 and most.details["limit"] == 20
-    assert "limit goes from 1 to 20; 20 was used." in most.text
+    assert "limit must be 1 to 20; 20 was used." in most.text
 
 
 @pytest.mark.requirement("R31")
@@ -292,8 +293,8 @@ def test_an_empty_catalogue_a_miss_and_a_broken_index_are_three_answers():
     index = Broken(demo_tools, encoder=None)
     broken = Scout(demo_tools, index=index).session("a").search("mail")
 
-    assert empty.text == "There are no tools at all here yet. Go on without a tool."
-    assert waiting.text.endswith("There are no tools at all here yet. Search again shortly.")
+    assert empty.text == "There are no tools here yet. Continue without a tool."
+    assert waiting.text.endswith("There are no tools here yet. Search again shortly.")
     assert missed.text.startswith("No tool found for 'zzz qqq'.\nServers with tools: github (20), ")
     assert broken.text.startswith("Something broke inside the tool search")
     assert "disk" not in broken.text
@@ -325,7 +326,7 @@ def test_a_long_selection_is_cut_between_entries_and_counted():
 
     left = reply.details["queries"][0]["left_off"]
     assert reply.tokens <= 400
-    assert f"Left off for length: {len(left)}. Ask with a larger max_tokens" in reply.text
+    assert f"Left out for length: {len(left)}. Raise max_tokens" in reply.text
     assert set(names(reply)) | set(left) == set(wanted) - set(session.pinned)
     assert set(session.loaded) == set(names(reply))
 
@@ -338,10 +339,9 @@ def test_a_long_selection_is_cut_between_entries_and_counted():
         ("bridge", "Next: tool_call with one of these names and its arguments."),
         (
             "native",
-            "Next: call one by its name; from your next step on those not marked weak are among "
-            "your tools.",
+            "Next: call one by name; those not marked weak join your tools from your next step on.",
         ),
-        ("reference", "Next: call one that is not marked weak by its name."),
+        ("reference", "Next: call one that is not marked weak, by name."),
     ],
 )
 def test_a_reply_ends_with_the_next_call_of_its_mode(mode: str, step: str):
@@ -377,7 +377,7 @@ def test_repeated_fruitless_searches_end_in_plain_words():
     session.search("send an email")
     after = session.search("zzz qqq")
 
-    search_again = "Next: tool_search in other words, or list a server with 'server:name'."
+    search_again = "Next: tool_search with other words, or list a server with 'server:name'."
     last = [reply.text.splitlines()[-1] for reply in replies]
     assert last == [
         search_again,
@@ -486,8 +486,9 @@ def test_any_search_of_any_catalogue_is_answered_within_its_budget_and_truly(
     words = [asked] if isinstance(asked, str) else asked
     for wanted in (words, ["create mail report", *words], select_all(tools)):
         before = set(session.loaded)
+        request = {"queries": wanted, "limit": limit, "detail": detail, "max_tokens": tokens}
 
-        reply = scout.search(session, wanted, limit=limit, detail=detail, max_tokens=tokens)
+        reply = session.handle_sync("tool_search", request)
 
         assert reply.code != "broken_index"
         assert reply.tokens <= reply.details.get("max_tokens", chosen.reply_tokens)
@@ -511,7 +512,7 @@ def assert_signatures_are_whole(reply: Reply, tools: Tools) -> None:
 
 
 def assert_promises_hold(session: Session, reply: Reply) -> None:
-    by_name = {tool.name: tool for tool in session.visible()}
+    by_name = {tool.name: tool for tool in session.list_visible()}
     claimed = re.findall(r"^- ([\w-]+).*\[\w+\]$", reply.text, re.MULTILINE)
     told = reply.details.get("queries", [])
     claimed += [name for query in told for name in query["already_loaded"]]

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout import Catalog, Mode, Route, Scout, Session, Settings, Tool
+from toolscout import Catalog, Mode, Scout, Session, Settings, Tool
 from toolscout.schemas import Json
+from toolscout.sessions.record import Record
+from toolscout.settings import Route
 
 DIALECT = "openai-responses"
 LEAVES = ("create_issue", "list_issues", "merge_branch", "close_issue")
@@ -76,7 +78,7 @@ def test_a_tool_that_was_loaded_otherwise_is_told_by_the_next_search(loading: st
     if loading == "describe":
         session.describe("github__create_issue")
     else:
-        session.begin_turn("there is a bug")
+        session.user_message("there is a bug")
     assert session.loaded == ("github__create_issue",)
     output = search(session, "select:github__create_issue,github__list_issues")
 
@@ -152,4 +154,4 @@ def test_a_session_rebuilt_from_its_conversation_has_loaded_the_same(searches: l
     rebuilt = scouting.rebuild("b", json.loads(json.dumps(items)))
 
     assert rebuilt.loaded == session.loaded
-    assert rebuilt.record.shown == session.record.shown
+    assert Record.from_json(rebuilt.to_json()).shown == Record.from_json(session.to_json()).shown

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from toolscout import Catalog, Mode, Policy, Route, Scope, Scout, Session, Settings, Store, Tool
+from toolscout import Catalog, Mode, Policy, Scout, Session, Settings, Store, Tool
 from toolscout.errors import InvalidState, UsageError
 from toolscout.schemas import Json
+from toolscout.sessions.record import Record
+from toolscout.settings import Route, Scope
 from toolscout.stores import MemoryStore, SqliteStore
 from toolscout.tokens import count_definition_tokens
 
@@ -137,7 +139,7 @@ def test_pins_are_never_evicted_nor_unloaded():
     session.describe([ISSUE, MERGE])
     session.unload()
     session.unload(SEND)
-    session.begin_turn("next")
+    session.user_message("next")
 
     assert session.pinned == (CHANNELS, SEND)
 
@@ -166,7 +168,7 @@ def test_a_session_is_written_when_it_has_changed_and_only_then():
 
     first, again, other, other_again, back = writes
     assert first == again < other == other_again < back
-    assert store.read("session", "a") == session.record.to_bytes()
+    assert store.read("session", "a") == Record.from_json(session.to_json()).to_bytes()
 
 
 @pytest.mark.requirement("R59")
@@ -174,7 +176,7 @@ def test_in_session_scope_a_found_tool_stays():
     """R59"""
     session = scout_of().session("a")
     session.search("select:slack__send_message")
-    session.begin_turn("something else")
+    session.user_message("something else")
 
     assert session.loaded == (SEND,)
     assert session.settings.scope is Scope.SESSION
@@ -184,11 +186,11 @@ def test_in_session_scope_a_found_tool_stays():
 def test_turn_scope_ends_at_the_next_user_turn():
     """R59: also for what was only shown."""
     session = scout_of(scope="turn").session("a", pins=["github__list_issues"])
-    session.begin_turn("first")
+    session.user_message("first")
     session.search(["open a new issue", WEAKLY_FINDS_SEND])
     assert code_of(session, ISSUE) == "ok"
     assert code_of(session, SEND) == "ok"
-    reply = session.begin_turn("second")
+    reply = session.user_message("second")
 
     assert set(reply.details["unloaded"]) == {ISSUE, CHANNELS, SEND}
     assert (session.loaded, session.pinned) == ((), (ISSUES,))
@@ -260,7 +262,7 @@ def test_a_session_is_stored_and_resumed(store: Store):
     session = scout_of(store=store).session("a")
     session.search(["open a new issue", WEAKLY_FINDS_SEND])
     session.call_sync(ISSUE, {})
-    session.section()
+    session.system_prompt()
     resumed = scout_of(store=store).session("a")
 
     assert resumed is not session
@@ -468,12 +470,12 @@ def test_a_sleeping_tool_is_pruned_once_its_server_is_back_without_it():
     session = scout_of(later).restore(stored.to_json())
     for _ in range(2):  # the second search changes nothing
         session.search("message")
-    assert ISSUE in session.record.entries
+    assert ISSUE in Record.from_json(session.to_json()).entries
 
     later.replace("github", [])
     reply = session.search("message")
 
-    assert ISSUE not in session.record.entries
+    assert ISSUE not in Record.from_json(session.to_json()).entries
     assert f"{ISSUE} is gone." in reply.text
 
 
@@ -505,7 +507,7 @@ def test_a_tool_that_goes_while_it_is_called_does_not_stay_loaded():
     assert session.call_sync(ISSUE).code == "ok"
 
     assert ISSUE not in session.loaded
-    assert ISSUE not in session.record.entries
+    assert ISSUE not in Record.from_json(session.to_json()).entries
 
 
 @pytest.mark.requirement("R66")
@@ -629,7 +631,7 @@ def test_two_sessions_never_affect_each_other():
     one, two = scout.session("one", pins=[MERGE]), scout.session("two")
     before = two.to_json()
     one.search(["open a new issue", "server:slack"])
-    one.section()
+    one.system_prompt()
     one.call_sync(SEND, {})
 
     assert two.to_json() == before
@@ -650,7 +652,7 @@ def test_a_child_starts_empty_and_may_inherit_pins_or_named_tools():
     """R70"""
     session = scout_of().session("a", pins=[MERGE])
     session.search(f"select:{ISSUE},{SEND}")
-    session.section()
+    session.system_prompt()
     empty = session.fork("b", inherit=False)
     pins = session.fork("c", inherit=False, pins=True)
     named = session.fork("d", inherit=False, names=[SEND, CHANNELS])
@@ -705,7 +707,7 @@ def test_removed_tools_leave_index_and_session_and_are_announced_once():
     """R83: to the model in the next reply, to the host by an announcement."""
     catalog = catalog_of_two()
     session = scout_of(catalog).session("a", pins=[CHANNELS])
-    session.section()
+    session.system_prompt()
     session.search(f"select:{SEND},{ISSUE}")
     catalog.remove("slack")
     replies = [session.search("send a message to a channel") for _ in range(2)]
@@ -799,11 +801,11 @@ def test_keywords_of_a_tool_or_server_load_it_by_priority():
         MERGE: Route(keywords=("bug",), prefer=False),
     }
     session = scout_of(routes=routes).session("a")
-    reply = session.begin_turn("There is a bug, tell the team in the channel by message.")
+    reply = session.user_message("There is a bug, tell the team in the channel by message.")
 
     assert reply.references == session.loaded == (SEND, CHANNELS, ISSUE)
-    assert reply.text == f"Tools that may help, loaded: {SEND}, {CHANNELS}, {ISSUE}."
-    assert session.begin_turn("Nothing of that.").text == ""
+    assert reply.text == f"Loaded, may help: {SEND}, {CHANNELS}, {ISSUE}."
+    assert session.user_message("Nothing of that.").text == ""
 
 
 @pytest.mark.requirement("R102")
@@ -814,7 +816,7 @@ def test_a_hint_names_only_tools_that_this_session_may_use():
     policy = Policy(disabled={CHANNELS: "off"})
     scout = Scout(catalog_of_two(), encoder=None, settings=settings, policy=policy, executors=run)
     session = scout.session("a", allowed=lambda tool: tool.leaf != "send_message")
-    reply = session.begin_turn("Send a message to a channel.")
+    reply = session.user_message("Send a message to a channel.")
 
     assert reply.references == session.loaded == (ISSUE, ISSUES, MERGE)
     assert "slack" not in reply.text
@@ -824,7 +826,7 @@ def test_a_hint_names_only_tools_that_this_session_may_use():
 @pytest.mark.requirement("R103")
 def test_suggestions_are_off_unless_asked_for():
     """R103"""
-    assert scout_of().session("a").begin_turn("Send a message to a channel").references == ()
+    assert scout_of().session("a").user_message("Send a message to a channel").references == ()
 
 
 @pytest.mark.requirement("R103")
@@ -836,12 +838,12 @@ def test_a_message_suggests_up_to_three_tools_each_once_per_session():
     ]
     message = "Please write the sales report"
     session = scout_of(Catalog({"s": tools}), suggest=True, scope="turn").session("a")
-    first, second, third = (session.begin_turn(message).references for _ in range(3))
+    first, second, third = (session.user_message(message).references for _ in range(3))
 
     assert [len(first), len(second), len(third)] == [3, 2, 0]
     assert set(first).isdisjoint(second)
     few = scout_of(Catalog({"s": tools}), suggest=True, suggestions=1).session("a")
-    assert len(few.begin_turn(message).references) == 1
+    assert len(few.user_message(message).references) == 1
 
 
 @pytest.mark.requirement("R103")
@@ -849,20 +851,20 @@ def test_operators_in_a_user_message_are_words():
     """R103"""
     session = scout_of(suggest=True).session("a")
 
-    assert session.begin_turn("select:slack__send_message").text in ("", *_suggested(SEND))
-    assert session.begin_turn("server:nothing +open a new issue /(/").references == (ISSUE,)
+    assert session.user_message("select:slack__send_message").text in ("", *_suggested(SEND))
+    assert session.user_message("server:nothing +open a new issue /(/").references == (ISSUE,)
 
 
 def _suggested(*names: str) -> list[str]:
-    return [f"Tools that may help, loaded: {', '.join(names)}."]
+    return [f"Loaded, may help: {', '.join(names)}."]
 
 
 @pytest.mark.requirement("R104")
 def test_a_suggested_tool_passes_the_gate_and_a_merely_listed_one_does_not():
     """R104"""
     session = scout_of(suggest=True).session("a")
-    assert MERGE in session.section()
-    session.begin_turn("Please open a new issue")
+    assert MERGE in session.system_prompt()
+    session.user_message("Please open a new issue")
 
     assert code_of(session, ISSUE) == "ok"
     assert code_of(session, MERGE) == "not_loaded"
@@ -874,7 +876,7 @@ def test_a_message_suggests_no_more_than_the_budget_holds_and_reports_who_left()
     routes = {"*": Route(keywords=("go",))}
     session = scout_of(routes=routes, loaded_tokens=40).session("a")
     session.search(f"select:{MERGE}")
-    reply = session.begin_turn("go")
+    reply = session.user_message("go")
 
     assert reply.references == session.loaded
     assert len(reply.references) == 1

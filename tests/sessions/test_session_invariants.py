@@ -30,6 +30,7 @@ from toolscout import (
     Tool,
 )
 from toolscout.schemas import Json
+from toolscout.sessions.record import Record
 from toolscout.stores import SqliteStore
 
 SERVERS = {
@@ -161,7 +162,10 @@ class SessionMachine(RuleBasedStateMachine):
         # Where the budget makes them take turns, there is always something new.
         if not (reply.references or reply.described):
             assert state_of(self.session) == before
-            assert self.store.read("session", self.session.id) == self.session.record.to_bytes()
+            assert (
+                self.store.read("session", self.session.id)
+                == Record.from_json(self.session.to_json()).to_bytes()
+            )
 
     @rule(query=QUERIES)
     def look_without_loading(self, query: str) -> None:
@@ -195,12 +199,12 @@ class SessionMachine(RuleBasedStateMachine):
             assert self.session.call_sync(name, {}).code == "not_loaded"
 
     @rule()
-    def begin_turn(self) -> None:
-        self.keeps_promises(self.session.begin_turn("and now something else"))
+    def user_message(self) -> None:
+        self.keeps_promises(self.session.user_message("and now something else"))
 
     @rule(again=st.booleans())
     def prompt(self, again: bool) -> None:
-        self.session.section()
+        self.session.system_prompt()
         self.session.announcement(again=again)
 
     @rule()
@@ -313,14 +317,17 @@ class SessionMachine(RuleBasedStateMachine):
 
     @invariant()
     def loaded_tools_fit_the_budget(self) -> None:
-        record = self.session.record
+        record = Record.from_json(self.session.to_json())
         assert record.loaded_tokens <= BUDGET_TOKENS or len(record.loaded) == 1
 
     @invariant()
     def the_store_has_what_the_session_has(self) -> None:
         if self.catalog_changes:
             self.session.save()  # looking at it has brought it in step with the catalogue
-        assert self.store.read("session", self.session.id) == self.session.record.to_bytes()
+        assert (
+            self.store.read("session", self.session.id)
+            == Record.from_json(self.session.to_json()).to_bytes()
+        )
 
     @invariant()
     def parents_stay_as_they_were(self) -> None:

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from toolscout import Catalog, Scout, Settings, Store, Tool
-from toolscout.sessions.usage import TRIMMED_EVERY, USAGE_KEPT, USAGE_KIND, Experience
+from toolscout.sessions.usage import TRIMMED_EVERY, USAGE_KEPT, USAGE_KIND, UsageLog
 from toolscout.stores import MemoryStore, SqliteStore
 
 TOOL = Tool.define("pay", server="bank")
 
 
-def experience(store: Store | None = None) -> Experience:
-    return Experience(store, lambda: 12.5)
+def experience(store: Store | None = None) -> UsageLog:
+    return UsageLog(store, lambda: 12.5)
 
 
-def learn(learnt: Experience, *codes: str, tool: str = "bank__pay") -> Experience:
+def learn(learnt: UsageLog, *codes: str, tool: str = "bank__pay") -> UsageLog:
     for code in codes:
-        learnt.learn("s", "pay a bill", tool, code)
+        learnt.add("s", "pay a bill", tool, code)
     return learnt
 
 
@@ -42,13 +42,13 @@ def learn(learnt: Experience, *codes: str, tool: str = "bank__pay") -> Experienc
     ],
 )
 def test_failures_are_told_of_the_last_twenty_calls_that_were_made(codes: list[str], told: str):
-    assert learn(experience(), *codes).failures(TOOL) == told
+    assert learn(experience(), *codes).describe_failures(TOOL) == told
 
 
 def test_each_tool_has_failures_of_its_own():
     learnt = learn(experience(), "tool_error", tool="bank__other")
 
-    assert learnt.failures(TOOL) == ""
+    assert learnt.describe_failures(TOOL) == ""
 
 
 def test_experience_is_there_again_after_a_restart(tmp_path: Path):
@@ -56,7 +56,7 @@ def test_experience_is_there_again_after_a_restart(tmp_path: Path):
         learn(experience(store), "ok", "call_failed")
 
     with SqliteStore(tmp_path / "state.db") as store:
-        told = experience(store).failures(TOOL)
+        told = experience(store).describe_failures(TOOL)
 
     assert told == "Of the last 2 calls of bank__pay, 1 failed: call_failed."
 
@@ -67,7 +67,7 @@ def test_what_cannot_be_read_is_passed_over():
     learn(experience(store), "tool_error")
     store.append(USAGE_KIND, b"[]")
 
-    assert "1 failed" in experience(store).failures(TOOL)
+    assert "1 failed" in experience(store).describe_failures(TOOL)
 
 
 def test_what_is_kept_does_not_grow_without_end():
@@ -90,7 +90,7 @@ def test_threads_may_learn_and_ask_at_once():
         try:
             for _ in range(300):
                 learn(learnt, "tool_error")
-                assert "failed: tool_error." in learnt.failures(TOOL)
+                assert "failed: tool_error." in learnt.describe_failures(TOOL)
         except BaseException as error:
             failed.append(error)
 
@@ -101,7 +101,7 @@ def test_threads_may_learn_and_ask_at_once():
         thread.join()
 
     assert failed == []
-    assert learnt.failures(TOOL).startswith("Of the last 20 calls of bank__pay, 20 failed")
+    assert learnt.describe_failures(TOOL).startswith("Of the last 20 calls of bank__pay, 20 failed")
 
 
 def done(*_: object) -> str:
@@ -126,7 +126,7 @@ def found(scout: Scout, query: str) -> list[str]:
 def teach(scout: Scout, query: str, tool: str) -> None:
     session = scout.session("teaching")
     session.search(query)
-    assert session.record.entries[tool].query == query
+    assert {e.name: e.query for e in session.list_entries()}[tool] == query
     for _ in range(5):
         assert session.call_sync(tool).code == "ok"
 
@@ -188,9 +188,11 @@ def test_a_description_tells_what_is_known_of_failures():
 def test_what_was_learnt_counts_at_once_and_is_kept_later():
     waiting: list[Callable[[], None]] = []
     store = MemoryStore()
-    learnt = learn(Experience(store, lambda: 12.5, waiting.append), "call_failed")
+    learnt = learn(UsageLog(store, lambda: 12.5, waiting.append), "call_failed")
 
-    assert learnt.failures(TOOL) == "Of the last 1 calls of bank__pay, 1 failed: call_failed."
+    assert (
+        learnt.describe_failures(TOOL) == "Of the last 1 calls of bank__pay, 1 failed: call_failed."
+    )
     assert list(store.scan(USAGE_KIND)) == []
 
     waiting.pop()()
@@ -206,6 +208,8 @@ def test_a_store_that_fails_costs_no_model_its_result(caplog: pytest.LogCaptureF
 
     learnt = learn(experience(Full()), "call_failed")
 
-    assert learnt.failures(TOOL) == "Of the last 1 calls of bank__pay, 1 failed: call_failed."
-    assert "A store could not keep how a call ended." in caplog.text
+    assert (
+        learnt.describe_failures(TOOL) == "Of the last 1 calls of bank__pay, 1 failed: call_failed."
+    )
+    assert "The store could not record how a call ended." in caplog.text
     assert "no room" in caplog.text

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from toolscout import Scout, load_demo_catalog
+from toolscout import Scout
+from toolscout.demo import load_demo_catalog
 from toolscout.errors import StoreUnavailable, UsageError
 from toolscout.stores import PostgresStore
 

@@ -21,6 +21,7 @@ from typing import IO
 import pytest
 
 from toolscout import Catalog, Scout
+from toolscout.sessions.record import Record
 from toolscout.stores import SqliteStore
 
 KILLS = 50
@@ -69,11 +70,11 @@ def operate(session, seed):
         case 2: session.describe([one, two])
         case 3: session.call_sync(one, {})
         case 4: session.unload(one, two)
-        case 5: session.section()
-        case 6: session.begin_turn("and now something else")
+        case 5: session.system_prompt()
+        case 6: session.user_message("and now something else")
 
 def tell(what, session):
-    state = hashlib.sha256(session.record.to_bytes()).hexdigest()
+    state = hashlib.sha256(Record.from_json(session.to_json()).to_bytes()).hexdigest()
     os.write(1, f"{what} {state}\\n".encode())  # at once, so that no line is cut by a kill
 
 def work(path, key, seed):
@@ -145,7 +146,7 @@ def state_of(path: Path, key: str) -> str:
     """Return the hash of a session as the next process resumes it."""
     with closing(SqliteStore(path)) as store:
         session = Scout(Catalog(), encoder=None, store=store).session(key)
-        return hashlib.sha256(session.record.to_bytes()).hexdigest()
+        return hashlib.sha256(Record.from_json(session.to_json()).to_bytes()).hexdigest()
 
 
 def possible_states(heard: list[tuple[str, str]]) -> set[str]:

@@ -29,22 +29,21 @@ from toolscout.names import make_exposed_name
 from toolscout.query import Query
 from toolscout.schemas import Json, is_list, is_object, to_canonical_json
 from toolscout.scout import Scout
-from toolscout.sessions.call import Aims
+from toolscout.sessions.call import ApprovedCall
 from toolscout.sessions.metatools import (
     CALL,
     DESCRIBE,
     LIMIT_MAX,
     SEARCH,
-    call_request,
-    meta_name,
-    meta_tools,
+    build_meta_tools,
+    read_call_request,
+    to_meta_name,
     to_object,
 )
-from toolscout.sessions.prompt import Shown
+from toolscout.sessions.prompt import ShownTool
 from toolscout.sessions.record import Record
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.search import note_delivered
-from toolscout.sessions.session import Admission, Session, run_sync
+from toolscout.sessions.session import Session, run_sync
 from toolscout.sessions.usage import MADE
 from toolscout.settings import Hiding, Mode, Settings
 from toolscout.tools import Tool
@@ -57,17 +56,17 @@ __all__ = [
     "NO_CONTENT",
     "RESERVED_NAMES",
     "SEARCH",
-    "Admission",
+    "ApprovedCall",
     "Bridge",
     "Capabilities",
     "Dialect",
     "Hiding",
     "Json",
-    "Shown",
+    "ShownTool",
     "Toolkit",
     "add_notes",
     "add_usage",
-    "call_request",
+    "build_meta_tools",
     "choose_mode",
     "choose_settings",
     "decode_images",
@@ -82,16 +81,15 @@ __all__ = [
     "make_exposed_name",
     "merge_state",
     "merge_states",
-    "meta_name",
-    "meta_tools",
-    "note_delivered",
     "note_used",
+    "read_call_request",
     "report_outcome",
     "require_members",
     "require_own_name",
     "run_sync",
     "to_canonical_json",
     "to_definition",
+    "to_meta_name",
     "to_object",
     "to_search",
     "to_search_output",
@@ -199,7 +197,7 @@ class Toolkit(Generic[T]):
         """
         names = self._natives.keys() if only is None else only
         everything = len(names) == len(self.scout.catalog)
-        policy = self.scout.policy.narrowed(None if everything else lambda t: t.name in names)
+        policy = self.scout.policy.narrow(None if everything else lambda t: t.name in names)
         allowed = None if policy.is_open else policy.sees
         asked = [Query(text=text, words=text) for text in queries if text.strip()]
         results = self.scout.index.search_many(asked, limit, allowed=allowed)
@@ -212,7 +210,7 @@ class Toolkit(Generic[T]):
         """Return the SDK's tool of an exposed name; None for meta-tools and other servers."""
         return self._natives.get(name)
 
-    def get_native(self, call: Admission) -> T:
+    def get_native(self, call: ApprovedCall) -> T:
         """Return the SDK's tool that an approved call is for."""
         return self._natives[call.tool.name]
 
@@ -229,7 +227,7 @@ class Toolkit(Generic[T]):
 
     async def handle(
         self, session: Session, name: str, arguments: object, *, approved: bool = False
-    ) -> Admission | Reply | None:
+    ) -> ApprovedCall | Reply | None:
         """Answer a call of the model, or approve it, for a host that runs the SDK's tools itself.
 
         A call of an SDK's tool, by its own name or through `tool_call`, becomes an approved call
@@ -239,13 +237,13 @@ class Toolkit(Generic[T]):
         target, given = _read_target(name, arguments)
         if self._is_native(target):
             return await session.admit(target, given, approved=approved)
-        if approved and meta_name(name) in ("", CALL):
+        if approved and to_meta_name(name) in ("", CALL):
             return await session.call(target, given, approved=True)
         return await session.handle(name, arguments) if self._is_catalogued(name) else None
 
     def handle_sync(
         self, session: Session, name: str, arguments: object, *, approved: bool = False
-    ) -> Admission | Reply | None:
+    ) -> ApprovedCall | Reply | None:
         """Do the same in synchronous code."""
         return run_sync(lambda: self.handle(session, name, arguments, approved=approved))
 
@@ -253,9 +251,9 @@ class Toolkit(Generic[T]):
         self, session: Session, name: str, arguments: object
     ) -> tuple[Tool | None, object]:
         """Return the tool that a call is for, also through `tool_call`, and its arguments."""
-        return Aims(self.scout.catalog).tool(session, name, arguments)
+        return session.find_target(name, arguments)
 
-    def predict_call(self, session: Session, name: str, arguments: object) -> Admission | None:
+    def predict_call(self, session: Session, name: str, arguments: object) -> ApprovedCall | None:
         """Return the call of an SDK's tool that `handle` would approve, without asking the policy.
 
         For an SDK that asks a person before the adapter sees the call.
@@ -264,7 +262,7 @@ class Toolkit(Generic[T]):
         if tool is None or tool.name not in self._natives or not session.may_call(tool):
             return None
         try:
-            return Admission(tool=tool, arguments=prepare(tool, given or {}).arguments)
+            return ApprovedCall(tool=tool, arguments=prepare(tool, given or {}).arguments)
         except ModelError:
             return None
 
@@ -282,7 +280,7 @@ class Toolkit(Generic[T]):
         return any(tool.name in self._natives for tool in self.scout.catalog.resolve(target))
 
     def _is_catalogued(self, name: str) -> bool:
-        return bool(meta_name(name) or self.scout.catalog.resolve(name))
+        return bool(to_meta_name(name) or self.scout.catalog.resolve(name))
 
     def _execute(self, tool: Tool, arguments: Json) -> object:
         native = self._natives.get(tool.name)
@@ -328,7 +326,7 @@ class Bridge(Generic[T]):
 
     def list_tools(self) -> list[tuple[Tool, T | None]]:
         """Return the tools of every request, in order, each with the SDK's own if it is one."""
-        shown = self.open_session("declared").shown()
+        shown = self.open_session("declared").list_shown()
         return [(entry.tool, self.toolkit.get(entry.tool.name)) for entry in shown]
 
 
@@ -337,7 +335,7 @@ def _read_target(name: str, arguments: object) -> tuple[str, object]:
     if name != CALL:
         return name, arguments
     try:
-        target, given = call_request(arguments)
+        target, given = read_call_request(arguments)
     except ModelError:
         return name, arguments
     return str(target), given
@@ -348,19 +346,19 @@ def _read_target(name: str, arguments: object) -> tuple[str, object]:
 
 def list_request_tools(session: Session, forced: str = "") -> list[Tool]:
     """Return the tools of the next request; one that the request forces stands last (R80)."""
-    tools = [shown.tool for shown in session.shown()]
-    wanted = session.tool(forced) if forced else None
+    tools = [shown.tool for shown in session.list_shown()]
+    wanted = session.find_tool(forced) if forced else None
     if wanted is None or wanted in tools:
         return tools
-    session.record.offer([wanted])
+    session.offer(wanted)
     return [*tools, wanted]
 
 
 def load_by_name(session: Session, names: Iterable[str]) -> list[Tool]:
     """Load the tools that an SDK's messages show to be loaded; return those that exist."""
-    found = [session.tool(name) for name in names]
+    found = [session.find_tool(name) for name in names]
     tools = [tool for tool in found if tool is not None]
-    session.load(tools)
+    session.load(*tools)
     return tools
 
 
@@ -371,18 +369,17 @@ def list_loaded(state: object) -> list[str]:
 
 def was_found(session: Session, name: str) -> bool:
     """Tell whether a tool is callable only because it was found, and not shown from the start."""
-    entry = session.record.entries.get(name)
-    return entry is not None and not entry.pinned and name not in session.record.declared
+    return not session.is_declared(name)
 
 
 def note_used(session: Session, name: str) -> None:
     """Note that the conversation has called a tool, if it is loaded."""
-    session.record.touch(name)
+    session.touch(name)
 
 
 @contextmanager
 def report_outcome(
-    session: Session, call: Admission, *, postponed: tuple[type[BaseException], ...] = ()
+    session: Session, call: ApprovedCall, *, postponed: tuple[type[BaseException], ...] = ()
 ) -> Generator[None]:
     """Report to the session whether the call that is made in this context has failed.
 
@@ -398,15 +395,13 @@ def report_outcome(
     session.settle(call)
 
 
-def require_own_name(session: Session, call: Admission) -> Reply:
+def require_own_name(session: Session, call: ApprovedCall) -> Reply:
     """Load a tool that `tool_call` must not run, and return the reply that says so.
 
     For tools that an SDK treats by their names: to ask a person, to end a run, to wait.
     """
     name = call.tool.name
-    with session.lock:
-        loaded = session.load([call.tool], session.record.query_of(name))
-        session.save()
+    loaded = session.load(call.tool)
     text = f"{name} was not called: it does not run through tool_call. Call it by its own name."
     details: Json = {"tool": name, "code": "invalid_request", "message": text}
     return Reply(
@@ -423,7 +418,7 @@ def decode_images(reply: Reply) -> list[tuple[bytes, str]]:
     return [(b64decode(str(one.get("data"))), str(one.get("mimeType"))) for one in reply.images]
 
 
-def add_notes(call: Admission, result: R) -> R | str:
+def add_notes(call: ApprovedCall, result: R) -> R | str:
     """Return a tool's result; if it is a text, the notes on repaired arguments precede it."""
     if not call.repairs or not isinstance(result, str):
         return result
@@ -447,7 +442,7 @@ def merge_state(session: Session, before: object, current: object) -> Json:
 
 def merge_states(*states: object, used: Iterable[str] = ()) -> Json:
     """Return what the states of parallel calls know together; `used` were called since then."""
-    record = reduce(Record.merged, map(Record.from_json, states))
+    record = reduce(Record.merge, map(Record.from_json, states))
     for name in used:
         record.touch(name)
     return record.to_json()

@@ -13,13 +13,13 @@ from pydantic_core import to_jsonable_python
 
 from toolscout import Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
-    Admission,
+    ApprovedCall,
     Json,
     Toolkit,
+    build_meta_tools,
     decode_images,
     is_object,
     list_request_tools,
-    meta_tools,
     report_outcome,
 )
 from toolscout.errors import ApprovalNeeded, MissingExtra
@@ -87,7 +87,7 @@ class ToolScoutProvider(ContextProvider):
             message="\n".join(message.text for message in context.input_messages),
             only=None if self._given is None else frozenset(tool.name for tool in self._given),
         )
-        own = [_create_stand_in(tool) for tool in (*meta_tools(), *run.list_foreign())]
+        own = [_create_stand_in(tool) for tool in (*build_meta_tools(), *run.list_foreign())]
         context.extend_tools(self.source_id, [*(self._given or ()), *own])
         context.extend_middleware(self.source_id, [run.show, run.guard])
 
@@ -116,7 +116,7 @@ class _Run:
             self.names = names
             self.session = self.toolkit.open_session(self.id, self.state.get(STATE), only=names)
         if self.message:
-            self.session.begin_turn(self.message)
+            self.session.user_message(self.message)
             self.message = ""
         return self.session
 
@@ -130,7 +130,7 @@ class _Run:
     def list_foreign(self) -> list[Tool]:
         """Return the loaded tools of the scout's other servers."""
         session = self.session or self.toolkit.open_session(self.id, self.state.get(STATE))
-        loaded = [session.tool(name) for name in session.loaded]
+        loaded = [session.find_tool(name) for name in session.loaded]
         return [t for t in loaded if t is not None and self.toolkit.get(t.name) is None]
 
     async def show(self, context: ChatContext, call_next: Next) -> None:
@@ -158,7 +158,7 @@ class _Run:
         approved = self._is_approved(context)
         verdict = await self.toolkit.handle(session, tool.name, given, approved=approved)
         try:
-            if isinstance(verdict, Admission):
+            if isinstance(verdict, ApprovedCall):
                 await self._make_call(context, session, verdict, call_next)
             elif verdict is not None and verdict.code == ApprovalNeeded.code:
                 self._ask_person(context)
@@ -172,7 +172,7 @@ class _Run:
         self,
         context: FunctionInvocationContext,
         session: Session,
-        call: Admission,
+        call: ApprovedCall,
         call_next: Next,
     ) -> None:
         """Let the framework make a call, or make the call inside a `tool_call`."""

@@ -14,7 +14,7 @@ from typing import Any, cast
 from toolscout import Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
     NO_CONTENT,
-    Admission,
+    ApprovedCall,
     Bridge,
     Json,
     add_notes,
@@ -79,7 +79,7 @@ class ToolScoutTools(Toolkit):
             turn = _Turn.begin(self._bridge, fc, run_context)
             try:
                 verdict = self._bridge.toolkit.handle_sync(turn.session, tool.name, given)
-                if not isinstance(verdict, Admission):
+                if not isinstance(verdict, ApprovedCall):
                     return _to_result(cast("Reply", verdict))
                 native = self._bridge.toolkit.get_native(verdict)
                 with report_outcome(turn.session, verdict):
@@ -96,7 +96,7 @@ class ToolScoutTools(Toolkit):
             turn = _Turn.begin(self._bridge, fc, run_context)
             try:
                 verdict = await self._bridge.toolkit.handle(turn.session, tool.name, given)
-                if not isinstance(verdict, Admission):
+                if not isinstance(verdict, ApprovedCall):
                     return _to_result(cast("Reply", verdict))
                 native = self._bridge.toolkit.get_native(verdict)
                 with report_outcome(turn.session, verdict):
@@ -227,7 +227,7 @@ def _copy_run_fields(outer: Any, inner: Function) -> None:
         setattr(inner, name, getattr(outer, name))
 
 
-def _prepare_call(fc: FunctionCall, native: Function | None, call: Admission) -> FunctionCall:
+def _prepare_call(fc: FunctionCall, native: Function | None, call: ApprovedCall) -> FunctionCall:
     """Return the call inside a `tool_call`, prepared as agno prepares a model's own calls."""
     if native is None:
         raise CallFailed(call.tool.name, "it is asynchronous, and this run is not; use arun().")
@@ -252,7 +252,7 @@ async def _execute_async(call: FunctionCall) -> FunctionExecutionResult:
     return await asyncio.to_thread(call.execute)
 
 
-def _read_result(call: Admission, done: FunctionExecutionResult) -> object:
+def _read_result(call: ApprovedCall, done: FunctionExecutionResult) -> object:
     if done.status == "failure":
         raise CallFailed(call.tool.name, done.error or "it does not say why.")
     return add_notes(call, NO_CONTENT if done.result in (None, "") else done.result)

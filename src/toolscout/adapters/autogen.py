@@ -12,7 +12,7 @@ from typing import Any, cast
 from uuid import uuid4
 
 from toolscout import Reply, Scout, Session, Settings, Tool
-from toolscout.adapters._toolkit import SEARCH, Admission, Toolkit, require_members
+from toolscout.adapters._toolkit import SEARCH, ApprovedCall, Toolkit, require_members
 from toolscout.errors import MissingExtra, UsageError
 
 try:
@@ -78,7 +78,7 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
     async def list_tools(self) -> list[ToolSchema]:
         """Return the meta-tools, the pinned tools and what was found."""
         session = await self._open_session()
-        return [self._to_schema(shown.tool) for shown in session.shown()]
+        return [self._to_schema(shown.tool) for shown in session.list_shown()]
 
     async def call_tool(
         self,
@@ -191,7 +191,7 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
         return ToolSchema(name=name, description=tool.description, parameters=parameters)
 
     async def _run_native(
-        self, call: Admission, token: CancellationToken | None, call_id: str | None
+        self, call: ApprovedCall, token: CancellationToken | None, call_id: str | None
     ) -> AsyncGenerator[Any | ToolResult, None]:
         schema, workbench = self._toolkit.get_native(call)
         request = (schema["name"], call.arguments, token, call_id)

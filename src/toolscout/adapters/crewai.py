@@ -18,7 +18,7 @@ from toolscout import Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
     CALL,
     NO_CONTENT,
-    Admission,
+    ApprovedCall,
     Bridge,
     Json,
     add_notes,
@@ -127,12 +127,12 @@ class _Handler:
 
     def _handle(self, session: Session, name: str, given: Json) -> object:
         verdict = self._bridge.toolkit.handle_sync(session, name, given)
-        if not isinstance(verdict, Admission):
+        if not isinstance(verdict, ApprovedCall):
             return cast("Reply", verdict).text
         with report_outcome(session, verdict):
             return add_notes(verdict, self._run_native(verdict))
 
-    def _run_native(self, call: Admission) -> str:
+    def _run_native(self, call: ApprovedCall) -> str:
         """Make a call as CrewAI makes a model's own calls."""
         native = self._bridge.toolkit.get_native(call)
         name = call.tool.name

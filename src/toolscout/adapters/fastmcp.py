@@ -16,12 +16,12 @@ from toolscout.adapters._toolkit import (
     CALL,
     DESCRIBE,
     SEARCH,
-    Admission,
+    ApprovedCall,
     Json,
     Toolkit,
-    call_request,
+    build_meta_tools,
     merge_state,
-    meta_tools,
+    read_call_request,
     require_members,
 )
 from toolscout.errors import MissingExtra, ModelError, UsageError
@@ -82,14 +82,16 @@ class ToolScoutTransform(CatalogTransform):
         if self._toolkit.scout.settings.mode is not Mode.BRIDGE:
             raise UsageError("A server's list of tools cannot grow. Use mode='bridge'.")
         self._listings = _Listings(listing_seconds)
-        self._meta = {tool.name: _MetaTool.create(tool, self._answer) for tool in meta_tools()}
+        self._meta = {
+            tool.name: _MetaTool.create(tool, self._answer) for tool in build_meta_tools()
+        }
 
     async def transform_tools(self, tools: Sequence[ServerTool]) -> Sequence[ServerTool]:
         """Return the meta-tools, then the pinned tools."""
         newest = dedupe_with_versions(tools, lambda tool: tool.name)
         only = self._toolkit.register({tool.name: tool for tool in newest})
         session = self._toolkit.open_session("list", only=only)
-        shown = [entry.tool.name for entry in session.shown()]
+        shown = [entry.tool.name for entry in session.list_shown()]
         natives = {native.name for native in map(self._toolkit.get, shown) if native is not None}
         meta = [self._meta[name] for name in shown if name in self._meta]
         return [*meta, *(tool for tool in tools if tool.name in natives)]
@@ -113,14 +115,14 @@ class ToolScoutTransform(CatalogTransform):
             _load_target(session, arguments)
         try:
             verdict = await self._toolkit.handle(session, name, arguments)
-            if isinstance(verdict, Admission):
+            if isinstance(verdict, ApprovedCall):
                 return await self._run_native(ctx, session, verdict)
             return _to_result(cast("Reply", verdict))
         finally:
             if lasting:
                 await _save(ctx, session, state)
 
-    async def _run_native(self, ctx: Context, session: Session, call: Admission) -> ToolResult:
+    async def _run_native(self, ctx: Context, session: Session, call: ApprovedCall) -> ToolResult:
         own_name = self._toolkit.get_native(call).name
         failed = True
         try:
@@ -228,7 +230,7 @@ def _has_session(ctx: Context) -> bool:
 def _load_target(session: Session, arguments: Json) -> None:
     # Without a session no earlier request can have found the tool, so its name is enough.
     with suppress(ModelError):
-        session.describe(str(call_request(arguments)[0]))
+        session.describe(str(read_call_request(arguments)[0]))
 
 
 async def _save(ctx: Context, session: Session, before: object) -> None:

@@ -14,7 +14,7 @@ from typing import Any, cast
 from toolscout import Mode, Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
     CALL,
-    Admission,
+    ApprovedCall,
     Json,
     Toolkit,
     add_notes,
@@ -123,7 +123,7 @@ class _Offer:
     only: frozenset[str]
 
     def list_tools(self, context: ReadonlyContext) -> Iterator[BaseTool]:
-        for tool in (shown.tool for shown in self._open_session(context).shown()):
+        for tool in (shown.tool for shown in self._open_session(context).list_shown()):
             native = self.natives.get(tool.name)
             yield _OwnTool(tool, self) if native is None else self._copy_tool(native, tool.name)
 
@@ -134,9 +134,9 @@ class _Offer:
         confirmed = tool_context.tool_confirmation
         approved = confirmed is not None and confirmed.confirmed
         verdict = await self.toolkit.handle(session, name, args, approved=approved)
-        if isinstance(verdict, Admission) and name == CALL and self._waits(verdict):
+        if isinstance(verdict, ApprovedCall) and name == CALL and self._waits(verdict):
             verdict = require_own_name(session, verdict)
-        if isinstance(verdict, Admission):
+        if isinstance(verdict, ApprovedCall):
             result = await self._run_native(session, verdict, tool_context)
         else:
             result = _to_result(verdict or await session.handle(name, args), tool_context)
@@ -159,7 +159,7 @@ class _Offer:
         )
         message = _read_message(context)
         if message and state.get("turn") != context.invocation_id:
-            session.begin_turn(message)
+            session.user_message(message)
         return session
 
     def _copy_tool(self, native: BaseTool, name: str) -> BaseTool:
@@ -173,12 +173,14 @@ class _Offer:
             twin._get_declaration = lambda: declared.model_copy(update={"name": name})
         return twin
 
-    def _waits(self, call: Admission) -> bool:
+    def _waits(self, call: ApprovedCall) -> bool:
         # ADK looks at the tool that was called, and any other has its result at once.
         is_native = self.toolkit.mode is Mode.NATIVE
         return self.natives[call.tool.name].is_long_running and is_native
 
-    async def _run_native(self, session: Session, call: Admission, context: ToolContext) -> object:
+    async def _run_native(
+        self, session: Session, call: ApprovedCall, context: ToolContext
+    ) -> object:
         native = self.natives[call.tool.name]
         failed = True
         try:

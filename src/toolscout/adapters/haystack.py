@@ -16,7 +16,7 @@ from uuid import uuid4
 from toolscout import Mode, Reply, Scout, Settings, Tool
 from toolscout.adapters._toolkit import (
     CALL,
-    Admission,
+    ApprovedCall,
     Json,
     Toolkit,
     add_notes,
@@ -150,7 +150,7 @@ class _Run:
         self._state: State | None = None
 
     def list_tools(self) -> list[AgentTool]:
-        return [self._create_tool(shown.tool) for shown in self._session.shown()]
+        return [self._create_tool(shown.tool) for shown in self._session.list_shown()]
 
     def attach(self, state: State) -> None:
         """Continue the session in the state of this run, and keep it there."""
@@ -161,14 +161,14 @@ class _Run:
             self._session = self._toolkit.open_session("", state.data[STATE], only=self._only)
         messages = cast("list[ChatMessage]", state.data.get("messages") or [])
         if messages and messages[-1].is_from(ChatRole.USER):
-            self._session.begin_turn(messages[-1].text or "")
+            self._session.user_message(messages[-1].text or "")
 
     def call_sync(self, name: str, /, **given: Any) -> Any:
         """Answer a meta-tool, or run a tool that was found."""
         arguments, injected = self._split_arguments(name, given)
         verdict = self._toolkit.handle_sync(self._session, name, arguments)
         call = self._check(name, verdict or self._session.handle_sync(name, arguments))
-        if not isinstance(call, Admission):
+        if not isinstance(call, ApprovedCall):
             return call
         native = self._toolkit.get_native(call)
         with report_outcome(self._session, call):
@@ -179,7 +179,7 @@ class _Run:
         arguments, injected = self._split_arguments(name, given)
         verdict = await self._toolkit.handle(self._session, name, arguments)
         call = self._check(name, verdict or await self._session.handle(name, arguments))
-        if not isinstance(call, Admission):
+        if not isinstance(call, ApprovedCall):
             return call
         native = self._toolkit.get_native(call)
         with report_outcome(self._session, call):
@@ -205,10 +205,10 @@ class _Run:
             self.attach(state)
         return {key: value for key, value in given.items() if key not in injected}, injected
 
-    def _check(self, name: str, verdict: Admission | Reply) -> Any:
+    def _check(self, name: str, verdict: ApprovedCall | Reply) -> Any:
         """Return an approved call, or the result that refuses or answers it."""
         is_native = self._toolkit.get(name) is not None
-        if isinstance(verdict, Admission):
+        if isinstance(verdict, ApprovedCall):
             # Confirmation, exit conditions and the like depend on the name of the call.
             if is_native or self._toolkit.mode is Mode.BRIDGE:
                 return verdict
@@ -222,19 +222,19 @@ class _Run:
         ]
         return [TextContent(verdict.text), *images] if images else verdict.text
 
-    def _prepare_arguments(self, name: str, call: Admission, injected: Json) -> Json:
+    def _prepare_arguments(self, name: str, call: ApprovedCall, injected: Json) -> Json:
         if name != CALL:
             return {**call.arguments, **injected}
         inject = _get_agent_function("_inject_state_args")
         return inject(self._toolkit.get_native(call), call.arguments, self._state)
 
-    def _finish(self, name: str, call: Admission, result: Any) -> Any:
+    def _finish(self, name: str, call: ApprovedCall, result: Any) -> Any:
         self._save()
         if name == CALL:
             result = self._convert_result(call, result)
         return add_notes(call, result)
 
-    def _convert_result(self, call: Admission, result: Any) -> Any:
+    def _convert_result(self, call: ApprovedCall, result: Any) -> Any:
         """Treat the result of a tool as the agent treats those of the tools that it runs."""
         native = self._toolkit.get_native(call)
         _get_agent_function("_merge_tool_outputs_into_state")(native, result, self._state)

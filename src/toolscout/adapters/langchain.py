@@ -19,13 +19,14 @@ from toolscout.adapters._toolkit import (
     CALL,
     GROWING,
     SEARCH,
-    Admission,
+    ApprovedCall,
     Capabilities,
     Dialect,
     Json,
     Shown,
     Toolkit,
     add_notes,
+    build_meta_tools,
     choose_mode,
     detect_anthropic,
     detect_openai,
@@ -34,7 +35,6 @@ from toolscout.adapters._toolkit import (
     list_loaded,
     make_exposed_name,
     merge_states,
-    meta_tools,
     note_used,
     to_object,
     to_search,
@@ -159,7 +159,7 @@ class _Turn:
         )
         return Command(update={"messages": [message], KEY: self.state()})
 
-    def finish(self, approved: Admission, result: Result) -> Result:
+    def finish(self, approved: ApprovedCall, result: Result) -> Result:
         """Return the result of the agent's own tool, with the state if the call loaded the tool."""
         loaded = self.session.loaded
         failed = isinstance(result, ToolMessage) and result.status == "error"
@@ -197,7 +197,7 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
         self._load: Loader | None = tools if callable(tools) else None
         given = [] if tools is None or callable(tools) else [*map(_to_tool, tools)]
         self._names = None if tools is None else {tool.name for tool in given}
-        self._meta = {tool.name: _create_stub(tool) for tool in meta_tools()}
+        self._meta = {tool.name: _create_stub(tool) for tool in build_meta_tools()}
         self.tools = [*self._meta.values(), *given]
         self._listing = listing
         self._lock = threading.Lock()
@@ -300,7 +300,7 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
         others = [tool for tool in request.tools if not self._is_mine(tool, natives)]
         points = [(tool.extras or {}).get("cache_control") for tool in natives.values()]
         point = next(filter(None, reversed(points)), None)
-        shown = [self._to_model_tool(turn, entry, point) for entry in session.shown()]
+        shown = [self._to_model_tool(turn, entry, point) for entry in session.list_shown()]
         return turn, request.override(
             tools=[*others, *shown],
             messages=_to_model_messages(request.messages, turn.mode, only),
@@ -365,7 +365,7 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
 
     def _build_prompt(self, request: ModelRequest[Any], session: Session) -> SystemMessage | None:
         """Return the system prompt, with the listing if there is one."""
-        section = session.section() if self._listing else ""
+        section = session.system_prompt() if self._listing else ""
         if not section or request.system_message is None:
             return SystemMessage(section) if section else request.system_message
         content = request.system_message.content
@@ -378,7 +378,7 @@ def _report_messages(session: Session, messages: Sequence[AnyMessage]) -> None:
     """Report a user message, or the tools that were called since the last request."""
     last = messages[-1] if messages else None
     if isinstance(last, HumanMessage):
-        session.begin_turn(last.text)
+        session.user_message(last.text)
     for message in reversed(messages):
         if not isinstance(message, ToolMessage):
             break
@@ -497,7 +497,7 @@ def _search_from_item(item: Json) -> ToolCall:
     return ToolCall(name=SEARCH, args=arguments, id=item["call_id"], type="tool_call")
 
 
-def _needs_approval(verdict: Admission | Reply, request: Any) -> bool:
+def _needs_approval(verdict: ApprovedCall | Reply, request: Any) -> bool:
     """Tell whether the scout's policy wants a person to approve, and the run can wait for one."""
     is_asking = isinstance(verdict, Reply) and verdict.code == ApprovalNeeded.code
     return is_asking and bool(_find_thread_id(request.runtime))
@@ -512,12 +512,14 @@ def _ask_person(name: str, arguments: object) -> bool:
     return is_list(decisions) and [to_object(each).get("type") for each in decisions] == ["approve"]
 
 
-def _to_request(request: ToolCallRequest, native: BaseTool, approved: Admission) -> ToolCallRequest:
+def _to_request(
+    request: ToolCallRequest, native: BaseTool, approved: ApprovedCall
+) -> ToolCallRequest:
     call = _rename_call(request.tool_call, native.name, approved.arguments)
     return request.override(tool_call=call, tool=native)
 
 
-def _settle_failure(turn: _Turn, approved: Admission, error: Exception) -> None:
+def _settle_failure(turn: _Turn, approved: ApprovedCall, error: Exception) -> None:
     # An interrupt is no failure: the run repeats the call when it resumes.
     if not isinstance(error, GraphBubbleUp):
         turn.session.settle(approved, failed=True)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, cast
 from toolscout import Mode, Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
     CALL,
-    Admission,
+    ApprovedCall,
     Json,
     Toolkit,
     make_exposed_name,
@@ -83,7 +83,7 @@ class ToolScoutRetriever(ObjectRetriever[BaseTool]):
         if query != await context.store.get("user_msg_str", default=None):
             return [*turn.list_tools(), *turn.find_hidden(query)]
         if not await context.store.get("num_iterations", default=0):
-            turn.session.begin_turn(query)
+            turn.session.user_message(query)
             await turn.save()
         return [*turn.list_tools()]
 
@@ -114,12 +114,12 @@ class _Turn:
             state[KEY] = {**sessions, self.agent: after}
 
     def list_tools(self) -> Iterator[BaseTool]:
-        return (self._create_tool(shown.tool) for shown in self.session.shown())
+        return (self._create_tool(shown.tool) for shown in self.session.list_shown())
 
     def find_hidden(self, name: str) -> Iterator[BaseTool]:
         """Yield the tool of a call that was not in the request; its reply says how to find it."""
-        tool = self.session.tool(name)
-        if tool is not None and all(shown.tool.name != name for shown in self.session.shown()):
+        tool = self.session.find_tool(name)
+        if tool is not None and all(shown.tool.name != name for shown in self.session.list_shown()):
             yield self._create_tool(tool)
 
     def _create_tool(self, tool: Tool) -> BaseTool:
@@ -138,9 +138,9 @@ async def _call(toolkit: _AgentTools, name: str, arguments: Json) -> ToolOutput:
         raise UsageError(f"{name} runs only in the workflow of an agent. Call it with `acall`.")
     turn = await _Turn.open(toolkit, context)
     verdict = await toolkit.handle(turn.session, name, arguments)
-    if isinstance(verdict, Admission) and name == CALL and _ends_run(toolkit, verdict):
+    if isinstance(verdict, ApprovedCall) and name == CALL and _ends_run(toolkit, verdict):
         verdict = require_own_name(turn.session, verdict)
-    if isinstance(verdict, Admission):
+    if isinstance(verdict, ApprovedCall):
         with report_outcome(turn.session, verdict, postponed=(WaitingForEvent,)):
             output = await _run_native(toolkit.get_native(verdict), verdict, context)
     else:
@@ -149,7 +149,9 @@ async def _call(toolkit: _AgentTools, name: str, arguments: Json) -> ToolOutput:
     return output
 
 
-async def _run_native(native: AsyncBaseTool, call: Admission, context: Context[Any]) -> ToolOutput:
+async def _run_native(
+    native: AsyncBaseTool, call: ApprovedCall, context: Context[Any]
+) -> ToolOutput:
     injected = native.ctx_param_name if isinstance(native, FunctionTool) else None
     given = {**call.arguments, injected: context} if injected else call.arguments
     output: ToolOutput = await cast("Any", native).acall(**given)
@@ -158,7 +160,7 @@ async def _run_native(native: AsyncBaseTool, call: Admission, context: Context[A
     return output
 
 
-def _ends_run(toolkit: _AgentTools, call: Admission) -> bool:
+def _ends_run(toolkit: _AgentTools, call: ApprovedCall) -> bool:
     # The agent looks at the tool that was called, so the result of `tool_call` ends nothing.
     native = toolkit.get_native(call)
     return native.metadata.return_direct and toolkit.mode is Mode.NATIVE

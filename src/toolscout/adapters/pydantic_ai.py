@@ -13,7 +13,7 @@ from toolscout import Mode, Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
     LIMIT_MAX,
     RESERVED_NAMES,
-    Admission,
+    ApprovedCall,
     Json,
     Toolkit,
     add_notes,
@@ -140,7 +140,7 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
     def _list_tools(
         self, ctx: RunContext[AgentDepsT], session: Session, inner: _Tools[AgentDepsT]
     ) -> Iterator[tuple[str, ToolsetTool[AgentDepsT]]]:
-        for tool in (shown.tool for shown in session.shown()):
+        for tool in (shown.tool for shown in session.list_shown()):
             native = self.toolkit.get(tool.name)
             if native is not None:
                 yield native.name, inner[native.name]
@@ -161,7 +161,7 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
             )
 
     async def _run_inner(
-        self, approved: Admission, ctx: RunContext[AgentDepsT], inner: _Tools[AgentDepsT]
+        self, approved: ApprovedCall, ctx: RunContext[AgentDepsT], inner: _Tools[AgentDepsT]
     ) -> Any:
         """Make a call as the SDK does, with its validation, hooks, approval and deferral."""
         definition = inner[approved.tool.leaf].tool_def
@@ -248,7 +248,7 @@ def _to_return(session: Session, reply: Reply) -> ToolReturn[Any]:
     return ToolReturn(content, metadata={STATE: session.to_json()})
 
 
-def _add_session(session: Session, call: Admission, result: Any) -> ToolReturn[Any]:
+def _add_session(session: Session, call: ApprovedCall, result: Any) -> ToolReturn[Any]:
     """Return a tool's own result with the session in its metadata, and notes on repairs."""
     whole = (
         cast("ToolReturn[Any]", result) if isinstance(result, ToolReturn) else ToolReturn(result)

@@ -13,7 +13,7 @@ from toolscout import Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
     NO_CONTENT,
     RESERVED_NAMES,
-    Admission,
+    ApprovedCall,
     Bridge,
     Json,
     add_notes,
@@ -110,7 +110,7 @@ class ToolScoutPlugin:
     ) -> FunctionResult:
         session = self._bridge.open_session("chat", _read_state(context.chat_history))
         verdict = await self._bridge.toolkit.handle(session, name, asked)
-        if isinstance(verdict, Admission):
+        if isinstance(verdict, ApprovedCall):
             value = await self._run_native(context, session, verdict)
         else:
             value = _render_reply(cast("Reply", verdict), context.function.plugin_name)
@@ -118,7 +118,7 @@ class ToolScoutPlugin:
         return FunctionResult(function=context.function.metadata, value=value, metadata=state)
 
     async def _run_native(
-        self, outer: AutoFunctionInvocationContext, session: Session, call: Admission
+        self, outer: AutoFunctionInvocationContext, session: Session, call: ApprovedCall
     ) -> object:
         """Make a call as the kernel makes a model's own calls, with all its filters."""
         native = self._bridge.toolkit.get_native(call)

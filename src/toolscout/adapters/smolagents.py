@@ -16,12 +16,12 @@ from uuid import uuid4
 from toolscout import Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
     CALL,
-    Admission,
+    ApprovedCall,
     Json,
     Toolkit,
     add_notes,
+    build_meta_tools,
     is_list,
-    meta_tools,
     report_outcome,
 )
 from toolscout.errors import MissingExtra, UsageError
@@ -52,34 +52,34 @@ class _HiddenTools:
             tools, _define, scout=scout, settings=settings
         )
         self.session = self.toolkit.open_session(uuid4().hex, session)
-        self.meta = {tool.name: _OwnTool(tool, self) for tool in meta_tools()}
+        self.meta = {tool.name: _OwnTool(tool, self) for tool in build_meta_tools()}
 
     def begin(self, task: str, *, reset: bool) -> None:
         """Begin a run, with a new session after a reset."""
         if reset:
             self.session = self.toolkit.open_session(uuid4().hex)
-        self.session.begin_turn(task)
+        self.session.user_message(task)
 
-    def handle(self, name: str, given: object) -> Admission | Reply | None:
+    def handle(self, name: str, given: object) -> ApprovedCall | Reply | None:
         return self.toolkit.handle_sync(self.session, name, given)
 
     def list_tools(self) -> list[AgentTool]:
         """Return the meta-tools and what was found, for a request."""
-        return [self._get_tool(one.tool) for one in self.session.shown()]
+        return [self._get_tool(one.tool) for one in self.session.list_shown()]
 
     def _get_tool(self, tool: Tool) -> AgentTool:
         return self.toolkit.get(tool.name) or self.meta.get(tool.name) or _OwnTool(tool, self)
 
     def create_functions(self) -> dict[str, Callable[..., object]]:
         """Return a function per tool that asks the session when code calls it."""
-        return {tool.name: _create_function(tool, self) for tool in self.session.visible()}
+        return {tool.name: _create_function(tool, self) for tool in self.session.list_visible()}
 
     def call(self, name: str, given: Json) -> object:
         """Make a call from code: return the tool's result, or raise if the call is refused."""
         # Code has objects that no schema knows; only inputs of any type accept them.
         odd = {key: value for key, value in given.items() if name != CALL and not _is_json(value)}
         verdict = self.handle(name, {**given, **dict.fromkeys(odd, "")})
-        if isinstance(verdict, Admission):
+        if isinstance(verdict, ApprovedCall):
             with report_outcome(self.session, verdict):
                 return self.toolkit.get_native(verdict)(**{**verdict.arguments, **odd})
         if verdict is None or (verdict.is_error and not verdict.references):
@@ -136,7 +136,7 @@ class ToolScoutAgent(_Conversation, ToolCallingAgent):
     def tools_and_managed_agents(self) -> list[Any]:
         """The tools of the next request: those never hidden, the meta-tools, and what was found."""
         hidden = self._hidden
-        known = {*hidden.meta, *(tool.name for tool in hidden.session.visible())}
+        known = {*hidden.meta, *(tool.name for tool in hidden.session.list_visible())}
         passed = [tool for name, tool in self.tools.items() if name not in known]
         return [*passed, *self.managed_agents.values(), *hidden.list_tools()]
 

@@ -11,12 +11,12 @@ from uuid import uuid4
 
 from toolscout import Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
-    Admission,
+    ApprovedCall,
     Json,
     Toolkit,
+    build_meta_tools,
     decode_images,
     merge_state,
-    meta_tools,
 )
 from toolscout.errors import ApprovalNeeded, MissingExtra
 
@@ -77,7 +77,7 @@ class ToolScoutPlugin(Plugin):
         """Add the meta-tools, and the middleware that hides and guards the other tools."""
         if self._given is not None:
             self._hidden = frozenset(agent.tool_registry.process_tools([*self._given]))
-        for tool in meta_tools():
+        for tool in build_meta_tools():
             agent.tool_registry.register_tool(_StandIn(tool.name, _to_spec(tool), _fail))
         agent.add_middleware(InvokeModelStage.Input, self._show)
         agent.add_middleware(ExecuteToolStage, self._guard)
@@ -104,8 +104,8 @@ class ToolScoutPlugin(Plugin):
         session, before = self._open_session(agent)
         message = _read_message(context.messages)
         if message:
-            session.begin_turn(message)
-        shown = [one.tool for one in session.shown()]
+            session.user_message(message)
+        shown = [one.tool for one in session.list_shown()]
         _save(agent, session, before)
         natives = self._list_natives(agent)
         specs = {spec["name"]: spec for spec in context.tool_specs}
@@ -137,7 +137,7 @@ class ToolScoutPlugin(Plugin):
             return
         session, before = self._open_session(agent)
         verdict = await self._handle(session, context)
-        if isinstance(verdict, Admission):
+        if isinstance(verdict, ApprovedCall):
             async for event in self._run_native(session, verdict, context, next_fn):
                 yield event
         elif verdict is not None:
@@ -149,7 +149,7 @@ class ToolScoutPlugin(Plugin):
 
     async def _handle(
         self, session: Session, context: ExecuteToolContext
-    ) -> Admission | Reply | None:
+    ) -> ApprovedCall | Reply | None:
         name, given = context.tool_use["name"], cast("object", context.tool_use["input"])
         verdict = await self._toolkit.handle(session, name, given)
         if isinstance(verdict, Reply) and verdict.code == ApprovalNeeded.code:
@@ -159,7 +159,7 @@ class ToolScoutPlugin(Plugin):
         return verdict
 
     async def _run_native(
-        self, session: Session, call: Admission, context: ExecuteToolContext, next_fn: Next
+        self, session: Session, call: ApprovedCall, context: ExecuteToolContext, next_fn: Next
     ) -> AsyncGenerator[TypedEvent, None]:
         """Let the agent make a call, also one through `tool_call`."""
         native = self._toolkit.get_native(call)

@@ -17,8 +17,8 @@ from toolscout.errors import ModelError
 from toolscout.schemas import Json
 from toolscout.search.feedback import is_hashed, usage_from_bytes
 from toolscout.search.index import Index
-from toolscout.sessions.session import Store
 from toolscout.sessions.usage import USAGE_KIND
+from toolscout.stores.store import Store
 
 FOUND_WITHIN = 5
 LOOKED_AT = 50

@@ -18,12 +18,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 from toolscout.calls.cut import MIN_TOKENS, cut, tokens_of
 from toolscout.errors import InvalidConfig, InvalidRequest, UnknownResult
 from toolscout.names import find_near_names, to_one_line
 from toolscout.schemas import Json, is_list, is_object
+from toolscout.stores.store import Store
 
 MAX_PATH = 500
 SHOWN_KEYS = 12
@@ -146,36 +147,6 @@ _WAYS = (
 _COMBINATIONS = ({"start", "end"}, {"line"}, {"lines"}, {"find", "start"}, {"path"})
 
 
-class Shelf(Protocol):
-    """Keeps bytes by kind and key; None as a value deletes."""
-
-    def read(self, kind: str, key: str) -> bytes | None:
-        """Return what is kept, or none."""
-        ...
-
-    def write(self, kind: str, key: str, value: bytes | None) -> None:
-        """Keep a value in place of an earlier one."""
-        ...
-
-
-class MemoryShelf:
-    """Keeps values as long as the process lives."""
-
-    def __init__(self) -> None:
-        self._values: dict[tuple[str, str], bytes] = {}
-
-    def read(self, kind: str, key: str) -> bytes | None:
-        """Return what is kept, or none."""
-        return self._values.get((kind, key))
-
-    def write(self, kind: str, key: str, value: bytes | None) -> None:
-        """Keep a value in place of an earlier one."""
-        if value is None:
-            self._values.pop((kind, key), None)
-        else:
-            self._values[kind, key] = value
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """A piece of a result."""
@@ -220,7 +191,7 @@ class Results:
 
     def __init__(
         self,
-        shelf: Shelf,
+        store: Store,
         owner: str,
         *,
         limit: int = PAGE_TOKENS,
@@ -235,7 +206,7 @@ class Results:
         ):
             if value < least:
                 raise InvalidConfig(key, f"is {value}", remedy=f"Use at least {least}.")
-        self._shelf, self._owner = shelf, owner
+        self._store, self._owner = store, owner
         self._limit, self._kept, self._max_bytes = limit, kept, max_bytes
 
     def page(self, text: str) -> Page:
@@ -312,15 +283,15 @@ class Results:
     def clear(self) -> None:
         """Forget all results of this owner."""
         for entry in self._index():
-            self._shelf.write(KIND, self._key(entry.handle), None)
-        self._shelf.write(KIND, self._owner, None)
+            self._store.write(KIND, self._key(entry.handle), None)
+        self._store.write(KIND, self._owner, None)
 
     def _keep(self, text: str) -> _Kept:
         data = text.encode("utf-8", "surrogatepass")
         handle = f"{KIND}_{hashlib.sha256(data).hexdigest()[:10]}"
         data = _first_bytes(data, self._max_bytes)
         entry = _Entry(handle=handle, size=len(data), total=len(text))
-        self._shelf.write(KIND, self._key(handle), data)
+        self._store.write(KIND, self._key(handle), data)
         self._shelve([*(old for old in self._index() if old.handle != handle), entry])
         shown = data.decode("utf-8", "surrogatepass")
         return _Kept(handle=handle, text=shown, lost=len(text) - len(shown))
@@ -328,17 +299,17 @@ class Results:
     def _shelve(self, entries: list[_Entry]) -> None:
         """Write the index, oldest first, without what has become too much."""
         while len(entries) > self._kept or sum(entry.size for entry in entries) > self._max_bytes:
-            self._shelf.write(KIND, self._key(entries.pop(0).handle), None)
+            self._store.write(KIND, self._key(entries.pop(0).handle), None)
         rows = [[entry.handle, entry.size, entry.total] for entry in entries]
-        self._shelf.write(KIND, self._owner, json.dumps(rows).encode())
+        self._store.write(KIND, self._owner, json.dumps(rows).encode())
 
     def _index(self) -> list[_Entry]:
-        data = self._shelf.read(KIND, self._owner)
+        data = self._store.read(KIND, self._owner)
         rows: list[tuple[str, int, int]] = json.loads(data) if data else []
         return [_Entry(handle=handle, size=size, total=total) for handle, size, total in rows]
 
     def _load(self, handle: str) -> _Kept:
-        data = self._shelf.read(KIND, self._key(handle)) if is_handle(handle) else None
+        data = self._store.read(KIND, self._key(handle)) if is_handle(handle) else None
         entry = next((entry for entry in self._index() if entry.handle == handle), None)
         if data is None or entry is None:
             raise UnknownResult(to_one_line(handle, 64))

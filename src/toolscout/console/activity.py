@@ -22,7 +22,7 @@ from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.search.feedback import hash_query
 from toolscout.sessions.events import Answered, Called, Described, Searched
-from toolscout.sessions.record import Record
+from toolscout.sessions.record import Entry
 from toolscout.sessions.replies import Reply
 
 SESSIONS_KEPT = 200
@@ -281,7 +281,7 @@ class SessionTable:
 
     def build_row(self, log: SessionLog) -> Json:
         """Return one session."""
-        loaded = self._find_record(log.session).loaded
+        loaded = self._list_entries(log.session)
         return log.to_json(len(loaded), self._ledger.get_session(log.session))
 
     def get_details(self, view: View, id_: str) -> Json:
@@ -291,7 +291,7 @@ class SessionTable:
             **self.build_row(log),
             "loaded": [
                 {"name": entry.name, "tokens": entry.tokens, "query": entry.query}
-                for entry in self._find_record(log.session).loaded
+                for entry in self._list_entries(log.session)
             ],
             "events": [event.to_json() for event in self._activity.list_events(log)],
         }
@@ -302,10 +302,10 @@ class SessionTable:
                 return log
         raise make_not_found("session", id_)
 
-    def _find_record(self, session: str) -> Record:
-        """Return a session's record; one that nobody holds open any more has loaded nothing."""
-        live = self._scout.live(session)
-        return Record(id=session) if live is None else live.record
+    def _list_entries(self, session: str) -> list[Entry]:
+        """Return what a session has loaded; one that nobody holds open any more has nothing."""
+        live = self._scout.find_live(session)
+        return [] if live is None else live.list_entries()
 
 
 def build_savings(ledger: Ledger, hours: int, includes: Callable[[str], bool]) -> Json:

@@ -52,7 +52,7 @@ from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL
 from toolscout.sessions.events import Answered, Event, EventStream, Suggested
-from toolscout.sessions.metatools import meta_tools
+from toolscout.sessions.metatools import build_meta_tools
 from toolscout.settings import Settings
 from toolscout.tokens import count_all_definition_tokens, count_definition_tokens
 
@@ -242,7 +242,7 @@ class Overview:
             "encoders": self._indexes.names,
             "tokens": {
                 "all_definitions": self._count_tokens(view),
-                "menu": sum(map(count_definition_tokens, meta_tools())),
+                "menu": sum(map(count_definition_tokens, build_meta_tools())),
             },
             "capabilities": self._list_capabilities(view),
         }

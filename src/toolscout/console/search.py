@@ -22,9 +22,7 @@ from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.search.hits import Confidence, Hit, Result, Why
 from toolscout.search.index import Index
-from toolscout.sessions.metatools import search_request
-from toolscout.sessions.record import Record
-from toolscout.sessions.search import SEARCHED, Search
+from toolscout.sessions.search import SEARCHED
 from toolscout.tools import Tool
 
 LIMIT = 10
@@ -108,11 +106,8 @@ class SearchPreview:
         return self._scout.feedback.apply(result, limit)
 
     def _preview_reply(self, view: View, index: Index, text: str, limit: int) -> Json:
-        """Return what a model would read in a session that begins here."""
-        scout = self._scout
-        session = scout.restore(Record(id=PREVIEW).to_json(), allowed=view.narrows, keep=False)
-        request = search_request([text], limit, None, None, session.settings)
-        reply = Search(scout.catalog, index, scout.feedback)(session, request)
+        """Return what a model would read in a conversation that begins here."""
+        reply = self._scout.preview(text, limit=limit, allowed=view.narrows, index=index)
         return {"text": reply.text, "tokens": reply.tokens}
 
 

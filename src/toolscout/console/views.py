@@ -87,7 +87,7 @@ class View:
         self._scout = scout
         profile = principal.profile
         self.narrows = filter_for(profile) if profile is not None else None
-        self.policy = scout.policy.narrowed(self.narrows)
+        self.policy = scout.policy.narrow(self.narrows)
         self._cached_tools: tuple[int, Sequence[Tool]] = (-1, ())
         self._cached_servers = (-1, frozenset[str](), frozenset[str]())
 

@@ -15,7 +15,7 @@ from toolscout.dialects import Dialect, to_definition
 from toolscout.evaluate.datasets import Dataset
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions.metatools import meta_tools
+from toolscout.sessions.metatools import build_meta_tools
 from toolscout.tokens import ENCODING, count_definition_tokens, count_tokens
 
 Report = Callable[[int], None]
@@ -72,16 +72,18 @@ def measure_costs(
     for tool in scout.catalog.tools:
         by_server[tool.server] += count_definition_tokens(tool)
         progress(1)
-    listing = count_tokens(session.prompt.listing())
+    prompt = session.system_prompt()
+    instructions = session.system_prompt(listing=False)
+    pinned = map(scout.catalog.get, session.pinned)
     return Costs(
         tools=len(scout.catalog),
         servers=len(by_server),
         definitions=by_server.total(),
         by_server=dict(by_server.most_common()),
         meta_tools={dialect.value: _meta_tokens(dialect) for dialect in Dialect},
-        instructions=count_tokens(session.section(listing=False)),
-        listing=listing,
-        pinned=sum(session.record.entries[name].tokens for name in session.pinned),
+        instructions=count_tokens(instructions),
+        listing=count_tokens(prompt.removeprefix(instructions).strip()),
+        pinned=sum(count_definition_tokens(tool) for tool in pinned if tool is not None),
         replies=_reply_costs(scout, queries, progress) if queries else None,
     )
 
@@ -94,7 +96,7 @@ def sample_queries(datasets: Sequence[Dataset], wanted: int) -> list[str]:
 
 
 def _meta_tokens(dialect: Dialect) -> int:
-    definitions = [to_definition(tool, dialect) for tool in meta_tools()]
+    definitions = [to_definition(tool, dialect) for tool in build_meta_tools()]
     return count_tokens(json.dumps(definitions, ensure_ascii=False))
 
 

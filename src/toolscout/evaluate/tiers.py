@@ -14,7 +14,7 @@ from toolscout.errors import ModelError
 from toolscout.evaluate.quality import Ranked
 from toolscout.query import Query
 from toolscout.search.index import Index
-from toolscout.sessions.replies import hit_line
+from toolscout.sessions.replies import render_hit_line
 from toolscout.tools import Tool
 
 ENCODERS = ("static", "none", "onnx")
@@ -55,7 +55,9 @@ class Tier:
 
     def reply(self, query: str, hits: Sequence[Ranked]) -> str:
         """Return a line for each tool: signature and first sentence."""
-        return "\n".join(hit_line(hit.tool) for hit in hits) or f"No tool found for {query!r}."
+        return (
+            "\n".join(render_hit_line(hit.tool) for hit in hits) or f"No tool found for {query!r}."
+        )
 
 
 def _make_encoder(name: str) -> Encoder | None:

@@ -42,12 +42,13 @@ from toolscout.servers.server import Phase, ServerState
 from toolscout.sessions.events import EventStream
 from toolscout.sessions.metatools import (
     CALL,
-    call_request,
-    meta_name,
-    meta_tools,
+    build_meta_tools,
+    read_call_request,
+    to_meta_name,
 )
-from toolscout.sessions.replies import Reply, refused
-from toolscout.sessions.session import Session, Store
+from toolscout.sessions.replies import Reply, refuse
+from toolscout.sessions.session import Session
+from toolscout.stores.store import Store
 from toolscout.tokens import count_tokens
 from toolscout.tools import Effect, Tool
 
@@ -214,9 +215,9 @@ class Gateway:
         With `grows`, what the session has found stands at the end.
         """
         if self._is_direct(session):
-            shown = [tool for tool in session.visible() if tool.kind == "tool"]
+            shown = [tool for tool in session.list_visible() if tool.kind == "tool"]
             return [to_definition(tool, Dialect.MCP) for tool in shown]
-        meta = [to_definition(tool, Dialect.MCP) for tool in meta_tools()]
+        meta = [to_definition(tool, Dialect.MCP) for tool in build_meta_tools()]
         if self.config.gateway.split_calls:
             meta = [*meta[:2], *(_build_variant(meta[2], name) for name in SPLIT)]
         names = (*session.pinned, *(session.loaded if grows else ()))
@@ -229,7 +230,7 @@ class Gateway:
         changed = [t for t in (*change.added, *change.removed) if t.kind == TOOL]
         is_direct = self._is_direct(session)
         if self.config.gateway.mode is GatewayMode.AUTO:
-            before = len(session.visible()) - len(change.added) + len(change.removed)
+            before = len(session.list_visible()) - len(change.added) + len(change.removed)
             if (before <= self.config.sessions.auto_tools) != is_direct:
                 return True
         if not changed or is_direct or any(tool.always_load for tool in changed):
@@ -248,7 +249,7 @@ class Gateway:
                 return wrong
             name = CALL
         forwarded = self.forward(session, context, params)
-        reply = await self.scout.handle(session, name, arguments, executor=forwarded)
+        reply = await session.handle(name, arguments, executor=forwarded)
         if reply.references and self.has_growing_list(context):
             await context.session.send_tool_list_changed()
         if reply.code == UnknownTool.code:
@@ -271,7 +272,7 @@ class Gateway:
     def _is_direct(self, session: Session) -> bool:
         mode = self.config.gateway.mode
         if mode is GatewayMode.AUTO:
-            return len(session.visible()) <= self.config.sessions.auto_tools
+            return len(session.list_visible()) <= self.config.sessions.auto_tools
         return mode is GatewayMode.DIRECT
 
     def _explain_unknown(self, session: Session, target: object, reply: Reply) -> Reply:
@@ -279,12 +280,12 @@ class Gateway:
         error = explain_absence(self.pool.servers, session, target)
         if error is None:
             return reply
-        return refused(error, code=error.code, budget=session.settings.describe_tokens)
+        return refuse(error, code=error.code, budget=session.settings.describe_tokens)
 
     def _refuse_variant(self, session: Session, name: str, arguments: Any) -> Json | None:
         """Return a refusal that names the right variant, where this one is wrong."""
         called = _read_called_name(CALL, arguments)
-        effect = self.scout.effect_of(session, CALL, arguments)
+        effect = session.effect_of(CALL, arguments)
         if called is None or effect in SPLIT[name]:
             return None
         right = next(variant for variant, effects in SPLIT.items() if effect in effects)
@@ -312,10 +313,10 @@ def _run_afterwards(work: Callable[[], None]) -> None:
 
 def _read_called_name(name: str, arguments: object) -> object:
     """Return the name of the tool that a request calls, or nothing if `tool_call` has none."""
-    if meta_name(name) != CALL:
+    if to_meta_name(name) != CALL:
         return name
     with contextlib.suppress(ModelError):
-        return call_request(arguments)[0]
+        return read_call_request(arguments)[0]
     return None
 
 

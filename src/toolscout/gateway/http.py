@@ -257,7 +257,7 @@ class _HttpGateway:
                 principal=principal.name,
                 version=self._gateway.catalog.version,
                 definitions=definitions,
-                tools=self._session(client, principal.profile).visible(),
+                tools=self._session(client, principal.profile).list_visible(),
             )
         )
 

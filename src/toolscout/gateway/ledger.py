@@ -21,7 +21,7 @@ from toolscout.gateway.auth import ANONYMOUS
 from toolscout.gateway.events import Listed, Requested
 from toolscout.schemas import Json
 from toolscout.sessions.events import Answered, Called, Described, Event
-from toolscout.sessions.session import Store
+from toolscout.stores.store import Store
 from toolscout.tokens import count_all_definition_tokens, count_tokens
 from toolscout.tools import Tool
 

@@ -116,7 +116,7 @@ class Resources:
         """Return the exposed names of what a session sees besides tools."""
         return {
             (tool.server, tool.kind, str(tool.extras.get(_KEYS[tool.kind][1]))): tool.name
-            for tool in session.visible()
+            for tool in session.list_visible()
             if tool.kind in _KEYS
         }
 

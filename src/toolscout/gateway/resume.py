@@ -26,7 +26,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from toolscout.gateway.auth import ANONYMOUS, Principal
 from toolscout.gateway.middleware import PRINCIPAL, read_header, read_headers
 from toolscout.schemas import Json, is_object
-from toolscout.sessions.session import SESSION_KIND, Store
+from toolscout.sessions.state import SESSION_KIND
+from toolscout.stores.store import Store
 
 GUEST_KIND = "guest"
 HTTP, SSE = "http:", "sse:"

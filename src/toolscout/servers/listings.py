@@ -20,7 +20,7 @@ from toolscout.schemas import to_canonical_json
 from toolscout.servers.connection import Connection
 from toolscout.servers.manifest import MANIFEST_KIND, Manifest, build_entries, manifest_from_bytes
 from toolscout.servers.server import Phase, ServerState
-from toolscout.sessions.session import Store
+from toolscout.stores.store import Store
 from toolscout.tools import Tool
 
 STOPPED_REASON = "it was stopped"

@@ -34,7 +34,7 @@ from toolscout.servers.openapi.executor import OpenApiConnection
 from toolscout.servers.process import ProcessReaper
 from toolscout.servers.server import CallSlot, Phase, ServerState
 from toolscout.servers.updates import WatchedResources
-from toolscout.sessions.session import Store
+from toolscout.stores.store import Store
 
 __all__ = ["Connector", "Phase", "Pool", "ServerState"]
 

@@ -46,8 +46,8 @@ from toolscout.servers.oauth.login import (
 )
 from toolscout.servers.pool import Pool
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.session import Store
 from toolscout.settings import Settings
+from toolscout.stores.store import Store
 from toolscout.tools import Tool
 
 LINES_SHOWN = 3
@@ -236,9 +236,7 @@ async def call_tool(
     async with Pool([config], Catalog(), store, tokens=tokens) as pool:
         scout = Scout(pool.catalog, encoder=None, settings=settings)
         session = scout.session("errand")
-        return await scout.call(
-            session, tool.name, arguments, approved=True, executor=_Runner(pool)
-        )
+        return await session.call(tool.name, arguments, approved=True, executor=_Runner(pool))
 
 
 class _Runner:

@@ -87,29 +87,25 @@ class EventStream:
 
     def __init__(self, defer: Defer = run_now) -> None:
         self._defer = defer
-        self._listeners: tuple[Listener, ...] = ()
-
-    @property
-    def has_listeners(self) -> bool:
-        """Whether anybody would notice an event."""
-        return bool(self._listeners)
+        self.listeners: tuple[Listener, ...] = ()
+        """Empty if nobody would notice an event; read it before making one."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call the listener with every event from now on; return a function that ends this."""
-        self._listeners = (*self._listeners, listener)
+        self.listeners = (*self.listeners, listener)
 
         def unsubscribe() -> None:
-            self._listeners = tuple(one for one in self._listeners if one is not listener)
+            self.listeners = tuple(one for one in self.listeners if one is not listener)
 
         return unsubscribe
 
     def emit(self, event: Event) -> None:
         """Pass an event on; a listener that raises is logged and costs nobody a reply."""
-        if self._listeners:
+        if self.listeners:
             self._defer(partial(self._deliver, event))
 
     def _deliver(self, event: Event) -> None:
-        for listener in self._listeners:
+        for listener in self.listeners:
             try:
                 listener(event)
             except Exception:

@@ -1,27 +1,32 @@
-"""The three tools that a model gets in place of all others, and how to use them.
+"""The three tools that a model gets in place of all others, and what it sends to them.
 
-Gives `Tool` values whose text never depends on what a session has loaded (R98); only the listing,
-where the caller wants it inside `tool_search`, comes from outside. What they do is `scout`'s.
-
-Read what the model sent to a meta-tool.
-
-Takes any JSON value; gives checked values with notes on what was read otherwise than written, or
-raises `InvalidRequest` or `InvalidQuery` with what to write instead. It never looks at tools.
+The definitions never depend on what a session has loaded (R98); only the listing, if the caller
+wants it inside `tool_search`, comes from outside. Requests are read from any JSON value: they
+become checked values with notes on what was corrected, or raise `InvalidRequest` or `InvalidQuery`
+with what to send instead. The verbs are elsewhere.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
-from toolscout.catalog import RESERVED_NAMES
+from toolscout.catalog import RESERVED_NAMES, Catalog
 from toolscout.errors import InvalidQuery, InvalidRequest
 from toolscout.query import FORMS, QUERIES_LIMIT
-from toolscout.schemas import Json, is_object
+from toolscout.schemas import Json
+from toolscout.sessions.texts import (
+    report_not_a_number,
+    report_not_an_option,
+    report_out_of_range,
+    report_truncated,
+)
 from toolscout.settings import Settings
 from toolscout.tools import Effect, Tool
 
-SEARCH, DESCRIBE, CALL = "tool_search", "tool_describe", "tool_call"
+SEARCH = "tool_search"
+DESCRIBE = "tool_describe"
+CALL = "tool_call"
 NAMES_LIMIT = 10
 """Definitions that one `tool_describe` gives."""
 LIMIT_MAX = 20
@@ -53,17 +58,23 @@ _CALL_TEXT = (
 )
 
 
-def meta_tools(listing: str = "") -> tuple[Tool, Tool, Tool]:
+def build_meta_tools(listing: str = "") -> tuple[Tool, Tool, Tool]:
     """Return `tool_search`, `tool_describe` and `tool_call`, with a listing in the first."""
     description = f"{_SEARCH_TEXT}\n\n{listing}" if listing else _SEARCH_TEXT
     return (
-        _tool(SEARCH, description, _search_schema(), Effect.READ),
-        _tool(DESCRIBE, _DESCRIBE_TEXT, _describe_schema(), Effect.READ),
-        _tool(CALL, _CALL_TEXT, _call_schema(), Effect.UNKNOWN),
+        _build_tool(SEARCH, description, _build_search_schema(), Effect.READ),
+        _build_tool(DESCRIBE, _DESCRIBE_TEXT, _build_describe_schema(), Effect.READ),
+        _build_tool(CALL, _CALL_TEXT, _build_call_schema(), Effect.UNKNOWN),
     )
 
 
-def meta_name(name: str) -> str:
+def find_meta_tool(catalog: Catalog, name: str) -> str:
+    """Return which meta-tool a call is for; a server's own tool of such a name is none."""
+    meta = to_meta_name(name)
+    return meta if meta == name or not catalog.resolve(name) else ""
+
+
+def to_meta_name(name: str) -> str:
     """Return which meta-tool a name means, or an empty text.
 
     Clients of an MCP gateway put its name in front: `mcp__toolscout__tool_search`.
@@ -72,15 +83,15 @@ def meta_name(name: str) -> str:
     return bare if bare in RESERVED_NAMES else ""
 
 
-def _tool(name: str, description: str, schema: Json, effect: Effect) -> Tool:
+def _build_tool(name: str, description: str, schema: Json, effect: Effect) -> Tool:
     # A client that hides tools itself must not hide the way to all others.
     return Tool(
         name=name, description=description, input_schema=schema, effect=effect, always_load=True
     )
 
 
-def _search_schema() -> Json:
-    return _object(
+def _build_search_schema() -> Json:
+    return _build_object(
         ["queries"],
         queries={
             "type": "array",
@@ -93,18 +104,18 @@ def _search_schema() -> Json:
             "type": "integer",
             "minimum": 1,
             "maximum": LIMIT_MAX,
-            "description": "Hits for each query; 5 unless told.",
+            "description": "Maximum hits per query (default 5).",
         },
         detail={
             "type": "string",
             "enum": ["names", "signatures", "schemas"],
-            "description": "How much of each hit to show; signatures unless told.",
+            "description": "How much of each hit to show (default signatures).",
         },
-        max_tokens={"type": "integer", "description": "Longest reply that you want."},
+        max_tokens={"type": "integer", "description": "Maximum length of the reply."},
     )
 
 
-def _describe_schema() -> Json:
+def _build_describe_schema() -> Json:
     names = {
         "type": "array",
         "items": {"type": "string"},
@@ -112,11 +123,11 @@ def _describe_schema() -> Json:
         "maxItems": NAMES_LIMIT,
         "description": "Names as tool_search shows them.",
     }
-    return _object(["names"], names=names)
+    return _build_object(["names"], names=names)
 
 
-def _call_schema() -> Json:
-    return _object(
+def _build_call_schema() -> Json:
+    return _build_object(
         ["name"],
         name={"type": "string", "description": "A found tool's name, or a result's handle."},
         arguments={
@@ -127,7 +138,7 @@ def _call_schema() -> Json:
     )
 
 
-def _object(required: list[str], **properties: Json) -> Json:
+def _build_object(required: list[str], **properties: Json) -> Json:
     return {
         "type": "object",
         "properties": properties,
@@ -158,90 +169,98 @@ class SearchRequest:
     notes: tuple[str, ...] = ()
 
 
-def search_request(
-    queries: object, limit: object, detail: object, max_tokens: object, settings: Settings
+def read_search_options(arguments: object) -> Json:
+    """Return the options of `tool_search`, unchecked, for `read_search_request`."""
+    members = to_object(arguments)
+    return {key: members.get(key) for key in ("limit", "detail", "max_tokens")}
+
+
+def read_search_request(
+    queries: object,
+    *,
+    settings: Settings,
+    limit: object = None,
+    detail: object = None,
+    max_tokens: object = None,
 ) -> SearchRequest:
-    """Return a request within bounds; what had to be changed is noted (R11)."""
+    """Return a request within bounds, with notes on what had to be changed (R11)."""
     notes: list[str] = []
     return SearchRequest(
-        queries=_queries(queries, notes),
-        limit=_number("limit", limit, settings.limit, 1, LIMIT_MAX, notes),
-        detail=_detail(detail, notes),
-        max_tokens=_number(
+        queries=_read_queries(queries, notes),
+        limit=_read_number("limit", limit, settings.limit, 1, LIMIT_MAX, notes),
+        detail=_read_detail(detail, notes),
+        max_tokens=_read_number(
             "max_tokens", max_tokens, settings.reply_tokens, REPLY_MIN, REPLY_MAX, notes
         ),
         notes=tuple(notes),
     )
 
 
-def names_request(names: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def read_names_request(names: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names to describe, at most ten, and notes."""
-    listed = _texts(names)
+    listed = _read_texts(names)
     if not listed:
         raise InvalidRequest(
-            "tool_describe got no names", remedy="Send names, for example {'names': ['a', 'b']}."
+            "tool_describe needs names", remedy="Send names, for example {'names': ['a', 'b']}."
         )
     if len(listed) > NAMES_LIMIT:
-        note = f"Only the first {NAMES_LIMIT} of {len(listed)} names were read."
-        return listed[:NAMES_LIMIT], (note,)
+        return listed[:NAMES_LIMIT], (report_truncated("names", NAMES_LIMIT, len(listed)),)
     return listed, ()
 
 
-def call_request(value: object) -> tuple[object, object]:
+def read_call_request(value: object) -> tuple[object, object]:
     """Return the name and the arguments that `tool_call` was given."""
     members = to_object(value)
-    name = _first(members, _NAME_KEYS)
+    name = _find_first(members, _NAME_KEYS)
     if name is None:
-        raise InvalidRequest("tool_call got no name", remedy="Send {'name': …, 'arguments': {…}}.")
-    return name, _first(members, _ARGUMENT_KEYS)
+        raise InvalidRequest("tool_call needs a name", remedy="Send {'name': …, 'arguments': {…}}.")
+    return name, _find_first(members, _ARGUMENT_KEYS)
 
 
-def queries_in(value: object) -> object:
+def find_queries(value: object) -> object:
     """Return what stands for the queries in the arguments of `tool_search`."""
     members = to_object(value)
-    return _first(members, _QUERY_KEYS) if members else value
+    return _find_first(members, _QUERY_KEYS) if members else value
 
 
-def names_in(value: object) -> object:
+def find_names(value: object) -> object:
     """Return what stands for the names in the arguments of `tool_describe`."""
     members = to_object(value)
-    return _first(members, _NAMES_KEYS) if members else value
+    return _find_first(members, _NAMES_KEYS) if members else value
 
 
 def to_object(value: object) -> Json:
     """Return a JSON object, also from its text; anything else is empty."""
     if isinstance(value, str):
-        value = _parsed(value)
-    if is_object(value):
-        return value
-    return dict(cast("Mapping[str, object]", value)) if isinstance(value, Mapping) else {}
+        value = _parse(value)
+    return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else {}
 
 
-def _first(members: Json, keys: Sequence[str]) -> object:
+def _find_first(members: Json, keys: Sequence[str]) -> object:
     return next((members[key] for key in keys if members.get(key) is not None), None)
 
 
-def _parsed(text: str) -> object:
+def _parse(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _queries(value: object, notes: list[str]) -> tuple[str, ...]:
-    listed = _texts(value)
+def _read_queries(value: object, notes: list[str]) -> tuple[str, ...]:
+    listed = _read_texts(value)
     if not listed:
         raise InvalidQuery("The search has no query", remedy=FORMS)
     if len(listed) > QUERIES_LIMIT:
-        notes.append(f"Only the first {QUERIES_LIMIT} of {len(listed)} queries were read.")
+        notes.append(report_truncated("queries", QUERIES_LIMIT, len(listed)))
     return listed[:QUERIES_LIMIT]
 
 
-def _texts(value: object) -> tuple[str, ...]:
+def _read_texts(value: object) -> tuple[str, ...]:
     """Return the texts in a value; a lone one stands for itself, a list may be JSON text."""
     if isinstance(value, str):
         if value.lstrip().startswith("["):
-            parsed = _parsed(value)
+            parsed = _parse(value)
             value = cast("object", parsed if isinstance(parsed, list) else [value])
         else:
             value = [value]
@@ -250,11 +269,11 @@ def _texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         return ()
     items = cast("Sequence[object]", value)
-    texts = (item if isinstance(item, str) else _scalar(item) for item in items)
+    texts = (item if isinstance(item, str) else _format_scalar(item) for item in items)
     return tuple(dict.fromkeys(text for text in texts if text.strip()))
 
 
-def _scalar(item: object) -> str:
+def _format_scalar(item: object) -> str:
     if isinstance(item, bool):
         return ""
     if isinstance(item, int):
@@ -263,19 +282,21 @@ def _scalar(item: object) -> str:
     return str(item) if isinstance(item, float) else ""
 
 
-def _number(key: str, value: object, usual: int, least: int, most: int, notes: list[str]) -> int:
-    number = _whole(value)
+def _read_number(
+    key: str, value: object, usual: int, least: int, most: int, notes: list[str]
+) -> int:
+    number = _read_whole_number(value)
     if number is None:
         if value is not None:
-            notes.append(f"{key} is no whole number; {usual} was used.")
+            notes.append(report_not_a_number(key, usual))
         return usual
     bounded = max(least, min(most, number))
     if bounded != number:
-        notes.append(f"{key} goes from {least} to {most:,}; {bounded:,} was used.")
+        notes.append(report_out_of_range(key, least, most, bounded))
     return bounded
 
 
-def _whole(value: object) -> int | None:
+def _read_whole_number(value: object) -> int | None:
     """Return an integer, also from an integral float or digits; nothing from anything else."""
     if isinstance(value, bool):
         return None
@@ -285,16 +306,16 @@ def _whole(value: object) -> int | None:
         text = value.strip()
         if len(text) > DIGITS_LIMIT:
             return None
-        value = int(text) if text.isdecimal() else _parsed(text)
-        return _whole(value) if isinstance(value, int | float) else None
+        value = int(text) if text.isdecimal() else _parse(text)
+        return _read_whole_number(value) if isinstance(value, int | float) else None
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return None
 
 
-def _detail(value: object, notes: list[str]) -> str:
+def _read_detail(value: object, notes: list[str]) -> str:
     if isinstance(value, str) and value.strip().lower() in DETAILS:
         return value.strip().lower()
     if value is not None:
-        notes.append(f"detail is one of {', '.join(DETAILS)}; signatures was used.")
+        notes.append(report_not_an_option("detail", DETAILS, "signatures"))
     return "signatures"

@@ -17,7 +17,7 @@ KEYWORD_EDGE = r"[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 """A letter or digit that goes on a word; Han, kana and hangul are written without blanks."""
 
 
-def meant_by(target: str, tools: Iterable[Tool]) -> list[Tool]:
+def find_meant(target: str, tools: Iterable[Tool]) -> list[Tool]:
     """Return the tools that a target means, by name: an exposed name, a leaf, a server, `git*`."""
     if "*" in target:
         return [tool for tool in tools if fnmatchcase(tool.name, target)]
@@ -29,7 +29,7 @@ def meant_by(target: str, tools: Iterable[Tool]) -> list[Tool]:
     ]
 
 
-def pinned(
+def find_pinned(
     tools: Sequence[Tool], settings: Settings, pins: Iterable[str] = ()
 ) -> tuple[list[Tool], list[str]]:
     """Return the tools that are always shown, by name, and the pins that mean nothing (R58).
@@ -39,7 +39,7 @@ def pinned(
     """
     # A copy of what can change: it is then the same as nothing before.
     fixed = tools if isinstance(tools, tuple) else tuple(tools)
-    found, unknown = _pinned(_Same(fixed), _Same(settings), tuple(pins))
+    found, unknown = _find_pinned(_Same(fixed), _Same(settings), tuple(pins))
     return list(found), list(unknown)
 
 
@@ -60,7 +60,7 @@ class _Same:
 
 # Adapters open a session for every request, and all look at the same tools.
 @lru_cache(maxsize=4)
-def _pinned(
+def _find_pinned(
     of: _Same, by: _Same, pins: tuple[str, ...]
 ) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
     tools: Sequence[Tool] = of.value
@@ -72,20 +72,20 @@ def _pinned(
     found |= {tool.name: tool for tool in tools if not tool.server and tool.leaf in essential}
     unknown: list[str] = []
     for pin in dict.fromkeys((*settings.pins, *pins)):
-        meant = meant_by(pin, tools)
+        meant = find_meant(pin, tools)
         found |= {tool.name: tool for tool in meant}
         if not meant:
             unknown.append(pin)
     return tuple(found[name] for name in sorted(found)), tuple(unknown)
 
 
-def near_targets(pin: str, tools: Iterable[Tool]) -> list[str]:
+def list_near_targets(pin: str, tools: Iterable[Tool]) -> list[str]:
     """Return names and servers that resemble a pin."""
     names = {tool.name for tool in tools} | {tool.server for tool in tools if tool.server}
     return find_near_names(pin, names)
 
 
-def routed(
+def find_routed(
     message: str,
     tools: Sequence[Tool],
     settings: Settings,
@@ -98,16 +98,16 @@ def routed(
     text = message.casefold()
     hits: list[tuple[int, str, Route]] = []
     for target, route in settings.routes.items():
-        if route.prefer and any(mentions(text, keyword) for keyword in route.keywords):
+        if route.prefer and any(has_keyword(text, keyword) for keyword in route.keywords):
             hits.append((-route.priority, target, route))
     found: dict[str, Tool] = {}
     for _, target, _ in sorted(hits, key=lambda hit: hit[:2]):
-        meant = meant_by(target, tools)
+        meant = find_meant(target, tools)
         found |= {tool.name: tool for tool in (ranked(meant) if len(meant) > 1 else meant)}
     return list(found.values())[: settings.routed]
 
 
-def mentions(text: str, keyword: str) -> bool:
+def has_keyword(text: str, keyword: str) -> bool:
     """Tell whether a casefolded text has a keyword that is not the middle of another word."""
     word = re.escape(keyword.casefold().strip())
     return re.search(f"(?<!{KEYWORD_EDGE}){word}(?!{KEYWORD_EDGE})", text) is not None

@@ -1,14 +1,10 @@
-"""`Prompt`: what a request carries because of a session: its tools and its prompt section.
+"""`Prompt`: what a request carries because of a session: its tools and its part of the prompt.
 
 Takes a record, the visible tools and the settings; gives definitions in a provider's dialect, the
-listing and announcements. What is decided once, such as whether tools are hidden at all, is noted
-in the record, so that the beginning of a conversation never changes its bytes (R98).
-
-What exists, for a prompt: servers and their tools, as much as fits a token budget.
-
-Takes tools; gives text that depends on nothing else, sorted, so that equal catalogues give equal
-bytes (R98). Each server is told by names and sentences, by names, or by a count, whatever fits.
-Everything that a server wrote is cut to a line. Whether and when to send it is the session's.
+listing of what exists, and announcements. Decisions that are made once, such as whether tools are
+hidden at all, go into the record, so that the beginning of a conversation never changes its bytes
+(R98). The listing depends on the tools alone, cuts what servers wrote to one line each, and shows
+a server by names and sentences, by names, or by a count, whatever fits its budget.
 """
 
 import hashlib
@@ -20,8 +16,16 @@ from toolscout.dialects import Dialect, check_definitions, to_definition, to_sea
 from toolscout.errors import UsageError
 from toolscout.names import find_near_names, to_one_line
 from toolscout.schemas import Json
-from toolscout.sessions.metatools import INSTRUCTIONS, SEARCH, meta_tools
+from toolscout.sessions.metatools import INSTRUCTIONS, SEARCH, build_meta_tools
 from toolscout.sessions.record import Record
+from toolscout.sessions.texts import (
+    LISTING_HEAD,
+    OWN_TOOLS,
+    list_some,
+    report_more_servers,
+    report_new_tools,
+    report_removed_tools,
+)
 from toolscout.settings import Hiding, Mode, Settings
 from toolscout.tokens import count_definition_tokens, count_tokens
 from toolscout.tools import Tool
@@ -29,136 +33,16 @@ from toolscout.tools import Tool
 SENTENCE_CHARS = 80
 SERVER_CHARS = 60
 DELTA_NAMES = 20
-
-_HEAD = "Hidden tools, by server:"
-
-
-def render_listing(tools: Iterable[Tool], budget: int) -> str:
-    """Return what exists within a number of tokens; nothing if there is no room or no tool."""
-    servers = _grouped(tools)
-    text = _headed(_told(servers, budget)) if servers else ""
-    return text if count_tokens(text) <= budget else ""
-
-
-def _told(servers: dict[str, list[Tool]], budget: int) -> list[str]:
-    chosen = [_Line(server, group) for server, group in servers.items()]
-    room = budget - count_tokens(_HEAD) - 1
-    spent = sum(line.cost for line in chosen)
-    if spent > room:
-        return _shortened(chosen, room)
-    for level in (1, 2):
-        # Small servers first: the most servers are told in full for the same tokens.
-        for line in sorted(chosen, key=lambda line: (line.cost_at(level), line.server)):
-            more = line.cost_at(level) - line.cost
-            if line.level == level - 1 and spent + more <= room:
-                line.level = level
-                spent += more
-    return [line.text for line in chosen]
-
-
-def render_changes(added: Sequence[Tool], removed: Sequence[str]) -> str:
-    """Return a line about tools that came and went since the listing, or nothing."""
-    parts: list[str] = []
-    for server, group in _grouped(added).items():
-        names = [tool.name for tool in group]
-        parts.append(f"New hidden tools of {_shown(server)}: {_some(names)}.")
-    if removed:
-        parts.append(f"Tools that are gone: {_some(sorted(removed))}.")
-    return " ".join(parts)
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:DELTA_NAMES])
-    more = len(names) - DELTA_NAMES
-    return f"{shown} and {more:,} more" if more > 0 else shown
-
-
-def _grouped(tools: Iterable[Tool]) -> dict[str, list[Tool]]:
-    groups: dict[str, list[Tool]] = {}
-    for tool in sorted(tools, key=lambda tool: (tool.server, tool.name)):
-        groups.setdefault(tool.server, []).append(tool)
-    return groups
-
-
-def _shown(server: str) -> str:
-    return to_one_line(server, SERVER_CHARS) or "this program"
-
-
-@dataclass(slots=True)
-class _Line:
-    """One server, told at one of three levels."""
-
-    server: str
-    tools: list[Tool]
-    level: int = 0
-
-    @property
-    def text(self) -> str:
-        return _LEVELS[self.level](self.server, self.tools)
-
-    @property
-    def cost(self) -> int:
-        return self.cost_at(self.level)
-
-    def cost_at(self, level: int) -> int:
-        # Names cost at least two tokens each, so a big server is dear without being counted.
-        if level and len(self.tools) > MANY_TOOLS:
-            return MANY_TOOLS * MANY_TOOLS
-        return count_tokens(_LEVELS[level](self.server, self.tools)) + 1
-
-
+"""Names that an announcement lists for one server."""
 MANY_TOOLS = 2_000
-
-
-def _count(server: str, tools: list[Tool]) -> str:
-    return f"- {_shown(server)}: {len(tools):,}"
-
-
-def _names(server: str, tools: list[Tool]) -> str:
-    return f"- {_shown(server)}: {', '.join(tool.name for tool in tools)}"
-
-
-def _sentences(server: str, tools: list[Tool]) -> str:
-    lines = [f"- {_shown(server)}:"]
-    for tool in tools:
-        sentence = to_one_line(tool.first_sentence, SENTENCE_CHARS)
-        lines.append(f"  - {tool.name}: {sentence}" if sentence else f"  - {tool.name}")
-    return "\n".join(lines)
-
-
-_LEVELS: tuple[Callable[[str, list[Tool]], str], ...] = (_count, _names, _sentences)
-
-
-def _shortened(lines: list[_Line], room: int) -> list[str]:
-    """Return the counts of the largest servers that fit, by name, and what is left off."""
-    by_size = sorted(lines, key=lambda line: (-len(line.tools), line.server))
-    room -= count_tokens(_rest(len(lines), sum(len(line.tools) for line in lines))) + 1
-    kept: list[_Line] = []
-    for line in by_size:
-        room -= line.cost
-        if room < 0:
-            break
-        kept.append(line)
-    left = by_size[len(kept) :]
-    shown = [line.text for line in sorted(kept, key=lambda line: line.server)]
-    return [*shown, _rest(len(left), sum(len(line.tools) for line in left))]
-
-
-def _rest(servers: int, tools: int) -> str:
-    return f"- and {servers:,} more servers with {tools:,} tools"
-
-
-def _headed(lines: list[str]) -> str:
-    return "\n".join([_HEAD, *lines])
-
-
+"""A server with more tools than this is never listed by names."""
 AUTO_COUNTED = 2_000
 """Beyond this many tools a catalogue is large whatever its definitions cost."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A tool of which a request tells the provider."""
+class ShownTool:
+    """A tool that a request declares to the provider."""
 
     tool: Tool
     deferred: bool = False
@@ -167,7 +51,7 @@ class Shown:
 
 @dataclass(slots=True)
 class Prompt:
-    """What one session's requests say of tools."""
+    """What the requests of one session say about tools."""
 
     record: Record
     settings: Settings
@@ -192,7 +76,7 @@ class Prompt:
         self.record.hiding = hides
         return hides
 
-    def tools(
+    def build_definitions(
         self, dialect: Dialect | str, *, listing: bool = False, forced: str = ""
     ) -> list[Json]:
         """Return the definitions of a request, the same bytes for the same state.
@@ -202,34 +86,34 @@ class Prompt:
         """
         if self.settings.mode is Mode.DEFINITIONS:
             check_definitions(dialect)
-        definitions = [self._definition(s, dialect) for s in self.shown(listing=listing)]
-        return self._with_forced(definitions, forced, dialect) if forced else definitions
+        definitions = [self._build_definition(s, dialect) for s in self.list_shown(listing=listing)]
+        return self._add_forced(definitions, forced, dialect) if forced else definitions
 
-    def _definition(self, shown: Shown, dialect: Dialect | str) -> Json:
+    def _build_definition(self, shown: ShownTool, dialect: Dialect | str) -> Json:
         if self.settings.mode is Mode.DEFINITIONS and shown.tool.name == SEARCH:
             return to_search(shown.tool, dialect)
         return to_definition(shown.tool, dialect, deferred=shown.deferred)
 
-    def section(self, *, listing: bool = True) -> str:
+    def render_system_prompt(self, *, listing: bool = True) -> str:
         """Return the text for the system prompt; empty where nothing is hidden (R100)."""
         if not self.decide():
             return ""
-        told = self.listing() if listing else ""
-        return f"{INSTRUCTIONS}\n\n{told}" if told else INSTRUCTIONS
+        listed = self.freeze_listing() if listing else ""
+        return f"{INSTRUCTIONS}\n\n{listed}" if listed else INSTRUCTIONS
 
-    def listing(self) -> str:
+    def freeze_listing(self) -> str:
         """Return what exists, as it was when first asked for."""
         if self.record.listing is None:
             share = self.settings.context_window * self.settings.listing_share / 100
             budget = min(self.settings.listing_tokens, int(share))
-            hidden = list(self._hidden())
+            hidden = list(self._list_hidden())
             self.record.listing = render_listing(hidden, budget)
-            self._names = self._listed = _names_by_server(hidden)
-            self.record.listed = _digests(self._listed)
+            self._names = self._listed = _group_names(hidden)
+            self.record.listed = _hash_names(self._listed)
             self.record.told = dict(self.record.listed)
         return self.record.listing
 
-    def announcement(self, *, again: bool = False) -> str:
+    def render_announcement(self, *, again: bool = False) -> str:
         """Return a message about tools that came and went since the last one, or nothing.
 
         `again` starts from the listing, for a conversation that lost its earlier messages.
@@ -237,21 +121,25 @@ class Prompt:
         if self.record.listing is None:
             return ""
         if again:
-            self.record.told, self._names = dict(self.record.listed), self._listed
-        hidden = list(self._hidden())
-        now = _names_by_server(hidden)
-        digests = _digests(now)
-        text = self._changes(hidden, digests)
-        self.record.told, self._names = digests, now
+            self.record.told = dict(self.record.listed)
+            self._names = self._listed
+        hidden = list(self._list_hidden())
+        now = _group_names(hidden)
+        digests = _hash_names(now)
+        text = self._render_changed(hidden, digests)
+        self.record.told = digests
+        self._names = now
         return text
 
     def compact(self) -> None:
         """Go back to the listing with the record: later announcements were dropped."""
         self._names = self._listed
 
-    def digest(self, dialect: Dialect | str) -> str:
+    def compute_cache_key(self, dialect: Dialect | str) -> str:
         """Return a hash of all that a request carries, to watch a cache with (R107)."""
-        carried = json.dumps([self.tools(dialect), self.section()], ensure_ascii=False)
+        carried = json.dumps(
+            [self.build_definitions(dialect), self.render_system_prompt()], ensure_ascii=False
+        )
         return hashlib.sha256(carried.encode()).hexdigest()[:16]
 
     def _should_hide(self) -> bool:
@@ -260,7 +148,7 @@ class Prompt:
         if self.settings.hiding is Hiding.AUTO and not self._is_large():
             return False
         # R105: with nothing to hide and nothing on its way, meta-tools would only cost.
-        return any(self._hidden()) or self.is_waiting()
+        return any(self._list_hidden()) or self.is_waiting()
 
     def _is_large(self) -> bool:
         tools, share = self.visible(), self.settings.auto_share
@@ -273,12 +161,12 @@ class Prompt:
         room = self.settings.context_window * share / 100
         return sum(map(count_definition_tokens, tools)) > room
 
-    def _hidden(self) -> Iterator[Tool]:
-        told = {name for name, entry in self.record.entries.items() if entry.pinned}
-        told.update(self.record.declared)
-        return (tool for tool in self.visible() if tool.name not in told)
+    def _list_hidden(self) -> Iterator[Tool]:
+        declared = {name for name, entry in self.record.entries.items() if entry.pinned}
+        declared.update(self.record.declared)
+        return (tool for tool in self.visible() if tool.name not in declared)
 
-    def shown(self, *, listing: bool = False) -> list[Shown]:
+    def list_shown(self, *, listing: bool = False) -> list[ShownTool]:
         """Return the tools of a request in order, before they take a provider's shape."""
         hides = self.decide()
         by_name = {tool.name: tool for tool in self.visible()}
@@ -287,26 +175,25 @@ class Prompt:
             self.record.declared += late
         before = [by_name[name] for name in self.record.declared if name in by_name]
         if not hides:
-            return [*map(Shown, before)]
-        meta = meta_tools(self.listing() if listing else "")
-        told = set(self.record.declared)
-        after = [by_name[n] for n in self._after() if n in by_name and n not in told]
-        shown = [*map(Shown, (*before, *meta, *after))]
+            return [*map(ShownTool, before)]
+        meta = build_meta_tools(self.freeze_listing() if listing else "")
+        declared = set(self.record.declared)
+        after = [by_name[n] for n in self._list_after() if n in by_name and n not in declared]
+        shown = [*map(ShownTool, (*before, *meta, *after))]
         if self.settings.mode is Mode.REFERENCE:
-            told.update(tool.name for tool in after)
-            shown += [Shown(tool, True) for name, tool in by_name.items() if name not in told]
+            declared.update(tool.name for tool in after)
+            hidden = [tool for name, tool in by_name.items() if name not in declared]
+            shown += [ShownTool(tool, deferred=True) for tool in hidden]
         return shown
 
-    def _after(self) -> Iterable[str]:
+    def _list_after(self) -> Iterable[str]:
         """Return the tools that stand behind the meta-tools, oldest first."""
         everything = self.settings.mode is Mode.NATIVE
         entries = self.record.entries.values()
         return [entry.name for entry in entries if entry.pinned or everything]
 
-    def _with_forced(
-        self, definitions: list[Json], name: str, dialect: Dialect | str
-    ) -> list[Json]:
-        tool = self._named(name)
+    def _add_forced(self, definitions: list[Json], name: str, dialect: Dialect | str) -> list[Json]:
+        tool = self._find_named(name)
         if not self.record.holds(tool):
             # R50: what a request declares, the session accepts.
             self.record.offer([tool])
@@ -316,42 +203,153 @@ class Prompt:
         deferred = to_definition(tool, dialect, deferred=True)
         return [*(shown for shown in definitions if shown != deferred), whole]
 
-    def _named(self, name: str) -> Tool:
+    def _find_named(self, name: str) -> Tool:
         by_name = {tool.name: tool for tool in self.visible()}
         if name not in by_name:
             near = ", ".join(find_near_names(name, by_name)) or "none"
-            raise UsageError(f"There is no tool {name!r} to be forced. Near: {near}.")
+            raise UsageError(f"There is no tool {name!r} to force. Near: {near}.")
         return by_name[name]
 
-    def _changes(self, hidden: list[Tool], digests: dict[str, str]) -> str:
-        told, names = self.record.told, self._names
-        changed = {
-            server for server in {*told, *digests} if told.get(server) != digests.get(server)
-        }
+    def _render_changed(self, hidden: list[Tool], digests: dict[str, str]) -> str:
+        before = self.record.told
+        servers = {*before, *digests}
+        changed = {name for name in servers if before.get(name) != digests.get(name)}
+        names = self._names
         if names is None:
-            # Digests do not say which tools a server had, so it is told as a whole.
+            # Digests do not say which tools a server had, so all of them are announced.
             added = [tool for tool in hidden if tool.server in changed]
-            return render_changes(added, self._gone_servers(changed))
-        before = {name for server in changed for name in names.get(server, ())}
-        added = [t for t in hidden if t.server in changed and t.name not in before]
-        # What was pinned meanwhile is hidden no more, but it is not gone.
-        return render_changes(added, sorted(before - {tool.name for tool in self.visible()}))
+            return render_changes(added, self._list_gone_servers(changed))
+        known = {name for server in changed for name in names.get(server, ())}
+        added = [t for t in hidden if t.server in changed and t.name not in known]
+        # A tool that was pinned meanwhile is no longer hidden, but it is not gone.
+        return render_changes(added, sorted(known - {tool.name for tool in self.visible()}))
 
-    def _gone_servers(self, changed: set[str]) -> list[str]:
+    def _list_gone_servers(self, changed: set[str]) -> list[str]:
         gone = changed - {tool.server for tool in self.visible()}
-        shown = (to_one_line(server, SERVER_CHARS) or "this program" for server in gone)
-        return sorted(f"{server} (all)" for server in shown)
+        return sorted(f"{_format_server(server)} (all)" for server in gone)
 
 
-def _names_by_server(tools: Iterable[Tool]) -> dict[str, tuple[str, ...]]:
+def _group_names(tools: Iterable[Tool]) -> dict[str, tuple[str, ...]]:
     groups: dict[str, list[str]] = {}
     for tool in tools:
         groups.setdefault(tool.server, []).append(tool.name)
     return {server: tuple(sorted(names)) for server, names in sorted(groups.items())}
 
 
-def _digests(names: dict[str, tuple[str, ...]]) -> dict[str, str]:
+def _hash_names(names: dict[str, tuple[str, ...]]) -> dict[str, str]:
     return {
         server: hashlib.sha256("\n".join(group).encode()).hexdigest()[:8]
         for server, group in names.items()
     }
+
+
+# The listing.
+
+
+def render_listing(tools: Iterable[Tool], budget: int) -> str:
+    """Return what exists within a number of tokens; nothing if there is no room or no tool."""
+    servers = _group_tools(tools)
+    text = "\n".join([LISTING_HEAD, *_render_servers(servers, budget)]) if servers else ""
+    return text if count_tokens(text) <= budget else ""
+
+
+def _render_servers(servers: dict[str, list[Tool]], budget: int) -> list[str]:
+    chosen = [_ServerLine(server, group) for server, group in servers.items()]
+    room = budget - count_tokens(LISTING_HEAD) - 1
+    spent = sum(line.cost for line in chosen)
+    if spent > room:
+        return _render_counts(chosen, room)
+    for level in (1, 2):
+        # Small servers first: more servers are listed in full for the same tokens.
+        for line in sorted(chosen, key=lambda line: (line.count_cost(level), line.server)):
+            more = line.count_cost(level) - line.cost
+            if line.level == level - 1 and spent + more <= room:
+                line.level = level
+                spent += more
+    return [line.text for line in chosen]
+
+
+def render_changes(added: Sequence[Tool], removed: Sequence[str]) -> str:
+    """Return a line about tools that came and went since the listing, or nothing."""
+    parts: list[str] = []
+    for server, group in _group_tools(added).items():
+        names = [tool.name for tool in group]
+        listed = list_some(names, DELTA_NAMES)
+        parts.append(report_new_tools(_format_server(server), listed))
+    if removed:
+        parts.append(report_removed_tools(list_some(sorted(removed), DELTA_NAMES)))
+    return " ".join(parts)
+
+
+def _group_tools(tools: Iterable[Tool]) -> dict[str, list[Tool]]:
+    groups: dict[str, list[Tool]] = {}
+    for tool in sorted(tools, key=lambda tool: (tool.server, tool.name)):
+        groups.setdefault(tool.server, []).append(tool)
+    return groups
+
+
+def _format_server(server: str) -> str:
+    return to_one_line(server, SERVER_CHARS) or OWN_TOOLS
+
+
+@dataclass(slots=True)
+class _ServerLine:
+    """One server, rendered at one of three levels."""
+
+    server: str
+    tools: list[Tool]
+    level: int = 0
+
+    @property
+    def text(self) -> str:
+        return _LEVELS[self.level](self.server, self.tools)
+
+    @property
+    def cost(self) -> int:
+        return self.count_cost(self.level)
+
+    def count_cost(self, level: int) -> int:
+        # Names cost at least two tokens each, so a big server is dear without being counted.
+        if level and len(self.tools) > MANY_TOOLS:
+            return MANY_TOOLS * MANY_TOOLS
+        return count_tokens(_LEVELS[level](self.server, self.tools)) + 1
+
+
+def _render_count(server: str, tools: list[Tool]) -> str:
+    return f"- {_format_server(server)}: {len(tools):,}"
+
+
+def _render_names(server: str, tools: list[Tool]) -> str:
+    return f"- {_format_server(server)}: {', '.join(tool.name for tool in tools)}"
+
+
+def _render_sentences(server: str, tools: list[Tool]) -> str:
+    lines = [f"- {_format_server(server)}:"]
+    for tool in tools:
+        sentence = to_one_line(tool.first_sentence, SENTENCE_CHARS)
+        lines.append(f"  - {tool.name}: {sentence}" if sentence else f"  - {tool.name}")
+    return "\n".join(lines)
+
+
+_LEVELS: tuple[Callable[[str, list[Tool]], str], ...] = (
+    _render_count,
+    _render_names,
+    _render_sentences,
+)
+
+
+def _render_counts(lines: list[_ServerLine], room: int) -> list[str]:
+    """Return the counts of the largest servers that fit, by name, and what is left off."""
+    by_size = sorted(lines, key=lambda line: (-len(line.tools), line.server))
+    room -= (
+        count_tokens(report_more_servers(len(lines), sum(len(line.tools) for line in lines))) + 1
+    )
+    kept: list[_ServerLine] = []
+    for line in by_size:
+        room -= line.cost
+        if room < 0:
+            break
+        kept.append(line)
+    left = by_size[len(kept) :]
+    shown = [line.text for line in sorted(kept, key=lambda line: line.server)]
+    return [*shown, report_more_servers(len(left), sum(len(line.tools) for line in left))]

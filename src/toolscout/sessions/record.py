@@ -89,7 +89,7 @@ class Record:
         )
         return True
 
-    def fitting(self, costs: Sequence[tuple[str, int]], budget: int) -> list[str]:
+    def select_fitting(self, costs: Sequence[tuple[str, int]], budget: int) -> list[str]:
         """Return which tools, best first, may be loaded together; the first always may (R60)."""
         kept: list[str] = []
         spent = 0
@@ -179,7 +179,7 @@ class Record:
         """Tell whether exactly this definition was shown without being loaded."""
         return self.offered.get(tool.name, ("",))[0] == tool.fingerprint
 
-    def query_of(self, name: str) -> str:
+    def find_query(self, name: str) -> str:
         """Return the query that found a tool, if one did."""
         entry, offer = self.entries.get(name), self.offered.get(name)
         return (entry.query if entry is not None else "") or (offer[1] if offer else "")
@@ -217,7 +217,7 @@ class Record:
         twin.id = id_
         return twin
 
-    def child(self, id_: str, *, names: Iterable[str] = (), pins: bool = False) -> "Record":
+    def derive(self, id_: str, *, names: Iterable[str] = (), pins: bool = False) -> "Record":
         """Return a record for a conversation that starts anew with some of these tools."""
         wanted = set(names)
         kept = [e for e in self.entries.values() if e.name in wanted or (pins and e.pinned)]
@@ -225,7 +225,7 @@ class Record:
         entries = {entry.name: replace(entry, turn=0) for entry in kept}
         return Record(id=id_, entries=entries, clock=self.clock)
 
-    def merged(self, other: "Record") -> "Record":
+    def merge(self, other: "Record") -> "Record":
         """Return what two branches of one conversation know together, first this one's.
 
         Calls that run side by side each start from the same record and add to it.
@@ -246,8 +246,8 @@ class Record:
 
     def to_json(self) -> Json:
         """Return plain JSON that shares nothing with the record; equal records give equal bytes."""
-        plain = {name: _copied(getattr(self, name)) for name in _PLAIN_FIELDS}
-        return {"layout": LAYOUT, **plain, "entries": [*map(_entry_json, self.entries.values())]}
+        plain = {name: _copy_plain(getattr(self, name)) for name in _PLAIN_FIELDS}
+        return {"layout": LAYOUT, **plain, "entries": [*map(_entry_to_json, self.entries.values())]}
 
     def to_bytes(self) -> bytes:
         """Return the JSON as it is stored."""
@@ -264,13 +264,13 @@ class Record:
     def from_json(cls, state: object) -> Self:
         """Return what `to_json` gave, or raise `InvalidState`."""
         if not is_object(state) or state.get("layout") != LAYOUT:
-            raise _unreadable(f"has no layout {LAYOUT}")
+            raise _make_unreadable(f"has no layout {LAYOUT}")
         try:
             entries = [Entry(**entry) for entry in state["entries"]]
             rest: dict[str, Any] = {key: deepcopy(state[key]) for key in _PLAIN_FIELDS}
             record = cls(entries={entry.name: entry for entry in entries}, **rest)
         except (KeyError, TypeError) as error:
-            raise _unreadable(f"lacks a member or has a wrong one ({error})") from None
+            raise _make_unreadable(f"lacks a member or has a wrong one ({error})") from None
         _check_types(record)
         return record
 
@@ -280,20 +280,20 @@ class Record:
         try:
             state = cast("object", json.loads(data))
         except (ValueError, RecursionError):
-            raise _unreadable("is no JSON") from None
+            raise _make_unreadable("is no JSON") from None
         return cls.from_json(state)
 
 
 # Records are written after every call; `deepcopy` and `asdict` would take most of that time.
 
 
-def _copied(value: object) -> object:
+def _copy_plain(value: object) -> object:
     if is_object(value):
         return {key: list(member) if is_list(member) else member for key, member in value.items()}
     return list(value) if is_list(value) else value
 
 
-def _entry_json(entry: Entry) -> Json:
+def _entry_to_json(entry: Entry) -> Json:
     return {name: getattr(entry, name) for name in _ENTRY_FIELDS}
 
 
@@ -317,7 +317,7 @@ def _check_types(record: Record) -> None:
     for value, types in checked:
         for name, wanted in types.items():
             if not _is_well_typed(getattr(value, name), wanted):
-                raise _unreadable(f"has a wrong {name!r}")
+                raise _make_unreadable(f"has a wrong {name!r}")
     for texts in (record.shown, record.listed, record.told):
         _check_texts([*texts.values()])
     for offer in record.offered.values():
@@ -333,10 +333,10 @@ def _is_well_typed(value: object, wanted: type | tuple[type, ...]) -> bool:
 def _check_texts(texts: object, count: int | None = None) -> None:
     items = texts if is_list(texts) else [None]
     if not all(isinstance(item, str) for item in items) or len(items) != (count or len(items)):
-        raise _unreadable("holds something else where texts should be")
+        raise _make_unreadable("holds something else where texts should be")
 
 
-def _unreadable(problem: str) -> InvalidState:
+def _make_unreadable(problem: str) -> InvalidState:
     return InvalidState(
         f"The stored session {problem}", remedy="Start a new session, or restore another record."
     )

@@ -1,15 +1,10 @@
-"""What the model reads in answer to a meta-tool, within a token budget.
+"""`Reply`, and the text that the model reads in answer to a meta-tool, within a token budget.
 
-A `Reply` is text for the model, and details from which programs read the same without parsing it
-(R42). Here are refusals and the forms in which every reply tells a tool: a line, a definition.
-What a search tells is `sheets`' part.
-
-Sheets: what a search tells the model, within a token budget.
-
-Takes what each query found and what else is to be said, as values; gives the text and which of
-the hits it shows. Nothing is decided here but what to leave out when room is short: definitions
-first, then optional parameters, sentences, signatures and hits, the best hit last; a signature
-that is shown has all required parameters (R40).
+A `Reply` is text for the model plus details from which programs read the same without parsing it
+(R42). Here are refusals, the forms in which every reply shows a tool, and the layout of a search
+reply. When room is short, a search reply gives up definitions first, then optional parameters,
+sentences, signatures and hits, the best hit last; a signature that is shown has all required
+parameters (R40).
 """
 
 import json
@@ -17,23 +12,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from toolscout.calls.cut import cut
 from toolscout.dialects import Dialect, to_result, to_search_output
 from toolscout.names import to_one_line
 from toolscout.schemas import SHOWN_OPTIONAL, Json
 from toolscout.search.hits import Confidence, Hit, Missing
+from toolscout.sessions.texts import NAMES_LISTED, list_some
 from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
 
 REMEMBERED_DEFINITIONS = 500
-LISTED = 8
-"""Names that one line holds before it says how many more there are."""
-
-
-def _no_details() -> Json:
-    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +34,7 @@ class Reply:
     code: str = "ok"
     """Stable: `ok`, or why not (R78)."""
     is_error: bool = False
-    details: Json = field(default_factory=_no_details)
+    details: Json = field(default_factory=dict[str, Any])
     """Plain JSON; what the text says, for programs."""
     hits: tuple[Hit, ...] = ()
     """What a search shows, query by query."""
@@ -85,28 +75,21 @@ class Reply:
         )
 
 
-def hit_line(tool: Tool, *, optional: int = SHOWN_OPTIONAL) -> str:
+def render_hit_line(tool: Tool, *, optional: int = SHOWN_OPTIONAL) -> str:
     """Return a tool on one line: signature and first sentence (R39)."""
     sentence = tool.first_sentence
-    told = f" \N{EN DASH} {sentence}" if sentence else ""
-    return f"{tool.render_signature(optional=optional)}{told}"
-
-
-def some_names(names: Sequence[str]) -> str:
-    """Return the first names of a list, and how many more there are."""
-    more = len(names) - LISTED
-    shown = ", ".join(names[:LISTED])
-    return f"{shown} and {more:,} more" if more > 0 else shown
+    rest = f" \N{EN DASH} {sentence}" if sentence else ""
+    return f"{tool.render_signature(optional=optional)}{rest}"
 
 
 @lru_cache(maxsize=REMEMBERED_DEFINITIONS)
-def told_whole(tool: Tool) -> str:
+def render_whole(tool: Tool) -> str:
     """Return a tool's definition for a reply that is about more than it."""
     # What a tool gives back is read when it does; tool_describe has it for those who plan ahead.
-    return f"Definition of {tool.name}:\n{definition_text(tool, output=False)}"
+    return f"Definition of {tool.name}:\n{render_definition(tool, output=False)}"
 
 
-def definition_text(tool: Tool, *, output: bool = True) -> str:
+def render_definition(tool: Tool, *, output: bool = True) -> str:
     """Return a tool's whole definition as JSON in which nothing opens a tag."""
     definition: Json = {"name": tool.name}
     if tool.description:
@@ -117,7 +100,7 @@ def definition_text(tool: Tool, *, output: bool = True) -> str:
     examples = tool.extras.get("input_examples")
     if examples:
         definition["input_examples"] = examples
-    return json_text(definition)
+    return to_json_text(definition)
 
 
 # What opens a tag, and what steers a reader who cannot see it (R85).
@@ -127,18 +110,18 @@ _UNSAFE = re.compile(
 )
 
 
-def json_text(value: object) -> str:
+def to_json_text(value: object) -> str:
     """Return compact JSON; `<` and invisible characters are escaped and read back unchanged."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-    return _UNSAFE.sub(_escaped, text.encode("utf-8", "replace").decode())
+    return _UNSAFE.sub(_escape, text.encode("utf-8", "replace").decode())
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     units = match[0].encode("utf-16-be").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-def refused(
+def refuse(
     error: Exception,
     *,
     code: str,
@@ -151,14 +134,15 @@ def refused(
     A definition that has no room gives way to the signature, and that to a way to get it.
     """
     # Half of the budget at most, so that there is room for what follows.
-    text, described = limited(str(error), budget // 2), ()
+    text = limit_text(str(error), budget // 2)
+    described = ()
     if definition is not None:
         room = budget - count_tokens(text) - 1
-        whole = told_whole(definition)
+        whole = render_whole(definition)
         forms = (whole, f"Signature: {definition.render_signature(optional=0)}")
         fits = next((form for form in forms if count_tokens(form) <= room), "")
         described = (definition.name,) if fits == whole else ()
-        more = fits or f"Its parameters: tool_describe with {definition.name!r}."
+        more = fits or f"For its parameters: tool_describe with {definition.name!r}."
         text = f"{text}\n{more}"
     return Reply(
         text=text,
@@ -169,7 +153,12 @@ def refused(
     )
 
 
-def limited(text: str, budget: int) -> str:
+def describe_note_tool(text: str) -> str:
+    """Return the description of a definition that only carries a note."""
+    return f"Not a tool, only a note; do not call it. {text}"
+
+
+def limit_text(text: str, budget: int) -> str:
     """Return a text of at most a number of tokens; what is cut ends in `…`."""
     if count_tokens(text) <= budget:
         return text
@@ -185,7 +174,7 @@ MISSING_LISTED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class QueryAnswer:
     """What one query of a search found."""
 
     query: str
@@ -216,7 +205,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class ReplyContext:
     """What a reply says besides its answer."""
 
     notes: tuple[str, ...] = ()
@@ -231,7 +220,7 @@ class Situation:
     next_step: str = ""
 
 
-class Written(NamedTuple):
+class SearchText(NamedTuple):
     """What a search tells: its text, and what of the answers found room in it."""
 
     text: str
@@ -247,12 +236,14 @@ class _Part:
     def __init__(
         self, forms: tuple[str, ...], hit: Hit | None = None, tool: Tool | None = None
     ) -> None:
-        self.hit, self.tool = hit, tool
+        self.hit = hit
+        self.tool = tool
         self._forms = forms
         self._take(0)
 
     def _take(self, at: int) -> None:
-        self._at, self.text = at, self._forms[at]
+        self._at = at
+        self.text = self._forms[at]
         self.cost = count_tokens(self.text) + 1 if self.text else 0
 
     def shorten(self, *, away: bool) -> None:
@@ -262,15 +253,19 @@ class _Part:
             self._take(self._at + 1)
 
 
-def written(
-    answers: Sequence[Answer], situation: Situation, budget: int, *, detail: str = "signatures"
-) -> Written:
+def render_search(
+    answers: Sequence[QueryAnswer],
+    context: ReplyContext,
+    budget: int,
+    *,
+    detail: str = "signatures",
+) -> SearchText:
     """Return what a search tells within a budget; hits that found no room are not shown."""
-    sheet = _Sheet(answers, situation, detail)
-    text = sheet.fitted(budget)
-    hits = tuple([part.hit for part in sheet.lines if part.hit is not None and part.text])
-    told = tuple([part.tool.name for part in sheet.schemas if part.tool is not None and part.text])
-    return Written(text, hits, told)
+    layout = ReplyLayout(answers, context, detail)
+    text = layout.fit_budget(budget)
+    hits = tuple([part.hit for part in layout.lines if part.hit is not None and part.text])
+    whole = [part.tool.name for part in layout.schemas if part.tool is not None and part.text]
+    return SearchText(text, hits, tuple(whole))
 
 
 _LEFT_OFF_TOKENS = 40
@@ -278,56 +273,56 @@ _FORM_LIMIT = 5
 """More forms than any part has."""
 
 
-class _Sheet:
+class ReplyLayout:
     """The parts of a search reply, and the order in which they give way."""
 
-    def __init__(self, answers: Sequence[Answer], situation: Situation, detail: str) -> None:
+    def __init__(self, answers: Sequence[QueryAnswer], context: ReplyContext, detail: str) -> None:
         self.lines: list[_Part] = []
         self.schemas: list[_Part] = []
         self._heads: list[_Part] = []
         self._asides: list[_Part] = []
         self._order: list[_Part] = []
-        self._told: set[str] = set()
-        self._next = situation.next_step
+        self._named: set[str] = set()
+        self._next = context.next_step
         for number, answer in enumerate(answers, 1):
             self._add_answer(number, answer, detail)
         for tool in dict.fromkeys(tool for answer in answers for tool in answer.winners):
-            self._add(self.schemas, _Part((told_whole(tool), ""), None, tool))
-        for text in _asides(situation):
-            self._add(self._asides, _aside(text, to_one_line(text, 60)))
+            self._add(self.schemas, _Part((render_whole(tool), ""), None, tool))
+        for text in _render_asides(context):
+            self._add(self._asides, _make_aside(text, to_one_line(text, 60)))
 
-    def _add_answer(self, number: int, answer: Answer, detail: str) -> None:
-        self._add(self._heads, _Part(_heads(number, answer)))
+    def _add_answer(self, number: int, answer: QueryAnswer, detail: str) -> None:
+        self._add(self._heads, _Part(_render_heads(number, answer)))
         for hit in answer.hits:
-            mark = f" [{hit.confidence}{reserve(hit, answer)}]"
-            short = detail == "names" or hit.tool.name in self._told
-            forms = (f"- {hit.tool.name}{mark}", "") if short else _forms(hit.tool, mark)
+            mark = f" [{hit.confidence}{describe_drawback(hit, answer)}]"
+            short = detail == "names" or hit.tool.name in self._named
+            forms = (f"- {hit.tool.name}{mark}", "") if short else _render_forms(hit.tool, mark)
             self._add(self.lines, _Part(forms, hit))
-            self._told.add(hit.tool.name)
-        for forms in _remarks(answer):
-            self._add(self._asides, _aside(*forms))
+            self._named.add(hit.tool.name)
+        for forms in _render_remarks(answer):
+            self._add(self._asides, _make_aside(*forms))
 
     def _add(self, kind: list[_Part], part: _Part) -> None:
         kind.append(part)
         self._order.append(part)
 
-    def fitted(self, budget: int) -> str:
+    def fit_budget(self, budget: int) -> str:
         """Return the text, each part in the longest form that the whole has room for."""
         cost = count_tokens(self._next) + _LEFT_OFF_TOKENS
         for part in self._order:
             cost += part.cost
         # Parts cost at least as much alone as together; the whole is counted when it may fit.
-        if cost <= budget and count_tokens(text := self._text()) <= budget:
+        if cost <= budget and count_tokens(text := self._join()) <= budget:
             return text
-        for part, away in self._yielding():
+        for part, away in self._order_yielding():
             cost -= part.cost
             part.shorten(away=away)
             cost += part.cost
-            if cost <= budget and count_tokens(text := self._text()) <= budget:
+            if cost <= budget and count_tokens(text := self._join()) <= budget:
                 return text
-        return self._text()
+        return self._join()
 
-    def _yielding(self) -> Iterator[tuple[_Part, bool]]:
+    def _order_yielding(self) -> Iterator[tuple[_Part, bool]]:
         """Yield parts in the order in which each is to give way by one form, or to go."""
         best, others = self.lines[:1], self.lines[1:]
         stages = [(self.schemas, True), *[(self.lines, False)] * _FORM_LIMIT]
@@ -336,27 +331,27 @@ class _Sheet:
         for parts, away in stages:
             yield from ((part, away) for part in reversed(parts))
 
-    def _text(self) -> str:
+    def _join(self) -> str:
         texts = [part.text for part in self._order if part.text]
         shown = {part.hit.tool.name for part in self.lines if part.hit is not None and part.text}
-        if len(shown) < len(self._told):
+        if len(shown) < len(self._named):
             texts.append(
-                f"Left off for length: {len(self._told) - len(shown):,}. "
-                "Ask with a larger max_tokens, detail 'names' or fewer queries."
+                f"Left out for length: {len(self._named) - len(shown):,}. "
+                "Raise max_tokens, use detail 'names' or send fewer queries."
             )
-        untold = sum(1 for part in self.schemas if not part.text)
-        if untold:
-            texts.append(f"Definitions left off for length: {untold:,}. tool_describe has them.")
+        missing = sum(1 for part in self.schemas if not part.text)
+        if missing:
+            texts.append(f"Definitions left out for length: {missing:,}. Use tool_describe.")
         if self._next:
             texts.append(self._next)
         return "\n".join(texts)
 
 
-def _aside(*forms: str) -> _Part:
+def _make_aside(*forms: str) -> _Part:
     return _Part((*dict.fromkeys(forms), ""))
 
 
-def _heads(number: int, answer: Answer) -> tuple[str, ...]:
+def _render_heads(number: int, answer: QueryAnswer) -> tuple[str, ...]:
     asked = repr(to_one_line(answer.query, QUERY_CHARS))
     last = f"Query {number}."
     if answer.error:
@@ -369,20 +364,20 @@ def _heads(number: int, answer: Answer) -> tuple[str, ...]:
     return f"Found for {asked}:", last
 
 
-def _lines(tool: Tool) -> tuple[str, ...]:
+def _render_lines(tool: Tool) -> tuple[str, ...]:
     """Return a tool in ever shorter lines; the last may have no parameters."""
     short = tool.render_signature(optional=0)
-    lines = (hit_line(tool), hit_line(tool, optional=0), short)
-    bare = f"{tool.name} (tool_describe tells its parameters)"
+    lines = (render_hit_line(tool), render_hit_line(tool, optional=0), short)
+    bare = f"{tool.name} (tool_describe shows its parameters)"
     return (*dict.fromkeys(lines), *((bare,) if len(bare) < len(short) else ()))
 
 
 @lru_cache(maxsize=REMEMBERED_LINES)
-def _forms(tool: Tool, mark: str) -> tuple[str, ...]:
-    return (*(f"- {line}{mark}" for line in _lines(tool)), "")
+def _render_forms(tool: Tool, mark: str) -> tuple[str, ...]:
+    return (*(f"- {line}{mark}" for line in _render_lines(tool)), "")
 
 
-def reserve(hit: Hit, answer: Answer) -> str:
+def describe_drawback(hit: Hit, answer: QueryAnswer) -> str:
     """Return what speaks against a call of a hit."""
     if hit.tool.server in answer.failed:
         return ", unavailable"
@@ -391,12 +386,12 @@ def reserve(hit: Hit, answer: Answer) -> str:
     return "" if is_offered or hit.tool.name in answer.loads else ", not loaded"
 
 
-def _remarks(answer: Answer) -> Iterator[tuple[str, ...]]:
+def _render_remarks(answer: QueryAnswer) -> Iterator[tuple[str, ...]]:
     if answer.corrected:
         pairs = [
             f"{to_one_line(a, 60)!r} as {to_one_line(b, 60)!r}" for a, b in answer.corrected.items()
         ]
-        yield (f"Read {', '.join(pairs[:LISTED])}.",)
+        yield (f"Read {', '.join(pairs[:NAMES_LISTED])}.",)
     for missing in answer.missing[:MISSING_LISTED]:
         absent = f"There is no tool {to_one_line(missing.name, 64)!r}."
         near = f" Near: {', '.join(missing.near)}." if missing.near else ""
@@ -404,27 +399,26 @@ def _remarks(answer: Answer) -> Iterator[tuple[str, ...]]:
     if len(answer.missing) > MISSING_LISTED:
         yield (f"{len(answer.missing) - MISSING_LISTED:,} more names were not found.",)
     if answer.known:
-        names = [f"{h.tool.name}{_unavailable(h, answer)}" for h in answer.known]
-        yield f"Already loaded: {some_names(names)}.", f"Already loaded: {len(names):,}."
+        names = [
+            f"{h.tool.name} (unavailable)" if h.tool.server in answer.failed else h.tool.name
+            for h in answer.known
+        ]
+        yield f"Already loaded: {list_some(names)}.", f"Already loaded: {len(names):,}."
     if answer.further:
         yield (f"{answer.further:,} more match; narrow the query or raise limit.",)
 
 
-def _unavailable(hit: Hit, answer: Answer) -> str:
-    return " (unavailable)" if hit.tool.server in answer.failed else ""
-
-
-def _asides(situation: Situation) -> Iterator[str]:
-    yield from situation.notes
-    yield from situation.news
-    if situation.pending:
-        told = [to_one_line(server, 60) for server in situation.pending]
-        yield f"Still connecting, may have more: {some_names(told)}."
-    if situation.failed:
-        told = [
-            f"{to_one_line(s, 60)} ({to_one_line(r, REASON_CHARS)})" for s, r in situation.failed
+def _render_asides(context: ReplyContext) -> Iterator[str]:
+    yield from context.notes
+    yield from context.news
+    if context.pending:
+        names = [to_one_line(server, 60) for server in context.pending]
+        yield f"Still connecting, may have more: {list_some(names)}."
+    if context.failed:
+        names = [
+            f"{to_one_line(s, 60)} ({to_one_line(r, REASON_CHARS)})" for s, r in context.failed
         ]
-        yield f"Failed to connect: {some_names(told)}."
-    if situation.servers:
-        told = [f"{to_one_line(server, 60)} ({count:,})" for server, count in situation.servers]
-        yield f"Servers with tools: {some_names(told)}."
+        yield f"Failed to connect: {list_some(names)}."
+    if context.servers:
+        names = [f"{to_one_line(server, 60)} ({count:,})" for server, count in context.servers]
+        yield f"Servers with tools: {list_some(names)}."

@@ -1,7 +1,7 @@
-"""`Experience`: what past calls of a scout teach, and where they are kept.
+"""`UsageLog`: how past calls of a scout ended, and what searches learn from it.
 
-Takes the code of each call; gives feedback to searches and a sentence on failures to
-descriptions. With a store, it is there again after a restart.
+Takes the code of each call; gives feedback to searches and a sentence on failures to descriptions.
+With a store, the log survives a restart.
 """
 
 import logging
@@ -12,31 +12,34 @@ from functools import partial
 
 from toolscout.search.feedback import OK, Feedback, Usage, bytes_from_usage, usage_from_bytes
 from toolscout.sessions.events import Defer, run_now
-from toolscout.sessions.session import Store
+from toolscout.sessions.texts import report_failures
+from toolscout.stores.store import Store
 from toolscout.tools import Tool
 
 USAGE_KIND = "usage"
 USAGE_KEPT = 10_000
 TRIMMED_EVERY = 500
 REMEMBERED_CALLS = 20
-"""Calls of one tool from which its failures are told."""
+"""Calls of one tool from which its failures are reported."""
 MADE = frozenset({OK, "tool_error", "call_failed", "timed_out"})
 """Codes of calls that reached the tool; the others were refused before."""
 
 _log = logging.getLogger(__name__)
 
 
-class Experience:
+class UsageLog:
     """Remembers which query led to which call, and how it ended; threads may share it.
 
-    What was learnt counts from the next search on; the store has it when `defer` runs.
+    A call counts from the next search on; `defer` decides when the store has it.
     """
 
     def __init__(
         self, store: Store | None, clock: Callable[[], float], defer: Defer = run_now
     ) -> None:
         self.feedback = Feedback()
-        self._store, self._clock, self._defer = store, clock, defer
+        self._store = store
+        self._clock = clock
+        self._defer = defer
         self._codes: dict[str, deque[str]] = {}
         self._added = 0
         self._lock = threading.Lock()
@@ -45,14 +48,30 @@ class Experience:
             if usage is not None:
                 self._remember(usage)
 
-    def learn(self, session: str, query: str, tool: str, code: str) -> None:
-        """Take note of one call or refusal."""
+    def add(self, session: str, query: str, tool: str, code: str) -> None:
+        """Note one call, made or refused."""
         usage = Usage(session=session, query=query, tool=tool, code=code, at=self._clock())
         self._remember(usage)
         if self._store is not None:
-            self._defer(partial(self._keep, usage, self._store))
+            self._defer(partial(self._write, usage, self._store))
 
-    def _keep(self, usage: Usage, store: Store) -> None:
+    def describe_failures(self, tool: Tool) -> str:
+        """Return a sentence on a tool's recent failures, or an empty text."""
+        with self._lock:
+            codes = list(self._codes.get(tool.name, ()))
+        failed = [code for code in codes if code != OK]
+        return report_failures(tool.name, len(codes), failed) if failed else ""
+
+    def _remember(self, usage: Usage) -> None:
+        if usage.code not in MADE:
+            return  # a refusal says nothing about the tool
+        with self._lock:
+            codes = self._codes.setdefault(usage.tool, deque(maxlen=REMEMBERED_CALLS))
+            codes.append(usage.code)
+        if usage.query:
+            self.feedback.learn(usage.query, usage.tool, succeeded=usage.succeeded)
+
+    def _write(self, usage: Usage, store: Store) -> None:
         try:
             store.append(USAGE_KIND, bytes_from_usage(usage))
             with self._lock:
@@ -61,24 +80,5 @@ class Experience:
             if is_due:
                 store.trim(USAGE_KIND, USAGE_KEPT)
         except Exception:
-            # The tool may have run: a store that fails now must not cost the model its result.
-            _log.exception("A store could not keep how a call ended.")
-
-    def failures(self, tool: Tool) -> str:
-        """Return what is known of a tool's failures, as a sentence or nothing."""
-        with self._lock:
-            codes = list(self._codes.get(tool.name, ()))
-        failed = [code for code in codes if code != OK]
-        if not failed:
-            return ""
-        kinds = ", ".join(dict.fromkeys(failed))
-        return f"Of the last {len(codes)} calls of {tool.name}, {len(failed)} failed: {kinds}."
-
-    def _remember(self, usage: Usage) -> None:
-        if usage.code not in MADE:
-            return  # a refusal says nothing of the tool
-        with self._lock:
-            codes = self._codes.setdefault(usage.tool, deque(maxlen=REMEMBERED_CALLS))
-            codes.append(usage.code)
-        if usage.query:
-            self.feedback.learn(usage.query, usage.tool, succeeded=usage.succeeded)
+            # The tool may have run: a failing store must not cost the model its result.
+            _log.exception("The store could not record how a call ended.")

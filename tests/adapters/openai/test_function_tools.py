@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolscout import Dialect, Mode, Settings
+from toolscout import Mode, Settings
 from toolscout.adapters._toolkit import Toolkit
 from toolscout.adapters.openai.function_tools import (
     Call,
@@ -18,6 +18,7 @@ from toolscout.adapters.openai.function_tools import (
     to_answer,
     to_function,
 )
+from toolscout.dialects import Dialect
 from toolscout.errors import UsageError
 
 WEATHER: dict[str, Any] = {

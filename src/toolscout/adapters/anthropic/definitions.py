@@ -96,7 +96,7 @@ class Declarations(Generic[T]):
 
     def list_definitions(self, session: Session, forced: str = "") -> list[Json]:
         """Return the definitions of the next request, in which a `forced` tool is not hidden."""
-        shown = session.shown(listing=True)
+        shown = session.list_shown(listing=True)
         names = {each.tool.name for each in shown}
         hidden = {each.tool.name for each in shown if each.deferred} - {forced}
         definitions = [self._define(each.tool) for each in shown]

@@ -30,15 +30,15 @@ from typing import Any, TypeGuard, TypeVar, cast
 from toolscout import Reply, Session
 from toolscout.adapters._toolkit import (
     CALL,
-    Admission,
+    ApprovedCall,
     Dialect,
     Json,
     Toolkit,
     add_usage,
     is_list,
     is_object,
-    meta_name,
     to_canonical_json,
+    to_meta_name,
 )
 from toolscout.adapters.anthropic.definitions import Declarations, prune
 from toolscout.adapters.anthropic.streams import StreamMerger
@@ -62,7 +62,7 @@ _CALL_KEYS = ("name", "input")
 
 R = TypeVar("R")
 T = TypeVar("T")
-_Verdict = Admission | Reply | None
+_Verdict = ApprovedCall | Reply | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -456,7 +456,7 @@ def _to_list(value: object) -> list[object]:
 
 
 def _is_meta(block: Json) -> bool:
-    return block.get("type") == "tool_use" and bool(meta_name(str(block.get("name"))))
+    return block.get("type") == "tool_use" and bool(to_meta_name(str(block.get("name"))))
 
 
 def _is_ours(block: object, key: str) -> TypeGuard[Mapping[str, Any]]:

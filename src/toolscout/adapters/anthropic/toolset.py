@@ -18,7 +18,7 @@ from typing import Any, TypedDict, TypeVar, cast
 from toolscout import Mode, Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
     NO_CONTENT,
-    Admission,
+    ApprovedCall,
     Dialect,
     Json,
     Toolkit,
@@ -154,14 +154,14 @@ class ToolScoutToolset:
     def _call(self, session: Session, name: str, arguments: object) -> Any:
         """Return the content of a call's result, or raise `ToolError` with one."""
         verdict = self.toolkit.handle_sync(session, name, arguments)
-        if not isinstance(verdict, Admission):
+        if not isinstance(verdict, ApprovedCall):
             return _read_reply(name, verdict)
         with report_outcome(session, verdict):
             return _read_result(self._start(verdict), verdict)
 
     async def _call_async(self, session: Session, name: str, arguments: object) -> Any:
         verdict = await self.toolkit.handle(session, name, arguments)
-        if not isinstance(verdict, Admission):
+        if not isinstance(verdict, ApprovedCall):
             return _read_reply(name, verdict)
         with report_outcome(session, verdict):
             if isinstance(self.toolkit.get_native(verdict), SYNC):
@@ -170,7 +170,7 @@ class ToolScoutToolset:
             result = await started if inspect.isawaitable(started) else started
             return _read_result(result, verdict)
 
-    def _start(self, call: Admission) -> Any:
+    def _start(self, call: ApprovedCall) -> Any:
         native = self.toolkit.get_native(call)
         if isinstance(native, SYNC + ASYNC):
             return cast("Any", native).call(call.arguments)
@@ -395,7 +395,7 @@ def _read_reply(name: str, reply: Reply | None) -> Any:
     return content
 
 
-def _read_result(result: object, call: Admission) -> Any:
+def _read_result(result: object, call: ApprovedCall) -> Any:
     """Return the content of a tool's result, which is never empty, after notes on repairs."""
     if result is None or isinstance(result, str):
         return add_notes(call, result or NO_CONTENT)

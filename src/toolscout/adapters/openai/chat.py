@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from toolscout import Reply
 from toolscout.adapters._toolkit import (
-    Admission,
+    ApprovedCall,
     Dialect,
     Json,
     Toolkit,
@@ -64,14 +64,14 @@ class ChatLoop(Generic[T]):
             return None
         return self._create_message(message, theirs)
 
-    async def _handle(self, call: Json) -> Admission | Reply | None:
+    async def _handle(self, call: Json) -> ApprovedCall | Reply | None:
         function = call.get("function")
         if not is_object(function):
             return None
         name, arguments = str(function.get("name")), function.get("arguments")
         given = to_object(arguments) or arguments
         verdict = await self._toolkit.handle(self.session, name, given)
-        if isinstance(verdict, Admission):
+        if isinstance(verdict, ApprovedCall):
             self.session.settle(verdict)
         return verdict or await self.session.handle(name, given)
 
@@ -191,7 +191,7 @@ def _list_calls(message: Json) -> list[Json]:
     return [call for call in calls if is_object(call)] if is_list(calls) else []
 
 
-def _rename_call(call: Json, approved: Admission) -> Json:
+def _rename_call(call: Json, approved: ApprovedCall) -> Json:
     """Return a call by the tool's own name, with the approved arguments."""
     arguments = call["function"].get("arguments")
     if to_object(arguments) != approved.arguments:

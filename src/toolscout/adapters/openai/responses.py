@@ -23,7 +23,7 @@ from toolscout import Mode, Reply, Tool
 from toolscout.adapters._toolkit import (
     CALL,
     SEARCH,
-    Admission,
+    ApprovedCall,
     Dialect,
     Json,
     Toolkit,
@@ -31,7 +31,6 @@ from toolscout.adapters._toolkit import (
     is_list,
     is_object,
     load_by_name,
-    note_delivered,
     note_used,
     to_definition,
     to_object,
@@ -196,7 +195,7 @@ class ResponsesLoop(Generic[T]):
             "status": "completed",
             "arguments": {MARK: {"call": item, "text": reply.text}},
         }
-        found = [self.session.tool(name) for name in reply.references]
+        found = [self.session.find_tool(name) for name in reply.references]
         tools = [tool for tool in found if tool is not None]
         return [call, _mark_done(to_search_output(_DIALECT, call_id, tools, define=self._define))]
 
@@ -240,7 +239,7 @@ class ResponsesLoop(Generic[T]):
             elif item.get("type") == "tool_search_output" and _is_kept(item):
                 tools = load_by_name(self.session, _list_names(item))
                 if item["call_id"] not in answered_in_text:
-                    note_delivered(self.session, tools)
+                    self.session.note_delivered(tools)
             elif item.get("type") == _CALL and self._toolkit.get(str(item.get("name"))):
                 # A refused call is a search among these items, so this one was approved.
                 load_by_name(self.session, [str(item.get("name"))])
@@ -278,7 +277,7 @@ def _create_output(item: Json, text: str) -> Json:
     return {"type": "function_call_output", "call_id": item.get("call_id"), "output": text}
 
 
-def _rename_call(item: Json, approved: Admission) -> Json:
+def _rename_call(item: Json, approved: ApprovedCall) -> Json:
     """Return a call by the tool's own name, with the approved arguments."""
     same = to_object(item.get("arguments")) == approved.arguments
     arguments = item["arguments"] if same else json.dumps(approved.arguments, ensure_ascii=False)

@@ -1,0 +1,49 @@
+"""`Engine`: everything that the sessions of one scout share.
+
+`Scout` builds it once; every session and every verb reads from it. It holds no state of a
+conversation.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from toolscout.calls.results import Results
+from toolscout.catalog import Catalog
+from toolscout.schemas import Json
+from toolscout.search.index import Index
+from toolscout.sessions.events import EventStream
+from toolscout.sessions.usage import UsageLog
+from toolscout.settings import Settings
+from toolscout.stores.store import Store
+from toolscout.tools import Tool
+
+Executor = Callable[[Tool, Json], object | Awaitable[object]]
+"""Runs a tool with checked arguments; may be asynchronous."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """What searches, describes and calls tools on behalf of sessions."""
+
+    catalog: Catalog
+    index: Index
+    settings: Settings
+    usage: UsageLog
+    executors: Mapping[str, Executor]
+    """By server; the scout may add to it at any time."""
+    default_executor: Executor | None
+    store: Store | None
+    """Keeps sessions; without one they live as long as the scout."""
+    result_store: Store
+    """Keeps long results for reading on."""
+    events: EventStream
+    timer: Callable[[], float]
+    """Seconds, for durations."""
+
+    def find_executor(self, server: str) -> Executor | None:
+        """Return what runs the tools of a server."""
+        return self.executors.get(server, self.default_executor)
+
+    def open_results(self, session: str) -> Results:
+        """Return the long results of a session."""
+        return Results(self.result_store, session, limit=self.settings.result_tokens)

@@ -1,0 +1,261 @@
+"""`SessionState`: what one conversation may call, kept true to the catalogue.
+
+Owns a `Record`. Tools that are gone are dropped and reported, those of an absent server wait until
+it is back, changed ones must be described again. The verbs read and change a session through this
+class; hosts see only `Session`. Whoever changes it holds `lock`.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+
+from toolscout.catalog import Availability, Status
+from toolscout.errors import UnknownPin
+from toolscout.policies import Policy
+from toolscout.sessions.engine import Engine
+from toolscout.sessions.pins import find_pinned, list_near_targets
+from toolscout.sessions.prompt import Prompt
+from toolscout.sessions.record import Entry, Record
+from toolscout.sessions.texts import report_changed, report_evicted, report_gone
+from toolscout.settings import Mode
+from toolscout.tokens import count_definition_tokens
+from toolscout.tools import Tool
+
+SESSION_KIND = "session"
+META_REFUSED = "The host refuses the meta-tools: all tools are shown in full."
+
+
+class SessionState:
+    """The tools of one conversation, and what it has been shown of them."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        record: Record,
+        *,
+        policy: Policy,
+        pins: Sequence[str] = (),
+        meta_allowed: bool = True,
+        is_stored: bool = True,
+    ) -> None:
+        self.engine = engine
+        self.settings = engine.settings
+        self.record = record
+        self.policy = policy
+        self.pins = tuple(pins)
+        self.lock = threading.RLock()
+        self.fruitless = 0
+        """Searches in a row that found nothing."""
+        self.prompt = Prompt(
+            record, engine.settings, self.list_visible, self.is_waiting, meta_allowed
+        )
+        self._store = engine.store if is_stored else None
+        self._catalog = engine.catalog
+        self._news: list[str] = []
+        self._awake: set[str] = set()
+        self._changed: dict[str, str] = {}
+        self._visible: tuple[int, tuple[Tool, ...]] | None = None
+        self._pinned_at = -1
+        self._settled_at = -1
+        self._unknown_pins: list[str] = []
+        self._saved = b""
+        self.refresh()
+
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        """The tools that were found and exist now, in the order of loading."""
+        return tuple(entry.name for entry in self.record.loaded if self._is_live(entry))
+
+    @property
+    def pinned(self) -> tuple[str, ...]:
+        """The tools that may always be called and exist now."""
+        entries = self.record.entries.values()
+        return tuple(entry.name for entry in entries if entry.pinned and self._is_live(entry))
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the host should know: refused meta-tools, pins that match nothing."""
+        tools = self.list_visible()
+        expected = self.list_unready()
+        lost = [pin for pin in self._unknown_pins if pin not in expected]
+        refused = [] if self.prompt.meta_allowed else [META_REFUSED]
+        return [*refused, *(str(UnknownPin(pin, list_near_targets(pin, tools))) for pin in lost)]
+
+    def list_visible(self) -> Sequence[Tool]:
+        """Return the tools that this session may see, by name."""
+        if self.policy.is_open:
+            return self._catalog.tools
+        version = self._catalog.version
+        if self._visible is None or self._visible[0] != version:
+            self._visible = (version, tuple(filter(self.policy.sees, self._catalog.tools)))
+        return self._visible[1]
+
+    def list_unready(self) -> dict[str, Availability]:
+        """Return the pending and failed servers that this session may know of."""
+        unready = self._catalog.unready
+        if not unready or self.policy.is_open:
+            return unready
+        known = set(self._catalog.view(self.policy.sees).servers)
+        return {server: state for server, state in unready.items() if server in known}
+
+    def is_waiting(self) -> bool:
+        """Tell whether a server is still connecting."""
+        return any(state.status is Status.PENDING for state in self.list_unready().values())
+
+    def is_callable(self, tool: Tool) -> bool:
+        """Tell whether exactly this definition is loaded, pinned or shown in full."""
+        entry = self.record.entries.get(tool.name)
+        if entry is not None and entry.fingerprint == tool.fingerprint:
+            return True
+        return self.record.hiding is False or tool.name in self.record.declared
+
+    @property
+    def can_know_tools(self) -> bool:
+        """Whether the conversation can know of any tool that it can call it."""
+        entries = self.record.entries.values()
+        return not self.settings.shared or any(entry.pinned for entry in entries)
+
+    def is_known(self, tool: Tool) -> bool:
+        """Tell whether the conversation knows that it can call a tool."""
+        entry = self.record.entries.get(tool.name)
+        is_listed = not self.settings.shared or (entry is not None and entry.pinned)
+        return is_listed and self.is_callable(tool)
+
+    def has_shown(self, tool: Tool) -> bool:
+        """Tell whether the conversation has a tool's whole definition."""
+        return not self.settings.shared and self.record.has_shown(tool)
+
+    def may_call(self, tool: Tool) -> bool:
+        """Tell whether the gate lets a tool through: loaded, or shown by a search (R50)."""
+        return self.record.offers(tool) or self.is_callable(tool)
+
+    def is_stale(self, tool: Tool) -> bool:
+        """Tell whether another definition of this tool was loaded."""
+        entry = self.record.entries.get(tool.name)
+        return entry is not None and entry.fingerprint != tool.fingerprint
+
+    def is_declared(self, name: str) -> bool:
+        """Tell whether every request carries a tool's definition, so no search has to."""
+        entry = self.record.entries.get(name)
+        return entry is None or entry.pinned or name in self.record.declared
+
+    def load(self, tools: Sequence[Tool], query: str = "") -> list[str]:
+        """Load tools, best first; return those that are new. Evictions become news."""
+        # Most searches find again what an earlier one has loaded.
+        fresh = [tool for tool in tools if not self.record.holds(tool)]
+        if not fresh:
+            return []
+        costs = [(tool, count_definition_tokens(tool)) for tool in fresh]
+        added, evicted = self.record.load(costs, self.settings.loaded_tokens, query)
+        if added:
+            self._awake.update(added)
+            self._settled_at = -1  # a call may end after its tool has changed or gone
+        self._report_evicted(evicted)
+        return added
+
+    def note_shown(self, tools: Iterable[Tool]) -> None:
+        """Note tools whose whole definitions are in the text of a reply."""
+        # Where definitions answer a search, text makes no tool callable by its own name.
+        if self.settings.mode is not Mode.DEFINITIONS:
+            for tool in tools:
+                self.record.show(tool)
+
+    def take_news(self) -> tuple[str, ...]:
+        """Return what happened to loaded tools since the last reply."""
+        news = tuple(self._news)
+        self._news = []
+        return news
+
+    def pin(self, targets: Sequence[str]) -> None:
+        """Keep tools for good, by name, server or pattern."""
+        self.pins += tuple(targets)
+        self._pinned_at = self._settled_at = -1
+        self.refresh()
+
+    def restrict(self, policy: Policy) -> None:
+        """Show and run from now on what another policy allows."""
+        self.policy = policy
+        self._visible = None
+        self._pinned_at = self._settled_at = -1
+        self.refresh()
+
+    def prepare(self) -> None:
+        """Bring the session up to date for a verb: its record, and whether tools are hidden."""
+        self.refresh()
+        if self.record.hiding is not True or not self.prompt.meta_allowed:
+            self.prompt.decide()
+
+    def refresh(self) -> None:
+        """Bring the record in step with the catalogue."""
+        version = self._catalog.version
+        if self._settled_at == version:
+            return
+        if self._pinned_at != version:
+            self._pinned_at = version
+            self._pin_tools()
+        gone = [e.name for e in list(self.record.entries.values()) if not self._check_entry(e)]
+        if gone:
+            self.record.unload(gone)
+        # A definition may have grown, or the budget be smaller than in the last run.
+        self._report_evicted(self.record.evict(self.settings.loaded_tokens))
+        self._settled_at = version if self._is_settled() else -1
+
+    def save(self) -> None:
+        """Write the record to the store, if it has changed."""
+        if self._store is None:
+            return
+        mark = self.record.mark()
+        if mark != self._saved:
+            self._store.write(SESSION_KIND, self.record.id, self.record.to_bytes())
+            self._saved = mark
+
+    def _is_settled(self) -> bool:
+        """Tell whether only another version of the catalogue could change the record.
+
+        A predicate may change its answer at any time, and so may the state of an absent server.
+        """
+        return self.policy.is_open and all(map(self._is_live, self.record.entries.values()))
+
+    def _pin_tools(self) -> None:
+        found, self._unknown_pins = find_pinned(self.list_visible(), self.settings, self.pins)
+        for tool in found:
+            self.record.pin(tool, count_definition_tokens(tool))
+
+    def _report_evicted(self, names: list[str]) -> None:
+        if names:
+            self._news.append(report_evicted(names))
+
+    def _is_live(self, entry: Entry) -> bool:
+        tool = self._catalog.get(entry.name)
+        return tool is not None and tool.fingerprint == entry.fingerprint
+
+    def _check_entry(self, entry: Entry) -> bool:
+        """Look at what became of an entry's tool; return whether the entry stays."""
+        tool = self._catalog.get(entry.name)
+        if tool is None:
+            return self._is_asleep(entry)
+        if not (self.policy.is_open or self.policy.sees(tool)):
+            return False
+        self._awake.add(entry.name)
+        if tool.fingerprint != entry.fingerprint:
+            self._note_change(entry, tool)
+        return True
+
+    def _is_asleep(self, entry: Entry) -> bool:
+        """Tell a tool whose server is away from one that is gone (R65, R66)."""
+        state = self._catalog.state(entry.server)
+        if state is None:
+            asleep = entry.name not in self._awake
+        else:
+            asleep = state.status is not Status.READY
+        if not asleep:
+            self._news.append(report_gone(entry.name))
+        return asleep
+
+    def _note_change(self, entry: Entry, tool: Tool) -> None:
+        # Where the request itself carries the definition, the model has the new one already.
+        if entry.pinned or self.settings.mode in (Mode.NATIVE, Mode.REFERENCE):
+            entry.fingerprint = tool.fingerprint
+            entry.tokens = count_definition_tokens(tool)
+        elif self._changed.get(tool.name) != tool.fingerprint:
+            self._changed[tool.name] = tool.fingerprint
+            self._news.append(report_changed(tool.name))
