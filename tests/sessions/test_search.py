@@ -296,7 +296,7 @@ def test_an_empty_catalogue_a_miss_and_a_broken_index_are_three_answers():
     assert empty.text == "There are no tools here yet. Continue without a tool."
     assert waiting.text.endswith("There are no tools here yet. Search again shortly.")
     assert missed.text.startswith("No tool found for 'zzz qqq'.\nServers with tools: github (20), ")
-    assert broken.text.startswith("Something broke inside the tool search")
+    assert broken.text.startswith("The tool search failed")
     assert "disk" not in broken.text
     replies = (empty, waiting, missed, broken)
     assert [reply.code for reply in replies] == [
@@ -382,7 +382,7 @@ def test_repeated_fruitless_searches_end_in_plain_words():
     assert last == [
         search_again,
         search_again,
-        "Several searches in a row found nothing: no tool here fits. Go on without one, or tell "
+        "Several searches in a row found nothing: no tool here fits. Continue without one, or tell "
         "the user.",
     ]
     assert after.text.endswith(search_again)
