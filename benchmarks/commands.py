@@ -23,7 +23,7 @@ from benchmarks.workloads import read_workload
 from toolscout.catalog import Catalog
 from toolscout.cli import ErrorGroup
 from toolscout.cli.evaluate import HEADLINE, folders_argument, show_tables
-from toolscout.cli.output import bar, bars
+from toolscout.cli.output import show_bar, show_bars
 from toolscout.evaluate.costs import measure_costs, sample_queries
 from toolscout.evaluate.datasets import read_dataset, read_datasets
 from toolscout.evaluate.quality import measure_quality
@@ -112,7 +112,7 @@ def quality(
         report.need_matplotlib()
     datasets = read_datasets(folders, limit=limit)
     names = _choose_systems(systems or QUALITY_SYSTEMS, datasets[0].tools)
-    with bars() as progress:
+    with show_bars() as progress:
         found = measure_quality(
             datasets, names, make=make_system, packages=PACKAGES, progress=progress
         )
@@ -167,7 +167,7 @@ def fit(
     datasets = read_datasets(folders)
     foreign = fitting.sampled(read_dataset(strangers).tools) if strangers else ()
     chosen = fitting.encoder_named(encoder)
-    with bars() as progress:
+    with show_bars() as progress:
         sets = [
             fitting.examples_of(dataset, chosen, limit=limit, strangers=foreign, progress=progress)
             for dataset in datasets
@@ -309,7 +309,7 @@ def tokens(
         by_server.setdefault(tool.server, []).append(tool)
     catalog = Catalog(by_server)
     queries = sample_queries(datasets, sample)
-    with bar("Counting tokens", len(catalog) + len(queries)) as step:
+    with show_bar("Counting tokens", len(catalog) + len(queries)) as step:
         costs = measure_costs(Scout(catalog), queries, step)
     command = _repeat_command("tokens", catalogue, queries=folders, sample=[sample])
     _print_figures(
@@ -385,7 +385,7 @@ def sdks(folders: tuple[Path, ...], limit: int, as_json: bool, save_file: Path |
     Example:
       python -m benchmarks sdks data/metatool --limit 50
     """
-    with bars() as progress:
+    with show_bars() as progress:
         found = compare_sdks(read_datasets(folders, limit=limit), progress=progress)
     for name, remedy in found.missing.items():
         click.echo(f"Skipping {name}: {remedy}", err=True)

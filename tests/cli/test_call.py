@@ -110,6 +110,6 @@ def test_a_short_name_that_several_tools_have_is_not_called(home: Path):
     result = run("convert_time")
 
     assert result.exit_code == 2
-    assert "'convert_time' may mean clock__convert_time, time__convert_time." in (
+    assert "'convert_time' could be clock__convert_time, time__convert_time." in (
         result.stderr.replace("\n", " ")
     )

@@ -26,7 +26,7 @@ Name it with a verb and its object, such as 'create_invoice'.
 s__sheep_count: error name-taken: 'sheep/count' of server 's' would be 's__sheep_count', \
 which 'sheep.count' of server 's' has. It cannot be catalogued. Rename the tool or its server.
 2 tools: 1 error, 1 warning, 1 info.
-Milder findings not shown: 1. Add --show info to see them.
+Less severe findings not shown: 1. Add --show info to see them.
 """
 
 

@@ -49,7 +49,7 @@ def test_commands_of_groups_are_guessed_too():
 def test_a_command_unlike_all_others_is_told_which_there_are():
     result = run("zzzzzz")
 
-    assert f"There are {', '.join(COMMANDS)}." in result.stderr
+    assert f"Commands: {', '.join(COMMANDS)}." in result.stderr
 
 
 def test_without_a_command_it_names_the_three_things_that_people_do_first():
@@ -103,7 +103,7 @@ def test_a_file_that_cannot_be_written_is_told_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     place = tmp_path / "missing" / "file"
-    monkeypatch.setattr("toolscout.demo.load_demo_catalog", lambda: place.write_bytes(b""))
+    monkeypatch.setattr("toolscout.cli.inputs.load_demo_catalog", lambda: place.write_bytes(b""))
 
     result = run("search", "x")
 
@@ -115,7 +115,7 @@ def test_an_encoder_that_fails_is_exit_code_4(monkeypatch: pytest.MonkeyPatch):
     def fail() -> NoReturn:
         raise InvalidEncoder("far", "did not answer", remedy="Check the address.")
 
-    monkeypatch.setattr("toolscout.demo.load_demo_catalog", fail)
+    monkeypatch.setattr("toolscout.cli.inputs.load_demo_catalog", fail)
 
     result = run("search", "x")
 
@@ -127,7 +127,7 @@ def test_an_interrupt_ends_quietly_with_130(monkeypatch: pytest.MonkeyPatch):
     def interrupt() -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("toolscout.demo.load_demo_catalog", interrupt)
+    monkeypatch.setattr("toolscout.cli.inputs.load_demo_catalog", interrupt)
 
     result = run("search", "x")
 
@@ -138,7 +138,7 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch):
     def fail() -> NoReturn:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("toolscout.demo.load_demo_catalog", fail)
+    monkeypatch.setattr("toolscout.cli.inputs.load_demo_catalog", fail)
 
     assert isinstance(run("search", "x").exception, ZeroDivisionError)
 

@@ -51,7 +51,7 @@ def test_init_asks_for_each_file_and_undo_puts_the_client_back(home: Path):
 
     with terminal("init", cwd=home / "project", columns=200, lines=60, env=env) as view:
         shown = view.wait_for("toolscout.toml? [y/N]:")
-        assert "Cursor would start toolscout in place of 2 servers (github, web):" in shown
+        assert "Cursor would start toolscout instead of 2 servers (github, web):" in shown
         assert view.style_of('-    "github": {').fg == "red"
         assert view.style_of('+    "toolscout": {').fg == "green"
         assert SECRET.encode() not in view.raw
@@ -61,14 +61,14 @@ def test_init_asks_for_each_file_and_undo_puts_the_client_back(home: Path):
         assert cursor.read_bytes() == before
         view.press("y", "enter")
         assert view.wait() == 0
-        assert "Next: restart Cursor. `toolscout init --undo` puts it back." in view.text
+        assert "Next: restart Cursor. `toolscout init --undo` restores the old files." in view.text
 
     entry = json.loads(cursor.read_text(encoding="utf-8"))["mcpServers"]["toolscout"]
     assert entry["args"] == ["serve", "--config", str(own)]
     assert Path(entry["command"]).exists()
 
     with terminal("init", "--undo", cwd=home / "project", columns=200, lines=60, env=env) as view:
-        view.wait_for("back? [y/N]:")
+        view.wait_for("(Cursor)? [y/N]:")
         view.press("y", "enter")
         assert view.wait() == 0
 

@@ -95,14 +95,14 @@ def test_without_any_configuration_the_demo_catalogue_is_used_and_said():
     result = run("github__create_issue")
 
     assert result.exit_code == 0
-    assert result.stderr == "The demo catalogue; name your own with --catalog or --config.\n"
+    assert result.stderr == "Using the demo catalogue; name your own with --catalog or --config.\n"
 
 
 def test_catalogue_and_configuration_exclude_each_other(tools: Path):
     result = run("copy", "--catalog", tools, "--config", tools)
 
     assert result.exit_code == 2
-    assert "Say either --catalog or --config." in result.stderr
+    assert "Use either --catalog or --config, not both." in result.stderr
 
 
 def test_tools_of_configured_servers_are_known_once_they_were_asked(home: Path):
@@ -113,7 +113,7 @@ def test_tools_of_configured_servers_are_known_once_they_were_asked(home: Path):
     after = run("time__get_current_time")
 
     assert before.exit_code == 3
-    assert "Not known yet: time. Run `toolscout servers test` to ask them." in before.stderr
+    assert "Tools not known yet: time. Run `toolscout servers test` to fetch them." in before.stderr
     assert after.exit_code == 0
     assert after.stdout.startswith("time__get_current_time")
     assert after.stderr == ""

@@ -66,7 +66,7 @@ def test_a_machine_in_order_is_all_ok_with_exit_code_0(home: Path):
     states = [line.split()[0] for line in result.stdout.splitlines()[:-2]]
     assert set(states) == {"ok"}
     assert f"ok    server a: starts {sys.executable}\n" in result.stdout
-    assert result.stdout.endswith(f"\n{len(states)} checked, 0 to look at, 0 failed.\n")
+    assert result.stdout.endswith(f"\n{len(states)} checks: 0 warnings, 0 failed.\n")
     assert "\x1b" not in result.stdout
 
 
@@ -93,7 +93,7 @@ def test_secrets_that_others_may_read_fail_with_the_command(home: Path):
 
     assert checked("configuration") == (
         "fail",
-        f"Others may read {path}, which holds secrets in plain text.",
+        f"Others can read {path}, which contains secrets in plain text.",
         f"chmod 600 {path}",
     )
     assert "hunter2" not in run().output
@@ -104,13 +104,13 @@ def test_secrets_that_others_may_read_fail_with_the_command(home: Path):
     [
         (
             "command = 'no-such-program'",
-            "Its command 'no-such-program' is not on this machine.",
-            "Install no-such-program, or name another command.",
+            "Its command 'no-such-program' was not found.",
+            "Install no-such-program, or change its 'command'.",
         ),
         (
             f"{PYTHON}\ncwd = '/no/such/folder'",
             "Its folder /no/such/folder does not exist.",
-            "Set its 'cwd' to another.",
+            "Change its 'cwd'.",
         ),
         (
             f"{PYTHON}\nenv = {{ K = '${{NOT_SET_ANYWHERE}}' }}",
@@ -145,10 +145,10 @@ def test_a_disabled_server_is_not_looked_at(home: Path):
 @pytest.mark.parametrize(
     ("told", "state", "text"),
     [
-        ("v12.1.0", "warn", "Node v12.1.0 is older than most servers take."),
+        ("v12.1.0", "warn", "Node v12.1.0 is too old for most servers."),
         ("v22.0.0", "ok", "Node v22.0.0"),
         ("what?", "fail", ""),
-        (None, "fail", "Node is not on PATH, and servers are started with npx."),
+        (None, "fail", "Servers start with npx, but Node is not on PATH."),
     ],
 )
 @pytest.mark.skipif(os.name == "nt", reason="the program is a shell script")
@@ -183,7 +183,7 @@ def test_a_damaged_cache_fails_with_the_command(home: Path):
 
     assert checked("cache") == (
         "fail",
-        f"{file} is not a database, or damaged.",
+        f"{file} is damaged, or not a database.",
         f"mv {file} {file}.old",
     )
 
@@ -216,7 +216,7 @@ def test_token_files_that_others_may_read_fail(home: Path):
     state, text, remedy = checked("token files")
 
     assert (state, remedy) == ("fail", f"chmod 600 {bad}")
-    assert text == f"Others may read the tokens in {bad}."
+    assert text == f"Others can read the tokens in {bad}."
 
 
 def test_what_an_interrupted_write_left_is_told(home: Path):
@@ -234,7 +234,7 @@ def test_a_port_that_something_else_has_is_told(home: Path):
 
         state, text, remedy = checked("port")
 
-    assert (state, text) == ("warn", f"127.0.0.1:{number} is taken by another program.")
+    assert (state, text) == ("warn", f"127.0.0.1:{number} is used by another program.")
     assert remedy == f"toolscout serve --http --port {number + 1}"
 
 
@@ -256,7 +256,7 @@ def test_a_gateway_that_runs_is_recognised(home: Path):
             "/gone/t.toml, which does not exist",
         ),
         ({"command": "toolscout", "args": ["serve"]}, "ok", "starts toolscout"),
-        ({"command": "other"}, "ok", "servers of its own: 1 (toolscout init --client cursor)"),
+        ({"command": "other"}, "ok", "has 1 server of its own (toolscout init --client cursor)"),
     ],
 )
 def test_a_client_that_starts_a_missing_toolscout_fails_with_the_command(
@@ -282,5 +282,5 @@ def test_servers_are_started_only_when_asked_for(home: Path):
     started = run("--start")
 
     assert started.exit_code == 1
-    assert "ok    start time: 2 offered in " in started.stdout
+    assert "ok    start time: offers 2 in " in started.stdout
     assert "fail  start bad: " in started.stdout

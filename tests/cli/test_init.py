@@ -147,8 +147,8 @@ def test_where_nobody_can_be_asked_yes_has_to_be_said(home: Path, cursor: Path):
     silent, as_json = run(), run("--json")
 
     assert (silent.exit_code, as_json.exit_code) == (2, 2)
-    assert "There is nobody to ask. Add --yes." in silent.stderr
-    assert "--json asks no questions. Add --yes or --dry-run." in as_json.stderr
+    assert "Not a terminal: pass --yes to confirm." in silent.stderr
+    assert "--json cannot ask questions: add --yes or --dry-run." in as_json.stderr
     assert not own_file(home).exists()
 
 
@@ -161,8 +161,8 @@ def test_an_existing_file_is_replaced_only_by_force_and_kept_beside(cursor: Path
 
     assert refused.exit_code == 2
     assert refused.stderr == (
-        f"Error: {path}: exists already. "
-        "Say --force to replace it; the old one becomes toolscout.toml.bak.\n"
+        f"Error: {path}: already exists. "
+        "Use --force to overwrite it; the old file is kept as toolscout.toml.bak.\n"
     )
     assert forced.exit_code == 0
     config, backup = read_config(path), path.with_name("toolscout.toml.bak")
@@ -206,7 +206,7 @@ def test_a_machine_without_servers_is_exit_code_3(home: Path, options: list[str]
 
     assert result.exit_code == 3
     assert result.stderr == (
-        "Error: No MCP servers were found. Name a file that lists some with --from PATH.\n"
+        "Error: No MCP servers found. Name a file that lists some with --from PATH.\n"
     )
     assert not own_file(home).exists()
 
@@ -250,7 +250,7 @@ def test_the_servers_of_a_client_go_behind_toolscout_and_come_back(home: Path, c
     assert done.exit_code == 0, done.output
     assert list(entry) == ["toolscout"]
     assert entry["toolscout"]["args"][-2:] == ["--config", str(own_file(home))]
-    assert "Next: restart Cursor. `toolscout init --undo` puts it back.\n" in done.stdout
+    assert "Next: restart Cursor. `toolscout init --undo` restores the old files.\n" in done.stdout
     assert SECRET not in done.output
 
     undone = run("--undo", "--yes")
@@ -277,7 +277,7 @@ def test_nothing_to_undo_is_said_and_is_no_failure(home: Path, cursor: Path):
     result = run("--undo")
 
     assert result.exit_code == 0
-    assert result.stdout.startswith("There is nothing to undo")
+    assert result.stdout.startswith("Nothing to undo")
 
 
 def test_only_the_client_that_is_named_is_changed(home: Path, cursor: Path):
@@ -298,7 +298,9 @@ def test_a_client_that_is_not_installed_is_a_mistake_with_a_remedy(cursor: Path)
     result = run("--yes", "--client", "codex")
 
     assert result.exit_code == 2
-    assert "Codex: has no configuration file here. Start the program once" in result.stderr
+    assert (
+        "Codex: has no configuration file on this machine. Start the program once" in result.stderr
+    )
 
 
 def test_files_that_others_share_change_only_when_asked_for(home: Path):
@@ -308,7 +310,7 @@ def test_files_that_others_share_change_only_when_asked_for(home: Path):
 
     careful = run("--yes")
     assert shared.read_text(encoding="utf-8") == text
-    assert f"{shared} may be shared with others and stays. --project" in careful.stdout
+    assert f"{shared} may be shared with others; add --project" in careful.stdout
 
     assert run("--yes", "--project").exit_code == 0
     assert list(json.loads(shared.read_text(encoding="utf-8"))["mcpServers"]) == ["toolscout"]

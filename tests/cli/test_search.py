@@ -163,14 +163,16 @@ def test_weaker_hits_are_counted_and_shown_on_request():
 def test_a_listing_says_how_much_it_left_out(tools: Path):
     result = run("/e/", "--tools", tools, "--limit", 2)
 
-    assert "Shown: 2 of 3. Raise --limit to see more.\n" in result.stdout
+    assert "Showing 2 of 3. Raise --limit to see more.\n" in result.stdout
 
 
 def test_nothing_found_is_exit_code_3_with_advice(tools: Path):
     result = run("+submarine", "--tools", tools)
 
     assert result.exit_code == 3
-    assert result.stdout.startswith("No tool found for '+submarine'. Say what the tool should do")
+    assert result.stdout.startswith(
+        "No tool found for '+submarine'. Describe what the tool should do"
+    )
 
 
 def test_one_query_with_a_hit_is_success(tools: Path):
@@ -203,7 +205,7 @@ def test_a_tool_listed_twice_counts_once(tools: Path, tmp_path: Path):
         (["!!"], 2, "Error: The query holds nothing to search for."),
         (["x", "--limit", "0"], 2, "Error: Invalid value for '--limit'"),
         (["x", "--tools", "nowhere.json"], 2, "Path 'nowhere.json' does not exist."),
-        ([], 2, "Say what to search for, or add --interactive."),
+        ([], 2, "Missing argument 'QUERY…'."),
     ],
 )
 def test_a_mistake_is_told_on_stderr(arguments: list[str], code: int, said: str, tools: Path):
@@ -233,7 +235,7 @@ def test_try_shows_the_main_job_and_what_to_type_next():
     assert any(line.startswith("  github__create_pull_request  ") for line in lines)
     assert any(line.startswith("      because: 'pull', 'request' in its name; ") for line in lines)
     assert sum("tokens" in line and "Saved: " in line for line in lines) == 1
-    assert lines[-4] == "Type next:"
+    assert lines[-4] == "Try next:"
     assert all(line.startswith("  toolscout search ") for line in lines[-3:])
 
 

@@ -114,7 +114,7 @@ def test_a_login_a_call_through_the_gateway_and_a_logout(config: Path, world: Wo
     world.authority.access.clear()
     assert asyncio.run(call()) == "5", "expired tokens are renewed without a person"
     assert run("logout", "web", "--config", config).stdout == "Logged out of 'web'.\n"
-    assert run("logout", "web", "--config", config).stdout == "Nobody was logged in to 'web'.\n"
+    assert run("logout", "web", "--config", config).stdout == "There was no login for 'web'.\n"
     assert states(config)["web"] == "needed"
 
 
@@ -146,7 +146,7 @@ def test_what_the_browser_ended_at_may_be_pasted(config: Path):
         said = process.stderr.read()
 
     assert process.returncode == 0
-    assert said.count("That is not the address that the login ends at.") == 1
+    assert said.count("That is not the address at the end of a login.") == 1
 
 
 def test_a_person_who_says_no_gets_exit_code_4_and_no_traceback(config: Path, world: World):
@@ -177,7 +177,7 @@ def test_the_browser_is_opened_unless_told_otherwise(config: Path, tmp_path: Pat
             url = printed_url(process)
             assert process.stderr is not None
             assert process.stderr.readline() == "\n"
-            assert process.stderr.readline() == "A browser was opened.\n"
+            assert process.stderr.readline() == "Opened a browser.\n"
             visit(url)
     finally:
         del os.environ["BROWSER"]

@@ -47,7 +47,7 @@ FAILING = {
     "versions": {"toolscout": "9.9"},
 }
 SHOWN = """\
-toolscout 9.9, mode search: some servers are still unknown
+toolscout 9.9, mode search: some servers have not listed their tools yet
 
 server  phase         tools  starts  since
 files   ready         1,200       1  2026-11-15T12:00:00+00:00
@@ -142,7 +142,7 @@ def test_something_else_that_answers_is_exit_code_4(code: int, answer: object):
 
     assert result.exit_code == 4
     assert result.stderr == (
-        f"Error: What answers at {url} (HTTP {code}) is no gateway. Name another with --url.\n"
+        f"Error: The server at {url} (HTTP {code}) is not a gateway. Name another with --url.\n"
     )
 
 
@@ -151,7 +151,7 @@ def test_an_address_that_is_none_is_a_usage_error(url: str):
     result = run("--url", url)
 
     assert result.exit_code == 2
-    assert "Setting '--url' is no address of a gateway." in result.stderr
+    assert "Setting '--url' is not the address of a gateway." in result.stderr
 
 
 @pytest.mark.parametrize("token", ["${NOT_SET_ANYWHERE}", "two\nlines", "naïve"])

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import toolscout
 from toolscout import errors
-from toolscout.cli import main
+from toolscout.cli import COMMANDS, main
 from toolscout.errors import ToolscoutError
 
 ROOT = Path(__file__).parents[2]
@@ -62,6 +62,15 @@ def test_every_command_has_an_example_in_its_help():
         shown = " ".join(("toolscout", *words))
 
         assert re.search(rf"Example:\n +{shown}", result.stdout), f"{shown} --help has no example"
+
+
+def test_the_list_of_commands_has_the_first_sentence_of_each_help():
+    context = click.Context(main)
+    for name, (_, _, text) in COMMANDS.items():
+        command = main.get_command(context, name)
+
+        assert command is not None
+        assert command.get_short_help_str(limit=100) == text
 
 
 def test_no_file_names_a_path_of_a_work_machine():

@@ -18,7 +18,7 @@ PACKAGE = Path(toolscout.__file__).parent
 ORDERS = {
     "toolscout": """
         errors names
-        encoders prices schemas stores
+        encoders schemas stores
         functions options
         tools
         catalog dialects policies query settings tokens
@@ -141,9 +141,9 @@ ORDERS = {
         tables tiers
     """,
     "toolscout.cli": """
-        keyboards output screens status tour
-        evaluate inputs interactive
-        completion console init replay search serve servers tokens
+        output status
+        evaluate inputs
+        completion init replay search serve servers tokens console
         call catalog describe doctor
     """,
 }

@@ -1,6 +1,6 @@
-"""The `toolscout` command: its group, and the one place where errors become exit codes.
+"""The `toolscout` command, and the one place where errors become exit codes.
 
-Each command family is a module of its own, imported when it is asked for. Results go to stdout,
+Each command family is a module of its own, imported when it is needed. Results go to stdout,
 everything else to stderr. A mistake ends in a message that says what to do next; a traceback
 means a bug in toolscout.
 """
@@ -13,22 +13,23 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from toolscout.errors import InvalidEncoder, ToolscoutError, UnknownServer, UpstreamError
 
 
 class ExitCode(IntEnum):
-    """How a command ended, for scripts; 0 is success. `docs/commands.md` has all of them."""
+    """Exit codes for scripts; 0 is success. `docs/commands.md` explains them."""
 
     FAILED = 1
-    """What was to be checked is not in order; a bug in toolscout ends with 1 as well."""
+    """A check failed; a bug in toolscout ends with 1 as well."""
     USAGE = 2
     NOT_FOUND = 3
     UPSTREAM = 4
     INTERRUPTED = 130
 
 
-# The first class that fits decides; mistakes not listed are the user's to mend.
+# The first class that fits decides; any other error is a mistake of the user.
 EXIT_CODES: tuple[tuple[type[ToolscoutError], ExitCode], ...] = (
     (UnknownServer, ExitCode.NOT_FOUND),
     (InvalidEncoder, ExitCode.UPSTREAM),
@@ -37,45 +38,57 @@ EXIT_CODES: tuple[tuple[type[ToolscoutError], ExitCode], ...] = (
 )
 
 COMMANDS = {
-    "try": "toolscout.cli.search:try_",
-    "search": "toolscout.cli.search:search",
-    "describe": "toolscout.cli.describe:describe",
-    "call": "toolscout.cli.call:call",
-    "catalog": "toolscout.cli.catalog:catalog",
-    "tokens": "toolscout.cli.tokens:tokens",
-    "replay": "toolscout.cli.replay:replay",
-    "init": "toolscout.cli.init:init",
-    "serve": "toolscout.cli.serve:serve",
-    "servers": "toolscout.cli.servers:servers",
-    "status": "toolscout.cli.status:status",
-    "doctor": "toolscout.cli.doctor:doctor",
-    "console": "toolscout.cli.console:console",
-    "evaluate": "toolscout.cli.evaluate:evaluate",
-    "completion": "toolscout.cli.completion:completion",
+    "try": ("search", "try_", "See toolscout find tools in a demo catalogue."),
+    "search": ("search", "search", "Find the tools that match a query."),
+    "describe": ("describe", "describe", "Show the full definition of tools."),
+    "call": ("call", "call", "Call a tool of a configured server."),
+    "catalog": ("catalog", "catalog", "Import, export, compare and lint catalogues of tools."),
+    "tokens": (
+        "tokens",
+        "tokens",
+        "Count what tools cost in every request, with toolscout and without.",
+    ),
+    "evaluate": (
+        "evaluate",
+        "evaluate",
+        "Measure how well toolscout finds the right tools for your queries.",
+    ),
+    "replay": ("replay", "replay", "Run recorded queries again and show what moved."),
+    "init": ("init", "init", "Put the MCP servers of this machine behind toolscout."),
+    "serve": ("serve", "serve", "Put one MCP server in front of all your others."),
+    "servers": ("servers", "servers", "Manage the servers behind the gateway."),
+    "status": ("status", "status", "Show the servers and figures of a running gateway."),
+    "doctor": ("doctor", "doctor", "Check this machine for problems and suggest fixes."),
+    "console": ("console", "console", "Browse and search a catalogue in a browser."),
+    "completion": ("completion", "completion", "Print the completion script of a shell."),
 }
+"""The module, function and one-line help of each command, in the order of the help.
+
+The help is here so that `toolscout --help` and shell completion need not import every command.
+"""
 
 NEAR_ENOUGH = 0.6
 FIRST_STEPS = """\
 toolscout finds the right tool for an AI agent among ten or a hundred thousand, offline.
 
   toolscout try                            see it find tools; needs no setup
-  toolscout init                           put the MCP servers that you have behind it
-  toolscout search "open a pull request"   search, with --tools in your own definitions
+  toolscout init                           put your MCP servers behind it
+  toolscout search "open a pull request"   search; add --tools FILE to search your own
 
 All commands: toolscout --help"""
 
 
 class Group(click.Group):
-    """A group that knows which command was meant."""
+    """A group that suggests the nearest command for a misspelt one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is named, or fail with the nearest that exists."""
+        """Return the named command, or fail with the nearest one that exists."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             known = self.list_commands(ctx)
             near = get_close_matches(args[0].lower(), known, n=1, cutoff=NEAR_ENOUGH)
-            remedy = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(known)}."
+            remedy = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(known)}."
             ctx.fail(f"No such command {args[0]!r}. {remedy}")
         return super().resolve_command(ctx, args)
 
@@ -91,7 +104,7 @@ class ErrorGroup(Group):
             code = next(code for kind, code in EXIT_CODES if isinstance(error, kind))
             _fail(str(error), code)
         except OSError as error:
-            # A reader that went away is no mistake: click ends quietly.
+            # The reader of a pipe went away, which is not an error: click ends quietly.
             if error.errno == errno.EPIPE or error.filename is None:
                 raise
             problem = f"{error.filename}: {error.strerror}. Check the path and its permissions."
@@ -108,11 +121,22 @@ class Commands(ErrorGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command by name, or nothing."""
+        """Import and return a command by name, or return nothing."""
         if cmd_name not in COMMANDS:
             return None
-        module, name = COMMANDS[cmd_name].split(":")
-        return getattr(import_module(module), name)
+        module, name, _ = COMMANDS[cmd_name]
+        return getattr(import_module(f"{__name__}.{module}"), name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the names of commands without importing them, and the group's own options."""
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=COMMANDS[name][2]) for name in names]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
 
 def _fail(message: str, code: ExitCode) -> NoReturn:
@@ -130,8 +154,8 @@ def _fail(message: str, code: ExitCode) -> NoReturn:
 def main(ctx: click.Context) -> None:
     """Find the right tool for an AI agent among ten or a hundred thousand, offline.
 
-    Exit codes: 1 a check failed, 2 a mistake in what was asked, 3 nothing found, 4 another
-    machine failed, 130 interrupted.
+    Exit codes: 1 a check failed, 2 wrong usage, 3 nothing found, 4 a server failed, 130
+    interrupted.
 
     \b
     Example:

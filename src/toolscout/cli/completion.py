@@ -1,17 +1,17 @@
 """`toolscout completion`: shell completion, also of the names of tools and servers.
 
-Names come from what the servers of the configuration offered last; nothing is started. Whatever
-goes wrong, nothing is completed: a shell is no place for an error.
+Names come from the tools that the configured servers offered last; nothing is started. On any
+error nothing is completed, because a command line being typed is no place for a message.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-if TYPE_CHECKING:
-    from toolscout.catalog import Catalog
+from toolscout.catalog import Catalog
+from toolscout.cli import main
+from toolscout.cli.inputs import open_known_store, read_servers
 
 SHELLS = ("bash", "zsh", "fish")
 PROGRAM = "toolscout"
@@ -23,7 +23,9 @@ HELP_CHARS = 60
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print the script that makes a shell complete commands, options, tools and servers.
+    """Print the completion script of a shell.
+
+    It completes commands, options, and the names of tools and servers.
 
     \b
     Example:
@@ -31,7 +33,6 @@ def completion(shell: str) -> None:
       toolscout completion zsh >> ~/.zshrc
       toolscout completion fish > ~/.config/fish/completions/toolscout.fish
     """
-    from toolscout.cli import main
 
     kind = get_completion_class(shell)
     assert kind is not None, "click knows all of SHELLS"
@@ -42,7 +43,7 @@ def complete_tools(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Return the known tools whose exposed name begins like this."""
-    catalog = _known()
+    catalog = _recall_catalog()
     tools = catalog.tools if catalog is not None else ()
     found = [tool for tool in tools if tool.name.startswith(incomplete)]
     return [
@@ -55,20 +56,18 @@ def complete_servers(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Return the configured servers whose name begins like this, and files."""
-    catalog = _known()
+    catalog = _recall_catalog()
     names: Iterable[str] = catalog.servers if catalog is not None else ()
     found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
     return found or [CompletionItem(incomplete, type="file")]
 
 
-def _known() -> "Catalog | None":
-    from toolscout.cli.inputs import known_store, read_servers
-
+def _recall_catalog() -> Catalog | None:
     try:
         from toolscout.servers.listings import recall_catalog
 
         config = read_servers(None)
-        with known_store(config) as store:
+        with open_known_store(config) as store:
             return recall_catalog(config, store)
-    except Exception:  # an edge: a broken configuration must not print into a command line
+    except Exception:  # a broken configuration must not print into a command line
         return None

@@ -1,25 +1,25 @@
-"""`toolscout describe`: all there is to know of a tool before it is called."""
+"""`toolscout describe`: everything there is to know about a tool before calling it."""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from rich.console import RenderableType
 
 from toolscout.cli.completion import complete_tools
 from toolscout.cli.inputs import (
     catalog_option,
-    chosen_catalog,
+    choose_catalog,
     configured_option,
-    unknown_tool,
+    fail_unknown_tool,
 )
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from toolscout.schemas import Json, Parameter
-    from toolscout.tools import Tool
+from toolscout.cli.output import make_table, show, style
+from toolscout.files import json_from_tool
+from toolscout.names import clean_text, to_one_line
+from toolscout.schemas import Json, Parameter, list_parameters
+from toolscout.tokens import count_definition_tokens
+from toolscout.tools import Tool
 
 ENUM_SHOWN = 8
 EFFECT_STYLES = {"read": "green", "write": "yellow", "destructive": "bold red", "unknown": "dim"}
@@ -29,41 +29,38 @@ EFFECT_STYLES = {"read": "green", "write": "yellow", "destructive": "bold red", 
 @click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_tools)
 @catalog_option
 @configured_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each tool.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per tool.")
 def describe(
     names: tuple[str, ...], paths: tuple[Path, ...], config_file: Path | None, as_json: bool
 ) -> None:
-    """Show the whole definition of tools: what they do, take, change and cost.
+    """Show the full definition of tools.
 
-    A name may be short ('create_issue'); all tools that it may mean are shown.
+    Shows what they do, take, change and cost. A name may be short ('create_issue'); every tool
+    that it could mean is shown.
 
     \b
     Example:
       toolscout describe github__create_issue
       toolscout describe create_issue send_message --catalog tools.json --json
     """
-    catalog = chosen_catalog(paths, config_file)
+    catalog = choose_catalog(paths, config_file)
     found: dict[str, Tool] = {}
     for name in names:
-        matched = catalog.resolve(name) or unknown_tool(catalog, name)
+        matched = catalog.resolve(name) or fail_unknown_tool(catalog, name)
         found.update((tool.name, tool) for tool in matched)
     if as_json:
         for tool in found.values():
-            click.echo(json.dumps(_row(tool), ensure_ascii=False))
+            click.echo(json.dumps(_to_json(tool), ensure_ascii=False))
         return
-    from toolscout.cli.output import show
 
-    show(_pages(list(found.values())))
+    show(_render(list(found.values())))
 
 
-def _row(tool: "Tool") -> "Json":
-    from toolscout.files import json_from_tool
-    from toolscout.tokens import count_definition_tokens
-
-    told = {"effect": tool.effect.value} | json_from_tool(tool)
+def _to_json(tool: Tool) -> Json:
+    facts = {"effect": tool.effect.value} | json_from_tool(tool)
     return (
         {"exposed_name": tool.name}
-        | told
+        | facts
         | {
             "signature": tool.render_signature(),
             "tokens": count_definition_tokens(tool),
@@ -71,38 +68,30 @@ def _row(tool: "Tool") -> "Json":
     )
 
 
-def _pages(tools: "list[Tool]") -> "Iterator[RenderableType]":
+def _render(tools: list[Tool]) -> Iterator[RenderableType]:
     for place, tool in enumerate(tools):
         if place:
             yield ""
-        yield from _page(tool)
+        yield from _render_tool(tool)
 
 
-def _page(tool: "Tool") -> "Iterator[RenderableType]":
-    from toolscout.cli.output import styled
-    from toolscout.names import clean_text, to_one_line
-    from toolscout.tokens import count_definition_tokens
-
+def _render_tool(tool: Tool) -> Iterator[RenderableType]:
     effect = tool.effect.value
     facts = f"{count_definition_tokens(tool):,} tokens (estimated)"
-    yield styled((tool.name, "bold cyan"), (f"  {to_one_line(tool.title, 80)}", ""))
-    yield styled(
+    yield style((tool.name, "bold cyan"), (f"  {to_one_line(tool.title, 80)}", ""))
+    yield style(
         (f"{tool.kind} of {to_one_line(tool.server, 60) or 'no server'}, effect: ", "dim"),
         (effect, EFFECT_STYLES[effect]),
         (f", {facts}", "dim"),
     )
     yield ""
     description = clean_text(tool.description, len(tool.description)).strip()
-    yield styled((description or "(no description)", ""))
-    yield from _parameters(tool)
+    yield style((description or "(no description)", ""))
+    yield from _render_parameters(tool)
 
 
-def _parameters(tool: "Tool") -> "Iterator[RenderableType]":
-    from toolscout.cli.output import table
-    from toolscout.names import to_one_line
-    from toolscout.schemas import list_parameters
-
-    def row(parameter: "Parameter") -> "list[str | tuple[str, str]]":
+def _render_parameters(tool: Tool) -> Iterator[RenderableType]:
+    def make_row(parameter: Parameter) -> list[str | tuple[str, str]]:
         text = to_one_line(parameter.description, 400)
         if parameter.enum:
             more = " …" if len(parameter.enum) > ENUM_SHOWN else ""
@@ -112,14 +101,14 @@ def _parameters(tool: "Tool") -> "Iterator[RenderableType]":
         need = ("required", "bold") if parameter.required else ("optional", "dim")
         return [(name, "cyan"), (to_one_line(parameter.type, 40), "dim"), need, text]
 
-    listed = list(_nested(list_parameters(tool.input_schema)))
+    listed = list(_order_parameters(list_parameters(tool.input_schema)))
     if listed:
         yield ""
-        yield table(("parameter", "type", "", "meaning"), map(row, listed))
+        yield make_table(("parameter", "type", "", "meaning"), map(make_row, listed))
 
 
-def _nested(listed: "list[Parameter]") -> "Iterator[Parameter]":
-    """Yield required parameters first, and members right behind what they are part of."""
+def _order_parameters(listed: list[Parameter]) -> Iterator[Parameter]:
+    """Yield required parameters first, and members right after the parameter they belong to."""
     inside: dict[str, list[Parameter]] = {}
     for parameter in sorted(listed, key=lambda p: not p.required):
         above = parameter.path[: -len(parameter.name)].rstrip(".").replace("[]", "")
@@ -128,5 +117,5 @@ def _nested(listed: "list[Parameter]") -> "Iterator[Parameter]":
     while waiting:
         parameter = waiting.pop()
         yield parameter
-        # Taken out, so that odd names cannot lead round in a circle.
+        # Removed once visited, so that odd names cannot cause an endless loop.
         waiting += inside.pop(parameter.path.replace("[]", ""), [])[::-1]

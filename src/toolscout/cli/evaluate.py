@@ -6,13 +6,16 @@ Reads options, calls `toolscout.evaluate`, prints tables or JSON.
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from toolscout.evaluate.tables import Table
-    from toolscout.tools import Tool
+from toolscout.cli.output import make_table, show, show_bars, style
+from toolscout.errors import MissingExtra
+from toolscout.evaluate.datasets import read_datasets
+from toolscout.evaluate.quality import measure_quality
+from toolscout.evaluate.tables import Table, summarize, tabulate_metric
+from toolscout.evaluate.tiers import Tier
+from toolscout.tools import Tool
 
 ENCODERS = ("static", "none", "onnx")
 HEADLINE = "ndcg@10"
@@ -51,15 +54,10 @@ def evaluate(
       toolscout evaluate my-queries
       toolscout evaluate my-queries --encoder static --encoder onnx --limit 200 --json
     """
-    from toolscout.cli.output import bars
-    from toolscout.evaluate.datasets import read_datasets
-    from toolscout.evaluate.quality import measure_quality
-    from toolscout.evaluate.tables import summarize, tabulate_metric
-    from toolscout.evaluate.tiers import Tier
 
     datasets = read_datasets(folders, limit=limit)
     chosen = list(dict.fromkeys(encoders)) or _find_installed(datasets[0].tools)
-    with bars() as progress:
+    with show_bars() as progress:
         found = measure_quality(datasets, chosen, make=Tier, progress=progress)
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
@@ -67,20 +65,17 @@ def evaluate(
         show_tables([summarize(found), tabulate_metric(found, HEADLINE)])
 
 
-def show_tables(tables: "Iterable[Table]") -> None:
+def show_tables(tables: Iterable[Table]) -> None:
     """Print tables with figures aligned to the right."""
-    from toolscout.cli.output import show, styled, table
 
     for place, one in enumerate(tables):
         numbers = range(1, len(one.head))
-        title = styled((one.title, "bold"))
-        show([*([""] if place else []), title, table(one.head, one.rows, right=numbers)])
+        title = style((one.title, "bold"))
+        show([*([""] if place else []), title, make_table(one.head, one.rows, right=numbers)])
 
 
-def _find_installed(tools: "Sequence[Tool]") -> list[str]:
+def _find_installed(tools: Sequence[Tool]) -> list[str]:
     """Return the encoders that work here; say what the others need."""
-    from toolscout.errors import MissingExtra
-    from toolscout.evaluate.tiers import Tier
 
     installed: list[str] = []
     for name in ENCODERS:

@@ -1,14 +1,7 @@
 """How commands show what they found: colour and tables on a terminal, plain lines in a pipe.
 
-Results go to stdout; what is going on goes to stderr, and only where a person is watching.
-
-Bars for what takes longer than a second: making an index, and encoding with a model.
-
-They go to stderr, and only where a person is watching.
-
-How answers to a search are laid out: in colour and within the window, or plain for a pipe.
-
-Takes `Answer` values and gives renderables of rich; searching is the part of `search`.
+Results go to stdout. Progress bars go to stderr, and only if a person is watching. The pages of
+`toolscout search` and `toolscout try` are laid out here; finding the answers is left to them.
 """
 
 import sys
@@ -17,33 +10,56 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as ProgressBars
+from rich.table import Table
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
-
-    from toolscout.catalog import Catalog
-    from toolscout.encoders.encoder import Encoder, Floats, Kind
-    from toolscout.scout import Scout
-    from toolscout.search.hits import Hit, Result
-
+from toolscout.catalog import Catalog
+from toolscout.encoders.encoder import Encoder, Floats, Kind
+from toolscout.encoders.onnx import OnnxEncoder
+from toolscout.encoders.static import StaticEncoder
+from toolscout.scout import Scout
+from toolscout.search.hits import Hit, Result
+from toolscout.tokens import count_definition_tokens
 
 PLAIN_WIDTH = 100_000
 REFRESH_SECONDS = 0.1
+MANY_TOOLS = {"static": 2_000, "none": 2_000, "onnx": 100}
+"""From this many tools on, indexing with an encoder takes long enough to show a bar."""
+TOUR_INDENT = 6
+BAR_WIDTH = 20
+SMALL_SHARE = 0.15
+"""A signal with less of the score than this is not worth mentioning as a reason."""
+WORD_SIGNALS = ("words", "name")
+"""Signals that the matched words already explain."""
+ASK_AGAIN = "Describe what the tool should do, for example 'create a calendar event'."
+STYLES = {"exact": "bold cyan", "strong": "bold green", "likely": "yellow", "weak": "red"}
+TRY_NEXT = (
+    ('toolscout search "refund an order" --explain', "see why each tool was found"),
+    ('toolscout search "read a file" --tools tools.json', "search your own tools"),
+    ("toolscout search --help", "filters and JSON output"),
+)
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and how much there is; 0 if nobody knows."""
+"""Takes what is being done, how much of it is done, and how much there is; 0 if unknown."""
+Step = Callable[[int], None]
 Cell = tuple[str, str]
 """A text and its style."""
 
 
-def show(parts: "Iterable[RenderableType]") -> None:
+def show(parts: Iterable[RenderableType]) -> None:
     """Print to stdout; in a pipe nothing is wrapped, coloured or boxed."""
-    from rich.console import Console
-
     if sys.stdout.isatty():
         console = Console(highlight=False)
         for part in parts:
@@ -56,121 +72,103 @@ def show(parts: "Iterable[RenderableType]") -> None:
     click.echo("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
 
 
-def styled(*parts: Cell) -> "Text":
-    """Return styled text; what looks like rich's markup in it stays as it is."""
-    from rich.text import Text
-
+def style(*parts: Cell) -> Text:
+    """Return styled text; anything in it that looks like rich's markup stays as it is."""
     return Text.assemble(*parts)
 
 
-def indented(part: "RenderableType", columns: int) -> "RenderableType":
-    """Return something set to the right of the margin, also where it is wrapped."""
-    from rich.padding import Padding
-
+def indent(part: RenderableType, columns: int) -> RenderableType:
+    """Return a part moved to the right, including the lines that it wraps to."""
     return Padding(part, (0, 0, 0, columns), expand=False)
 
 
-def table(
+def make_table(
     head: Sequence[str], rows: Iterable[Sequence[Cell | str]], *, right: Iterable[int] = ()
-) -> "RenderableType":
-    """Return a table without lines; columns `right` are set to the right."""
-    from rich.table import Table
-
+) -> RenderableType:
+    """Return a table without lines; the columns `right` are aligned to the right."""
     numbers = frozenset(right)
-    grid = Table(box=None, padding=(0, 2, 0, 0), show_header=any(head), header_style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=any(head), header_style="dim")
     for place, title in enumerate(head):
-        grid.add_column(
-            styled((title, "")),
+        table.add_column(
+            style((title, "")),
             justify="right" if place in numbers else "left",
             overflow="fold",
             no_wrap=place in numbers,
         )
     for row in rows:
-        grid.add_row(*(styled((cell, "") if isinstance(cell, str) else cell) for cell in row))
-    return grid
+        table.add_row(*(style((cell, "") if isinstance(cell, str) else cell) for cell in row))
+    return table
 
 
 @contextmanager
-def bars() -> Generator[Progress]:
-    """Give a callback that draws a bar for each thing that is done, if a person is watching."""
+def show_bars() -> Generator[Progress]:
+    """Give a callback that draws a bar for each stage, if a person is watching."""
     if not sys.stderr.isatty():
         yield lambda stage, done, total: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
-    from rich.progress import Progress as Bars
-    from rich.progress import TimeRemainingColumn as Remaining
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     console = Console(stderr=True)
     # No refreshing thread: it would take time from searches that are timed.
-    with Bars(*columns, console=console, auto_refresh=False, transient=True) as drawn:
+    with ProgressBars(*columns, console=console, auto_refresh=False, transient=True) as bars:
         tasks: dict[str, TaskID] = {}
         last = 0.0
 
-        def progress(stage: str, done: int, total: int) -> None:
+        def update(stage: str, done: int, total: int) -> None:
             nonlocal last
             if stage not in tasks:
                 for task in tasks.values():
-                    drawn.update(task, visible=False)
-                tasks[stage] = drawn.add_task(stage, total=total or None)
+                    bars.update(task, visible=False)
+                tasks[stage] = bars.add_task(stage, total=total or None)
             if monotonic() - last > REFRESH_SECONDS or done == total:
-                drawn.update(tasks[stage], completed=done, refresh=True)
+                bars.update(tasks[stage], completed=done, refresh=True)
                 last = monotonic()
 
-        yield progress
-
-
-MANY_TOOLS = {"static": 2_000, "none": 2_000, "onnx": 100}
-"""From here on, indexing with an encoder takes long enough to show how far it is."""
-
-Step = Callable[[int], None]
-
-
-def watched_scout(catalog: "Catalog", encoder: str) -> "Scout":
-    """Return a scout over a catalogue; whoever waits for its index sees how far it is."""
-    from toolscout.scout import Scout
-
-    count = len(catalog)
-    with bar(f"Indexing {count:,} tools", count, when=count >= MANY_TOOLS[encoder]) as step:
-        return Scout(catalog, encoder=_encoder(encoder, step))
+        yield update
 
 
 @contextmanager
-def bar(text: str, total: int, *, when: bool = True) -> Generator[Step]:
-    """Give a callback that moves a bar on, if a person is watching."""
+def show_bar(text: str, total: int, *, when: bool = True) -> Generator[Step]:
+    """Give a callback that moves one bar on, if a person is watching."""
     if not when:
         yield lambda _: None
         return
-    with bars() as progress:
+    with show_bars() as update:
         done = 0
-        progress(text, done, total)
+        update(text, done, total)
 
         def step(number: int) -> None:
             nonlocal done
             done += number
-            progress(text, done, total)
+            update(text, done, total)
 
         yield step
 
 
-def _encoder(name: str, step: Step) -> "Encoder | None":
-    # Classes of their own, because the encoders tell the index more than `encode` alone.
-    from toolscout.encoders.onnx import OnnxEncoder
-    from toolscout.encoders.static import StaticEncoder
+def build_scout(catalog: Catalog, encoder: str) -> Scout:
+    """Return a scout over a catalogue; shows a bar if building its index takes a while."""
+    count = len(catalog)
+    is_slow = count >= MANY_TOOLS[encoder]
+    with show_bar(f"Indexing {count:,} tools", count, when=is_slow) as step:
+        return Scout(catalog, encoder=_make_encoder(encoder, step))
 
+
+def _make_encoder(name: str, step: Step) -> Encoder | None:
+    # Subclasses, because the encoders give the index more than `encode` alone.
     class WatchedStatic(StaticEncoder):
-        def encode(self, texts: Sequence[str], *, kind: "Kind") -> "Floats":
+        def encode(self, texts: Sequence[str], *, kind: Kind) -> Floats:
             vectors = super().encode(texts, kind=kind)
-            if kind == "tool":
-                step(len(texts))
+            step(len(texts))
             return vectors
 
     class WatchedOnnx(OnnxEncoder):
-        def encode(self, texts: Sequence[str], *, kind: "Kind") -> "Floats":
+        def encode(self, texts: Sequence[str], *, kind: Kind) -> Floats:
             vectors = super().encode(texts, kind=kind)
-            if kind == "tool":
-                step(len(texts))
+            step(len(texts))
             return vectors
 
     if name == "static":
@@ -180,142 +178,105 @@ def _encoder(name: str, step: Step) -> "Encoder | None":
     return None
 
 
-TOUR_INDENT = 6
-BAR_WIDTH = 20
-SMALL_SHARE = 0.15
-"""A signal with less of the score than this is no reason worth a word."""
-WORD_SIGNALS = ("words", "name")
-"""Signals that the matched words already tell about."""
-ASK_AGAIN = "Say what the tool should do to what, for example 'create a calendar event'."
-STYLES = {"exact": "bold cyan", "strong": "bold green", "likely": "yellow", "weak": "red"}
-
-TRY_NEXT = (
-    ('toolscout search "refund an order" --explain', "why each tool was found"),
-    ('toolscout search "read a file" --tools tools.json', "search your own tools"),
-    ("toolscout search --help", "filters and JSON output"),
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One query's result as it is shown."""
+    """The result of one query, with what its reply would cost."""
 
-    result: "Result"
-    hits: "tuple[Hit, ...]"
+    result: Result
+    hits: tuple[Hit, ...]
     reply_tokens: int
     definition_tokens: int
     tools: int
 
     @property
     def tokens_line(self) -> str:
-        """What a model reads, against what it would read without a search."""
+        """What a model reads, and what it would read without a search."""
         return (
             f"This reply: {self.reply_tokens:,} tokens. "
             f"All {self.tools:,} definitions: {self.definition_tokens:,} tokens (estimated)."
         )
 
 
-class Look:
-    """How answers are laid out: in colour and within the window, or plain for a pipe.
-
-    Both go the same way through rich; a pipe's lines are never wrapped, coloured or boxed.
-    """
-
-    def __init__(self, *, terminal: bool) -> None:
-        self._terminal = terminal
-        self._block = "\N{FULL BLOCK}" if terminal else "#"
-
-    def pages(self, answers: Sequence[Answer], *, explain: bool) -> "Iterator[RenderableType]":
-        """Yield the hits of each query, the reasons if asked for, and what else to know."""
-        for place, answer in enumerate(answers):
-            if place:
-                yield ""
-            if len(answers) > 1:
-                yield styled((f"Query: {answer.result.query.text}", "bold"))
-            if answer.hits:
-                yield self._table(answer.hits)
-            if explain:
-                for rank, hit in enumerate(answer.hits, 1):
-                    yield ""
-                    yield from self._reasons(rank, hit)
-            if answer.hits:
-                yield ""
-            yield from (styled((remark, "")) for remark in _remarks(answer))
-            yield styled((answer.tokens_line, "dim"))
-
-    def tour(self, answers: Sequence[Answer], *, servers: int) -> "Iterator[RenderableType]":
-        """Yield the page of `toolscout try`."""
-        tools = answers[0].tools
-        yield styled((f"A demo catalogue: {tools} tools of {servers} servers. An agent asks:", ""))
-        for answer in answers:
+def render_answers(answers: Sequence[Answer], *, explain: bool) -> Iterator[RenderableType]:
+    """Yield the hits of each query, the reasons if wanted, and remarks."""
+    for place, answer in enumerate(answers):
+        if place:
             yield ""
-            yield styled((f"> {answer.result.query.text}", "bold"))
-            yield from (styled((f"  {text}", "dim")) for text in _corrections(answer))
-            for hit in answer.hits:
-                name, sentence = hit.tool.name, hit.tool.first_sentence
-                yield styled((f"  {name}", "bold cyan"), (f"  {hit.confidence}", style_of(hit)))
-                yield indented(styled((sentence, "")), TOUR_INDENT)
-                yield indented(styled((f"because: {_because(hit)}", "dim")), TOUR_INDENT)
+        if len(answers) > 1:
+            yield style((f"Query: {answer.result.query.text}", "bold"))
+        if answer.hits:
+            yield _make_hit_table(answer.hits)
+        if explain:
+            for rank, hit in enumerate(answer.hits, 1):
+                yield ""
+                yield from _explain_hit(rank, hit)
+        if answer.hits:
+            yield ""
+        yield from (style((remark, "")) for remark in _list_remarks(answer))
+        yield style((answer.tokens_line, "dim"))
+
+
+def render_tour(answers: Sequence[Answer], *, servers: int) -> Iterator[RenderableType]:
+    """Yield the page of `toolscout try`."""
+    tools = answers[0].tools
+    yield style((f"A demo catalogue: {tools} tools of {servers} servers. An agent asks:", ""))
+    for answer in answers:
         yield ""
-        yield styled((_savings(answers), "bold"))
-        yield ""
-        yield "Type next:"
-        width = max(len(command) for command, _ in TRY_NEXT)
-        for command, purpose in TRY_NEXT:
-            yield styled((f"  {command:<{width}}", "cyan"), (f"  {purpose}", ""))
-
-    def _table(self, hits: "Sequence[Hit]") -> "RenderableType":
-        from rich.table import Table
-
-        table = Table(
-            box=None, padding=(0, 2, 0, 0), show_header=self._terminal, header_style="dim"
-        )
-        table.add_column("#", justify="right", no_wrap=True)
-        table.add_column("tool", overflow="fold")
-        table.add_column("match", no_wrap=True)
-        table.add_column("what it does, and its arguments")
-        for rank, hit in enumerate(hits, 1):
-            arguments = styled((hit.tool.render_signature().removeprefix(hit.tool.name), "dim"))
-            sentence = styled((hit.tool.first_sentence, ""))
-            # A window is too narrow for one more column; a line of a pipe is a whole hit.
-            rest = [sentence + "\n" + arguments] if self._terminal else [arguments, sentence]
-            name = styled((hit.tool.name, "bold cyan"))
-            table.add_row(str(rank), name, styled((hit.confidence, style_of(hit))), *rest)
-        return table
-
-    def _reasons(self, rank: int, hit: "Hit") -> "Iterator[RenderableType]":
-        from rich.table import Table
-
-        why = hit.why
-        yield styled(
-            (f"{rank}  {hit.tool.name}", "bold cyan"),
-            (f"  {hit.confidence}", style_of(hit)),
-            (f"  {hit.score:.0%} likely to be wanted", "dim"),
-        )
-        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-        for signal, share in falling(why.shares):
-            bar = self._block * max(1, round(share * BAR_WIDTH))
-            table.add_row(
-                f"   {signal}", styled((f"{bar:<{BAR_WIDTH}}", "cyan"), (f"{share:5.0%}", ""))
-            )
-        matched = [f"{field}: {', '.join(words)}" for field, words in why.matched.items()]
-        for label, found in (
-            ("matched", "; ".join(matched)),
-            ("held back", " ".join(why.held_back)),
-        ):
-            if found:
-                table.add_row(f"   {label}", styled((found, "")))
-        yield table
+        yield style((f"> {answer.result.query.text}", "bold"))
+        yield from (style((f"  {text}", "dim")) for text in _list_corrections(answer))
+        for hit in answer.hits:
+            name, sentence = hit.tool.name, hit.tool.first_sentence
+            yield style((f"  {name}", "bold cyan"), (f"  {hit.confidence}", STYLES[hit.confidence]))
+            yield indent(style((sentence, "")), TOUR_INDENT)
+            yield indent(style((f"because: {_summarize_reasons(hit)}", "dim")), TOUR_INDENT)
+    yield ""
+    yield style((_format_savings(answers), "bold"))
+    yield ""
+    yield "Try next:"
+    width = max(len(command) for command, _ in TRY_NEXT)
+    for command, purpose in TRY_NEXT:
+        yield style((f"  {command:<{width}}", "cyan"), (f"  {purpose}", ""))
 
 
-def style_of(hit: "Hit") -> str:
-    """Return the style of how sure a hit is."""
-    return STYLES[hit.confidence]
+def _make_hit_table(hits: Sequence[Hit]) -> RenderableType:
+    is_terminal = sys.stdout.isatty()
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=is_terminal, header_style="dim")
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("tool", overflow="fold")
+    table.add_column("match", no_wrap=True)
+    table.add_column("what it does, and its arguments")
+    for rank, hit in enumerate(hits, 1):
+        arguments = style((hit.tool.render_signature().removeprefix(hit.tool.name), "dim"))
+        sentence = style((hit.tool.first_sentence, ""))
+        # A window is too narrow for one more column; in a pipe each hit is one line.
+        rest = [sentence + "\n" + arguments] if is_terminal else [arguments, sentence]
+        name = style((hit.tool.name, "bold cyan"))
+        table.add_row(str(rank), name, style((hit.confidence, STYLES[hit.confidence])), *rest)
+    return table
 
 
-def _remarks(answer: Answer) -> Iterator[str]:
+def _explain_hit(rank: int, hit: Hit) -> Iterator[RenderableType]:
+    block = "\N{FULL BLOCK}" if sys.stdout.isatty() else "#"
+    why = hit.why
+    yield style(
+        (f"{rank}  {hit.tool.name}", "bold cyan"),
+        (f"  {hit.confidence}", STYLES[hit.confidence]),
+        (f"  {hit.score:.0%} likely to be wanted", "dim"),
+    )
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for signal, share in _sort_shares(why.shares):
+        bar = block * max(1, round(share * BAR_WIDTH))
+        table.add_row(f"   {signal}", style((f"{bar:<{BAR_WIDTH}}", "cyan"), (f"{share:5.0%}", "")))
+    matched = "; ".join(f"{field}: {', '.join(words)}" for field, words in why.matched.items())
+    for label, found in (("matched", matched), ("held back", " ".join(why.held_back))):
+        if found:
+            table.add_row(f"   {label}", style((found, "")))
+    yield table
+
+
+def _list_remarks(answer: Answer) -> Iterator[str]:
     result, shown = answer.result, len(answer.hits)
-    yield from _corrections(answer)
+    yield from _list_corrections(answer)
     for missing in result.missing:
         near = f" Near: {', '.join(missing.near)}." if missing.near else ""
         yield f"There is no tool {missing.name!r}.{near}"
@@ -325,44 +286,40 @@ def _remarks(answer: Answer) -> Iterator[str]:
         yield f"Nothing fits well; these are guesses. {ASK_AGAIN}"
     if shown < len(result.hits):
         yield f"Weaker hits not shown: {len(result.hits) - shown}. Add --all to see them."
-    lists = not (result.query.words or result.query.required)
-    if lists and result.total > len(result.hits):
-        yield f"Shown: {shown} of {result.total}. Raise --limit to see more."
+    is_listing = not (result.query.words or result.query.required)
+    if is_listing and result.total > len(result.hits):
+        yield f"Showing {shown} of {result.total}. Raise --limit to see more."
 
 
-def _corrections(answer: Answer) -> Iterator[str]:
+def _list_corrections(answer: Answer) -> Iterator[str]:
     for typed, read in answer.result.corrected.items():
         yield f"Read {typed!r} as {read!r}."
 
 
-def _because(hit: "Hit") -> str:
-    """Return the reasons for a hit on one line; each word counts where it says most."""
-    why = hit.why
-    told: set[str] = set()
+def _summarize_reasons(hit: Hit) -> str:
+    """Return the reasons for a hit on one line; each word is mentioned once."""
+    mentioned: set[str] = set()
     reasons: list[str] = []
-    for field, words in why.matched.items():
-        fresh = [word for word in words if word not in told]
-        told.update(fresh)
+    for field, words in hit.why.matched.items():
+        fresh = [word for word in words if word not in mentioned]
+        mentioned.update(fresh)
         if fresh:
             reasons.append(f"{', '.join(map(repr, fresh))} in its {field}")
-    signals = [s for s, share in falling(why.shares) if share >= SMALL_SHARE]
+    signals = [s for s, share in _sort_shares(hit.why.shares) if share >= SMALL_SHARE]
     reasons += [signal for signal in signals if signal not in WORD_SIGNALS]
     return "; ".join(reasons) or "a little of everything"
 
 
-def falling(shares: Mapping[str, float]) -> list[tuple[str, float]]:
+def _sort_shares(shares: Mapping[str, float]) -> list[tuple[str, float]]:
     """Return the signals that speak for a hit, the strongest first."""
     return sorted(((s, share) for s, share in shares.items() if share > 0), key=lambda p: -p[1])
 
 
-def _savings(answers: Sequence[Answer]) -> str:
-    from toolscout.tokens import count_definition_tokens
-
+def _format_savings(answers: Sequence[Answer]) -> str:
     # A model also reads the whole definition of the tool that it goes on to call.
     called = {answer.hits[0].tool for answer in answers if answer.hits}
-    read = sum(answer.reply_tokens for answer in answers) + sum(
-        map(count_definition_tokens, called)
-    )
+    read = sum(answer.reply_tokens for answer in answers)
+    read += sum(map(count_definition_tokens, called))
     first = answers[0]
     return (
         f"These {len(answers)} replies and the full definitions of their first tools: {read:,} "

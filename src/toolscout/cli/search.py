@@ -1,12 +1,14 @@
 """`toolscout search` and `toolscout try`: find tools, and see why.
 
-Reads options, asks an `Index`, prints. A person at a terminal sees colour and tables that fit the
-window; a pipe gets plain text, one line for each hit; `--json` gives one object for each query.
-Whatever is heavy is imported when a command runs.
+Reads options, searches, prints. A terminal gets colour and tables that fit the window; a pipe gets
+plain text, one line for each hit; `--json` gives one object for each query.
 """
 
+import asyncio
 import json
+import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +16,13 @@ import click
 
 from toolscout.cli import ExitCode
 from toolscout.cli.inputs import read_catalog, tools_option
-from toolscout.cli.output import Answer, Look, show, watched_scout
+from toolscout.cli.output import Answer, build_scout, render_answers, render_tour, show
+from toolscout.scout import Scout
+from toolscout.search.hits import Hit
+from toolscout.tokens import ENCODING, count_all_definition_tokens, count_tokens
 
 if TYPE_CHECKING:
-    from toolscout.scout import Scout
-    from toolscout.search.hits import Hit
+    from mcp.client import Client
 
 TRY_LIMIT = 3
 TRY_QUERIES = (
@@ -27,10 +31,19 @@ TRY_QUERIES = (
     "find the customer's order and refund the payment",
     "shedule a meting with Anna on Friday",
 )
+GATEWAY_QUERY = "tell the current time in another city"
+GATEWAY_TOOL = "time__get_current_time"
+GATEWAY_ARGUMENTS = {"timezone": "Asia/Tokyo"}
+READY_TRIES, READY_SECONDS = 150, 0.1
+LOG_LEVEL = "TOOLSCOUT_LOG"
+CLIENT_LINES = (
+    "toolscout init      # puts your MCP servers behind toolscout",
+    '"toolscout": {"command": "toolscout", "args": ["serve"]}  # into your client\'s mcpServers',
+)
 
 
 @click.command()
-@click.argument("queries", nargs=-1, metavar="[QUERY…]")
+@click.argument("queries", nargs=-1, required=True, metavar="QUERY…")
 @tools_option
 @click.option(
     "--limit",
@@ -38,18 +51,17 @@ TRY_QUERIES = (
     default=5,
     show_default=True,
     metavar="N",
-    help="Show at most N tools for each query.",
+    help="Maximum hits per query.",
 )
-@click.option("--all", "show_all", is_flag=True, help="Show also hits far behind the best.")
-@click.option("--explain", is_flag=True, help="Say what speaks for and against each hit.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each query.")
-@click.option("--interactive", "-i", is_flag=True, help="Search as you type; needs a terminal.")
+@click.option("--all", "show_all", is_flag=True, help="Also show hits far behind the best.")
+@click.option("--explain", is_flag=True, help="Explain why each tool was found.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per query.")
 @click.option(
     "--encoder",
     type=click.Choice(["static", "none", "onnx"]),
     default="static",
     show_default=True,
-    help="Where meaning comes from: ready-made vectors, nowhere (words alone), or a small model.",
+    help="How to compare meaning: built-in vectors, not at all (words only), or a small model.",
 )
 def search(
     queries: tuple[str, ...],
@@ -58,38 +70,26 @@ def search(
     show_all: bool,
     explain: bool,
     as_json: bool,
-    interactive: bool,
     encoder: str,
 ) -> None:
-    """Find the tools that a QUERY asks for.
+    """Find the tools that match a query.
 
-    A query is plain words. It may also hold select:name,name for known names, prefix* for names
-    that start alike, +word or -word for what must or must not occur, server:name or effect:read
-    to narrow it, or be a /regular expression/.
+    A query is plain words. It may also be select:name,name for known names, prefix* for names
+    with a prefix or a /regular expression/, and may contain +word or -word for required or
+    excluded words, and server:name or effect:read to narrow it down.
 
     \b
     Example:
       toolscout search "open a pull request" "email the team" --explain
       toolscout search "server:slack +channel create" --tools tools.json --json
-      toolscout search --interactive
     """
-    if interactive:
-        _check_interactive(queries, as_json)
-    elif not queries:
-        raise click.UsageError("Say what to search for, or add --interactive.")
-    scout = watched_scout(read_catalog(paths), encoder)
-    if interactive:
-        from toolscout.cli.interactive import search_live
-
-        search_live(scout, " ".join(queries), explain=explain)
-        return
-    answers = [_answer(scout, query, limit, show_all) for query in queries]
+    scout = build_scout(read_catalog(paths), encoder)
+    answers = [_search(scout, query, limit, show_all) for query in queries]
     if as_json:
         for answer in answers:
             click.echo(json.dumps(_to_json(answer), ensure_ascii=False))
     else:
-        look = Look(terminal=sys.stdout.isatty())
-        show(look.pages(answers, explain=explain))
+        show(render_answers(answers, explain=explain))
     if not any(answer.result.hits for answer in answers):
         sys.exit(ExitCode.NOT_FOUND)
 
@@ -99,41 +99,26 @@ def search(
     "--gateway", is_flag=True, help="Show the gateway in front of real MCP servers instead."
 )
 def try_(gateway: bool) -> None:
-    """See toolscout find tools in a demo catalogue; needs no setup and no network.
+    """See toolscout find tools in a demo catalogue.
+
+    Needs no setup and no network.
 
     \b
     Example:
       toolscout try
     """
     if gateway:
-        import asyncio
-
-        from toolscout.cli.tour import show_gateway
-
         asyncio.run(show_gateway())
         return
     catalog = read_catalog(())
-    scout = watched_scout(catalog, "static")
-    answers = [_answer(scout, query, TRY_LIMIT, False) for query in TRY_QUERIES]
-    look = Look(terminal=sys.stdout.isatty())
-    show(look.tour(answers, servers=len(catalog.servers)))
+    scout = build_scout(catalog, "static")
+    answers = [_search(scout, query, TRY_LIMIT, False) for query in TRY_QUERIES]
+    show(render_tour(answers, servers=len(catalog.servers)))
 
 
-def _check_interactive(queries: tuple[str, ...], as_json: bool) -> None:
-    from toolscout.cli.screens import why_not
-
-    if as_json or len(queries) > 1:
-        raise click.UsageError("--interactive takes at most one QUERY, and no --json.")
-    reason = why_not()
-    if reason:
-        raise click.UsageError(f"--interactive {reason} Leave it out, and give a QUERY.")
-
-
-def _answer(scout: "Scout", query: str, limit: int, show_all: bool) -> Answer:
-    from toolscout.tokens import count_all_definition_tokens
-
+def _search(scout: Scout, query: str, limit: int, show_all: bool) -> Answer:
     result = scout.index.search(query, limit)
-    # What a model would read, in a conversation that begins here.
+    # The reply that a model would read in a new conversation.
     reply = scout.session(query).search([query], limit=limit)
     return Answer(
         result=result,
@@ -145,11 +130,9 @@ def _answer(scout: "Scout", query: str, limit: int, show_all: bool) -> Answer:
 
 
 def _to_json(answer: Answer) -> dict[str, Any]:
-    from toolscout.tokens import ENCODING
-
     return {
         "query": answer.result.query.text,
-        "hits": [_hit_to_json(hit) for hit in answer.hits],
+        "hits": [_json_from_hit(hit) for hit in answer.hits],
         "missing": [{"name": m.name, "near": m.near} for m in answer.result.missing],
         "corrected": dict(answer.result.corrected),
         "tokens": {
@@ -162,7 +145,7 @@ def _to_json(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _hit_to_json(hit: "Hit") -> dict[str, Any]:
+def _json_from_hit(hit: Hit) -> dict[str, Any]:
     why = hit.why
     return {
         "name": hit.tool.name,
@@ -177,3 +160,67 @@ def _hit_to_json(hit: "Hit") -> dict[str, Any]:
             "held_back": list(why.held_back),
         },
     }
+
+
+async def show_gateway() -> None:
+    """Print what a client of the gateway sees, from start to stop."""
+    with tempfile.TemporaryDirectory(prefix="toolscout-") as folder:
+        click.echo("A gateway in front of real MCP servers (time, git, fetch). A client sees:")
+        async with _open_client(folder) as client:
+            listed = (await client.list_tools()).tools
+            click.echo(f"  {', '.join(tool.name for tool in listed)}\n")
+            found = await _search_when_ready(client)
+            click.echo(f"> tool_search: {GATEWAY_QUERY}\n{_add_indent(_read_text(found))}\n")
+            called = await client.call_tool(
+                "tool_call", {"name": GATEWAY_TOOL, "arguments": GATEWAY_ARGUMENTS}
+            )
+            click.echo(f"> tool_call: {GATEWAY_TOOL} {json.dumps(GATEWAY_ARGUMENTS)}")
+            click.echo(f"{_add_indent(_read_text(called))}\n")
+        # The cache now knows all tools, so that the same gateway can list them at once.
+        async with _open_client(folder, "--mode", "direct") as client:
+            everything = (await client.list_tools()).tools
+    click.echo(_compare_costs(everything, listed, _read_text(found)))
+    click.echo("\nTo set it up for your own servers:")
+    for line in CLIENT_LINES:
+        click.echo(f"  {line}")
+
+
+async def _search_when_ready(client: "Client") -> Any:
+    """Search until every server has listed its tools."""
+    found = await client.call_tool("tool_search", {"queries": [GATEWAY_QUERY]})
+    for _ in range(READY_TRIES):
+        if "onnecting" not in _read_text(found):
+            break
+        await asyncio.sleep(READY_SECONDS)
+        found = await client.call_tool("tool_search", {"queries": [GATEWAY_QUERY]})
+    return found
+
+
+def _open_client(folder: str, *options: str) -> "Client":
+    from mcp.client import Client
+    from mcp.client.stdio import StdioServerParameters
+
+    arguments = ["-m", "toolscout", "serve", "--demo", "--cache", folder, *options]
+    # While servers start, the gateway logs each search, which would only clutter the tour.
+    logged = {LOG_LEVEL: os.environ.get(LOG_LEVEL, "warning")}
+    return Client(StdioServerParameters(command=sys.executable, args=arguments, env=logged))
+
+
+def _read_text(result: Any) -> str:
+    return "\n".join(block.text for block in result.content if block.type == "text")
+
+
+def _add_indent(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _compare_costs(everything: list[Any], listed: list[Any], reply: str) -> str:
+    def count_cost(tools: list[Any]) -> int:
+        dumped = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools]
+        return count_tokens(json.dumps(dumped))
+
+    before, after = count_cost(everything), count_cost(listed)
+    return (
+        f"All {len(everything)} definitions: {before:,} tokens in every request. With toolscout: "
+        f"{after:,}, and {count_tokens(reply):,} for this search (estimated)."
+    )

@@ -4,33 +4,37 @@ stdout belongs to the protocol; everything else goes to stderr.
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
 import sys
-from contextlib import nullcontext
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
-from toolscout.cli.inputs import opened_store, this_machine, tokens_folder
-from toolscout.cli.keyboards import typed_stdin
+from toolscout.cli.inputs import get_machine, get_tokens_folder, need_sdk, open_store
+from toolscout.config.file import Config, build_demo_config, read_config
+from toolscout.config.secrets import SecretMask
+from toolscout.errors import InvalidFile, ToolscoutError
 
 if TYPE_CHECKING:
-    from toolscout.config.file import Config
     from toolscout.gateway.gateway import Gateway
 
 MODES = ("search", "direct", "dynamic", "auto")
 EXTRA = "gateway"
 CACHE_FILE = "gateway.db"
-LOOK_SECONDS = 2.0
-"""How often the configuration file is looked at."""
+READ_BYTES = 65_536
+CHECK_SECONDS = 2.0
+"""How often the configuration file is checked for changes."""
 BY_HAND = (
-    "Waiting for an MCP client on stdin; clients start this themselves (see `toolscout init`). "
-    "To serve HTTP, add --http. Ctrl-C ends it."
+    "Waiting for an MCP client on stdin; clients start this command themselves (see `toolscout "
+    "init`). To serve HTTP, add --http. Press Ctrl-C to stop."
 )
 
 
@@ -40,24 +44,31 @@ BY_HAND = (
     "path",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Which servers to put behind the gateway; any client's MCP configuration will do. "
-    "Without it, ./toolscout.toml or the one in your configuration folder.",
+    help="The servers to put behind the gateway; any client's MCP configuration works too. "
+    "Default: ./toolscout.toml, or the one in your configuration folder.",
 )
-@click.option("--demo", is_flag=True, help="Use the demo servers of this environment.")
+@click.option(
+    "--demo", is_flag=True, help="Use demo servers that are installed in this environment."
+)
 @click.option(
     "--cache",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     metavar="DIR",
-    help="Where to keep what servers offer and what sessions have loaded.",
+    help="Folder for the cache of tools and sessions.",
 )
 @click.option("--http", is_flag=True, help="Serve streamable HTTP and SSE instead of stdio.")
-@click.option("--host", metavar="ADDRESS", help="Where to listen; loopback unless told.")
-@click.option("--port", type=click.IntRange(0, 65_535), metavar="N", help="0 takes a free one.")
-@click.option("--mode", type=click.Choice(MODES), help="What clients are shown.")
+@click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    metavar="N",
+    help="Port to listen on; 0 picks a free one.",
+)
+@click.option("--mode", type=click.Choice(MODES), help="How tools are shown to clients.")
 @click.option(
     "--split-calls",
     is_flag=True,
-    help="Offer tool_read, tool_write and tool_destroy in place of tool_call.",
+    help="Offer tool_read, tool_write and tool_destroy instead of tool_call.",
 )
 def serve(
     path: Path | None,
@@ -76,8 +87,8 @@ def serve(
       toolscout serve --config ~/.cursor/mcp.json
       toolscout serve --http --port 8765
     """
-    _need_sdk()
-    config = _demo_config(cache) if demo else _config(path)
+    need_sdk()
+    config = build_demo_config(cache) if demo else _read_config(path)
     changes = {
         "cache": str(cache / CACHE_FILE) if cache else None,
         "host": host,
@@ -91,46 +102,30 @@ def serve(
     for note in config.notes:
         logging.getLogger("toolscout").warning("%s", note)
     is_typed = not http and sys.stdin.isatty()
-    with contextlib.suppress(KeyboardInterrupt), typed_stdin() if is_typed else nullcontext():
+    with suppress(KeyboardInterrupt), forward_stdin() if is_typed else nullcontext():
         if is_typed:
             click.echo(BY_HAND, err=True)
         asyncio.run(_serve(config, http=http))
 
 
-def _need_sdk() -> None:
-    from importlib.util import find_spec
-
-    from toolscout.errors import MissingExtra
-
-    if find_spec("mcp") is None:
-        raise MissingExtra("mcp", extra=EXTRA)
-
-
-def _demo_config(cache: Path | None) -> "Config":
-    from toolscout.config.file import build_demo_config
-
-    return build_demo_config(cache)
-
-
-def _config(path: Path | None) -> "Config":
-    from toolscout.config.file import read_config
-    from toolscout.errors import InvalidFile
-
-    found = path or this_machine().config_file
+def _read_config(path: Path | None) -> Config:
+    found = path or get_machine().config_file
     if not found.exists():
         raise InvalidFile(
-            str(found), "does not exist", remedy="Run `toolscout init`, or name a file."
+            str(found),
+            "does not exist",
+            remedy="Run `toolscout init`, or name a file with --config.",
         )
     return read_config(found)
 
 
-async def _serve(config: "Config", *, http: bool) -> None:
+async def _serve(config: Config, *, http: bool) -> None:
     from toolscout.gateway.gateway import Gateway
     from toolscout.gateway.logs import log_event
     from toolscout.gateway.tracing import Spans
 
-    with opened_store(config) as store:
-        tokens = tokens_folder(config)
+    with open_store(config) as store:
+        tokens = get_tokens_folder(config)
         async with Gateway(config, store, tokens=tokens) as gateway:
             gateway.events.subscribe(log_event)
             gateway.events.subscribe(Spans().on_event)
@@ -142,15 +137,15 @@ async def _serve(config: "Config", *, http: bool) -> None:
 
 
 async def _follow(gateway: "Gateway") -> None:
-    """Take over a configuration that was changed, on SIGHUP or when its file is written."""
+    """Reload the configuration on SIGHUP, or when its file has changed."""
     source = gateway.config.source
     hung_up = asyncio.Event()
-    with contextlib.suppress(NotImplementedError, AttributeError, RuntimeError):
+    with suppress(NotImplementedError, AttributeError, RuntimeError):
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up.set)
     seen = _stamp(source)
     while True:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(hung_up.wait(), LOOK_SECONDS)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(hung_up.wait(), CHECK_SECONDS)
         if hung_up.is_set() or _stamp(source) != seen:
             hung_up.clear()
             seen = _stamp(source)
@@ -158,18 +153,15 @@ async def _follow(gateway: "Gateway") -> None:
 
 
 async def _reload(gateway: "Gateway", source: Path) -> None:
-    from toolscout.config.file import read_config
-    from toolscout.errors import ToolscoutError
-
     log = logging.getLogger("toolscout")
     try:
         config = read_config(source)
     except (ToolscoutError, OSError) as error:
-        # A file that is half written, or wrong, must not take a running gateway down.
-        log.error("The configuration was not taken over: %s", error)
+        # A file that is half written, or wrong, must not stop a running gateway.
+        log.error("The configuration was not reloaded: %s", error)
         return
     await gateway.pool.reload(config.servers)
-    log.info("The servers of %s were taken over.", source.name)
+    log.info("Reloaded the servers of %s.", source.name)
 
 
 def _stamp(path: Path) -> float:
@@ -198,10 +190,45 @@ async def _answer(gateway: "Gateway", *, http: bool) -> None:
         await serve_stdio(gateway)
 
 
-def _log_to_stderr(config: "Config") -> None:
-    from toolscout.config.secrets import SecretMask
+def _log_to_stderr(config: Config) -> None:
     from toolscout.gateway.logs import log_to_stderr
 
     gateway = config.gateway
     level = os.environ.get("TOOLSCOUT_LOG", gateway.log_level.value).upper()
     log_to_stderr(gateway.log, level, SecretMask(config.list_secrets()))
+
+
+@contextmanager
+def forward_stdin() -> Generator[None]:
+    """Replace stdin by a pipe that carries what is typed, and that Ctrl-C closes.
+
+    A reader of a terminal waits for the next line and notices nothing else. The end of a pipe
+    lets it finish in order, where an exception would not.
+    """
+    terminal, (reading, writing) = os.dup(0), os.pipe()
+    os.dup2(reading, 0)
+    os.close(reading)
+    ended = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        if not ended.is_set():
+            ended.set()
+            os.close(writing)
+
+    old = signal.signal(signal.SIGINT, end)
+    # A daemon, because nothing interrupts its wait for a key.
+    threading.Thread(target=_copy_to_pipe, args=(terminal, writing, ended), daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, old)
+        os.dup2(terminal, 0)
+
+
+def _copy_to_pipe(terminal: int, writing: int, ended: threading.Event) -> None:
+    with suppress(OSError):  # the reader went away
+        while (data := os.read(terminal, READ_BYTES)) and not ended.is_set():
+            os.write(writing, data)
+        if not ended.is_set():
+            ended.set()
+            os.close(writing)

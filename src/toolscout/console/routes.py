@@ -29,7 +29,6 @@ from toolscout.console.views import ApiError, View, api_error_from
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.auth import Principal
 from toolscout.gateway.middleware import PRINCIPAL
-from toolscout.prices import AS_OF, PRICES
 
 if TYPE_CHECKING:
     from toolscout.console.app import Console
@@ -187,14 +186,12 @@ class Routes:
 
     async def _get_savings(self, view: View, request: Request) -> Answer:
         hours = _read_number(request, "hours", SAVINGS_HOURS, 1, SAVINGS_HOURS_MAX)
-        savings = await asyncio.to_thread(
+        return await asyncio.to_thread(
             build_savings,
             self._console.ledger,
             hours,
             lambda name: self._console.is_peer_named(view.principal, name),
         )
-        models = [{"id": id_, "input_per_million": price} for id_, price in PRICES.items()]
-        return {**savings, "models": models, "priced": AS_OF}
 
     async def _get_map(self, view: View, request: Request) -> Answer:
         encoder = _read_text(request, "encoder")

@@ -195,8 +195,6 @@ SHAPES: dict[str, Json] = {
         points=make_array(make_object(time=TIME, **_TOKENS)),
         by_server=make_array(make_object(server=TEXT, not_sent=COUNT)),
         total=make_object(**_TOKENS),
-        models=make_array(make_object(id=TEXT, input_per_million=SPAN)),
-        priced={"type": "string", "format": "date"},
     ),
     "Map": make_object(
         tools=make_array(TEXT),

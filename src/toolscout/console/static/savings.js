@@ -30,9 +30,13 @@ class Savings {
       { "aria-label": "Period", onchange: () => this.change({ hours: this.period.value }) },
       PERIODS.map(([hours, label]) => h("option", { value: hours }, label)),
     );
-    this.model = h("select", {
-      "aria-label": "Model for prices",
-      onchange: () => this.change({ model: this.model.value }),
+    this.price = h("input", {
+      type: "number",
+      min: "0",
+      step: "any",
+      placeholder: "$ per million",
+      "aria-label": "Dollars per million input tokens",
+      onchange: () => this.change({ price: this.price.value }),
     });
     this.body = h("div", { class: "stack gap" }, skeleton(3, 110));
     fill(
@@ -41,7 +45,7 @@ class Savings {
         "Savings",
         h("p", {}, "Definitions that stayed out, and what was sent instead."),
         this.period,
-        this.model,
+        this.price,
       ),
       this.body,
     );
@@ -51,8 +55,9 @@ class Savings {
   update(params) {
     const hours = params.hours ?? String(PERIODS[0][0]);
     const isNew = hours !== this.hours;
-    [this.hours, this.chosen] = [hours, params.model ?? ""];
+    this.hours = hours;
     this.period.value = hours;
+    this.price.value = params.price ?? "";
     if (isNew) this.load();
     else if (this.answer) this.show();
   }
@@ -72,7 +77,6 @@ class Savings {
   async load() {
     try {
       this.answer = await ask("savings", { hours: this.hours });
-      this.offer();
       this.show();
     } catch (error) {
       fill(
@@ -82,33 +86,16 @@ class Savings {
     }
   }
 
-  offer() {
-    const models = this.answer.models ?? [];
-    this.model.hidden = !models.length;
-    fill(
-      this.model,
-      models.map((one) =>
-        h(
-          "option",
-          { value: one.id },
-          `${one.name ?? one.id} (${money(one.input_per_million)} per million)`,
-        ),
-      ),
-    );
-  }
-
   show() {
     const { total, by_server: servers } = this.answer;
-    const models = this.answer.models ?? [];
-    const model = models.find((one) => one.id === this.chosen) ?? models[0];
-    if (model) this.model.value = model.id;
+    const price = Number(this.price.value);
     if (!total.not_sent && !sent(total))
       return fill(this.body, h("div", { class: "card" }, this.nothing()));
     const points = periods(this.answer.points);
     const isOpen = this.body.querySelector("details")?.open ?? false;
     fill(
       this.body,
-      figures(total, model),
+      figures(total, price),
       h(
         "section",
         { class: "card pad stack", "aria-labelledby": "chart-title" },
@@ -126,7 +113,7 @@ class Savings {
         this.chart.readout,
         table(points, isOpen),
       ),
-      byServer(servers, model),
+      byServer(servers, price),
     );
     this.chart.show(points);
   }
@@ -178,8 +165,8 @@ function chunks(points, size) {
   return first ? [points.slice(0, first), ...rest] : rest;
 }
 
-function figures(total, model) {
-  const price = (count) => (model ? money((count * model.input_per_million) / 1e6) : "");
+function figures(total, perMillion) {
+  const price = (count) => (perMillion > 0 ? money((count * perMillion) / 1e6) : "");
   const rows = [
     ["Not sent", total.not_sent, "definitions left out"],
     [
@@ -268,7 +255,7 @@ function table(points, isOpen) {
   return details;
 }
 
-function byServer(servers, model) {
+function byServer(servers, price) {
   if (!servers.length) return null;
   const most = servers[0].not_sent || 1;
   return h(
@@ -287,7 +274,7 @@ function byServer(servers, model) {
             "span",
             { class: "num soft small" },
             short(one.not_sent),
-            model ? ` · ${money((one.not_sent * model.input_per_million) / 1e6)}` : "",
+            price > 0 ? ` · ${money((one.not_sent * price) / 1e6)}` : "",
           ),
           bar(one.not_sent / most),
         ),
