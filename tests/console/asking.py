@@ -1,4 +1,4 @@
-"""Asking a console, and judging its answers by its own document."""
+"""A client of a console that checks each answer against the OpenAPI document."""
 
 import json
 from collections.abc import Generator, Iterator
@@ -29,14 +29,14 @@ class Asker:
         )
 
     def get(self, path: str, **parameters: Any) -> Any:
-        """Return an answer of the API that is as its document says."""
-        return self._checked("get", path, self.send("GET", f"/api{path}", params=parameters))
+        """Return an answer of the API, checked against its document."""
+        return self._check("get", path, self.send("GET", f"/api{path}", params=parameters))
 
     def post(self, path: str) -> Any:
-        return self._checked("post", path, self.send("POST", f"/api{path}"))
+        return self._check("post", path, self.send("POST", f"/api{path}"))
 
     def problem(self, path: str, method: str = "GET", **parameters: Any) -> tuple[int, str]:
-        """Return status and code of an error that is as the document says."""
+        """Return status and code of an error, checked against the document."""
         response = self.send(method, f"/api{path}", params=parameters)
         validate(self.document(), {"$ref": "#/components/schemas/Error"}, response.json())
         return response.status_code, response.json()["error"]["code"]
@@ -44,7 +44,7 @@ class Asker:
     def document(self) -> Json:
         return self.send("GET", "/api/openapi.json").json()
 
-    def _checked(self, method: str, path: str, response: httpx2.Response) -> Any:
+    def _check(self, method: str, path: str, response: httpx2.Response) -> Any:
         assert response.status_code == 200, response.text
         document = self.document()
         answers = operation(document, f"/api{path}")[method]["responses"]
@@ -64,10 +64,10 @@ class Asker:
             lines = response.iter_lines()
             if not last_id:
                 next(lines)
-            yield parsed(lines)
+            yield parse_events(lines)
 
 
-def parsed(lines: Iterator[str]) -> Iterator[tuple[str, str, Json]]:
+def parse_events(lines: Iterator[str]) -> Iterator[tuple[str, str, Json]]:
     event: dict[str, str] = {}
     for line in lines:
         if line.startswith(":"):
@@ -81,14 +81,14 @@ def parsed(lines: Iterator[str]) -> Iterator[tuple[str, str, Json]]:
 
 
 def operation(document: Json, path: str) -> Json:
-    """Return what a document says of a path, the exact one or that with names in it."""
+    """Return the operations of a path in a document."""
     asked = path.split("/")
-    for known, told in document["paths"].items():
+    for known, operations in document["paths"].items():
         parts = known.split("/")
         if len(parts) == len(asked) and all(
             part == given or part.startswith("{") for part, given in zip(parts, asked, strict=True)
         ):
-            return told
+            return operations
     raise AssertionError(f"{path} is not in the document")
 
 

@@ -1,4 +1,4 @@
-"""What the browser looks at: a gateway before real servers, and a console over a catalogue."""
+"""What the browser opens: a gateway with real servers, or a console over a catalogue."""
 
 import asyncio
 import subprocess
@@ -42,7 +42,7 @@ PROFILES = {"some": {"tools": ["*convert*"], "servers": ["time"]}}
 
 @contextmanager
 def gateway(*servers: ServerConfig, token: str = "", **options: Any) -> Generator[str]:
-    """Serve servers; gives the address once every one of them is ready or has failed."""
+    """Serve servers; yields the address once all of them are ready or have failed."""
     with served(*servers, console=True, **options) as running:
         assert running.known.wait(DEADLINE_SECONDS)
         asker = Asker(running.url, token)
@@ -59,19 +59,19 @@ def guarded() -> Generator[str]:
 
 
 def talk(url: str, calls: list[tuple[str, Json]] = TALK, token: str = "") -> None:
-    """Have a conversation with a gateway."""
+    """Make some calls to a gateway in one session."""
     in_thread(lambda: asyncio.run(converse(url, calls, token)))
 
 
 @contextmanager
 def console(*options: str) -> Generator[str]:
-    """Run `toolscout console`; gives its address."""
+    """Run `toolscout console`; yields its address."""
     command = [sys.executable, "-m", "toolscout", "console", "--port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        told = process.stdout.readline()
+        line = process.stdout.readline()
         try:
-            yield told.split(" at ")[1].split("/ ")[0]
+            yield line.split(" at ")[1].split("/ ")[0]
         finally:
             process.terminate()
             process.wait(DEADLINE_SECONDS)

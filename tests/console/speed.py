@@ -1,7 +1,7 @@
-"""How the console's page bears 22,665 tools: the first paint, and a keystroke until its hits stand.
+"""The console's page with 22,665 tools: the first paint, and from a keystroke to its hits.
 
-`TOOLSCOUT_CATALOG` names a folder with a dataset of tools; without it the demo catalogue stands
-there often enough. `make bench-console` runs it and shows its figures.
+`TOOLSCOUT_CATALOG` names a folder with a dataset of tools; without it, the demo catalogue is
+repeated. `make bench-console` runs it and shows its figures.
 """
 
 import json
@@ -30,7 +30,7 @@ PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 WAITED = """performance.getEntriesByType("resource")
   .filter((one) => one.name.includes("/api/search"))
   .map((one) => one.duration)"""
-"""What the page waited for the API, for each key."""
+"""How long the page waited for the API, for each key."""
 KEY = """async (text) => {
   const input = document.querySelector("input.ask");
   const panel = document.querySelector(".panel");

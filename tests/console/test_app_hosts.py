@@ -1,4 +1,4 @@
-"""The page over a catalogue alone, over hostile text, and while its gateway is away."""
+"""The page without a gateway, with hostile text, and while its gateway is away."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def browser() -> Iterator[Browser]:
         yield running
 
 
-def test_a_catalogue_alone_is_searched_and_says_what_it_cannot_show(browser: Browser):
+def test_a_catalogue_without_a_gateway_is_searched_and_says_what_it_lacks(browser: Browser):
     with console() as url, window(browser, url) as tab:
         page = tab.open("#/search?q=open+a+pull+request")
         first = page.locator(".hit a[data-tool]").first
@@ -33,7 +33,7 @@ def test_a_catalogue_alone_is_searched_and_says_what_it_cannot_show(browser: Bro
             expect(page.locator(".empty code")).to_have_text("toolscout serve --http")
 
 
-def test_only_the_rows_in_sight_exist_and_keys_reach_the_last_one(browser: Browser):
+def test_only_visible_rows_exist_and_keys_reach_the_last_one(browser: Browser):
     with console() as url, window(browser, url) as tab:
         page = tab.open("#/catalogue")
         page.locator(".entry a").first.focus()
@@ -60,12 +60,12 @@ def test_text_of_servers_is_shown_as_text(browser: Browser, tmp_path: Path):
         assert "taken" not in page.title()
 
 
-def test_an_unknown_tool_is_told_with_what_to_do(browser: Browser):
+def test_an_unknown_tool_is_an_error_that_says_what_to_do(browser: Browser):
     with console() as url, window(browser, url) as tab:
         page = tab.open("#/catalogue?tool=github__create_pull_requests")
 
         expect(page.get_by_role("alert")).to_contain_text("Near: github__create_pull_request")
-        tab.errors[:] = [told for told in tab.errors if "404" not in told]
+        tab.errors[:] = [error for error in tab.errors if "404" not in error]
 
 
 def test_the_page_waits_for_a_gateway_that_is_away_and_goes_on_when_it_is_back(
@@ -85,4 +85,4 @@ def test_the_page_waits_for_a_gateway_that_is_away_and_goes_on_when_it_is_back(
 
         expect(page.locator(".live-text")).to_have_text("Live")
         expect(page.locator(".entry")).to_have_count(2)
-        tab.errors[:] = [told for told in tab.errors if "net::ERR" not in told]
+        tab.errors[:] = [error for error in tab.errors if "net::ERR" not in error]

@@ -1,4 +1,4 @@
-"""LintResults of a catalogue, and who may read which."""
+"""What the lint finds in a catalogue, and who may see which finding."""
 
 import threading
 

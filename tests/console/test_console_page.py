@@ -98,7 +98,7 @@ def test_an_address_with_a_query_shows_the_same_hits(tab: Window):
     expect(tool(page, "git__git_add")).to_be_visible()
 
 
-def test_a_query_that_fits_nothing_is_told_as_such(tab: Window):
+def test_a_query_for_an_unknown_name_suggests_near_ones(tab: Window):
     page = tab.open("#/search?q=select:time__get_currant_time")
 
     expect(page.locator(".note").first).to_contain_text(f"Near: time__{CURRENT}")
@@ -125,7 +125,7 @@ def test_arrows_choose_a_hit_enter_opens_it_and_escape_comes_back(tab: Window):
     expect_place(page, "#/search?q=commit+log")
 
 
-def test_two_encoders_stand_side_by_side(tab: Window):
+def test_two_encoders_are_compared_side_by_side(tab: Window):
     page = tab.open("#/search?q=show+history")
 
     page.get_by_role("button", name="Compare").click()
@@ -137,7 +137,7 @@ def test_two_encoders_stand_side_by_side(tab: Window):
     expect(panels.nth(0).get_by_text("only here").first).to_be_visible()
 
 
-def test_nothing_is_compared_before_it_is_known_with_what(tab: Window):
+def test_compare_is_disabled_until_the_encoders_are_known(tab: Window):
     held = hold(tab.page, "**/api/overview")
     page = tab.open("#/search?q=show+history")
     compare = page.get_by_role("button", name="Compare")
@@ -150,7 +150,7 @@ def test_nothing_is_compared_before_it_is_known_with_what(tab: Window):
     expect(compare).to_be_enabled()
 
 
-def test_a_chosen_hit_stays_chosen_when_the_next_answer_comes(tab: Window):
+def test_a_focused_hit_stays_focused_when_the_next_answer_arrives(tab: Window):
     page = tab.open("#/search?q=commit")
     expect(tool(page, "git__git_log")).to_be_visible()
     held = hold(page, LATER)
@@ -164,7 +164,7 @@ def test_a_chosen_hit_stays_chosen_when_the_next_answer_comes(tab: Window):
     expect(page.locator("a[data-tool='git__git_log']")).to_be_focused()
 
 
-def test_two_queries_stand_side_by_side(tab: Window):
+def test_two_queries_are_compared_side_by_side(tab: Window):
     page = tab.open("#/search?compare=1&q=stage+files&q2=convert+a+time")
     first, second = page.locator(".panel").nth(0), page.locator(".panel").nth(1)
 
@@ -172,7 +172,7 @@ def test_two_queries_stand_side_by_side(tab: Window):
     expect(second.locator("[data-tool]").first).to_have_attribute("data-tool", "time__convert_time")
 
 
-def test_why_not_this_tool_tells_what_holds_it_back(tab: Window):
+def test_why_not_this_tool_shows_what_holds_it_back(tab: Window):
     page = tab.open("#/search?q=show+the+commit+log")
 
     page.get_by_label("Why not this tool?").last.fill("time__convert_time")
@@ -244,7 +244,7 @@ def test_a_session_is_followed_as_it_happens(tab: Window, url: str):
     expect(timeline.locator("li").last).to_contain_text(CURRENT)
 
 
-def test_savings_are_drawn_read_with_arrows_and_told_in_a_table(tab: Window):
+def test_savings_are_a_chart_that_arrows_read_and_a_table(tab: Window):
     page = tab.open("#/savings")
     spared = page.locator(".figure .big").first
     expect(spared).to_have_text(re.compile(r"^[1-9][\d.,]*K? tokens$"))
@@ -260,7 +260,7 @@ def test_savings_are_drawn_read_with_arrows_and_told_in_a_table(tab: Window):
     expect(page.locator(".by-server li")).to_have_count(2)
 
 
-def test_the_map_draws_a_query_and_its_hits_in(tab: Window):
+def test_the_map_shows_a_query_and_its_hits(tab: Window):
     page = tab.open("#/map")
     expect(page.locator(".map-legend li")).to_have_count(2)
     expect(page.locator(".map-note")).to_be_hidden()
@@ -319,7 +319,7 @@ def test_chosen_colours_stay(tab: Window):
     assert page.evaluate(dark) == "rgb(19, 21, 23)"
 
 
-def test_a_token_is_asked_for_and_kept_for_this_tab_alone(browser: Browser):
+def test_a_token_is_asked_for_and_kept_in_this_tab_only(browser: Browser):
     with guarded() as address, window(browser, address) as tab:
         page = tab.open("")
         page.get_by_label("Token", exact=True).fill("wrong")

@@ -1,4 +1,4 @@
-"""The files of the page: small, complete, and with nothing from elsewhere."""
+"""The files of the page: small, complete, and without anything from other sites."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ def test_the_page_is_small():
     assert sum(path.stat().st_size for path in files().values()) < MOST_BYTES
 
 
-def test_nothing_comes_from_elsewhere():
+def test_nothing_is_loaded_from_other_sites():
     for name, path in files().items():
         named = set(_ADDRESS.findall(path.read_text(encoding="utf-8"))) - {NAMESPACE}
 
@@ -34,7 +34,7 @@ def test_every_file_is_used_and_every_used_file_exists():
     assert used == set(files())
 
 
-def test_no_script_or_style_stands_in_the_page_itself():
+def test_the_page_has_no_inline_script_or_style():
     page = (FOLDER / "index.html").read_text(encoding="utf-8")
 
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script>", page)

@@ -61,7 +61,7 @@ def by_name(rows: list[Json]) -> dict[str, Json]:
     return {row["name"]: row for row in rows}
 
 
-def test_the_overview_tells_what_there_is_and_what_may_be_done(live: Asker):
+def test_the_overview_says_what_there_is_and_what_may_be_done(live: Asker):
     told = live.get("/overview")
 
     assert (told["host"], told["tools"], told["principal"]) == ("gateway", 2, "anonymous")
@@ -75,7 +75,7 @@ def test_the_overview_tells_what_there_is_and_what_may_be_done(live: Asker):
 
 
 @pytest.mark.parametrize("encoder", ["", "static", "lexical"])
-def test_a_search_tells_what_each_hit_owes_to_which_signal(live: Asker, encoder: str):
+def test_a_search_gives_the_share_of_each_signal_in_a_hit(live: Asker, encoder: str):
     told = live.get("/search", q="current time in a timezone", limit=1, encoder=encoder)
 
     [hit] = told["hits"]
@@ -86,7 +86,7 @@ def test_a_search_tells_what_each_hit_owes_to_which_signal(live: Asker, encoder:
     assert told["reply"]["text"].startswith("Found for 'current time in a timezone':")
 
 
-def test_looking_is_not_counted_as_what_agents_did(live: Asker):
+def test_a_search_in_the_console_is_not_counted(live: Asker):
     before = live.get("/sessions")
 
     live.get("/search", q="convert a time between zones")
@@ -94,7 +94,7 @@ def test_looking_is_not_counted_as_what_agents_did(live: Asker):
     assert live.get("/sessions") == before
 
 
-def test_what_keeps_a_tool_out_of_a_result_is_told(live: Asker):
+def test_the_api_explains_what_keeps_a_tool_out_of_a_result(live: Asker):
     told = live.get("/why", q="what time is it now", tool="time__convert_time")
     narrow = live.get("/why", q="effect:destructive time", tool="time__convert_time")
 
@@ -121,20 +121,20 @@ def test_what_keeps_a_tool_out_of_a_result_is_told(live: Asker):
         ("/nothing", {}, (404, "not_found")),
     ],
 )
-def test_mistakes_are_told_with_what_to_do(
+def test_an_error_has_a_status_and_a_code(
     live: Asker, path: str, parameters: Json, expected: tuple[int, str]
 ):
     assert live.problem(path, **parameters) == expected
 
 
-def test_an_action_is_posted_and_nothing_else(live: Asker):
+def test_actions_take_post_and_everything_else_does_not(live: Asker):
     assert live.problem("/servers/time/start") == (404, "not_found")
     assert live.problem("/servers/time/explode", "POST") == (404, "unknown_action")
     refused = live.send("POST", "/api/overview")
     assert (refused.status_code, "POST" in refused.headers["allow"]) == (405, False)
 
 
-def test_the_catalogue_is_told_by_pages_filters_and_groups(live: Asker):
+def test_the_catalogue_has_pages_filters_and_groups(live: Asker):
     everything = live.get("/tools", sort="tokens")
     second = live.get("/tools", offset=1, limit=1)
     named = live.get("/tools", q="CONVERT zones", server="time")
@@ -149,14 +149,14 @@ def test_the_catalogue_is_told_by_pages_filters_and_groups(live: Asker):
     assert live.get("/facets")["servers"] == [{"name": "time", "tools": 2, "tokens": sum(tokens)}]
 
 
-def test_a_tool_is_told_whole_with_its_nearest(live: Asker):
+def test_a_tool_comes_with_its_schema_and_nearest_tools(live: Asker):
     told = live.get("/tools/time__convert_time")
 
     assert "source_timezone" in told["input_schema"]["properties"]
     assert [near["name"] for near in told["near"]] == ["time__get_current_time"]
 
 
-def test_servers_tell_how_they_are_and_what_became_of_calls(live: Asker):
+def test_servers_have_a_state_and_counts_of_calls(live: Asker):
     rows = by_name(live.get("/servers"))
 
     assert (rows["time"]["state"], rows["time"]["tools"]) == ("ready", 2)
@@ -175,7 +175,7 @@ def test_the_log_of_a_server_is_shown_without_its_secrets(live: Asker):
     assert SECRET not in live.send("GET", "/api/servers").text
 
 
-def test_a_conversation_tells_what_it_searched_found_and_called(live: Asker):
+def test_a_session_lists_what_it_searched_found_and_called(live: Asker):
     [row] = live.get("/sessions")
     told = live.get(f"/sessions/{row['id']}")
 
@@ -204,7 +204,7 @@ def test_savings_add_up(live: Asker):
     assert (session["tokens_used"], session["tokens_saved"]) == (spent, total["net"])
 
 
-def test_savings_are_there_again_after_a_restart():
+def test_savings_survive_a_restart():
     store = MemoryStore()
     with served(TIME, console=True, store=store) as running:
         assert running.known.wait(DEADLINE_SECONDS)
@@ -244,7 +244,7 @@ def test_a_start_that_fails_says_why(live: Asker):
 # Who may see and do what
 
 
-def test_without_a_token_there_is_the_page_and_nothing_else(guarded: tuple[Asker, Asker]):
+def test_without_a_token_only_the_page_is_served(guarded: tuple[Asker, Asker]):
     stranger = Asker(guarded[0].url)
 
     assert stranger.send("GET", "/").status_code == 200
@@ -292,7 +292,7 @@ def test_a_profile_offers_no_action_and_refuses_each(guarded: tuple[Asker, Asker
     assert bob.problem("/servers/missing/start", "POST") == (404, "unknown_server")
 
 
-def test_conversations_and_savings_are_those_of_the_own_profile(guarded: tuple[Asker, Asker]):
+def test_sessions_and_savings_are_those_of_the_own_profile(guarded: tuple[Asker, Asker]):
     ann, bob = guarded
     [row] = ann.get("/sessions")
 
@@ -328,10 +328,10 @@ def _row_when(asker: Asker, events: Iterator[Any], state: str) -> Json:
     return row
 
 
-# What makes tools hard to find
+# Findings of the lint
 
 
-def test_findings_come_once_they_are_worked_out(live: Asker):
+def test_findings_appear_once_the_lint_has_run(live: Asker):
     with live.events() as events:
         while (rows := live.get("/tools")["tools"])[0]["findings"] is None:
             next(events)

@@ -53,7 +53,7 @@ def test_only_the_last_lines_are_kept():
     assert [line["text"] for line in lines] == [f"line {number}" for number in range(50, 250)]
 
 
-def test_prompts_and_resources_are_no_tools_of_a_server():
+def test_prompts_and_resources_do_not_count_as_tools_of_a_server():
     gateway = Gateway(Config(servers=(FAR,)), MemoryStore())
     kinds = ("tool", "prompt", "resource")
     rows = [{"name": kind, "kind": kind, "description": "One of them."} for kind in kinds]

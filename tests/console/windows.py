@@ -1,4 +1,4 @@
-"""A real browser that looks at the console, and notes every error that its page has."""
+"""A real browser that opens the console and collects the errors of its page."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ PICTURES = os.environ.get("TOOLSCOUT_SCREENSHOTS", "")
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """What a person looks at the page on."""
+    """The screen on which a person sees the page."""
 
     name: str
     width: int
@@ -90,7 +90,7 @@ def axe_source() -> str:
 
 
 def chromium() -> str:
-    """Return where the browser is; a machine without one is told what to do."""
+    """Return the path of the browser; fails with advice if there is none."""
     found = os.environ.get("TOOLSCOUT_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), "")
     if not found:
         pytest.fail("Chromium is missing. Run `make browser`, or `apt-get install chromium`.")
@@ -109,7 +109,7 @@ def browsing() -> Generator[Browser]:
 
 @contextmanager
 def window(browser: Browser, url: str, screen: Screen = DESK) -> Generator[Window]:
-    """Open a tab of its own, without anything kept from others; ends with no error told."""
+    """Open a tab in a fresh profile; fails at the end if the page logged an error."""
     context = browser.new_context(
         viewport={"width": screen.width, "height": screen.height},
         color_scheme=screen.scheme,

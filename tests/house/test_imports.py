@@ -128,7 +128,7 @@ ORDERS = {
         http
     """,
     "toolscout.console": """
-        events views
+        stream views
         activity catalog
         search servers
         map schema

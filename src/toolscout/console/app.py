@@ -23,11 +23,11 @@ from toolscout.catalog import Catalog
 from toolscout.config.gateway import GatewayConfig
 from toolscout.console.activity import ActivityLog, LoggedEvent, SessionLog, SessionTable
 from toolscout.console.catalog import Costs, LintResults, ToolTable
-from toolscout.console.events import Feed
 from toolscout.console.map import Maps
 from toolscout.console.routes import Routes
 from toolscout.console.search import Indexes, SearchPreview
 from toolscout.console.servers import STATES, PendingLogins, ServerTable, format_phase
+from toolscout.console.stream import LiveStream
 from toolscout.console.views import Backend, View, Views
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.auth import Authenticator, Principal, is_loopback
@@ -67,7 +67,7 @@ class Console:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         scout = backend.scout
-        self.feed = Feed()
+        self.stream = LiveStream()
         self.views = Views(scout)
         self.costs = Costs()
         self.indexes = Indexes(scout.catalog, scout.index)
@@ -129,7 +129,7 @@ class Console:
 
     async def close(self) -> None:
         """End streams and logins, and save what is not saved yet."""
-        self.feed.close()
+        self.stream.close()
         self._unsubscribe()
         self.indexes.close()
         if self.logins is not None:
@@ -186,19 +186,19 @@ class Console:
         def is_audience(principal: Principal) -> bool:
             return self.is_peer(principal, owner)
 
-        self.feed.publish(kind, lambda: {"session": log.id, **logged.to_json()}, is_audience)
-        self.feed.publish("session", lambda: self.sessions.build_row(log), is_audience)
-        self.feed.publish("savings", audience=is_audience)
+        self.stream.publish(kind, lambda: {"session": log.id, **logged.to_json()}, is_audience)
+        self.stream.publish("session", lambda: self.sessions.build_row(log), is_audience)
+        self.stream.publish("savings", audience=is_audience)
 
     def _publish_phase(self, event: ServerChanged) -> None:
         row: Json = {"name": event.server, "state": format_phase(event.phase)}
-        self.feed.publish(
+        self.stream.publish(
             "server", row.copy, lambda who: self.views.get(who).sees_server(event.server)
         )
         self._publish_overview()
 
     def _publish_overview(self) -> None:
-        self.feed.publish("overview")
+        self.stream.publish("overview")
 
     def _find_server(self, tool: str) -> str:
         found = self.backend.scout.catalog.get(tool)
@@ -327,7 +327,7 @@ async def serve_console(
 async def _end(server: WebServer, console: Console, stop: asyncio.Event) -> None:
     await stop.wait()
     server.should_exit = True
-    console.feed.close()  # an open stream would keep the server from ending
+    console.stream.close()  # an open stream would keep the server from ending
 
 
 async def _report_health(request: Request) -> Response:

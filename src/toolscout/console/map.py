@@ -148,8 +148,8 @@ def place_vectors(vectors: NDArray[np.int16]) -> Floats:
     for step in range(STEPS):
         pull = points[neighbours] - points[:, None]
         push = points[:, None] - points[lots.integers(0, count, (count, PUSHES))]
-        pull *= 1 / (1 + _square_lengths(pull))
-        squares = _square_lengths(push)
+        pull *= 1 / (1 + _compute_squares(pull))
+        squares = _compute_squares(push)
         push *= PUSH / ((0.01 + squares) * (1 + squares))
         move = pull.sum(axis=1) + push.sum(axis=1) - gravity * points
         move /= np.maximum(np.abs(move) / LONGEST_MOVE, 1)
@@ -198,7 +198,7 @@ def _find_smallest(rows: Floats, count: int) -> NDArray[np.int64]:
     return np.take_along_axis(columns, smallest, axis=1)
 
 
-def _square_lengths(gaps: NDArray[np.complex64]) -> NDArray[np.floating]:
+def _compute_squares(gaps: NDArray[np.complex64]) -> NDArray[np.floating]:
     """Return squared lengths; `np.abs` would take several times as long."""
     return gaps.real**2 + gaps.imag**2
 

@@ -208,9 +208,9 @@ class Routes:
 
     async def _stream_events(self, request: Request) -> Response:
         last = request.headers.get("last-event-id", "")
-        stream = self._console.feed.stream(_get_principal(request), last)
+        events = self._console.stream.read(_get_principal(request), last)
         headers = {**HEADERS, **NO_STORE, "X-Accel-Buffering": "no"}
-        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
     def _answer_json(
         self, work: Callable[[View, Request], Awaitable[Answer]]

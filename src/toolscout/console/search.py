@@ -70,7 +70,7 @@ class SearchPreview:
             "hits": [_row_from_hit(hit) for hit in result.hits],
             "missing": [{"name": m.name, "near": list(m.near)} for m in result.missing],
             "message": _explain_result(result),
-            "reply": self._preview_reply(view, index, text, limit),
+            "reply": self._render_reply(view, index, text, limit),
         }
 
     def explain(self, view: View, text: str, name: str, *, encoder: str = "") -> Json:
@@ -105,8 +105,8 @@ class SearchPreview:
         result = index.search(query, max(SEARCHED, limit), allowed=view.allowed)
         return self._scout.feedback.apply(result, limit)
 
-    def _preview_reply(self, view: View, index: Index, text: str, limit: int) -> Json:
-        """Return what a model would read in a conversation that begins here."""
+    def _render_reply(self, view: View, index: Index, text: str, limit: int) -> Json:
+        """Return what a model would read in a session that begins here."""
         reply = self._scout.preview(text, limit=limit, allowed=view.narrows, index=index)
         return {"text": reply.text, "tokens": reply.tokens}
 

@@ -1,4 +1,4 @@
-"""What a gateway does, told to the page as it happens."""
+"""What a gateway does, sent to the page as it happens."""
 
 import asyncio
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def guarded() -> Iterator[Served]:
         yield running
 
 
-def test_searches_and_calls_are_told_as_they_happen(guarded: Served):
+def test_searches_and_calls_are_sent_as_they_happen(guarded: Served):
     with Asker(guarded.url, ANN).events() as events:
         asyncio.run(converse(guarded.url, TALK, ANN))
         told: dict[str, Json] = {}
@@ -36,7 +36,7 @@ def test_searches_and_calls_are_told_as_they_happen(guarded: Served):
     assert told["call"]["session"] == told["session"]["id"]
 
 
-def test_a_profile_hears_nothing_of_others_and_all_of_its_own(guarded: Served):
+def test_a_profile_sees_its_own_events_and_no_others(guarded: Served):
     with Asker(guarded.url, BOB).events() as events:
         asyncio.run(converse(guarded.url, TALK, ANN))
         asyncio.run(converse(guarded.url, [("tool_search", {"queries": ["convert"]})], BOB))
@@ -45,7 +45,7 @@ def test_a_profile_hears_nothing_of_others_and_all_of_its_own(guarded: Served):
     assert (kind, data["text"], data["found"]) == ("search", "convert", ["time__convert_time"])
 
 
-def test_who_comes_back_misses_nothing(guarded: Served):
+def test_a_reader_that_comes_back_misses_nothing(guarded: Served):
     ann = Asker(guarded.url, ANN)
     with ann.events() as events:
         asyncio.run(converse(guarded.url, TALK[:1], ANN))
@@ -60,7 +60,7 @@ def test_who_comes_back_misses_nothing(guarded: Served):
     assert seen[2]["tool"] == "time__get_current_time"
 
 
-def test_a_server_that_is_stopped_is_told_and_an_open_stream_does_not_hold_up_the_end():
+def test_a_stopped_server_is_sent_and_an_open_stream_does_not_hold_up_the_end():
     with served(TIME, console=True) as running:
         assert running.known.wait(DEADLINE_SECONDS)
         asker = Asker(running.url)
