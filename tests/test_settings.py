@@ -199,14 +199,14 @@ def test_a_value_that_cannot_be_is_refused_with_what_can(values: dict[str, Any],
     assert str(caught.value) == problem
 
 
-def test_one_text_stands_for_a_list_and_none_is_there_twice():
+def test_a_single_string_is_a_list_of_one_and_duplicates_are_dropped():
     settings = Settings.from_mapping({"pins": "github", "essential": ["a", "b", "a"]})
 
     assert settings.pins == ("github",)
     assert settings.essential == ("a", "b")
 
 
-def test_auto_is_short_for_the_bridge_that_hides_only_where_tools_are_many():
+def test_mode_auto_means_bridge_with_automatic_hiding():
     settings = Settings.from_mapping({"mode": "auto"})
 
     assert (settings.mode, settings.hiding) == (Mode.BRIDGE, Hiding.AUTO)
@@ -222,7 +222,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, text: str | None):
         Settings.from_file(file)
 
 
-def test_what_is_wrong_with_settings_is_the_developers_business():
+def test_invalid_settings_are_usage_errors():
     assert issubclass(InvalidConfig, UsageError)
 
 

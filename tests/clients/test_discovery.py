@@ -1,4 +1,4 @@
-"""Where files lie, and what is found in them."""
+"""Finding configuration files and the servers in them."""
 
 import json
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ def names(findings: Discovery) -> dict[str, str]:
     return {found.server.name: found.source.program for found in findings.found}
 
 
-def test_on_linux_programs_keep_their_files_in_these_places():
+def test_files_of_programs_on_linux():
     assert [(source.program, str(source.path)) for source in list_known_files(machine())] == [
         ("toolscout", "/code/shop/toolscout.toml"),
         ("toolscout", "/home/ada/.config/toolscout/toolscout.toml"),
@@ -79,7 +79,7 @@ def test_on_linux_programs_keep_their_files_in_these_places():
         ("linux", {"XDG_CONFIG_HOME": "relative"}, "/home/ada/.config", "/home/ada/.config"),
     ],
 )
-def test_settings_lie_where_the_system_keeps_them(
+def test_the_settings_folder_depends_on_the_system(
     platform: str, env: dict[str, str], desktop: str, own: str
 ):
     paths = {str(source.path) for source in list_known_files(machine(platform, **env))}
@@ -89,14 +89,14 @@ def test_settings_lie_where_the_system_keeps_them(
     assert f"{own}/toolscout/toolscout.toml" in paths
 
 
-def test_variables_of_the_programs_move_their_files():
+def test_environment_variables_move_the_files_of_programs():
     moved = list_known_files(machine(CODEX_HOME="/codex", CLAUDE_CONFIG_DIR="/claude"))
 
     paths = {str(source.path) for source in moved}
     assert {"/codex/config.toml", "/claude/.claude.json"} <= paths
 
 
-def test_the_folder_has_the_word_before_the_user(tmp_path: Path):
+def test_a_file_in_the_working_directory_wins_over_the_users(tmp_path: Path):
     asked = Machine(home=HOME, platform="linux", env={}, cwd=tmp_path)
 
     assert asked.config_file == HOME / ".config/toolscout/toolscout.toml"
@@ -104,7 +104,7 @@ def test_the_folder_has_the_word_before_the_user(tmp_path: Path):
     assert asked.config_file == tmp_path / "toolscout.toml"
 
 
-def test_the_cache_lies_where_the_system_keeps_caches():
+def test_the_cache_folder_depends_on_the_system():
     default = GatewayConfig()
 
     assert machine().find_cache_file(default) == HOME / ".cache/toolscout/gateway.db"
@@ -116,7 +116,7 @@ def test_the_cache_lies_where_the_system_keeps_caches():
     assert machine(STATE="/state").find_cache_file(named) == Path("/state/x.db")
 
 
-def test_servers_that_start_the_same_are_one(tmp_path: Path):
+def test_servers_that_start_the_same_way_are_merged(tmp_path: Path):
     entry = {"command": "npx", "args": ["x"], "env": {"K": "plain"}}
     first = client_file(tmp_path, "one", {"git": {**entry, "env": {"K": "${K}"}}})
     second = client_file(tmp_path, "two", {"git": {**entry, "disabledTools": ["x"]}})
@@ -129,7 +129,7 @@ def test_servers_that_start_the_same_are_one(tmp_path: Path):
     assert findings.sources == (first, second)
 
 
-def test_unlike_servers_of_one_name_are_both_kept(tmp_path: Path):
+def test_different_servers_with_the_same_name_are_both_kept(tmp_path: Path):
     sources = [
         client_file(tmp_path, f"file{number}", {"git": {"command": "git", "env": {"K": key}}})
         for number, key in enumerate(["one", "two", "two", "three"])
@@ -176,7 +176,7 @@ def test_toolscout_itself_is_left_out(tmp_path: Path):
         (stdio("mytoolscout"), False),
     ],
 )
-def test_toolscout_is_known_however_it_is_started(server: ServerConfig, own: bool):
+def test_toolscout_is_recognised_however_it_is_started(server: ServerConfig, own: bool):
     assert is_own(server) is own
 
 
@@ -196,7 +196,7 @@ def test_a_known_file_that_cannot_be_read_is_a_note_and_a_named_one_an_error(tmp
         find_servers([Source(program="", path=tmp_path / "nowhere")], cwd=HERE)
 
 
-def test_programs_without_servers_are_not_worth_a_note(tmp_path: Path):
+def test_programs_without_servers_give_no_note(tmp_path: Path):
     path = tmp_path / "config.toml"
     path.write_text("model = 'm'\n[features]\nx = true", encoding="utf-8")
 
@@ -205,7 +205,7 @@ def test_programs_without_servers_are_not_worth_a_note(tmp_path: Path):
     assert find_servers(sources, cwd=HERE) == Discovery(found=(), sources=(sources[0],), notes=())
 
 
-def test_a_new_file_keeps_what_the_old_one_says_beside_servers(tmp_path: Path):
+def test_a_new_file_keeps_everything_but_the_servers(tmp_path: Path):
     source = client_file(tmp_path, "one", {"a": {"command": "run"}})
     old = tmp_path / "toolscout.toml"
     old.write_text("[gateway]\nport = 9000\n[servers.b]\ncommand = 'b'", encoding="utf-8")
@@ -243,7 +243,7 @@ def test_a_new_file_keeps_what_the_old_one_says_beside_servers(tmp_path: Path):
         (stdio("npx", "-y", "@modelcontextprotocol/server-filesystem", "/home/ada"), []),
     ],
 )
-def test_secrets_in_plain_text_are_told_by_their_place(server: ServerConfig, places: list[str]):
+def test_secrets_in_plain_text_are_reported_by_key(server: ServerConfig, places: list[str]):
     assert find_secret_places(server) == [f"servers.a.{place}" for place in places]
 
 

@@ -1,4 +1,4 @@
-"""Clients' files with toolscout in place of their servers, and back."""
+"""Rewriting the files of clients, and undoing that."""
 
 import json
 import stat
@@ -76,14 +76,14 @@ args = ["serve", "--config", "/etc/t.toml"]
 """
 
 
-def test_comments_layout_and_what_toolscout_does_not_have_stay(tmp_path: Path):
+def test_comments_layout_and_unknown_servers_stay(tmp_path: Path):
     plan = planned(tmp_path, "Cursor", ".cursor/mcp.json", CURSOR)
 
     assert plan.new == CURSOR_AFTER
     assert (plan.taken, plan.kept) == (("github", "web"), ("odd",))
 
 
-def test_tables_of_codex_go_and_one_comes(tmp_path: Path):
+def test_the_tables_of_codex_are_replaced_by_one(tmp_path: Path):
     plan = planned(tmp_path, "Codex", ".codex/config.toml", CODEX)
 
     assert plan.new == CODEX_AFTER
@@ -119,7 +119,7 @@ def test_tables_of_codex_go_and_one_comes(tmp_path: Path):
         ),
     ],
 )
-def test_every_client_has_its_own_place(
+def test_every_client_has_its_own_table_of_servers(
     tmp_path: Path, program: str, name: str, old: object, new: object
 ):
     plan = planned(tmp_path, program, name, json.dumps(old, indent="\t"))
@@ -127,7 +127,7 @@ def test_every_client_has_its_own_place(
     assert json.loads(plan.new) == new
 
 
-def test_of_claude_codes_projects_only_those_around_are_taken(tmp_path: Path):
+def test_servers_of_unrelated_projects_of_claude_code_stay(tmp_path: Path):
     here, far = str(tmp_path), str(tmp_path.parent / "far")
     old = {"projects": {p: {"mcpServers": {"a": {"command": p}}, "x": 1} for p in (here, far)}}
 
@@ -159,7 +159,7 @@ def test_a_server_that_asks_for_an_input_stays_with_vs_code(tmp_path: Path):
     assert (plan.taken, plan.kept) == (("b",), ("a",))
 
 
-def test_a_second_time_changes_nothing(tmp_path: Path):
+def test_a_second_rewrite_changes_nothing(tmp_path: Path):
     first = planned(tmp_path, "Cursor", "mcp.json", CURSOR)
     write_rewrite(first)
 
@@ -175,7 +175,7 @@ def test_a_named_client_without_servers_gets_toolscout(tmp_path: Path):
         assert json.loads(plan.new)["mcpServers"] == {"toolscout": ENTRY}
 
 
-def test_tables_that_cannot_be_changed_safely_are_left_to_a_person(tmp_path: Path):
+def test_tables_that_cannot_be_changed_safely_are_refused(tmp_path: Path):
     text = 'mcp_servers = { a = { command = "a" } }\n'
 
     with pytest.raises(InvalidFile, match="cannot change safely"):
@@ -213,7 +213,7 @@ def test_a_diff_shows_commands_and_no_secrets(tmp_path: Path):
     assert '+      "args": ["serve", "--config", "/etc/t.toml"]' in shown
 
 
-def test_an_undo_gives_the_old_bytes_and_mode_back(tmp_path: Path):
+def test_an_undo_restores_bytes_and_mode(tmp_path: Path):
     for name, text in (("mcp.json", CURSOR.replace("\n", "\r\n")), ("config.toml", CODEX)):
         path = tmp_path / name
         plan = planned(tmp_path, "Codex" if name.endswith("toml") else "Cursor", name, text)
@@ -231,7 +231,7 @@ def test_an_undo_gives_the_old_bytes_and_mode_back(tmp_path: Path):
         assert find_backup(path) is None
 
 
-def test_what_a_client_wrote_since_stays_and_its_servers_return(tmp_path: Path):
+def test_an_undo_keeps_later_edits_of_the_client(tmp_path: Path):
     plan = planned(tmp_path, "Claude Code", "claude.json", CURSOR)
     write_rewrite(plan)
     added = '"new": {"command": "n"},\n    "toolscout": {'
@@ -256,7 +256,7 @@ def test_what_a_client_wrote_since_stays_and_its_servers_return(tmp_path: Path):
     assert find_backup(plan.source.path) is None
 
 
-def test_what_codex_wrote_since_stays_and_its_servers_return(tmp_path: Path):
+def test_an_undo_keeps_later_edits_of_codex(tmp_path: Path):
     plan = planned(tmp_path, "Codex", "config.toml", CODEX)
     write_rewrite(plan)
     later = plan.new.replace('"gpt" # mine', '"newer"')
@@ -289,7 +289,7 @@ def test_an_undo_that_would_lose_a_server_is_refused_unless_forced(tmp_path: Pat
     assert (tmp_path / "mcp.json.bak").read_text(encoding="utf-8") == later
 
 
-def test_a_file_that_is_broken_since_is_not_overwritten(tmp_path: Path):
+def test_a_file_that_has_become_invalid_is_not_overwritten(tmp_path: Path):
     plan = planned(tmp_path, "Cursor", "mcp.json", CURSOR)
     write_rewrite(plan)
     plan.source.path.write_text('{"mcpServers": ', encoding="utf-8")
@@ -300,7 +300,7 @@ def test_a_file_that_is_broken_since_is_not_overwritten(tmp_path: Path):
         put_back(undo)
 
 
-def test_a_server_added_later_and_taken_too_comes_back_with_the_first_ones(tmp_path: Path):
+def test_servers_of_two_rewrites_are_all_restored(tmp_path: Path):
     plan = planned(tmp_path, "Cursor", "mcp.json", CURSOR)
     first = write_rewrite(plan)
     added = '"new": {"command": "n"},\n    "toolscout": {'
@@ -317,7 +317,7 @@ def test_a_server_added_later_and_taken_too_comes_back_with_the_first_ones(tmp_p
     assert set(names) == {"github", "odd", "web", "new"}
 
 
-def test_a_file_changed_between_looking_and_writing_is_not_written(tmp_path: Path):
+def test_a_file_that_changed_since_it_was_read_is_not_written(tmp_path: Path):
     plan = planned(tmp_path, "Cursor", "mcp.json", CURSOR)
     plan.source.path.write_text("{}", encoding="utf-8")
 
@@ -355,7 +355,7 @@ _values = st.recursive(
     rest=st.dictionaries(_keys, _values, max_size=3),
     indent=st.sampled_from([None, 1, 4, "\t"]),
 )
-def test_whatever_a_file_holds_all_else_stays_and_an_undo_of_a_change_finds_it_again(
+def test_any_file_keeps_everything_else_and_can_be_restored(
     tmp_path_factory: pytest.TempPathFactory, servers: object, rest: object, indent: int | str
 ):
     folder = tmp_path_factory.mktemp("client")

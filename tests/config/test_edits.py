@@ -95,7 +95,7 @@ def test_windows_line_breaks_stay():
 
 
 @given(st.text(min_size=1, max_size=20).filter(lambda name: name.strip() and name.isprintable()))
-def test_what_is_added_and_removed_again_leaves_the_other_servers(name: str):
+def test_adding_and_removing_a_server_leaves_the_others_alone(name: str):
     server = ServerConfig(name=name, transport=Transport.STDIO, command="run")
     if name in ("one", "two", "the third"):
         return
@@ -133,7 +133,7 @@ def test_tables_are_extracted_as_they_are_written():
     assert text == FILE[FILE.index("[servers.two]\nc") :].replace("# The third.\n", "")
 
 
-def test_a_file_to_which_nothing_can_be_added_is_left_to_a_person():
+def test_a_file_that_cannot_be_extended_has_to_be_edited_by_hand():
     with pytest.raises(InvalidConfig, match="Edit the file by hand"):
         add_server(PATH, "servers = { one = { command = 'one' } }\n", NEW)
 
@@ -143,12 +143,12 @@ def test_a_name_that_is_taken_is_refused():
         add_server(PATH, "[servers.new]\ncommand = 'old'\n", NEW)
 
 
-def test_a_file_that_was_wrong_before_is_not_written_over():
+def test_a_file_with_errors_is_not_overwritten():
     with pytest.raises(InvalidConfig, match=r"'colour' in .* does not exist"):
         add_server(PATH, "colour = 'red'\n", NEW)
 
 
-def test_a_server_that_is_not_there_is_told_with_near_names():
+def test_an_unknown_server_is_refused_with_near_names():
     with pytest.raises(UnknownServer, match="Near: two"):
         remove_server(PATH, FILE, "twoo")
 
@@ -179,7 +179,7 @@ def test_the_file_of_another_program_is_never_written(tmp_path: Path, name: str,
         read_own_text(tmp_path / name)
 
 
-def test_the_old_file_stays_beside_the_new_one(tmp_path: Path):
+def test_the_old_file_is_kept_as_a_backup(tmp_path: Path):
     path = tmp_path / "toolscout.toml"
     path.write_text(FILE)
 

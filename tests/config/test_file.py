@@ -139,7 +139,7 @@ def error_of(folder: Path, text: str) -> str:
     return str(caught.value).replace(str(folder), "DIR")
 
 
-def test_our_own_file_says_all_there_is(tmp_path: Path):
+def test_our_own_file_can_set_everything(tmp_path: Path):
     write(tmp_path, '{"mcpServers": {"time": {"command": "mcp-server-time"}}}', "more.json")
 
     config = read_config(write(tmp_path, OWN))
@@ -198,7 +198,7 @@ def test_an_empty_file_configures_the_defaults(tmp_path: Path):
     assert read_config(write(tmp_path, "")) == Config()
 
 
-def test_claude_cursor_and_windsurf_list_servers_in_one_form(tmp_path: Path):
+def test_claude_cursor_and_windsurf_share_a_format(tmp_path: Path):
     config = read_config(write(tmp_path, CLAUDE, "claude_desktop_config.json"))
 
     assert by_name(config) == {
@@ -254,7 +254,7 @@ def test_vs_code_may_list_servers_in_its_settings(tmp_path: Path, key: str):
     assert read_config(write(tmp_path, text, "settings.json")).servers == (stdio("a"),)
 
 
-def test_codex_takes_texts_as_they_are_and_names_variables(tmp_path: Path):
+def test_strings_of_codex_are_plain_and_variables_are_named(tmp_path: Path):
     config = read_config(write(tmp_path, CODEX, "config.toml"))
 
     docs, far = config.servers
@@ -279,7 +279,7 @@ def test_codex_takes_texts_as_they_are_and_names_variables(tmp_path: Path):
     assert config.notes == ()
 
 
-def test_keys_for_servers_of_the_other_kind_are_left_alone(tmp_path: Path):
+def test_options_of_another_kind_of_server_are_ignored_with_a_note(tmp_path: Path):
     servers: dict[str, dict[str, Any]] = {
         "web": {"url": "https://w.example/mcp", "env": {"A": "1"}, "args": []},
         "run": {"command": "run", "headers": {"A": "1"}},
@@ -297,7 +297,7 @@ def test_keys_for_servers_of_the_other_kind_are_left_alone(tmp_path: Path):
     )
 
 
-def test_claude_code_keeps_servers_for_each_project(tmp_path: Path):
+def test_claude_code_has_servers_for_each_project(tmp_path: Path):
     projects = {
         "/code/shop": {"mcpServers": {"db": {"command": "./db", "args": ["a"]}}},
         "/code/other": {"mcpServers": {"db": {"command": "db2"}}},
@@ -324,7 +324,7 @@ def test_a_server_of_another_program_that_cannot_be_used_is_left_out_with_a_note
     )
 
 
-def test_what_a_file_holds_counts_and_not_its_name(tmp_path: Path):
+def test_a_format_is_recognised_by_content_not_by_file_name(tmp_path: Path):
     assert len(read_config(write(tmp_path, CODEX, "odd.json")).servers) == 2
     assert len(read_config(write(tmp_path, "\ufeff" + CLAUDE, "odd.toml")).servers) == 4
 
@@ -444,14 +444,14 @@ def test_a_mistake_names_file_key_and_remedy(tmp_path: Path, text: str, message:
         ({"token": "x"}, "token"),
     ],
 )
-def test_values_are_checked_wherever_a_server_is_made(values: dict[str, Any], key: str):
+def test_values_are_checked_when_a_server_is_created_in_python(values: dict[str, Any], key: str):
     with pytest.raises(InvalidConfig) as caught:
         stdio(**values)
 
     assert caught.value.key == f"servers.mail.{key}"
 
 
-def test_headers_cannot_carry_further_headers():
+def test_a_header_cannot_smuggle_in_another_header():
     def headers(name: str, text: str) -> None:
         ServerConfig(name="a", transport=Transport.HTTP, url="http://x", headers={name: text})
 
@@ -468,7 +468,7 @@ def test_names_that_no_server_can_have_are_refused(name: str):
         stdio(name)
 
 
-def test_no_two_servers_have_one_name():
+def test_two_servers_cannot_have_the_same_name():
     with pytest.raises(InvalidConfig, match=r"servers\.mail"):
         Config(servers=(stdio(), stdio()))
 
@@ -497,14 +497,14 @@ def test_a_server_is_resolved_when_it_is_started(tmp_path: Path):
         server.resolve({})
 
 
-def test_without_variables_those_of_the_process_are_taken(monkeypatch: pytest.MonkeyPatch):
+def test_variables_come_from_the_process_by_default(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MAIL_KEY", "k")
 
     assert stdio(env={"K": "${MAIL_KEY}"}).resolve().env == {"K": "k"}
     assert TokenConfig(token="${MAIL_KEY}").resolve().token == "k"
 
 
-def test_what_was_resolved_is_checked_again():
+def test_resolved_values_are_checked_again():
     server = ServerConfig(
         name="a", transport=Transport.HTTP, url="${URL}", headers={"X-Key": "${KEY}"}
     )
@@ -515,12 +515,12 @@ def test_what_was_resolved_is_checked_again():
         assert SECRET not in str(caught.value)
 
 
-def test_a_token_that_turns_out_empty_lets_nobody_in():
+def test_a_token_that_resolves_to_nothing_is_refused():
     with pytest.raises(InvalidConfig, match="is empty"):
         TokenConfig(token="${CI:-}").resolve({})
 
 
-def test_a_profile_admits_what_all_its_parts_admit():
+def test_a_profile_admits_tools_that_match_all_its_parts():
     profile = Profile(servers=("git*",), tools=("*__list_*",), effects=(Effect.READ,))
 
     assert profile.admits("github", "github__list_issues", Effect.READ)
@@ -532,7 +532,7 @@ def test_a_profile_admits_what_all_its_parts_admit():
         Profile(effects=())
 
 
-def test_a_file_that_includes_others_has_the_last_word(tmp_path: Path):
+def test_the_including_file_wins(tmp_path: Path):
     write(tmp_path, "[servers.a]\ncommand = 'theirs'\n[servers.b]\ncommand = 'b'", "sub/one.toml")
     write(tmp_path, '{"servers": {"b": {"command": "b"}, "c": {"command": "c"}}}', "two.json")
     text = "include = ['sub/one.toml', 'two.json', 'two.json']\n[servers.a]\ncommand = 'ours'"
@@ -588,14 +588,14 @@ def test_what_cannot_be_included_is_refused(tmp_path: Path, other: str, problem:
         read_config(write(tmp_path, "include = ['other.toml']"))
 
 
-def test_hardly_anybody_has_more_than_a_thousand_servers(tmp_path: Path):
+def test_more_than_a_thousand_servers_are_refused(tmp_path: Path):
     servers = {f"s{number}": {"command": "x"} for number in range(1_001)}
 
     with pytest.raises(InvalidConfig, match="are too many"):
         read_config(write(tmp_path, json.dumps({"mcpServers": servers})))
 
 
-def test_a_missing_file_and_one_that_is_not_text_are_told(tmp_path: Path):
+def test_a_file_that_is_missing_or_not_text_is_refused(tmp_path: Path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe{")
 
     for name in ("nowhere", "binary", ".", "nul\0"):
@@ -603,7 +603,7 @@ def test_a_missing_file_and_one_that_is_not_text_are_told(tmp_path: Path):
             read_config(tmp_path / name)
 
 
-def test_a_file_without_servers_is_nothing_to_import(tmp_path: Path):
+def test_importing_a_file_without_servers_gives_none(tmp_path: Path):
     assert import_servers(write(tmp_path, "model = 'm'", "config.toml")).servers == ()
     assert import_servers(write(tmp_path, '{"a": 1}', "settings.json")).servers == ()
 
@@ -672,13 +672,15 @@ CONFIGS = st.builds(
 
 
 @given(CONFIGS)
-def test_what_is_written_reads_back_equal(tmp_path_factory: pytest.TempPathFactory, config: Config):
+def test_a_written_configuration_reads_back_equal(
+    tmp_path_factory: pytest.TempPathFactory, config: Config
+):
     path = write(tmp_path_factory.getbasetemp(), to_toml(config), "round.toml")
 
     assert read_config(path) == config
 
 
-def test_the_defaults_are_not_written():
+def test_defaults_are_not_written():
     text = to_toml(Config(servers=(stdio(env={"A": "${A}"}),)))
 
     assert text == (
@@ -687,7 +689,7 @@ def test_the_defaults_are_not_written():
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1))
-def test_no_secret_shows_in_a_text_about_a_configuration(text: str):
+def test_repr_shows_no_secret(text: str):
     secret = f"{SECRET}{text}"
     config = Config(
         servers=(
@@ -708,7 +710,7 @@ def test_no_secret_shows_in_a_text_about_a_configuration(text: str):
 
 
 @given(st.data())
-def test_no_secret_shows_in_what_reading_tells(
+def test_errors_and_notes_show_no_secret(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ):
     value = data.draw(
@@ -742,7 +744,7 @@ def test_no_secret_shows_in_what_reading_tells(
 
 @pytest.mark.parametrize("value", [f"'{SECRET}'", f"['{SECRET}']", f"{{ A = ['{SECRET}'] }}"])
 @pytest.mark.parametrize("key", ["args", "env", "headers", "token", "url", "lazy", "idle_stop"])
-def test_no_secret_shows_in_an_error_about_our_own_file(tmp_path: Path, key: str, value: str):
+def test_errors_about_our_own_file_show_no_secret(tmp_path: Path, key: str, value: str):
     try:
         told = repr(read_config(write(tmp_path, f"[servers.a]\ncommand = 'x'\n{key} = {value}")))
     except UsageError as error:

@@ -36,11 +36,11 @@ ENV = {"TOKEN": "s3cret", "EMPTY": "", "HOME": "/home/ada"}
         ("$$${TOKEN}", "$${TOKEN}"),
     ],
 )
-def test_references_stand_for_variables(text: str, value: str):
+def test_references_are_replaced_by_variables(text: str, value: str):
     assert expand(text, ENV) == value
 
 
-def test_what_a_reference_stands_for_is_not_read_again():
+def test_values_are_not_expanded_again():
     assert expand("${A}", {"A": "${B}", "B": "no"}) == "${B}"
 
 
@@ -62,14 +62,14 @@ def test_an_unset_variable_is_named_with_its_key_and_what_to_do():
 
 
 @pytest.mark.parametrize("text", ["${s3cret text}", "${", "${TOKEN", "${}", "${A:-${B}}", "${x:y}"])
-def test_what_is_no_reference_is_refused_without_being_shown(text: str):
+def test_an_invalid_reference_is_refused_without_being_shown(text: str):
     with pytest.raises(InvalidConfig) as caught:
         expand(f"s3cret {text}", ENV)
 
     assert "s3cret" not in str(caught.value)
 
 
-def test_files_that_are_missing_folders_too_large_or_no_text_are_refused(tmp_path: Path):
+def test_files_that_cannot_be_read_as_text_are_refused(tmp_path: Path):
     (tmp_path / "large").write_bytes(b"a" * (MAX_FILE_BYTES + 1))
     (tmp_path / "binary").write_bytes(b"s3cret\xff")
 
@@ -86,14 +86,14 @@ def test_files_that_are_missing_folders_too_large_or_no_text_are_refused(tmp_pat
         assert "s3cret" not in str(caught.value)
 
 
-def test_the_home_folder_stands_at_the_beginning_of_paths_only():
+def test_a_tilde_is_expanded_only_at_the_beginning_of_a_path():
     assert expand_path("~/x", ENV) == "/home/ada/x"
     assert expand_path("~", ENV) == "/home/ada"
     assert expand_path("a~/x", ENV) == "a~/x"
     assert expand_path("~/x", {}) == "~/x"
 
 
-def test_a_text_is_literal_when_nothing_in_it_is_looked_up():
+def test_a_text_without_references_is_literal():
     assert is_literal("plain $${x}")
     assert not is_literal("a ${x} b")
     assert not is_literal("${file:x}")
