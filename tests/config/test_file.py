@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.config.file import Config, import_servers, read_config, to_toml
+from toolscout.config.edits import to_toml
+from toolscout.config.file import Config, import_servers, read_config
 from toolscout.config.gateway import GatewayConfig, GatewayMode, LogFormat, Profile, TokenConfig
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig, InvalidFile, UsageError

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from toolscout.clients.discovery import OWN, Source, starts_own
 from toolscout.clients.jsontext import find_object, replace_members
-from toolscout.config.documents import ConfigDocument, document_from_text, format_toml
-from toolscout.config.edits import append_tables, remove_tables
+from toolscout.config.documents import ConfigDocument, document_from_text
+from toolscout.config.edits import append_tables, format_toml, remove_tables
 from toolscout.config.file import Config, import_document
 from toolscout.config.secrets import MASK, mask_args, mask_url
 from toolscout.errors import InvalidFile

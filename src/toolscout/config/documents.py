@@ -1,8 +1,7 @@
 """Configuration files as tables: TOML, and JSON with comments and trailing commas.
 
-`read_document` tells the two apart by how they begin. `format_toml` writes tables, and
-`write_private` writes a file that only its owner can read, completely or not at all. What the
-tables mean is left to `formats` and `file`.
+`read_document` tells the two apart by how they begin. `write_private` writes a file that only its
+owner can read, completely or not at all. What the tables mean is left to `formats` and `file`.
 """
 
 import json
@@ -13,8 +12,6 @@ import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-
-import tomlkit
 
 from toolscout.errors import InvalidFile
 from toolscout.schemas import Json, is_object
@@ -56,11 +53,6 @@ def document_from_text(path: Path, text: str) -> ConfigDocument:
     if not is_object(tables):
         raise _refuse(path, "is not a table of settings")
     return ConfigDocument(path=path, is_toml=is_toml, tables=tables)
-
-
-def format_toml(tables: Json) -> str:
-    """Return tables as TOML."""
-    return tomlkit.dumps(tables)
 
 
 def is_file(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Changes to toolscout's own configuration file that leave the rest of it as it is.
+"""Writes TOML: a whole configuration, or a change that leaves the rest of a file as it is.
 
 `add_server` and `remove_server` take a text and give a text with the same comments, order and
 layout. The result is read back and compared with what was meant; if they differ, the change is
@@ -15,7 +15,7 @@ from tomlkit.container import Container
 from tomlkit.items import Comment, InlineTable, Item, Table, Whitespace
 
 from toolscout.config.documents import document_from_text, is_file, keep_backup, write_private
-from toolscout.config.file import Config, is_own_document, read_config, to_toml
+from toolscout.config.file import Config, is_own_document, read_config
 from toolscout.config.servers import ServerConfig
 from toolscout.errors import InvalidConfig, InvalidFile, UnknownServer
 from toolscout.names import find_near_names, to_one_line
@@ -23,6 +23,21 @@ from toolscout.options import NAME_CHARS, join_keys, read_table
 from toolscout.schemas import Json
 
 BY_HAND = "Edit the file by hand."
+
+
+def to_toml(config: Config) -> str:
+    """Return a configuration as a file that reads back equal; references stay references."""
+    tables: Json = {
+        "gateway": config.gateway.to_mapping(),
+        "sessions": config.sessions.to_mapping(),
+        "servers": {server.name: server.to_mapping() for server in config.servers},
+    }
+    return format_toml({key: table for key, table in tables.items() if table})
+
+
+def format_toml(tables: Json) -> str:
+    """Return tables as TOML."""
+    return tomlkit.dumps(tables)
 
 
 def read_own_text(path: Path) -> str:

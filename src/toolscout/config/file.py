@@ -1,8 +1,8 @@
 """The configuration file: servers, gateway and sessions.
 
 `read_config` takes toolscout's own TOML or another program's list of servers and gives checked
-values; `to_toml` writes them. Nothing is started here, and no reference is looked up. Where
-files are is known to `clients.discovery`.
+values. Nothing is started here, and no reference is looked up. Writing is left to `edits`, and
+finding files to `clients.discovery`.
 """
 
 import sys
@@ -16,7 +16,6 @@ from pathlib import Path
 from toolscout.config.documents import (
     ConfigDocument,
     document_from_text,
-    format_toml,
     read_document,
 )
 from toolscout.config.formats import list_entries
@@ -134,16 +133,6 @@ def import_document(document: ConfigDocument, project: Path | None) -> Config | 
 def is_own_document(document: ConfigDocument) -> bool:
     """Tell whether a file is toolscout's own, not another program's."""
     return document.is_toml and "mcp_servers" not in document.tables
-
-
-def to_toml(config: Config) -> str:
-    """Return a configuration as a file that reads back equal; references stay references."""
-    tables: Json = {
-        "gateway": config.gateway.to_mapping(),
-        "sessions": config.sessions.to_mapping(),
-        "servers": {server.name: server.to_mapping() for server in config.servers},
-    }
-    return format_toml({key: table for key, table in tables.items() if table})
 
 
 def merge_servers(
