@@ -331,8 +331,9 @@ def read_flag(key: str, value: object) -> bool:
 
 TEXT = ValueCheck("a string", read_text)
 TEXTS = ValueCheck("a list of strings", read_texts)
-NAMES = ValueCheck("a list of names or patterns", read_names)
-SOME_NAMES = ValueCheck("a list of at least one name or pattern", read_some_names)
+NAMES = ValueCheck("a list of names", read_names)
+PATTERNS = ValueCheck("a list of patterns", read_names)
+SOME_PATTERNS = ValueCheck("a list of at least one pattern", read_some_names)
 NAME_OR_NAMES = ValueCheck("a string or a list of strings", read_name_or_names)
 STRINGS = ValueCheck("a table of strings", read_strings)
 FLAG = ValueCheck("true or false", read_flag)

@@ -16,7 +16,7 @@ from toolscout.names import find_near_names
 from toolscout.options import (
     FLAG,
     NAMES,
-    SOME_NAMES,
+    SOME_PATTERNS,
     TEXT,
     Options,
     ValueCheck,
@@ -71,9 +71,11 @@ def _read_effects(key: str, value: object) -> tuple[Effect, ...]:
 class Profile(Options):
     """A named part of the catalogue."""
 
-    servers: tuple[str, ...] = declare(EVERYTHING, SOME_NAMES, "Servers that can be used.")
+    servers: tuple[str, ...] = declare(EVERYTHING, SOME_PATTERNS, "Servers that can be used.")
     tools: tuple[str, ...] = declare(
-        EVERYTHING, SOME_NAMES, "Tools that can be used, by exposed name, such as `github__get_*`."
+        EVERYTHING,
+        SOME_PATTERNS,
+        "Tools that can be used, by exposed name, such as `github__get_*`.",
     )
     effects: tuple[Effect, ...] = declare(
         tuple(Effect),

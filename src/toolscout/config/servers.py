@@ -19,8 +19,8 @@ from toolscout.config.secrets import SecretMask
 from toolscout.errors import InvalidConfig
 from toolscout.options import (
     FLAG,
-    NAMES,
-    SOME_NAMES,
+    PATTERNS,
+    SOME_PATTERNS,
     STRINGS,
     TEXT,
     TEXTS,
@@ -235,13 +235,15 @@ class ServerConfig(Options):
         only=(Transport.OPENAPI,),
     )
 
-    allow: tuple[str, ...] = declare(EVERYTHING, SOME_NAMES, "Tools to use.")
-    deny: tuple[str, ...] = declare((), NAMES, "Tools to leave out, even if `allow` matches them.")
+    allow: tuple[str, ...] = declare(EVERYTHING, SOME_PATTERNS, "Tools to use.")
+    deny: tuple[str, ...] = declare(
+        (), PATTERNS, "Tools to leave out, even if `allow` matches them."
+    )
     renames: Mapping[str, str] = declare(
         {}, ValueCheck(STRINGS.expected, _read_renames), "New names for tools, by their own name."
     )
     pins: tuple[str, ...] = declare(
-        (), NAMES, "Tools that every client sees without searching for them."
+        (), PATTERNS, "Tools that every client sees without searching for them."
     )
     effects: Mapping[str, Effect] = declare(
         {},
