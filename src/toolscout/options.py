@@ -123,12 +123,13 @@ class Options:
             object.__setattr__(self, declared.name, value)
 
     def __repr__(self) -> str:
-        # An option that takes references may hold a secret in plain text.
-        parts = [
-            f"{declared.name}={'…' if declared.secret or declared.reference else repr(value)}"
-            for declared, value in self._list_changed()
-        ]
-        return f"{type(self).__name__}({', '.join(parts)})"
+        names = [item.name for item in fields(cast("Any", self)) if "option" not in item.metadata]
+        shown = {name: repr(getattr(self, name)) for name in names}
+        for declared, value in self._list_changed():
+            # An option that takes references may contain a secret in plain text.
+            is_hidden = declared.secret or declared.reference
+            shown[declared.name] = "…" if is_hidden else repr(value)
+        return f"{type(self).__name__}({', '.join(map('='.join, shown.items()))})"
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:

@@ -278,9 +278,6 @@ class ServerConfig(Options):
             _check_transport(self)
             _check_grant(self)
 
-    def __repr__(self) -> str:
-        return Options.__repr__(self).replace("(", f"(name={self.name!r}, ", 1)
-
     def resolve(self, env: Mapping[str, str] | None = None) -> Self:
         """Return the server with plain values in place of references, to be started at once.
 
