@@ -30,7 +30,8 @@ from toolscout.clients.discovery import (
 from toolscout.clients.rewrite import Launch, Rewrite, format_diff, plan_rewrite
 from toolscout.clients.undo import Undo, explain_conflict, find_undos, put_back, write_rewrite
 from toolscout.config.documents import is_file, keep_backup, write_private
-from toolscout.config.file import Config, read_config, to_toml
+from toolscout.config.edits import to_toml
+from toolscout.config.file import Config, read_config
 from toolscout.config.secrets import mask_command, mask_url
 from toolscout.errors import InvalidFile, UsageError
 from toolscout.names import clean_text, to_one_line
