@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from toolscout.files import Shape, exported
+from toolscout.files import Shape, export_tools
 from toolscout.schemas import Json
 from toolscout.tools import Tool
 
@@ -52,17 +52,17 @@ FUNCTION: Json = {"name": "s__find", "description": "Find a page.", "parameters"
     ],
 )
 def test_each_shape_is_what_its_reader_takes(shape: Shape, told: object):
-    assert json.loads(exported([TOOL], shape)) == told
+    assert json.loads(export_tools([TOOL], shape)) == told
 
 
 def test_lines_are_one_tool_each():
-    lines = exported([TOOL, TOOL], Shape.JSONL).splitlines()
+    lines = export_tools([TOOL, TOOL], Shape.JSONL).splitlines()
 
     assert [json.loads(line)["name"] for line in lines] == ["find", "find"]
 
 
 @pytest.mark.parametrize("shape", list(Shape))
 def test_no_tools_are_an_empty_file_of_each_shape(shape: Shape):
-    text = exported([], shape)
+    text = export_tools([], shape)
 
     assert text == {Shape.JSONL: "", Shape.MCP: '{"tools": []}\n'}.get(shape, "[]\n")

@@ -38,7 +38,7 @@ def test_no_long_run_is_encoded_in_one_piece(run: str, monkeypatch: pytest.Monke
             seen.append(text)
             return [0]
 
-    monkeypatch.setattr(tokens, "_encoding", Recorder)
+    monkeypatch.setattr(tokens, "_get_encoding", Recorder)
 
     pieces = count_tokens(run * 100_000)
 
@@ -55,12 +55,12 @@ def test_what_is_short_is_counted_once(monkeypatch: pytest.MonkeyPatch):
             seen.append(text)
             return [0]
 
-    monkeypatch.setattr(tokens, "_encoding", Recorder)
+    monkeypatch.setattr(tokens, "_get_encoding", Recorder)
     text = "a text that no other test counts"
     try:
         assert [count_tokens(text), count_tokens(text)] == [1, 1]
     finally:
-        tokens._remembered.cache_clear()  # pyright: ignore[reportPrivateUsage] the count is false
+        tokens._count_remembered.cache_clear()  # pyright: ignore[reportPrivateUsage] the count is false
 
     assert seen == [text]
 
@@ -101,12 +101,12 @@ def test_a_line_that_was_counted_in_one_text_is_not_counted_again_in_another(
             seen.append(text)
             return [0]
 
-    monkeypatch.setattr(tokens, "_encoding", Recorder)
+    monkeypatch.setattr(tokens, "_get_encoding", Recorder)
     try:
         count_tokens("line that recurs\nfirst of its kind")
         count_tokens("other head\nline that recurs\n" + "x y " * 1_000)
     finally:
-        tokens._remembered.cache_clear()  # pyright: ignore[reportPrivateUsage] the count is false
+        tokens._count_remembered.cache_clear()  # pyright: ignore[reportPrivateUsage] the count is false
 
     assert seen == ["line that recurs\n", "first of its kind", "other head\n", "x y " * 1_000]
 
@@ -127,7 +127,7 @@ def test_of_a_long_text_only_a_part_is_counted(monkeypatch: pytest.MonkeyPatch):
             seen.append(text)
             return [0] * 25
 
-    monkeypatch.setattr(tokens, "_encoding", Recorder)
+    monkeypatch.setattr(tokens, "_get_encoding", Recorder)
 
     assert estimate_tokens("a b " * 25_000) == 20_000
     assert sum(map(len, seen)) == 1_000

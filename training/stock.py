@@ -8,7 +8,7 @@ import numpy as np
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from toolscout.encoders.encoder import Encoder, Floats, Kind, replace_surrogates, unit_rows
+from toolscout.encoders.encoder import Encoder, Floats, Kind, normalize_rows, replace_surrogates
 
 
 class StockTable(Encoder):
@@ -40,4 +40,4 @@ class StockTable(Encoder):
             ids = self._tokenizer.encode(plain, add_special_tokens=False).ids
             if ids:
                 row += self._table[ids].sum(axis=0, dtype=np.float32)
-        return unit_rows(sums)
+        return normalize_rows(sums)

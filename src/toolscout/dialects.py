@@ -51,12 +51,14 @@ def to_result(
         case Dialect.OPENAI_CHAT:
             return {"role": "tool", "tool_call_id": call_id, "content": text}
         case Dialect.OPENAI_RESPONSES:
-            images = [_openai_image(block) for block in blocks if block.get("type") == "image"]
+            images = [_to_openai_image(block) for block in blocks if block.get("type") == "image"]
             seen = [{"type": "input_text", "text": text}, *images] if images else text
             return {"type": "function_call_output", "call_id": call_id, "output": seen}
         case Dialect.ANTHROPIC:
             named = [{"type": "tool_reference", "tool_name": name} for name in references]
-            images = [_anthropic_image(block) for block in blocks if block.get("type") == "image"]
+            images = [
+                _to_anthropic_image(block) for block in blocks if block.get("type") == "image"
+            ]
             seen = [{"type": "text", "text": text}, *images] if images else text
             content: Json = {
                 "type": "tool_result",
@@ -72,7 +74,7 @@ def to_result(
 def to_search(tool: Tool, dialect: Dialect | str) -> Json:
     """Return `tool_search` as a search that the provider has its client run."""
     check_definitions(dialect)
-    shaped = _function(tool)
+    shaped = _to_function(tool)
     return {
         "type": "tool_search",
         "execution": "client",
@@ -95,8 +97,8 @@ def to_search_output(
     `define` is for a host that has definitions of its own.
     """
     check_definitions(dialect)
-    shape = define or _responses
-    told = [*_namespaces(tools, shape)] if grouped else [shape(tool) for tool in tools]
+    shape = define or _to_responses
+    told = [*_group_into_namespaces(tools, shape)] if grouped else [shape(tool) for tool in tools]
     return {
         "type": "tool_search_output",
         "call_id": call_id,
@@ -121,17 +123,17 @@ _NAMESPACE_CHARS = 56
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-def _namespaces(tools: Iterable[Tool], shape: Callable[[Tool], Json]) -> Iterator[Json]:
+def _group_into_namespaces(tools: Iterable[Tool], shape: Callable[[Tool], Json]) -> Iterator[Json]:
     groups: dict[str, list[Tool]] = {}
     for tool in tools:
         groups.setdefault(tool.server, []).append(tool)
     for server, group in groups.items():
         for number, start in enumerate(range(0, len(group), NAMESPACE_FUNCTIONS)):
             part = [shape(tool) for tool in group[start : start + NAMESPACE_FUNCTIONS]]
-            yield _namespace(server, number, part)
+            yield _build_namespace(server, number, part)
 
 
-def _namespace(server: str, number: int, definitions: Sequence[Json]) -> Json:
+def _build_namespace(server: str, number: int, definitions: Sequence[Json]) -> Json:
     name = _NOT_IN_NAMES.sub("_", server)[:_NAMESPACE_CHARS] or "tools"
     return {
         "type": "namespace",
@@ -141,45 +143,45 @@ def _namespace(server: str, number: int, definitions: Sequence[Json]) -> Json:
     }
 
 
-def _anthropic_image(block: Json) -> Json:
+def _to_anthropic_image(block: Json) -> Json:
     source = {"type": "base64", "media_type": block.get("mimeType"), "data": block.get("data")}
     return {"type": "image", "source": source}
 
 
-def _openai_image(block: Json) -> Json:
+def _to_openai_image(block: Json) -> Json:
     url = f"data:{block.get('mimeType')};base64,{block.get('data')}"
     return {"type": "input_image", "image_url": url}
 
 
-def _chat(tool: Tool) -> Json:
-    return {"type": "function", "function": _function(tool)}
+def _to_chat(tool: Tool) -> Json:
+    return {"type": "function", "function": _to_function(tool)}
 
 
-def _responses(tool: Tool) -> Json:
-    return {"type": "function"} | _function(tool)
+def _to_responses(tool: Tool) -> Json:
+    return {"type": "function"} | _to_function(tool)
 
 
-def _function(tool: Tool) -> Json:
+def _to_function(tool: Tool) -> Json:
     return {
         "name": tool.name,
         "description": tool.description or tool.title or tool.name,
-        "parameters": _object_schema(tool.input_schema),
+        "parameters": _require_object(tool.input_schema),
     }
 
 
-def _anthropic(tool: Tool) -> Json:
+def _to_anthropic(tool: Tool) -> Json:
     return {
         "name": tool.name,
         "description": tool.description or tool.title or tool.name,
-        "input_schema": _object_schema(tool.input_schema),
+        "input_schema": _require_object(tool.input_schema),
     }
 
 
-def _mcp(tool: Tool) -> Json:
+def _to_mcp(tool: Tool) -> Json:
     shaped: Json = {"name": tool.name}
     if tool.title:
         shaped["title"] = tool.title
-    shaped |= {"description": tool.description, "inputSchema": _object_schema(tool.input_schema)}
+    shaped |= {"description": tool.description, "inputSchema": _require_object(tool.input_schema)}
     if tool.output_schema is not None:
         shaped["outputSchema"] = tool.output_schema
     if tool.effect is not Effect.UNKNOWN:
@@ -187,10 +189,10 @@ def _mcp(tool: Tool) -> Json:
             "readOnlyHint": tool.effect is Effect.READ,
             "destructiveHint": tool.effect is Effect.DESTRUCTIVE,
         }
-    return shaped | _hints(tool)
+    return shaped | _to_hints(tool)
 
 
-def _hints(tool: Tool) -> Json:
+def _to_hints(tool: Tool) -> Json:
     """Return what clients that hide tools themselves want to know of one."""
     hints: Json = {"anthropic/alwaysLoad": True} if tool.always_load else {}
     if tool.hint:
@@ -198,14 +200,14 @@ def _hints(tool: Tool) -> Json:
     return {"_meta": hints} if hints else {}
 
 
-def _object_schema(schema: Json) -> Json:
+def _require_object(schema: Json) -> Json:
     """Return a schema that says it is of an object, without which providers refuse a request."""
     return schema if schema.get("type") == "object" else {**schema, "type": "object"}
 
 
 _DEFINITIONS: Mapping[Dialect, Callable[[Tool], Json]] = {
-    Dialect.OPENAI_CHAT: _chat,
-    Dialect.OPENAI_RESPONSES: _responses,
-    Dialect.ANTHROPIC: _anthropic,
-    Dialect.MCP: _mcp,
+    Dialect.OPENAI_CHAT: _to_chat,
+    Dialect.OPENAI_RESPONSES: _to_responses,
+    Dialect.ANTHROPIC: _to_anthropic,
+    Dialect.MCP: _to_mcp,
 }

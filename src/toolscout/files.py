@@ -48,7 +48,7 @@ def read_tools(path: str | os.PathLike[str]) -> list[Tool]:
     """Return the tools of a `.json` or `.jsonl` file, in its order; raises `InvalidFile`."""
     shared: dict[str, str] = {}
     tools: list[Tool] = []
-    for line, row, server in _rows(Path(path)):
+    for line, row, server in _read_rows(Path(path)):
         try:
             tools.append(_share_strings(tool_from_json(row, server), shared))
         except InvalidTool as error:
@@ -111,16 +111,16 @@ def _is_lines(path: Path) -> bool:
     )
 
 
-def _rows(path: Path) -> Iterator[tuple[int | None, object, str]]:
-    parsed = _parsed_lines(path) if _is_lines(path) else [(None, _parsed_document(path))]
+def _read_rows(path: Path) -> Iterator[tuple[int | None, object, str]]:
+    parsed = _parse_lines(path) if _is_lines(path) else [(None, _parse_document(path))]
     for line, value in parsed:
-        for row, server in _definitions(path, line, value):
+        for row, server in _list_definitions(path, line, value):
             yield line, row, server
 
 
-def _parsed_document(path: Path) -> object:
+def _parse_document(path: Path) -> object:
     try:
-        with _opened(path) as file:
+        with _open_text(path) as file:
             return json.loads(file.read())
     except json.JSONDecodeError as error:
         raise InvalidFile(
@@ -130,14 +130,14 @@ def _parsed_document(path: Path) -> object:
         raise InvalidFile(str(path), "is nested too deep", remedy=SHAPES) from error
 
 
-def _parsed_lines(path: Path) -> Iterator[Row]:
-    with _opened(path) as file:
+def _parse_lines(path: Path) -> Iterator[Row]:
+    with _open_text(path) as file:
         lines = ((number, text) for number, text in enumerate(file, 1) if text.strip())
         while batch := list(islice(lines, LINES_AT_ONCE)):
-            yield from _parsed_together(path, batch)
+            yield from _parse_together(path, batch)
 
 
-def _parsed_together(path: Path, lines: list[tuple[int, str]]) -> Iterable[Row]:
+def _parse_together(path: Path, lines: list[tuple[int, str]]) -> Iterable[Row]:
     # One parse shares the keys of all its objects, which halves their memory; one line at a
     # time is only for finding the line that is wrong.
     values: object = None
@@ -145,10 +145,10 @@ def _parsed_together(path: Path, lines: list[tuple[int, str]]) -> Iterable[Row]:
         values = json.loads("[" + ",".join(text for _, text in lines) + "]")
     if is_list(values) and len(values) == len(lines):
         return [(number, value) for (number, _), value in zip(lines, values, strict=True)]
-    return [(number, _parsed_line(path, number, text)) for number, text in lines]
+    return [(number, _parse_line(path, number, text)) for number, text in lines]
 
 
-def _parsed_line(path: Path, number: int, text: str) -> object:
+def _parse_line(path: Path, number: int, text: str) -> object:
     try:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -159,7 +159,7 @@ def _parsed_line(path: Path, number: int, text: str) -> object:
 
 
 @contextmanager
-def _opened(path: Path) -> Generator[IO[str]]:
+def _open_text(path: Path) -> Generator[IO[str]]:
     """Open a file for reading; what goes wrong while it is open becomes `InvalidFile`."""
     try:
         opener = gzip.open if path.suffix == ".gz" else open
@@ -175,7 +175,7 @@ def _opened(path: Path) -> Generator[IO[str]]:
     raise InvalidFile(str(path), problem, remedy="Check the path and the file.")
 
 
-def _definitions(path: Path, line: int | None, value: object) -> Iterator[tuple[object, str]]:
+def _list_definitions(path: Path, line: int | None, value: object) -> Iterator[tuple[object, str]]:
     """Yield the definitions in one parsed value, each with the server it stands under."""
     if is_list(value):
         yield from ((row, "") for row in value)
@@ -185,11 +185,11 @@ def _definitions(path: Path, line: int | None, value: object) -> Iterator[tuple[
     servers, tools = value.get("servers"), value.get("tools", value.get("result"))
     if is_object(servers):
         for server, rows in servers.items():
-            for row, _ in _definitions(path, line, rows):
+            for row, _ in _list_definitions(path, line, rows):
                 yield row, server
     elif tools is not None and "name" not in value:
         server = value.get("server")
-        for row, _ in _definitions(path, line, tools):
+        for row, _ in _list_definitions(path, line, tools):
             yield row, server if isinstance(server, str) else ""
     elif line is None and "name" not in value and "function" not in value:
         raise InvalidFile(str(path), "holds an object without tools", remedy=SHAPES)
@@ -253,7 +253,7 @@ _DIALECTS = {
 }
 
 
-def exported(tools: Iterable[Tool], shape: Shape) -> str:
+def export_tools(tools: Iterable[Tool], shape: Shape) -> str:
     """Return tools as the text of a file, which ends in a line break."""
     dialect = _DIALECTS.get(shape)
     rows = [to_definition(t, dialect) if dialect else json_from_tool(t) for t in tools]

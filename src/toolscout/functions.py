@@ -82,25 +82,25 @@ def definition_from_callable(fn: Callable[..., object]) -> tuple[str, str, Json]
     `self`, `cls`, `*args` and `**kwargs` are left out. Defaults that are not JSON only make
     their parameter optional.
     """
-    plain = _unwrapped(fn)
-    description, about = _docstring_parts(inspect.getdoc(plain) or "")
-    hints = _hints(plain)
+    plain = _unwrap(fn)
+    description, about = _split_docstring(inspect.getdoc(plain) or "")
+    hints = _read_hints(plain)
     properties: Json = {}
     required: list[str] = []
-    for parameter in _parameters(fn):
-        schema = _schema(hints.get(parameter.name, parameter.annotation), MAX_DEPTH)
+    for parameter in _list_parameters(fn):
+        schema = _build_schema(hints.get(parameter.name, parameter.annotation), MAX_DEPTH)
         text = about.get(parameter.name)
         if text and "description" not in schema:
             schema["description"] = text
         if parameter.default is inspect.Parameter.empty:
             required.append(parameter.name)
         elif _is_json(parameter.default):
-            schema["default"] = _json_value(parameter.default)
+            schema["default"] = _to_json_value(parameter.default)
         properties[parameter.name] = schema
-    return _name(plain), description, _object(properties, required)
+    return _get_name(plain), description, _build_object(properties, required)
 
 
-def _unwrapped(fn: Callable[..., object]) -> Callable[..., object]:
+def _unwrap(fn: Callable[..., object]) -> Callable[..., object]:
     """Return the function behind partials and decorators, or the `__call__` of an object."""
     while isinstance(fn, functools.partial):
         fn = fn.func
@@ -109,11 +109,11 @@ def _unwrapped(fn: Callable[..., object]) -> Callable[..., object]:
     return fn
 
 
-def _name(fn: Callable[..., object]) -> str:
+def _get_name(fn: Callable[..., object]) -> str:
     return getattr(fn, "__name__", None) or type(fn).__name__
 
 
-def _hints(fn: Callable[..., object]) -> dict[str, Any]:
+def _read_hints(fn: Callable[..., object]) -> dict[str, Any]:
     source: object = fn
     if inspect.isclass(fn):
         source = fn.__init__
@@ -123,10 +123,10 @@ def _hints(fn: Callable[..., object]) -> dict[str, Any]:
         return get_type_hints(source, include_extras=True)
     except Exception:
         # Hints are the author's code: a name may be missing or its evaluation may fail anyhow.
-        return _hints_one_by_one(source)
+        return _read_hints_one_by_one(source)
 
 
-def _hints_one_by_one(source: object) -> dict[str, Any]:
+def _read_hints_one_by_one(source: object) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, hint in getattr(source, "__annotations__", {}).items():
         holder = types.SimpleNamespace(__annotations__={name: hint})
@@ -138,7 +138,7 @@ def _hints_one_by_one(source: object) -> dict[str, Any]:
     return found
 
 
-def _parameters(fn: Callable[..., object]) -> Iterable[inspect.Parameter]:
+def _list_parameters(fn: Callable[..., object]) -> Iterable[inspect.Parameter]:
     try:
         listed = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
@@ -151,31 +151,31 @@ def _is_receiver(position: int, parameter: inspect.Parameter) -> bool:
     return position == 0 and parameter.name in ("self", "cls")
 
 
-def _object(properties: Json, required: list[str]) -> Json:
+def _build_object(properties: Json, required: list[str]) -> Json:
     schema: Json = {"type": "object", "properties": properties}
     if required:
         schema["required"] = required
     return schema
 
 
-def _schema(hint: object, depth: int) -> Json:
+def _build_schema(hint: object, depth: int) -> Json:
     if depth == 0 or hint is inspect.Parameter.empty or isinstance(hint, str):
         return {}
     origin = get_origin(hint)
     if origin is Annotated:
-        return _annotated(hint, depth)
+        return _build_annotated(hint, depth)
     if origin in (Required, NotRequired):
-        return _schema(get_args(hint)[0], depth)
+        return _build_schema(get_args(hint)[0], depth)
     if origin is Literal:
-        return _enumeration(get_args(hint))
+        return _build_enumeration(get_args(hint))
     if origin in (Union, types.UnionType):
-        return _union(get_args(hint), depth)
+        return _build_union(get_args(hint), depth)
     if origin is not None:
-        return _generic(origin, get_args(hint), depth)
-    return _plain(hint, depth)
+        return _build_generic(origin, get_args(hint), depth)
+    return _build_plain(hint, depth)
 
 
-def _plain(hint: object, depth: int) -> Json:
+def _build_plain(hint: object, depth: int) -> Json:
     try:
         simple = _SIMPLE.get(hint)
     except TypeError:  # unhashable, so it is no type
@@ -184,24 +184,24 @@ def _plain(hint: object, depth: int) -> Json:
         return dict(simple)
     if not isinstance(hint, type):
         supertype = getattr(hint, "__supertype__", None)  # NewType
-        return _schema(supertype, depth - 1) if supertype is not None else {}
-    return _class(cast("type[Any]", hint), depth)
+        return _build_schema(supertype, depth - 1) if supertype is not None else {}
+    return _build_class(cast("type[Any]", hint), depth)
 
 
-def _class(kind: type[Any], depth: int) -> Json:
+def _build_class(kind: type[Any], depth: int) -> Json:
     if issubclass(kind, enum.Enum):
-        return _enumeration([member.value for member in kind])
+        return _build_enumeration([member.value for member in kind])
     if callable(getattr(kind, "model_json_schema", None)):
-        return _self_described(kind)
+        return _ask_model(kind)
     if is_typeddict(kind) or is_dataclass(kind):
-        return _record(kind, depth)
+        return _build_record(kind, depth)
     known = [_SIMPLE[base] for base in kind.__mro__[1:-1] if base in _SIMPLE]
     return dict(known[0]) if known else {}
 
 
-def _annotated(hint: object, depth: int) -> Json:
+def _build_annotated(hint: object, depth: int) -> Json:
     inner, *notes = get_args(hint)
-    schema = _schema(inner, depth)
+    schema = _build_schema(inner, depth)
     for note in notes:
         text = note if isinstance(note, str) else getattr(note, "description", None)
         text = text or getattr(note, "documentation", None)  # typing_extensions.Doc
@@ -211,17 +211,17 @@ def _annotated(hint: object, depth: int) -> Json:
     return schema
 
 
-def _enumeration(values: Iterable[object]) -> Json:
+def _build_enumeration(values: Iterable[object]) -> Json:
     listed = [value.value if isinstance(value, enum.Enum) else value for value in values]
     kinds = {_SIMPLE[type(value)]["type"] for value in listed if type(value) in _SCALARS}
     schema: Json = {"enum": [value for value in listed if type(value) in _SCALARS]}
     return schema | ({"type": kinds.pop()} if len(kinds) == 1 else {})
 
 
-def _union(members: Iterable[object], depth: int) -> Json:
+def _build_union(members: Iterable[object], depth: int) -> Json:
     branches: list[Json] = []
     for member in members:
-        schema = _schema(member, depth - 1)
+        schema = _build_schema(member, depth - 1)
         if not schema:
             return {}
         if schema not in branches:
@@ -229,28 +229,28 @@ def _union(members: Iterable[object], depth: int) -> Json:
     return branches[0] if len(branches) == 1 else {"anyOf": branches}
 
 
-def _generic(origin: Any, arguments: tuple[Any, ...], depth: int) -> Json:
+def _build_generic(origin: Any, arguments: tuple[Any, ...], depth: int) -> Json:
     if origin in _MAPPINGS:
-        value = _schema(arguments[1], depth - 1) if len(arguments) > 1 else {}
+        value = _build_schema(arguments[1], depth - 1) if len(arguments) > 1 else {}
         return {"type": "object"} | ({"additionalProperties": value} if value else {})
     if origin is tuple and arguments and arguments[-1] is not Ellipsis:
-        items = [_schema(argument, depth - 1) for argument in arguments]
+        items = [_build_schema(argument, depth - 1) for argument in arguments]
         bounds = {"minItems": len(items), "maxItems": len(items)}
         return {"type": "array", "prefixItems": items} | bounds
     if origin in _LISTS or origin in _SETS:
         schema: Json = {"type": "array"}
-        items = _schema(arguments[0], depth - 1) if arguments else {}
+        items = _build_schema(arguments[0], depth - 1) if arguments else {}
         if items:
             schema["items"] = items
         return schema | ({"uniqueItems": True} if origin in _SETS else {})
-    return _plain(origin, depth)
+    return _build_plain(origin, depth)
 
 
-def _record(kind: type[Any], depth: int) -> Json:
+def _build_record(kind: type[Any], depth: int) -> Json:
     try:
         hints = get_type_hints(kind, include_extras=True)
     except Exception:
-        hints = _hints_one_by_one(kind)
+        hints = _read_hints_one_by_one(kind)
     names = list(hints)
     required: list[str]
     if is_dataclass(kind):
@@ -264,24 +264,30 @@ def _record(kind: type[Any], depth: int) -> Json:
     else:
         must: frozenset[str] = kind.__required_keys__
         required = [name for name in names if name in must]
-    return _object({name: _schema(hints.get(name), depth - 1) for name in names}, required)
+    return _build_object(
+        {name: _build_schema(hints.get(name), depth - 1) for name in names}, required
+    )
 
 
-def _self_described(model: object) -> Json:
+def _ask_model(model: object) -> Json:
     describe = cast("Callable[[], object]", getattr(model, "model_json_schema", None))
     try:
         schema = describe()
     except Exception:
         # The model's own code failed on one of its members; the parameter stays usable.
         return {"type": "object"}
-    return _inlined(cast("Json", schema)) if isinstance(schema, dict) else {"type": "object"}
+    return (
+        _inline_definitions(cast("Json", schema))
+        if isinstance(schema, dict)
+        else {"type": "object"}
+    )
 
 
-def _inlined(schema: Json) -> Json:
+def _inline_definitions(schema: Json) -> Json:
     """Return a model's schema with its `$defs` written out, since `#` will mean another root."""
     definitions = cast("Json", schema.get("$defs") or {})
 
-    def resolved(node: object, depth: int) -> Any:
+    def resolve(node: object, depth: int) -> Any:
         if isinstance(node, Mapping):
             members = cast("Mapping[str, Any]", node)
             name = str(members.get("$ref", "")).removeprefix("#/$defs/")
@@ -289,31 +295,31 @@ def _inlined(schema: Json) -> Json:
                 if depth == 0:
                     return {"type": "object"}
                 rest = {key: value for key, value in members.items() if key != "$ref"}
-                return resolved({**definitions[name], **rest}, depth - 1)
-            return {k: resolved(v, depth) for k, v in members.items() if k != "$defs"}
+                return resolve({**definitions[name], **rest}, depth - 1)
+            return {k: resolve(v, depth) for k, v in members.items() if k != "$defs"}
         if isinstance(node, list):
-            return [resolved(item, depth) for item in cast("list[object]", node)]
+            return [resolve(item, depth) for item in cast("list[object]", node)]
         return node
 
-    return cast("Json", resolved(schema, MAX_DEPTH // 2))
+    return cast("Json", resolve(schema, MAX_DEPTH // 2))
 
 
 def _is_json(value: object) -> bool:
-    return not find_problem(_json_value(value))
+    return not find_problem(_to_json_value(value))
 
 
-def _json_value(value: object) -> object:
+def _to_json_value(value: object) -> object:
     return value.value if isinstance(value, enum.Enum) else value
 
 
-def _docstring_parts(text: str) -> tuple[str, dict[str, str]]:
+def _split_docstring(text: str) -> tuple[str, dict[str, str]]:
     """Split a docstring into its leading prose and the texts of its parameters."""
     lines = text.splitlines()
     prose: list[str] = []
     about: dict[str, str] = {}
     for number, line in enumerate(lines):
         if _starts_section(lines, number):
-            about = _parameter_texts(lines[number:])
+            about = _read_parameter_texts(lines[number:])
             break
         prose.append(line)
     return "\n".join(prose).strip(), about
@@ -330,7 +336,7 @@ def _is_ruled(lines: list[str], number: int) -> bool:
     return number + 1 < len(lines) and _NUMPY_RULE.match(lines[number + 1]) is not None
 
 
-def _parameter_texts(lines: list[str]) -> dict[str, str]:
+def _read_parameter_texts(lines: list[str]) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     names: list[str] = []
     inside = ""
@@ -347,11 +353,11 @@ def _parameter_texts(lines: list[str]) -> dict[str, str]:
         depth = len(line) - len(line.lstrip())
         if _REST_FIELD.match(bare):
             inside = "rest"
-            names = _start(found, _REST_ENTRY.match(bare))
+            names = _start_entry(found, _REST_ENTRY.match(bare))
             indent = depth
         elif inside in ("google", "numpy") and (depth <= indent or not names):
             entry = _GOOGLE_ENTRY if inside == "google" else _NUMPY_ENTRY
-            names = _start(found, entry.match(bare))
+            names = _start_entry(found, entry.match(bare))
             indent = depth
         elif inside:
             for name in names:
@@ -359,7 +365,7 @@ def _parameter_texts(lines: list[str]) -> dict[str, str]:
     return {name: " ".join(filter(None, texts)) for name, texts in found.items()}
 
 
-def _start(found: dict[str, list[str]], entry: re.Match[str] | None) -> list[str]:
+def _start_entry(found: dict[str, list[str]], entry: re.Match[str] | None) -> list[str]:
     """Open the entry of one parameter, or of several that share a text; return their names."""
     if entry is None:
         return []

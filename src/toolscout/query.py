@@ -75,25 +75,25 @@ def query_from_text(text: object) -> Query:
     """
     if not isinstance(text, str):
         raise InvalidQuery(f"A query is text, not {type(text).__name__}", remedy=FORMS)
-    return _query(text)
+    return _parse(text)
 
 
 # Every call of a tool that a query found reads that query again, to learn from it.
 @lru_cache(maxsize=REMEMBERED_QUERIES)
-def _query(text: str) -> Query:
+def _parse(text: str) -> Query:
     whole = _clean(text)
-    rest = _after(whole, "discover:")
+    rest = _strip_operator(whole, "discover:")
     load = rest is None
     rest = whole if rest is None else rest
     filters, rest = _take_filters(rest)
     query = _read(whole, rest, filters, load)
-    if not _asks_for_something(query):
+    if not _is_answerable(query):
         raise InvalidQuery("The query holds nothing to search for", remedy=FORMS)
     return query
 
 
 def _read(whole: str, rest: str, filters: "_Filters", load: bool) -> Query:
-    def made(
+    def build(
         *,
         words: str = "",
         select: tuple[str, ...] = (),
@@ -116,18 +116,23 @@ def _read(whole: str, rest: str, filters: "_Filters", load: bool) -> Query:
             load=load,
         )
 
-    selected = _after(rest, "select:")
+    selected = _strip_operator(rest, "select:")
     if selected is not None:
-        return made(select=_names(selected))
-    pattern = _pattern(rest)
+        return build(select=_split_names(selected))
+    pattern = _read_pattern(rest)
     if pattern:
-        return made(pattern=pattern)
-    words, required, excluded = _terms(rest)
+        return build(pattern=pattern)
+    words, required, excluded = _split_terms(rest)
     if excluded and not (words or required or filters):
-        return made(words=rest)  # nothing is left to exclude from
-    prefix = _prefix(words)
+        return build(words=rest)  # nothing is left to exclude from
+    prefix = _read_prefix(words)
     free = "" if prefix or words == ["*"] else " ".join(words)
-    return made(words=free, prefix=prefix, required=_unique(required), excluded=_unique(excluded))
+    return build(
+        words=free,
+        prefix=prefix,
+        required=_drop_duplicates(required),
+        excluded=_drop_duplicates(excluded),
+    )
 
 
 def _clean(text: str) -> str:
@@ -135,12 +140,12 @@ def _clean(text: str) -> str:
     return " ".join(clean_text(whole, TEXT_LIMIT).split())
 
 
-def _after(text: str, operator: str) -> str | None:
+def _strip_operator(text: str, operator: str) -> str | None:
     head, rest = text[: len(operator)], text[len(operator) :]
     return rest.strip() if head.lower() == operator else None
 
 
-def _unique(values: Iterable[str]) -> tuple[str, ...]:
+def _drop_duplicates(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
 
 
@@ -169,12 +174,12 @@ def _take_filters(text: str) -> tuple[_Filters, str]:
         text = text[match.end() :].lstrip()
     if not _PATTERN.fullmatch(text):
         text = _FILTER.sub(take, text)
-    effects = tuple(dict.fromkeys(_effect(value) for value in found["effect"]))
-    filters = _Filters(_unique(found["server"]), effects, _unique(found["kind"]))
+    effects = tuple(dict.fromkeys(_read_effect(value) for value in found["effect"]))
+    filters = _Filters(_drop_duplicates(found["server"]), effects, _drop_duplicates(found["kind"]))
     return filters, " ".join(text.split())
 
 
-def _effect(value: str) -> Effect:
+def _read_effect(value: str) -> Effect:
     try:
         return Effect(value.lower())
     except ValueError:
@@ -183,9 +188,9 @@ def _effect(value: str) -> Effect:
         ) from None
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _split_names(text: str) -> tuple[str, ...]:
     listed = (name.strip(" \"'`") for name in re.split("[,\uff0c]", text))
-    names = _unique(name for name in listed if name)
+    names = _drop_duplicates(name for name in listed if name)
     if not names:
         raise InvalidQuery(
             "'select:' names no tool", remedy="Put names behind it, for example 'select:a,b'."
@@ -193,7 +198,7 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _pattern(text: str) -> str:
+def _read_pattern(text: str) -> str:
     """Return the RE2 source of `/…/` or `/…/i`, or nothing.
 
     The slashes enclose all of the text. `/etc/hosts/` is a path: with a slash inside and nothing
@@ -215,18 +220,18 @@ def _pattern(text: str) -> str:
         engine.compile(source, options)
     except engine.error as error:
         raise InvalidQuery(
-            f"The pattern cannot be used ({_reason(error)})",
+            f"The pattern cannot be used ({_describe_failure(error)})",
             remedy="Patterns follow RE2: no look-around, no back references. Or write plain words.",
         ) from None
     return source
 
 
-def _reason(error: Exception) -> str:
+def _describe_failure(error: Exception) -> str:
     reason = error.args[0] if error.args else "unreadable"
     return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
 
 
-def _terms(text: str) -> tuple[list[str], list[str], list[str]]:
+def _split_terms(text: str) -> tuple[list[str], list[str], list[str]]:
     words: list[str] = []
     required: list[str] = []
     excluded: list[str] = []
@@ -246,7 +251,7 @@ def _is_exclusion(token: str) -> bool:
     return start.isalnum() and _NUMBER.fullmatch(token) is None
 
 
-def _prefix(words: list[str]) -> str:
+def _read_prefix(words: list[str]) -> str:
     """Return the prefix that a lone word asks for: `git*`, `github__`, `files.` or `repos/`."""
     if len(words) != 1 or len(words[0]) > PREFIX_LIMIT:
         return ""
@@ -254,7 +259,7 @@ def _prefix(words: list[str]) -> str:
     return (match[1] or match[2]) if match else ""
 
 
-def _asks_for_something(query: Query) -> bool:
+def _is_answerable(query: Query) -> bool:
     parts = (query.select, query.prefix, query.pattern, query.required, query.has_filter)
     return any(parts) or _has_content(query.words)
 

@@ -133,17 +133,17 @@ class _Walk:
         while level and level[0].depth < self.max_depth:
             below: list[_Place] = []
             for place in level:
-                for parameter in self.members(place, below):
+                for parameter in self.list_members(place, below):
                     if self.room <= 0:
                         return
                     self.room -= 1
                     yield parameter
             level = below
 
-    def members(self, place: _Place, below: list[_Place]) -> Iterator[Parameter]:
+    def list_members(self, place: _Place, below: list[_Place]) -> Iterator[Parameter]:
         properties: dict[str, tuple[object, tuple[str, ...]]] = {}
         required: dict[str, None] = {}
-        for part, certain, refs in self.parts(place.schema, place.refs):
+        for part, certain, refs in self.list_parts(place.schema, place.refs):
             listed = part.get("properties")
             if is_object(listed):
                 for name, schema in listed.items():
@@ -153,19 +153,19 @@ class _Walk:
                 required.update((name, None) for name in wanted if isinstance(name, str))
         for name, (schema, refs) in properties.items():
             if is_object(schema):
-                yield self.parameter(name, schema, place, refs, name in required, below)
+                yield self.build_parameter(name, schema, place, refs, name in required, below)
             elif isinstance(schema, bool):
-                yield self.bare(name, place, name in required)
+                yield self.build_bare(name, place, name in required)
         for name in required:
             if name not in properties:
-                yield self.bare(name, place, required=True)
+                yield self.build_bare(name, place, required=True)
 
-    def bare(self, name: str, place: _Place, required: bool) -> Parameter:
+    def build_bare(self, name: str, place: _Place, required: bool) -> Parameter:
         return Parameter(
             path=place.prefix + name, name=name, type="any", required=required, depth=place.depth
         )
 
-    def parameter(
+    def build_parameter(
         self,
         name: str,
         schema: Json,
@@ -175,7 +175,7 @@ class _Walk:
         below: list[_Place],
     ) -> Parameter:
         path = place.prefix + name
-        facts = self.facts(schema, refs, path, place.depth + 1)
+        facts = self.collect_facts(schema, refs, path, place.depth + 1)
         below.extend(facts.children)
         return Parameter(
             path=path,
@@ -187,14 +187,14 @@ class _Walk:
             depth=place.depth,
         )
 
-    def facts(self, schema: Json, refs: tuple[str, ...], path: str, depth: int) -> _Facts:
+    def collect_facts(self, schema: Json, refs: tuple[str, ...], path: str, depth: int) -> _Facts:
         facts = _Facts()
-        for part, _, part_refs in self.parts(schema, refs):
+        for part, _, part_refs in self.list_parts(schema, refs):
             text = part.get("description")
             if not facts.description and isinstance(text, str):
                 facts.description = text[:MAX_DESCRIPTION]
             _add_enum(part, facts.enum)
-            for kind in _kinds(part):
+            for kind in _list_kinds(part):
                 if kind == "array":
                     self.add_items(part, facts, part_refs, path, depth)
                 elif kind not in facts.types:
@@ -210,7 +210,7 @@ class _Walk:
         text = "any[]"
         # A list of lists of lists is a bound of its own: each level makes the path longer.
         if is_object(items) and not path.endswith("[]" * self.max_depth):
-            inner = self.facts(items, refs, f"{path}[]", depth)
+            inner = self.collect_facts(items, refs, f"{path}[]", depth)
             facts.children.extend(inner.children)
             facts.enum.extend(value for value in inner.enum if value not in facts.enum)
             kind = "|".join(inner.types) or "any"
@@ -218,7 +218,7 @@ class _Walk:
         if text not in facts.types:
             facts.types.append(text)
 
-    def parts(
+    def list_parts(
         self, schema: Json, refs: tuple[str, ...]
     ) -> list[tuple[Json, bool, tuple[str, ...]]]:
         """Return a schema and all that it combines or refers to.
@@ -233,7 +233,7 @@ class _Walk:
                 break
             reference = part.get("$ref")
             if isinstance(reference, str):
-                target = self.target(reference) or {}
+                target = self.find_target(reference) or {}
                 cut = reference in seen
                 found.append(
                     ({"type": target.get("type")} if cut else target, certain, (*seen, reference))
@@ -246,7 +246,7 @@ class _Walk:
         self.parts_left -= len(found)
         return found
 
-    def target(self, reference: str) -> Json | None:
+    def find_target(self, reference: str) -> Json | None:
         if not reference.startswith("#"):
             return None
         node: object = self.root
@@ -257,7 +257,7 @@ class _Walk:
         return node if is_object(node) else None
 
 
-def _kinds(part: Json) -> list[str]:
+def _list_kinds(part: Json) -> list[str]:
     """Return the types that one part names, or that its keywords imply; "null" says nothing."""
     kind = part.get("type")
     if isinstance(kind, str):
@@ -279,12 +279,12 @@ def _add_enum(part: Json, found: list[str]) -> None:
     if not is_list(values):
         values = [part["const"]] if "const" in part else []
     for value in values[:MAX_ENUM]:
-        text = value if isinstance(value, str) else _scalar_text(value)
+        text = value if isinstance(value, str) else _format_scalar(value)
         if text and text not in found and len(found) < MAX_ENUM:
             found.append(text)
 
 
-def _scalar_text(value: object) -> str:
+def _format_scalar(value: object) -> str:
     return json.dumps(value) if isinstance(value, bool | int | float) else ""
 
 
@@ -299,44 +299,46 @@ def render_signature(name: str, schema: Json, *, optional: int = SHOWN_OPTIONAL)
     children: dict[str, list[Parameter]] = {}
     for parameter in found:
         if parameter.depth:
-            children.setdefault(_parent(parameter), []).append(parameter)
+            children.setdefault(_find_parent(parameter), []).append(parameter)
     outer = [parameter for parameter in found if not parameter.depth]
-    return f"{name}({_listing(outer, children, optional)})"
+    return f"{name}({_render_list(outer, children, optional)})"
 
 
-def _parent(parameter: Parameter) -> str:
+def _find_parent(parameter: Parameter) -> str:
     return parameter.path[: -len(parameter.name) - 1].rstrip("[]")
 
 
-def _listing(listed: list[Parameter], children: dict[str, list[Parameter]], optional: int) -> str:
-    shown = [_entry(p, children) for p in listed if p.required]
+def _render_list(
+    listed: list[Parameter], children: dict[str, list[Parameter]], optional: int
+) -> str:
+    shown = [_render_entry(p, children) for p in listed if p.required]
     rest = [p for p in listed if not p.required]
-    shown += [_entry(p, children) for p in rest[:optional]]
+    shown += [_render_entry(p, children) for p in rest[:optional]]
     if len(rest) > optional:
         shown.append("…")
     return ", ".join(shown)
 
 
-def _entry(parameter: Parameter, children: dict[str, list[Parameter]]) -> str:
-    name = _word(parameter.name) + ("*" if parameter.required else "?")
-    kind = _kind(parameter, children)
+def _render_entry(parameter: Parameter, children: dict[str, list[Parameter]]) -> str:
+    name = _quote_word(parameter.name) + ("*" if parameter.required else "?")
+    kind = _render_kind(parameter, children)
     return name if kind == "string" else f"{name}: {kind}"
 
 
-def _kind(parameter: Parameter, children: dict[str, list[Parameter]]) -> str:
+def _render_kind(parameter: Parameter, children: dict[str, list[Parameter]]) -> str:
     if parameter.enum:
-        values = "|".join(map(_word, parameter.enum[:SHOWN_ENUM]))
+        values = "|".join(map(_quote_word, parameter.enum[:SHOWN_ENUM]))
         values += "|…" if len(parameter.enum) > SHOWN_ENUM else ""
         return f"({values})[]" if parameter.type.endswith("[]") else values
     kind = to_one_line(parameter.type, 60)
     below = children.get(parameter.path)
     if not below:
         return kind
-    inner = "…" if parameter.depth else _listing(below, children, SHOWN_NESTED)
+    inner = "…" if parameter.depth else _render_list(below, children, SHOWN_NESTED)
     return kind.replace("object", f"{{{inner}}}", 1)
 
 
-def _word(text: str) -> str:
+def _quote_word(text: str) -> str:
     """Return a name or value as it is to be sent; quoted and escaped where it is not one word."""
     if _PLAIN_WORD.fullmatch(text):
         return text

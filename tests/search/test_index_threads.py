@@ -6,7 +6,7 @@ import pytest
 
 from toolscout import catalog as catalogs
 from toolscout.catalog import Catalog
-from toolscout.encoders.encoder import Encoder, Floats, unit_rows
+from toolscout.encoders.encoder import Encoder, Floats, normalize_rows
 from toolscout.search.index import Index
 from toolscout.tools import Tool
 
@@ -181,7 +181,7 @@ class Gated(Encoder):
         if kind == "tool" and not self.gate.is_set():
             self.waiting.set()
             assert self.gate.wait(DEADLINE)
-        return unit_rows([[len(text), text.count("e"), 1.0] for text in texts])
+        return normalize_rows([[len(text), text.count("e"), 1.0] for text in texts])
 
 
 def many(count: int, server: str = "laundry") -> list[Tool]:

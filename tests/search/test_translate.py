@@ -63,51 +63,54 @@ def forms(language: str) -> list[tuple[str, str]]:
 def test_words_of_six_languages_are_read_in_the_order_of_the_text(
     text: str, english: dict[str, str]
 ):
-    found = LEXICON.english(text, always)
+    found = LEXICON.find_foreign(text, always)
 
     assert list(found.items()) == list(english.items())
 
 
 def test_the_longest_form_wins_in_scripts_without_blanks():
-    assert LEXICON.english("文件", always) == {"文件": "file"}
-    assert LEXICON.english("文件夹", always) == {"文件夹": "folder"}
-    assert LEXICON.english("电子邮件", always) == {"电子邮件": "email"}
+    assert LEXICON.find_foreign("文件", always) == {"文件": "file"}
+    assert LEXICON.find_foreign("文件夹", always) == {"文件夹": "folder"}
+    assert LEXICON.find_foreign("电子邮件", always) == {"电子邮件": "email"}
 
 
 def test_kana_in_a_text_make_its_characters_japanese():
-    assert LEXICON.english("文章", always) == {"文章": "article"}
-    assert LEXICON.english("文章を", always) == {"文章": "sentence"}
+    assert LEXICON.find_foreign("文章", always) == {"文章": "article"}
+    assert LEXICON.find_foreign("文章を", always) == {"文章": "sentence"}
 
 
 def test_a_word_in_katakana_is_known_from_its_beginning_or_not_at_all():
-    assert LEXICON.english("ライト", always) == {"ライト": "light"}
-    assert LEXICON.english("ハイライト", always) == {}
-    assert LEXICON.english("バス", always) == {"バス": "bus"}
-    assert LEXICON.english("バスケット", always) == {}
+    assert LEXICON.find_foreign("ライト", always) == {"ライト": "light"}
+    assert LEXICON.find_foreign("ハイライト", always) == {}
+    assert LEXICON.find_foreign("バス", always) == {"バス": "bus"}
+    assert LEXICON.find_foreign("バスケット", always) == {}
 
 
 def test_a_korean_stem_is_the_beginning_of_a_word():
-    assert LEXICON.english("회의일정을", always) == {"회의": "meeting", "일정": "schedule"}
-    assert LEXICON.english("재회의", always) == {}
+    assert LEXICON.find_foreign("회의일정을", always) == {"회의": "meeting", "일정": "schedule"}
+    assert LEXICON.find_foreign("재회의", always) == {}
 
 
 def test_a_korean_stem_of_one_syllable_needs_the_end_of_the_word():
-    assert LEXICON.english("책을 방", always) == {"책": "books", "방": "room"}
-    assert LEXICON.english("책상 방송", always) == {}
+    assert LEXICON.find_foreign("책을 방", always) == {"책": "books", "방": "room"}
+    assert LEXICON.find_foreign("책상 방송", always) == {}
 
 
 def test_a_korean_form_may_have_a_blank():
-    assert LEXICON.english("다음 주 날씨", always) == {"다음 주": "next week", "날씨": "weather"}
+    assert LEXICON.find_foreign("다음 주 날씨", always) == {
+        "다음 주": "next week",
+        "날씨": "weather",
+    }
 
 
 @pytest.mark.parametrize("text", ["Löschen", "löschen", "LÖSCHEN", "loschen", "loeschen"])
 def test_case_accents_and_dots_written_as_e_make_no_difference(text: str):
-    assert list(LEXICON.english(text, always).values()) == ["delete"]
+    assert list(LEXICON.find_foreign(text, always).values()) == ["delete"]
 
 
 def test_accents_tell_words_apart_where_they_are_written():
-    assert LEXICON.english("Zähle", always) == {"zahle": "count"}
-    assert LEXICON.english("Zahle", always) == {"zahle": "pay"}
+    assert LEXICON.find_foreign("Zähle", always) == {"zahle": "count"}
+    assert LEXICON.find_foreign("Zahle", always) == {"zahle": "pay"}
 
 
 @pytest.mark.parametrize(
@@ -122,68 +125,68 @@ def test_accents_tell_words_apart_where_they_are_written():
     ],
 )
 def test_a_german_compound_is_read_as_its_two_parts(word: str, english: str):
-    assert list(LEXICON.english(word, always).values()) == [english]
+    assert list(LEXICON.find_foreign(word, always).values()) == [english]
 
 
 @pytest.mark.parametrize(
     "word", ["kindergarten", "timetable", "userfile", "rechnungsxyz", "eintrags"]
 )
 def test_a_word_that_is_no_german_compound_is_left(word: str):
-    assert LEXICON.english(word, always) == {}
+    assert LEXICON.find_foreign(word, always) == {}
 
 
 def test_a_separated_verb_is_read_with_its_part():
     text = "Lade bitte die Rechnung hoch"
 
-    assert LEXICON.english(text, always) == {"lade … hoch": "upload", "rechnung": "invoice"}
-    assert LEXICON.in_english(text, always) == "upload invoice"
+    assert LEXICON.find_foreign(text, always) == {"lade … hoch": "upload", "rechnung": "invoice"}
+    assert LEXICON.translate(text, always) == "upload invoice"
 
 
 def test_the_part_of_a_verb_is_not_looked_for_in_the_next_sentence():
-    found = LEXICON.english("Lade die Datei. Das Wetter ist hoch", always)
+    found = LEXICON.find_foreign("Lade die Datei. Das Wetter ist hoch", always)
 
     assert "lade … hoch" not in found
     assert found["datei"] == "file"
 
 
 def test_a_phrase_of_several_words_is_one_part():
-    assert LEXICON.english("le mot de passe", always) == {"mot de passe": "password"}
-    assert LEXICON.english("mon rendez-vous", always) == {"rendez vous": "appointment event"}
+    assert LEXICON.find_foreign("le mot de passe", always) == {"mot de passe": "password"}
+    assert LEXICON.find_foreign("mon rendez-vous", always) == {"rendez vous": "appointment event"}
 
 
 def test_a_text_is_read_in_the_language_that_has_most_of_its_words():
-    assert LEXICON.english("las facturas del mes", always)["mes"] == "month"
-    assert "mes" not in LEXICON.english("supprime mes factures", always)
+    assert LEXICON.find_foreign("las facturas del mes", always)["mes"] == "month"
+    assert "mes" not in LEXICON.find_foreign("supprime mes factures", always)
 
 
 def test_many_letters_read_in_one_language_outweigh_few_in_another():
-    assert LEXICON.english("lee la carta", always) == {"lee la": "read"}
+    assert LEXICON.find_foreign("lee la carta", always) == {"lee la": "read"}
 
 
 def test_a_phrase_of_known_words_is_left():
     text = "xyzzy mot de passe"
 
-    assert LEXICON.english(text, lambda word: word == "xyzzy") == {}
-    assert LEXICON.english(text, lambda word: word == "passe") == {"mot de passe": "password"}
+    assert LEXICON.find_foreign(text, lambda word: word == "xyzzy") == {}
+    assert LEXICON.find_foreign(text, lambda word: word == "passe") == {"mot de passe": "password"}
 
 
 def test_a_latin_word_that_some_tool_has_is_left():
     text = "Lösche die Rechnung"
 
-    assert LEXICON.english(text, lambda word: word != "rechnung") == {"losche": "delete"}
-    assert LEXICON.in_english(text, lambda word: word != "rechnung") == "delete Rechnung"
+    assert LEXICON.find_foreign(text, lambda word: word != "rechnung") == {"losche": "delete"}
+    assert LEXICON.translate(text, lambda word: word != "rechnung") == "delete Rechnung"
 
 
 def test_tools_are_asked_about_folded_words_once_each():
     asked: list[str] = []
 
-    LEXICON.english("Lösche LÖSCHE die Straße", lambda word: bool(asked.append(word)) or True)
+    LEXICON.find_foreign("Lösche LÖSCHE die Straße", lambda word: bool(asked.append(word)) or True)
 
     assert asked == ["losche", "die", "strasse"]
 
 
 def test_other_scripts_are_read_whatever_tools_have():
-    assert LEXICON.english("删除文件", never) == {"删除": "delete", "文件": "file"}
+    assert LEXICON.find_foreign("删除文件", never) == {"删除": "delete", "文件": "file"}
 
 
 @pytest.mark.parametrize(
@@ -199,36 +202,36 @@ def test_other_scripts_are_read_whatever_tools_have():
     ],
 )
 def test_unread_words_stay_in_latin_script_and_go_in_others(text: str, english: str):
-    assert LEXICON.in_english(text, always) == english
+    assert LEXICON.translate(text, always) == english
 
 
 @pytest.mark.parametrize("text", ["Create  an issue,\n please", "", "  ", "naïve café", "пришли"])
 def test_a_text_that_needs_no_translation_comes_back_as_it_is(text: str):
-    assert LEXICON.in_english(text, never) == text
+    assert LEXICON.translate(text, never) == text
 
 
 @pytest.mark.parametrize("word", FALSE_FRIENDS.split())
 def test_a_word_that_english_has_in_another_meaning_is_left(word: str):
-    assert LEXICON.english(word, always) == {}
+    assert LEXICON.find_foreign(word, always) == {}
 
 
 def test_function_words_alone_change_nothing():
-    assert LEXICON.in_english("der die das", always) == "der die das"
+    assert LEXICON.translate("der die das", always) == "der die das"
 
 
 @given(st.text(alphabet=string.printable, max_size=200))
 def test_an_ascii_text_of_known_words_is_never_changed(text: str):
-    assert LEXICON.english(text, never) == {}
-    assert LEXICON.in_english(text, never) == text
+    assert LEXICON.find_foreign(text, never) == {}
+    assert LEXICON.translate(text, never) == text
 
 
 @given(texts() | st.text(alphabet="lade hoch 天气フライト새회의é…\ud800\u0301", max_size=60))
 def test_any_text_is_read_the_same_way_twice(text: str):
-    found = LEXICON.english(text, always)
+    found = LEXICON.find_foreign(text, always)
 
-    assert LEXICON.english(text, always) == found
+    assert LEXICON.find_foreign(text, always) == found
     assert all(found.values())
-    assert isinstance(LEXICON.in_english(text, always), str)
+    assert isinstance(LEXICON.translate(text, always), str)
 
 
 @pytest.mark.parametrize(
@@ -248,8 +251,8 @@ def test_any_text_is_read_the_same_way_twice(text: str):
 )
 def test_long_texts_are_read(text: str):
     """Time that grew with the square of the length would run into the limit for a test."""
-    assert len(LEXICON.english(text, always)) < 100
-    LEXICON.in_english(text, always)
+    assert len(LEXICON.find_foreign(text, always)) < 100
+    LEXICON.translate(text, always)
 
 
 def test_the_lexicon_is_read_once():
@@ -318,7 +321,7 @@ def test_every_form_is_found_as_it_is_written(language: str):
     lost = [
         form
         for english, form in forms(language)
-        if english and GAP not in form and not LEXICON.english(form, always)
+        if english and GAP not in form and not LEXICON.find_foreign(form, always)
     ]
 
     assert lost == []

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from toolscout.encoders.encoder import CallableEncoder, Encoder, Kind, unit_rows
+from toolscout.encoders.encoder import CallableEncoder, Encoder, Kind, normalize_rows
 from toolscout.errors import InvalidEncoder
 from toolscout.search.vectors import (
     GRID,
@@ -38,11 +38,13 @@ class Counting(Encoder):
 
     def encode(self, texts: Sequence[str], *, kind: Kind) -> Floats:
         self.asked += texts
-        return unit_rows([np.random.default_rng(len(t)).normal(size=self.width) for t in texts])
+        return normalize_rows(
+            [np.random.default_rng(len(t)).normal(size=self.width) for t in texts]
+        )
 
 
 def random_rows(count: int, width: int, *, seed: int = SEED) -> NDArray[np.int16]:
-    return on_grid(unit_rows(np.random.default_rng(seed).normal(size=(count, width))))
+    return on_grid(normalize_rows(np.random.default_rng(seed).normal(size=(count, width))))
 
 
 def exact(rows: NDArray[np.int16], queries: NDArray[np.int16]) -> NDArray[np.float64]:
@@ -70,7 +72,7 @@ def test_similarities_of_like_vectors_are_exact_too(width: int):
     numbers = np.abs(np.random.default_rng(SEED).normal(size=(500, width)))
     numbers[0] = 1
     numbers[1] = np.eye(width)[0]
-    rows = on_grid(unit_rows(numbers))
+    rows = on_grid(normalize_rows(numbers))
 
     found = compare_vectors(floats(rows), floats(rows))
 
@@ -80,7 +82,7 @@ def test_similarities_of_like_vectors_are_exact_too(width: int):
 @given(st.integers(0, 2**32 - 1), st.integers(1, 400), st.floats(-3, 3))
 def test_similarities_are_exact_for_vectors_of_any_kind(seed: int, width: int, mean: float):
     numbers = np.random.default_rng(seed).normal(mean, size=(8, width))
-    rows = on_grid(unit_rows(numbers))
+    rows = on_grid(normalize_rows(numbers))
 
     found = compare_vectors(floats(rows), floats(rows))
 
@@ -99,7 +101,7 @@ def test_similarities_do_not_depend_on_the_order_of_rows():
 
 
 def test_rounding_to_the_grid_moves_cosines_by_little():
-    vectors = unit_rows(np.random.default_rng(SEED).normal(size=(200, 256)))
+    vectors = normalize_rows(np.random.default_rng(SEED).normal(size=(200, 256)))
     rows = floats(on_grid(vectors))
 
     assert compare_vectors(rows, rows) == pytest.approx(vectors @ vectors.T, abs=3e-3)

@@ -70,7 +70,7 @@ def compare_catalogs(old: Iterable[Tool], new: Iterable[Tool]) -> Difference:
     both = sorted(before.keys() & after.keys())
     for name in both:
         if before[name].fingerprint != after[name].fingerprint:
-            details = tuple(_details(before[name], after[name]))
+            details = tuple(_list_details(before[name], after[name]))
             changed.append(Changed(name=name, details=details))
     return Difference(
         added=tuple(sorted(after.keys() - before.keys())),
@@ -80,12 +80,14 @@ def compare_catalogs(old: Iterable[Tool], new: Iterable[Tool]) -> Difference:
     )
 
 
-def _details(old: Tool, new: Tool) -> Iterator[Detail]:
+def _list_details(old: Tool, new: Tool) -> Iterator[Detail]:
     if old.description != new.description:
-        text = f"{_quoted(old.description)} became {_quoted(new.description)}"
-        yield Detail(what="description", text=_apart(old.description, new.description) or text)
+        text = f"{_quote(old.description)} became {_quote(new.description)}"
+        yield Detail(
+            what="description", text=_describe_difference(old.description, new.description) or text
+        )
     if to_canonical_json(old.input_schema) != to_canonical_json(new.input_schema):
-        told = list(_parameter_changes(old.input_schema, new.input_schema))
+        told = list(_list_parameter_changes(old.input_schema, new.input_schema))
         for text in told or ["a rule of the schema changed"]:
             yield Detail(what="parameters", text=to_one_line(text, SHOWN_CHANGE))
     if to_canonical_json(old.output_schema) != to_canonical_json(new.output_schema):
@@ -93,25 +95,25 @@ def _details(old: Tool, new: Tool) -> Iterator[Detail]:
     for member in PLAIN:
         one, other = getattr(old, member), getattr(new, member)
         if one != other:
-            yield Detail(what=member, text=f"{_quoted(str(one))} became {_quoted(str(other))}")
+            yield Detail(what=member, text=f"{_quote(str(one))} became {_quote(str(other))}")
     for member in ("aliases", "tags"):
         one, other = getattr(old, member), getattr(new, member)
         if one != other:
             yield Detail(what=member, text=f"{list(one)} became {list(other)}")
 
 
-def _apart(old: str, new: str) -> str:
+def _describe_difference(old: str, new: str) -> str:
     """Return where long texts that begin alike part, or nothing for short ones."""
     if max(len(old), len(new)) <= SHOWN_TEXT:
         return ""
     same = next((at for at, pair in enumerate(zip(old, new, strict=False)) if len({*pair}) > 1), -1)
     same = min(len(old), len(new)) if same < 0 else same
     start = max(0, old.rfind(" ", 0, same) + 1)
-    return f"{_quoted(old[start:])} became {_quoted(new[start:])}"
+    return f"{_quote(old[start:])} became {_quote(new[start:])}"
 
 
-def _parameter_changes(old: Json, new: Json) -> Iterator[str]:
-    before, after = _by_path(old), _by_path(new)
+def _list_parameter_changes(old: Json, new: Json) -> Iterator[str]:
+    before, after = _index_by_path(old), _index_by_path(new)
     for path, parameter in after.items():
         if path not in before:
             need = "required" if parameter.required else "optional"
@@ -120,10 +122,10 @@ def _parameter_changes(old: Json, new: Json) -> Iterator[str]:
         if path not in after:
             yield f"{path} is gone"
     for path in (path for path in before if path in after):
-        yield from _changes_of(before[path], after[path])
+        yield from _compare_parameter(before[path], after[path])
 
 
-def _changes_of(old: Parameter, new: Parameter) -> Iterator[str]:
+def _compare_parameter(old: Parameter, new: Parameter) -> Iterator[str]:
     if old.type != new.type:
         yield f"{old.path} was {old.type} and is {new.type}"
     if old.required != new.required:
@@ -137,9 +139,9 @@ def _changes_of(old: Parameter, new: Parameter) -> Iterator[str]:
         yield f"{old.path}: its description changed"
 
 
-def _by_path(schema: Json) -> Mapping[str, Parameter]:
+def _index_by_path(schema: Json) -> Mapping[str, Parameter]:
     return {parameter.path: parameter for parameter in list_parameters(schema)}
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(to_one_line(text, SHOWN_TEXT)) if text else "nothing"

@@ -53,9 +53,9 @@ def find_near(index: Index, name: str, limit: int = NEAREST) -> tuple[Near, ...]
         known = ", ".join(find_near_names(name, (tool.name for tool in tools))) or "none"
         raise UsageError(f"There is no tool {name!r}. Near: {known}.")
     if vectors is None:
-        likeness = [_shared(tools[place], tool) for tool in tools]
+        likeness = [_compare_words(tools[place], tool) for tool in tools]
     else:
-        likeness = _cosines(vectors, vectors[place : place + 1])[0].tolist()
+        likeness = _compute_cosines(vectors, vectors[place : place + 1])[0].tolist()
     ranked = sorted((-round(max(0.0, likeness[at]), 4), tool.name) for at, tool in enumerate(tools))
     found = [Near(name=other, similarity=-score) for score, other in ranked if other != name]
     return tuple(found[:limit])
@@ -64,21 +64,21 @@ def find_near(index: Index, name: str, limit: int = NEAREST) -> tuple[Near, ...]
 def find_twins(index: Index, progress: Report = lambda done: None) -> Iterator[Finding]:
     """Find near-duplicates; `progress` hears of tools that have been compared."""
     tools, vectors = index.list_vectors()
-    pairs = dict.fromkeys(_equal_pairs(tools))
+    pairs = dict.fromkeys(_find_equal_pairs(tools))
     if vectors is None or len(tools) > MOST_COMPARED:
         progress(len(tools))
     else:
-        pairs.update(dict.fromkeys(_near_pairs(vectors, progress)))
+        pairs.update(dict.fromkeys(_find_near_pairs(vectors, progress)))
     partners: dict[int, list[int]] = {}
     for one, other in pairs:
-        if _says_the_same(tools[one], tools[other]):
+        if _is_same_in_words(tools[one], tools[other]):
             partners.setdefault(one, []).append(other)
             partners.setdefault(other, []).append(one)
     for place in sorted(partners):
-        yield _finding(tools[place], [tools[other] for other in partners[place]])
+        yield _make_finding(tools[place], [tools[other] for other in partners[place]])
 
 
-def _finding(tool: Tool, others: Sequence[Tool]) -> Finding:
+def _make_finding(tool: Tool, others: Sequence[Tool]) -> Finding:
     names = sorted({other.name for other in others})
     more = len(names) - SHOWN_TWINS
     shown = ", ".join(names[:SHOWN_TWINS]) + (f" and {more} more" if more > 0 else "")
@@ -95,10 +95,10 @@ def _finding(tool: Tool, others: Sequence[Tool]) -> Finding:
     )
 
 
-def _near_pairs(vectors: NDArray[np.int16], progress: Report) -> Iterator[Pair]:
+def _find_near_pairs(vectors: NDArray[np.int16], progress: Report) -> Iterator[Pair]:
     for begin in range(0, len(vectors), ROWS_AT_ONCE):
         block = vectors[begin : begin + ROWS_AT_ONCE]
-        likeness = _cosines(vectors[begin:], block)
+        likeness = _compute_cosines(vectors[begin:], block)
         for row in range(len(block)):
             # Each pair once: a row looks only at those behind it.
             ahead = np.flatnonzero(likeness[row, row + 1 :] >= ALIKE)[:MOST_TWINS]
@@ -106,12 +106,12 @@ def _near_pairs(vectors: NDArray[np.int16], progress: Report) -> Iterator[Pair]:
         progress(len(block))
 
 
-def _cosines(vectors: NDArray[np.int16], wanted: NDArray[np.int16]) -> NDArray[np.float32]:
+def _compute_cosines(vectors: NDArray[np.int16], wanted: NDArray[np.int16]) -> NDArray[np.float32]:
     scaled = wanted.astype(np.float32) * np.float32(1 / GRID**2)
     return np.asarray(scaled @ vectors.astype(np.float32).T, np.float32)
 
 
-def _equal_pairs(tools: Sequence[Tool]) -> Iterator[Pair]:
+def _find_equal_pairs(tools: Sequence[Tool]) -> Iterator[Pair]:
     groups: dict[str, list[int]] = {}
     for place, tool in enumerate(tools):
         groups.setdefault(f"name {fold_name(tool.leaf)}", []).append(place)
@@ -121,27 +121,29 @@ def _equal_pairs(tools: Sequence[Tool]) -> Iterator[Pair]:
         yield from combinations(group[:MOST_TWINS], 2)
 
 
-def _says_the_same(one: Tool, other: Tool) -> bool:
+def _is_same_in_words(one: Tool, other: Tool) -> bool:
     """Tell whether two tools share their words, at least those of their descriptions."""
-    first, second = _terms(one.description), _terms(other.description)
-    is_told_alike = bool(first) and _overlap(first, second) >= SHARED_WORDS
-    return is_told_alike or _shared(one, other) >= SHARED_WORDS
+    first, second = _collect_terms(one.description), _collect_terms(other.description)
+    is_told_alike = bool(first) and _measure_overlap(first, second) >= SHARED_WORDS
+    return is_told_alike or _compare_words(one, other) >= SHARED_WORDS
 
 
-def _shared(one: Tool, other: Tool) -> float:
+def _compare_words(one: Tool, other: Tool) -> float:
     """Return the share of words that two tools have in common, by leaf and description."""
-    return _overlap(_terms(one.leaf, one.description), _terms(other.leaf, other.description))
+    return _measure_overlap(
+        _collect_terms(one.leaf, one.description), _collect_terms(other.leaf, other.description)
+    )
 
 
-def _overlap(first: frozenset[str], second: frozenset[str]) -> float:
+def _measure_overlap(first: frozenset[str], second: frozenset[str]) -> float:
     return len(first & second) / max(1, len(first | second))
 
 
 @lru_cache(maxsize=4_096)
-def _terms(*texts: str) -> frozenset[str]:
-    return frozenset(_stems(texts))
+def _collect_terms(*texts: str) -> frozenset[str]:
+    return frozenset(_stem_texts(texts))
 
 
-def _stems(texts: Iterable[str]) -> Iterator[str]:
+def _stem_texts(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
         yield from map(stem, drop_stop_words(split_words(text)))

@@ -6,7 +6,7 @@ Rules about names: those that several tools ask for, or that hardly differ.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from toolscout.audit.duplicates import find_twins
-from toolscout.audit.probes import Probe, missed_queries, missed_sentences
+from toolscout.audit.probes import Probe, find_missed_queries, find_missed_sentences
 from toolscout.audit.rules import RULES, Finding, Severity
 from toolscout.catalog import RESERVED_NAMES, Catalog
 from toolscout.names import fold_name, to_one_line
@@ -28,50 +28,52 @@ def build_catalog(tools: Iterable[Tool]) -> tuple[Catalog, list[Finding]]:
     for tool in tools:
         owner = kept.setdefault(tool.name, tool)
         if tool.name in RESERVED_NAMES:
-            found.append(_taken(tool, "toolscout's own tool"))
+            found.append(_report_taken_name(tool, "toolscout's own tool"))
             del kept[tool.name]
         elif owner is not tool and owner != tool:
-            found.append(_taken(tool, f"{owner.leaf!r} of server {owner.server!r}"))
+            found.append(_report_taken_name(tool, f"{owner.leaf!r} of server {owner.server!r}"))
     by_server: dict[str, list[Tool]] = {}
     for tool in kept.values():
         by_server.setdefault(tool.server, []).append(tool)
     return Catalog(by_server), found
 
 
-def clashing_names(tools: Sequence[Tool]) -> Iterator[Finding]:
+def find_clashing_names(tools: Sequence[Tool]) -> Iterator[Finding]:
     """Find tools of one server whose names differ in case and separators alone."""
-    for group in _groups(tools, lambda tool: fold_name(tool.leaf)):
+    for group in _group_by_server(tools, lambda tool: fold_name(tool.leaf)):
         for tool in group:
-            others = _others(tool, group)
+            others = _list_others(tool, group)
             yield Finding(
                 tool=tool.name,
                 code="name-clash",
                 severity=Severity.ERROR,
-                message=f"Its name differs only in spelling from {_shown(others)}.",
+                message=f"Its name differs only in spelling from {_format_names(others)}.",
                 remedy="Rename one: models and searches take these for one name.",
                 others=others,
             )
 
 
-def similar_names(tools: Sequence[Tool]) -> Iterator[Finding]:
+def find_similar_names(tools: Sequence[Tool]) -> Iterator[Finding]:
     """Find tools of one server whose names have the same words in another form or order."""
-    for group in _groups(tools, lambda tool: " ".join(sorted(map(stem, split_words(tool.leaf))))):
+    for group in _group_by_server(
+        tools, lambda tool: " ".join(sorted(map(stem, split_words(tool.leaf))))
+    ):
         for tool in group:
             clear = [t for t in group if fold_name(t.leaf) != fold_name(tool.leaf)]
-            others = _others(tool, clear)
+            others = _list_others(tool, clear)
             if others:
                 yield Finding(
                     tool=tool.name,
                     code="similar-name",
                     severity=Severity.INFO,
-                    message=f"Its name has the same words as {_shown(others)}.",
+                    message=f"Its name has the same words as {_format_names(others)}.",
                     remedy="Say in name and first sentence what sets it apart, such as 'one' or "
                     "'all'.",
                     others=others,
                 )
 
 
-def _taken(tool: Tool, owner: str) -> Finding:
+def _report_taken_name(tool: Tool, owner: str) -> Finding:
     return Finding(
         tool=tool.name,
         code="name-taken",
@@ -82,7 +84,7 @@ def _taken(tool: Tool, owner: str) -> Finding:
     )
 
 
-def _groups(tools: Sequence[Tool], key_of: Callable[[Tool], str]) -> Iterator[list[Tool]]:
+def _group_by_server(tools: Sequence[Tool], key_of: Callable[[Tool], str]) -> Iterator[list[Tool]]:
     groups: dict[tuple[str, str], list[Tool]] = {}
     for tool in tools:
         key = key_of(tool)
@@ -91,11 +93,11 @@ def _groups(tools: Sequence[Tool], key_of: Callable[[Tool], str]) -> Iterator[li
     return (group for group in groups.values() if len(group) > 1)
 
 
-def _others(tool: Tool, group: Iterable[Tool]) -> tuple[str, ...]:
+def _list_others(tool: Tool, group: Iterable[Tool]) -> tuple[str, ...]:
     return tuple(sorted(other.name for other in group if other.name != tool.name))
 
 
-def _shown(names: Sequence[str]) -> str:
+def _format_names(names: Sequence[str]) -> str:
     shown = ", ".join(names[:SHOWN_OTHERS])
     more = len(names) - SHOWN_OTHERS
     return f"{shown} and {more} more" if more > 0 else shown
@@ -125,12 +127,16 @@ def lint_catalog(
     tools = catalog.tools
     tried = sample_tools(tools, most_probed)
     found: list[Finding] = []
-    found += _alone(tools, _counted(progress, "Reading definitions", len(tools)))
-    found += (*clashing_names(tools), *similar_names(tools))
-    found += find_twins(index, _counted(progress, "Comparing tools", len(tools)))
-    found += missed_sentences(tried, index, _counted(progress, "Trying sentences", len(tried)))
-    found += missed_queries(
-        probes, catalog, index, _counted(progress, "Trying queries", len(probes))
+    found += _check_single_tools(
+        tools, _count_progress(progress, "Reading definitions", len(tools))
+    )
+    found += (*find_clashing_names(tools), *find_similar_names(tools))
+    found += find_twins(index, _count_progress(progress, "Comparing tools", len(tools)))
+    found += find_missed_sentences(
+        tried, index, _count_progress(progress, "Trying sentences", len(tried))
+    )
+    found += find_missed_queries(
+        probes, catalog, index, _count_progress(progress, "Trying queries", len(probes))
     )
     return group_by_tool(found)
 
@@ -148,7 +154,9 @@ def group_by_tool(found: Iterable[Finding]) -> dict[str, list[Finding]]:
     return groups
 
 
-def _alone(tools: Sequence[Tool], progress: Callable[[int], None]) -> Iterator[Finding]:
+def _check_single_tools(
+    tools: Sequence[Tool], progress: Callable[[int], None]
+) -> Iterator[Finding]:
     for tool in tools:
         for rule in RULES:
             finding = rule(tool)
@@ -157,7 +165,7 @@ def _alone(tools: Sequence[Tool], progress: Callable[[int], None]) -> Iterator[F
         progress(1)
 
 
-def _counted(progress: Progress, stage: str, total: int) -> Callable[[int], None]:
+def _count_progress(progress: Progress, stage: str, total: int) -> Callable[[int], None]:
     done = 0
 
     def count(more: int) -> None:

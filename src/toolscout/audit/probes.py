@@ -43,7 +43,7 @@ class Probe:
 def read_probes(path: Path) -> list[Probe]:
     """Return the probes of a `.jsonl` file: `query` with `tool`, `tools` or `relevant`."""
     probes: list[Probe] = []
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(_read_lines(path), 1):
         if line.strip():
             try:
                 probes.append(_probe(json.loads(line)))
@@ -54,7 +54,7 @@ def read_probes(path: Path) -> list[Probe]:
     return probes
 
 
-def missed_queries(
+def find_missed_queries(
     probes: Iterable[Probe], catalog: Catalog, index: Index, progress: Report = lambda done: None
 ) -> Iterator[Finding]:
     """Find tools that a given query should find and does not."""
@@ -63,28 +63,28 @@ def missed_queries(
         if wanted:
             rank, better = _rank(index, probe.query, {tool.name for tool in wanted})
             if rank > FOUND_WITHIN:
-                yield _missed(wanted[0], probe.query, rank, better, given=True)
+                yield _report_missed(wanted[0], probe.query, rank, better, given=True)
         else:
-            yield _unknown(probe, catalog)
+            yield _report_unknown(probe, catalog)
         progress(1)
 
 
-def missed_sentences(
+def find_missed_sentences(
     tools: Sequence[Tool], index: Index, progress: Report = lambda done: None
 ) -> Iterator[Finding]:
     """Find tools that not even their own first sentence finds."""
     for tool in tools:
-        query = own_query(tool)
+        query = build_own_query(tool)
         if query:
             # As words alone: what looks like a filter in a sentence is none.
             asked = Query(text=query, words=query)
             rank, better = _rank(index, asked, {tool.name})
             if rank > FOUND_WITHIN:
-                yield _missed(tool, query, rank, better, given=False)
+                yield _report_missed(tool, query, rank, better, given=False)
         progress(1)
 
 
-def own_query(tool: Tool) -> str:
+def build_own_query(tool: Tool) -> str:
     """Return what a tool's first sentence asks for, or nothing where it says too little."""
     sentence = tool.first_sentence.replace(tool.name, " ").replace(tool.leaf, " ")
     asked = split_words(sentence)
@@ -102,7 +102,9 @@ def _rank(index: Index, query: str | Query, wanted: set[str]) -> tuple[int, list
     return rank, names[:SHOWN_BETTER]
 
 
-def _missed(tool: Tool, query: str, rank: int, better: Sequence[str], *, given: bool) -> Finding:
+def _report_missed(
+    tool: Tool, query: str, rank: int, better: Sequence[str], *, given: bool
+) -> Finding:
     place = f"at rank {rank}" if rank <= LOOKED_AT else f"not among the first {LOOKED_AT}"
     first = f", behind {', '.join(better)}" if better else ""
     source = "" if given else " of its own description"
@@ -118,7 +120,7 @@ def _missed(tool: Tool, query: str, rank: int, better: Sequence[str], *, given: 
     )
 
 
-def _unknown(probe: Probe, catalog: Catalog) -> Finding:
+def _report_unknown(probe: Probe, catalog: Catalog) -> Finding:
     name = probe.tools[0]
     close = find_near_names(name, (tool.name for tool in catalog.tools))
     return Finding(
@@ -132,7 +134,7 @@ def _unknown(probe: Probe, catalog: Catalog) -> Finding:
     )
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError:

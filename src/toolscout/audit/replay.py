@@ -147,14 +147,14 @@ class Side:
 
     def rank(self, probe: Probe) -> int | None:
         """Return the best rank of a probe's tools, if one is among the first hits."""
-        wanted = self.wanted(probe)
+        wanted = self.find_wanted(probe)
         try:
             hits = self.index.search(probe.query, LOOKED_AT).hits if wanted else ()
         except ModelError:  # a query that cannot be read finds nothing
             hits = ()
         return next((at for at, hit in enumerate(hits, 1) if hit.tool.name in wanted), None)
 
-    def wanted(self, probe: Probe) -> set[str]:
+    def find_wanted(self, probe: Probe) -> set[str]:
         """Return the exposed names that a probe's tools have here."""
         return {tool.name for name in probe.tools for tool in self.catalog.resolve(name)}
 
@@ -178,7 +178,9 @@ def replay(
                 times=probe.times,
                 before=before,
                 after=after,
-                fate=_fate(before, after, within, is_known=bool(new.wanted(probe)), old=old),
+                fate=_decide_fate(
+                    before, after, within, is_known=bool(new.find_wanted(probe)), old=old
+                ),
             )
         )
         progress(1)
@@ -187,7 +189,7 @@ def replay(
     return Replay(moves=tuple(moves), within=within, compared=old is not None)
 
 
-def _fate(
+def _decide_fate(
     before: int | None, after: int | None, within: int, *, is_known: bool, old: Side | None
 ) -> Fate:
     was, now = (rank is not None and rank <= within for rank in (before, after))

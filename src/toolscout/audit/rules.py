@@ -88,7 +88,7 @@ _PLACEHOLDER = re.compile(
 )
 
 
-def empty_description(tool: Tool) -> Finding | None:
+def find_empty_description(tool: Tool) -> Finding | None:
     """Find a description that is missing or stands for a missing one."""
     if not _PLACEHOLDER.fullmatch(tool.description.strip()):
         return None
@@ -102,12 +102,12 @@ def empty_description(tool: Tool) -> Finding | None:
     )
 
 
-def vague_description(tool: Tool) -> Finding | None:
+def find_vague_description(tool: Tool) -> Finding | None:
     """Find a description that says no more than the name does."""
     if _PLACEHOLDER.fullmatch(tool.description.strip()):
         return None
-    named = {*_terms(tool.leaf), *_terms(tool.server)}
-    if _terms(tool.description) - named - EMPTY_WORDS:
+    named = {*_stem_text(tool.leaf), *_stem_text(tool.server)}
+    if _stem_text(tool.description) - named - EMPTY_WORDS:
         return None
     return Finding(
         tool=tool.name,
@@ -119,10 +119,10 @@ def vague_description(tool: Tool) -> Finding | None:
     )
 
 
-def vague_name(tool: Tool) -> Finding | None:
+def find_vague_name(tool: Tool) -> Finding | None:
     """Find a name that could be any tool's."""
     # Whole tokens: the pieces of 'k8s' say nothing, and the token does.
-    parts = [part for token in split_tokens(tool.leaf) for part in _parts(token)]
+    parts = [part for token in split_tokens(tool.leaf) for part in _split_part(token)]
     if any(stem(part) not in VAGUE_NAME_WORDS for part in parts):
         return None
     return Finding(
@@ -134,7 +134,7 @@ def vague_name(tool: Tool) -> Finding | None:
     )
 
 
-def undescribed_parameters(tool: Tool) -> Finding | None:
+def find_undescribed_parameters(tool: Tool) -> Finding | None:
     """Find parameters that nothing explains; required ones weigh more."""
     outer = list_parameters(tool.input_schema, max_depth=1)
     bare = [p for p in outer if not p.description.strip() and len(p.enum) < 2]
@@ -153,7 +153,7 @@ def undescribed_parameters(tool: Tool) -> Finding | None:
     )
 
 
-def unknown_effect(tool: Tool) -> Finding | None:
+def find_unknown_effect(tool: Tool) -> Finding | None:
     """Find a tool of which nobody says whether it changes anything."""
     if tool.effect is not Effect.UNKNOWN:
         return None
@@ -167,7 +167,7 @@ def unknown_effect(tool: Tool) -> Finding | None:
     )
 
 
-def overlong_definition(tool: Tool) -> Finding | None:
+def find_overlong_definition(tool: Tool) -> Finding | None:
     """Find a definition that takes much of a model's context."""
     schema = json.dumps(tool.input_schema, ensure_ascii=False)
     size = len(tool.description.encode("utf-8", "replace")) + len(schema.encode("utf-8", "replace"))
@@ -186,23 +186,23 @@ def overlong_definition(tool: Tool) -> Finding | None:
 
 
 RULES: tuple[Rule, ...] = (
-    empty_description,
-    vague_description,
-    vague_name,
-    undescribed_parameters,
-    unknown_effect,
-    overlong_definition,
+    find_empty_description,
+    find_vague_description,
+    find_vague_name,
+    find_undescribed_parameters,
+    find_unknown_effect,
+    find_overlong_definition,
 )
 
 
-def _parts(token: str) -> tuple[str, ...]:
+def _split_part(token: str) -> tuple[str, ...]:
     """Return the words of one part of a name; version numbers and single letters are none."""
     if re.fullmatch(r"v?\d+|\w", token, re.IGNORECASE):
         return ()
     return (token,) if any(map(str.isdigit, token)) else split_token(token)
 
 
-def _terms(text: str) -> set[str]:
+def _stem_text(text: str) -> set[str]:
     return {
         stem(word)
         for word in drop_stop_words(split_words(text))

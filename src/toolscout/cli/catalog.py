@@ -36,7 +36,7 @@ from toolscout.cli.inputs import (
 )
 from toolscout.cli.output import indent, show, show_bars, style
 from toolscout.errors import InvalidFile, ServerUnavailable, UnknownServer
-from toolscout.files import Shape, exported, write_tools
+from toolscout.files import Shape, export_tools, write_tools
 from toolscout.names import find_near_names
 from toolscout.tools import Tool
 
@@ -271,7 +271,7 @@ def export(
     tools = choose_catalog(paths, config_file).tools
     chosen = [tool for tool in tools if not servers or tool.server in servers]
     _check_servers(servers, {tool.server for tool in tools})
-    text = exported(chosen, Shape(shape))
+    text = export_tools(chosen, Shape(shape))
     if str(output) == "-":
         click.echo(text, nl=False)
         return

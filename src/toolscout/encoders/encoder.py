@@ -38,7 +38,7 @@ class Encoder(Protocol):
 
             def encode(self, texts, *, kind):
                 rows = [[text.count(vowel) + 0.1 for vowel in "aeiou"] for text in texts]
-                return unit_rows(rows)
+                return normalize_rows(rows)
 
     The other members have defaults that suit most models. `CallableEncoder` takes a plain function
     and also checks and normalises what it returns.
@@ -168,7 +168,7 @@ class Blended(Encoder):
         """Return both vectors in one row of unit length."""
         left = self._first.encode(texts, kind=kind) * np.float32(np.sqrt(1 - self._share))
         right = self._second.encode(texts, kind=kind) * np.float32(np.sqrt(self._share))
-        return unit_rows(np.hstack([left, right]))
+        return normalize_rows(np.hstack([left, right]))
 
 
 def check_vectors(name: str, rows: object, count: int) -> Floats:
@@ -185,18 +185,18 @@ def check_vectors(name: str, rows: object, count: int) -> Floats:
         raise InvalidEncoder(name, f"returned {shape} numbers for {count} texts", remedy=remedy)
     if not np.isfinite(matrix).all():
         raise InvalidEncoder(name, "returned a value that is not finite", remedy=remedy)
-    return unit_rows(matrix)
+    return normalize_rows(matrix)
 
 
-def unit_rows(rows: ArrayLike) -> Floats:
+def normalize_rows(rows: ArrayLike) -> Floats:
     """Return rows scaled to length one; rows of zeros stay as they are."""
     matrix = np.asarray(rows, np.float32)
     lengths = np.sqrt(np.add.reduce(matrix * matrix, axis=1, keepdims=True))
     return np.divide(matrix, np.maximum(lengths, _SHORTEST), dtype=np.float32)
 
 
-def unit_row(row: Floats) -> Floats:
-    """Return one row scaled to length one; twice as fast as `unit_rows`."""
+def normalize_row(row: Floats) -> Floats:
+    """Return one row scaled to length one; twice as fast as `normalize_rows`."""
     return row / max(sqrt(np.add.reduce(row * row)), _SHORTEST)
 
 

@@ -19,8 +19,8 @@ from toolscout.encoders.encoder import (
     Kind,
     check_file,
     hash_file,
+    normalize_rows,
     replace_surrogates,
-    unit_rows,
 )
 from toolscout.errors import MissingExtra
 
@@ -60,7 +60,7 @@ class OnnxEncoder(Encoder):
         # faster.
         for row, encoding in zip(vectors, encodings, strict=True):
             row[:] = session.run(None, {"input_ids": np.array([encoding.ids], np.int64)})[0][0]
-        return unit_rows(vectors)
+        return normalize_rows(vectors)
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:

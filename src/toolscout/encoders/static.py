@@ -21,9 +21,9 @@ from toolscout.encoders.encoder import (
     Kind,
     check_file,
     hash_file,
+    normalize_row,
+    normalize_rows,
     replace_surrogates,
-    unit_row,
-    unit_rows,
 )
 from toolscout.errors import InvalidFile
 
@@ -90,7 +90,7 @@ class StaticEncoder(Encoder):
         # In batches: the tokenizer keeps far more of each text than the numbers needed here.
         for begin in range(0, len(texts), TABLE_BATCH):
             batch = [_normalize_blanks(text) for text in texts[begin : begin + TABLE_BATCH]]
-            parts.append(unit_rows(self._table.add_tokens(batch)))
+            parts.append(normalize_rows(self._table.add_tokens(batch)))
         return np.concatenate(parts)
 
     def _add_question(self, words: list[str]) -> Floats:
@@ -98,8 +98,8 @@ class StaticEncoder(Encoder):
             return np.zeros(self._table.width, np.float32)
         rows = self._word_sums.get(words)
         if len(rows) == 1:
-            return unit_row(rows[0])
-        return unit_row(np.add.reduce(np.concatenate(rows).reshape(len(rows), -1)))
+            return normalize_row(rows[0])
+        return normalize_row(np.add.reduce(np.concatenate(rows).reshape(len(rows), -1)))
 
     def _add_words(self, words: Sequence[str]) -> Floats:
         return self._table.add_word_tokens(words)

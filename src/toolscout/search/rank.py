@@ -139,13 +139,13 @@ class Ranker:
             return not state.number_terms([stem(part) for part in split_words(word)])
 
         lexicon = Lexicon.load()
-        read = lexicon.english(question.text, is_unknown)
+        read = lexicon.find_foreign(question.text, is_unknown)
         # English shares words with its neighbours; its small words tell it from them.
         if _is_latin(question.text) and len(read) < sum(
             w in STOP_WORDS for w in split_words(question.text)
         ):
             return "", {}
-        return lexicon.in_english(question.text, is_unknown), read
+        return lexicon.translate(question.text, is_unknown), read
 
     def _find_corrections(self, state: State, ranking: Ranking) -> Mapping[str, str]:
         """Return how to read words that no tool has, if nothing matched well as written."""

@@ -170,7 +170,7 @@ def merge_shards(
         postings=concatenate_postings([s.postings.take(rows) for s, rows in parts]),
         keys=tuple(keys),
         vectors=np.concatenate(vectors) if vectors else None,
-        scanned=_stack_columns(scanned) if scanned else None,
+        scanned=_concatenate_columns(scanned) if scanned else None,
         name_starts=np.concatenate([[0], np.cumsum(np.concatenate(lengths))]),
         name_words=np.concatenate(name_words),
         spellings=SpellingTable.merge(
@@ -179,7 +179,7 @@ def merge_shards(
     )
 
 
-def _stack_columns(parts: Sequence[Floats]) -> Floats:
+def _concatenate_columns(parts: Sequence[Floats]) -> Floats:
     rows = np.empty((sum(map(len, parts)), parts[0].shape[1]), np.float32, order="F")
     return np.concatenate(parts, out=rows)
 

@@ -137,11 +137,11 @@ def remove_values(text: str) -> str:
     """Return a request without quoted strings, addresses and numbers: those name no tool."""
     if not _VALUE_SIGN.search(text) and "://" not in text:
         return " ".join(text.split()) or text
-    plain = _ASCII_RUN.sub(_blank_value, _QUOTED.sub(" ", text))
+    plain = _ASCII_RUN.sub(_remove_value, _QUOTED.sub(" ", text))
     return " ".join(plain.split()) or text
 
 
-def _blank_value(match: re.Match[str]) -> str:
+def _remove_value(match: re.Match[str]) -> str:
     run = match[0]
     is_value = "@" in run or "://" in run or any(map(str.isdigit, run))
     return " " if is_value else run

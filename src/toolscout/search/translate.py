@@ -73,22 +73,22 @@ class _Tongue:
     loans: frozenset[str]
     """English words that may be half of a compound; empty where there are no compounds."""
 
-    def meaning(self, word: _Word) -> str | None:
+    def translate(self, word: _Word) -> str | None:
         """Return the English of a word; an accent, where written, tells words apart."""
         found = self.words.get(word.written)
         return self.words.get(word.folded) if found is None else found
 
-    def compound(self, word: str) -> str:
+    def translate_compound(self, word: str) -> str:
         """Return the English of a word made of two, empty if it is none."""
         if not self.loans or len(word) > LONGEST_COMPOUND:
             return ""
         for cut in range(len(word) - SHORTEST_PART, SHORTEST_PART - 1, -1):
-            english = self._joined(word[:cut], word[cut:])
+            english = self._join_parts(word[:cut], word[cut:])
             if english:
                 return english
         return ""
 
-    def _joined(self, first: str, last: str) -> str:
+    def _join_parts(self, first: str, last: str) -> str:
         head = self.words.get(last) or (last if last in self.loans else "")
         if not head:
             return ""
@@ -112,42 +112,42 @@ class Lexicon:
             language: [(row[0], row[at].split("|")) for row in rows if row[at]]
             for at, language in enumerate(LANGUAGES, 1)
         }
-        chinese, japanese = _plain(cells["zh"]), _plain(cells["ja"])
+        chinese, japanese = _make_plain(cells["zh"]), _make_plain(cells["ja"])
         # Han alone is taken for Chinese, beside kana for Japanese; one fills the other's gaps.
         self._chinese, self._japanese = japanese | chinese, chinese | japanese
-        self._korean = _plain(cells["ko"])
+        self._korean = _make_plain(cells["ko"])
         self._longest = max(map(len, (*self._chinese, *self._korean)), default=0)
         loans = frozenset(word for row in rows for word in row[0].split())
         self._tongues = [
-            _tongue(cells[language], loans if language == "de" else frozenset())
+            _build_tongue(cells[language], loans if language == "de" else frozenset())
             for language in LATIN
         ]
 
     @staticmethod
     def load() -> "Lexicon":
         """Return the lexicon of the package, which is read once."""
-        return _loaded()
+        return _load_lexicon()
 
-    def english(self, text: str, unknown: Callable[[str], bool]) -> dict[str, str]:
+    def find_foreign(self, text: str, unknown: Callable[[str], bool]) -> dict[str, str]:
         """Return which parts of a text mean which English words, in the order of the text.
 
         Words in Latin script are read only if `unknown` says that no tool has them. It is asked
         about case-folded words without accents, and the result names them so.
         """
         found: dict[str, str] = {}
-        for part in self._parts(_normal(text), unknown):
+        for part in self._find_parts(_normalize(text), unknown):
             if part.english:
                 found.setdefault(part.key, part.english)
         return found
 
-    def in_english(self, text: str, unknown: Callable[[str], bool]) -> str:
+    def translate(self, text: str, unknown: Callable[[str], bool]) -> str:
         """Return a text with English words in place of those that the lexicon knows.
 
         What it does not know stays in Latin script and goes in Chinese, Japanese and Korean.
         A text without any of these comes back as it is.
         """
-        normal = _normal(text)
-        parts = self._parts(normal, unknown)
+        normal = _normalize(text)
+        parts = self._find_parts(normal, unknown)
         if not parts and not _CJK.search(normal):
             return text
         written: list[str] = []
@@ -158,13 +158,13 @@ class Lexicon:
         written.append(_CJK.sub(" ", normal[end:]))
         return " ".join("".join(written).split())
 
-    def _parts(self, text: str, unknown: Callable[[str], bool]) -> list[_Part]:
-        parts = self._latin(text, unknown)
+    def _find_parts(self, text: str, unknown: Callable[[str], bool]) -> list[_Part]:
+        parts = self._find_latin(text, unknown)
         if not text.isascii():
-            parts += self._cjk(text)
+            parts += self._find_cjk(text)
         return sorted(parts, key=lambda part: part.start)
 
-    def _cjk(self, text: str) -> Iterator[_Part]:
+    def _find_cjk(self, text: str) -> Iterator[_Part]:
         forms = self._japanese if _KANA.search(text) else self._chinese
         for match in _RUN.finditer(text):
             if match["han"]:
@@ -172,14 +172,14 @@ class Lexicon:
             else:
                 yield from _read_hangul(match[0], match.start(), self._korean, self._longest)
 
-    def _latin(self, text: str, unknown: Callable[[str], bool]) -> list[_Part]:
-        words = [_word(match) for match in _WORD.finditer(text)]
+    def _find_latin(self, text: str, unknown: Callable[[str], bool]) -> list[_Part]:
+        words = [_make_word(match) for match in _WORD.finditer(text)]
         strange = {folded: unknown(folded) for folded in dict.fromkeys(w.folded for w in words)}
         if not any(strange.values()):
             return []
         # A text is in one language: the one in which most of it can be read.
         readings = (_Reading(text, words, strange, tongue) for tongue in self._tongues)
-        best = max((list(reading.parts()) for reading in readings), key=_covered)
+        best = max((list(reading.find_parts()) for reading in readings), key=_count_covered)
         return best if any(part.english for part in best) else []
 
 
@@ -192,39 +192,39 @@ class _Reading:
     strange: Mapping[str, bool]
     tongue: _Tongue
 
-    def parts(self) -> Iterator[_Part]:
+    def find_parts(self) -> Iterator[_Part]:
         """Give what can be read, from left to right."""
         separated: set[int] = set()
         at = 0
         while at < len(self.words):
             step = 1
             if at not in separated:
-                if phrase := self._phrase(at):
+                if phrase := self._match_phrase(at):
                     step, english = phrase
-                    yield self._part(at, at + step, english)
-                elif gap := self._gap(at):
+                    yield self._make_part(at, at + step, english)
+                elif gap := self._match_gap(at):
                     other, english = gap
                     separated.add(other)
                     key = f"{self.words[at].folded} {GAP} {self.words[other].folded}"
-                    yield self._part(at, at + 1, english, key)
-                    yield self._part(other, other + 1, "")
-                elif (single := self._single(at)) is not None:
-                    yield self._part(at, at + 1, single)
+                    yield self._make_part(at, at + 1, english, key)
+                    yield self._make_part(other, other + 1, "")
+                elif (single := self._match_single(at)) is not None:
+                    yield self._make_part(at, at + 1, single)
             at += step
 
-    def _part(self, first: int, end: int, english: str, key: str = "") -> _Part:
+    def _make_part(self, first: int, end: int, english: str, key: str = "") -> _Part:
         words = self.words[first:end]
         key = key or " ".join(word.folded for word in words)
         return _Part(words[0].start, words[-1].end, key, english)
 
-    def _phrase(self, at: int) -> tuple[int, str] | None:
+    def _match_phrase(self, at: int) -> tuple[int, str] | None:
         for form, english in self.tongue.phrases.get(self.words[at].folded, ()):
             here = tuple(word.folded for word in self.words[at : at + len(form)])
             if here == form and any(self.strange[word] for word in here):
                 return len(form), english
         return None
 
-    def _gap(self, at: int) -> tuple[int, str] | None:
+    def _match_gap(self, at: int) -> tuple[int, str] | None:
         verb = self.words[at].folded
         others = self.tongue.gaps.get(verb)
         if not others or not self.strange[verb]:
@@ -237,50 +237,50 @@ class _Reading:
                 return place, english
         return None
 
-    def _single(self, at: int) -> str | None:
+    def _match_single(self, at: int) -> str | None:
         """Return the English of one word: empty for a function word, None if it stays."""
         word = self.words[at]
-        english = self.tongue.meaning(word)
+        english = self.tongue.translate(word)
         if english == "":
             return english
         if not self.strange[word.folded]:
             return None
-        return english or self.tongue.compound(word.folded) or None
+        return english or self.tongue.translate_compound(word.folded) or None
 
 
 @cache
-def _loaded() -> Lexicon:
+def _load_lexicon() -> Lexicon:
     file = resources.files("toolscout.search") / "translations.tsv"
     return Lexicon(file.read_text(encoding="utf-8").splitlines()[1:])
 
 
-def _normal(text: str) -> str:
+def _normalize(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
 
-def _covered(parts: list[_Part]) -> tuple[int, int]:
+def _count_covered(parts: list[_Part]) -> tuple[int, int]:
     return sum(part.end - part.start for part in parts), sum(bool(part.english) for part in parts)
 
 
-def _word(match: re.Match[str]) -> _Word:
+def _make_word(match: re.Match[str]) -> _Word:
     written = match[0].casefold()
     return _Word(match.start(), match.end(), written, fold(written))
 
 
-def _plain(cells: list[tuple[str, list[str]]]) -> dict[str, str]:
+def _make_plain(cells: list[tuple[str, list[str]]]) -> dict[str, str]:
     return {form: english for english, forms in cells for form in forms}
 
 
-def _tongue(cells: list[tuple[str, list[str]]], loans: frozenset[str]) -> _Tongue:
+def _build_tongue(cells: list[tuple[str, list[str]]], loans: frozenset[str]) -> _Tongue:
     written = {form.casefold(): english for english, forms in cells for form in forms}
     words = {form: english for form, english in written.items() if form.isalpha()}
     for form in [form for form in words if not form.isascii()]:
-        for spelt in _spellings(form):
+        for spelt in _list_spellings(form):
             words.setdefault(spelt, words[form])
     phrases: dict[str, list[tuple[tuple[str, ...], str]]] = {}
     gaps: dict[str, dict[str, str]] = {}
     for form in (form for form in written if form not in words):
-        for spelt in _spellings(form):
+        for spelt in _list_spellings(form):
             parts = tuple(_FORM_WORD.findall(spelt))
             if GAP in parts:
                 gaps.setdefault(parts[0], {})[parts[-1]] = written[form]
@@ -291,18 +291,22 @@ def _tongue(cells: list[tuple[str, list[str]]], loans: frozenset[str]) -> _Tongu
     return _Tongue(words=words, phrases=phrases, gaps=gaps, loans=loans)
 
 
-def _spellings(form: str) -> set[str]:
+def _list_spellings(form: str) -> set[str]:
     """Return a form without accents, and with e for German dots."""
     dotless = form.translate(_UMLAUTS)
-    return {_bare(form)} if dotless == form else {_bare(form), _bare(dotless)}
+    return (
+        {_strip_accents(form)}
+        if dotless == form
+        else {_strip_accents(form), _strip_accents(dotless)}
+    )
 
 
-def _bare(form: str) -> str:
+def _strip_accents(form: str) -> str:
     # Folding would make three full stops of the sign for a gap.
     return GAP.join(map(fold, form.split(GAP)))
 
 
-def _longest_form(run: str, at: int, forms: Mapping[str, str], longest: int) -> str:
+def _find_longest_form(run: str, at: int, forms: Mapping[str, str], longest: int) -> str:
     for end in range(min(at + longest, len(run)), at, -1):
         form = run[at:end]
         if form in forms and not _is_cut_short(run, at, end):
@@ -312,10 +316,10 @@ def _longest_form(run: str, at: int, forms: Mapping[str, str], longest: int) -> 
 
 def _is_cut_short(run: str, at: int, end: int) -> bool:
     """Tell whether one or two katakana are the beginning of a longer word."""
-    return end - at <= 2 and _katakana_end(run, at) > end
+    return end - at <= 2 and _find_katakana_end(run, at) > end
 
 
-def _katakana_end(run: str, at: int) -> int:
+def _find_katakana_end(run: str, at: int) -> int:
     found = _KATAKANA.match(run, at)
     return found.end() if found else at
 
@@ -323,11 +327,11 @@ def _katakana_end(run: str, at: int) -> int:
 def _read_han(run: str, offset: int, forms: Mapping[str, str], longest: int) -> Iterator[_Part]:
     at = 0
     while at < len(run):
-        if form := _longest_form(run, at, forms, longest):
+        if form := _find_longest_form(run, at, forms, longest):
             yield _Part(offset + at, offset + at + len(form), form, forms[form])
             at += len(form)
         else:  # a word in katakana is known from its beginning or not at all
-            at = max(at + 1, _katakana_end(run, at))
+            at = max(at + 1, _find_katakana_end(run, at))
 
 
 def _read_hangul(run: str, offset: int, forms: Mapping[str, str], longest: int) -> Iterator[_Part]:
@@ -336,7 +340,7 @@ def _read_hangul(run: str, offset: int, forms: Mapping[str, str], longest: int) 
     while at < len(run):
         end = run.find(" ", at)
         end = len(run) if end < 0 else end
-        form = _longest_form(run, at, forms, longest)
+        form = _find_longest_form(run, at, forms, longest)
         # One syllable is too little to tell a word by, unless the word ends there.
         if not form or (len(form) == 1 and run[at + 1 : end] not in _PARTICLES):
             at = end + 1

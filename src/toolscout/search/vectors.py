@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolscout.encoders.encoder import Encoder, unit_row, unit_rows
+from toolscout.encoders.encoder import Encoder, normalize_row, normalize_rows
 from toolscout.errors import InvalidEncoder
 
 Floats = NDArray[np.float32]
@@ -126,12 +126,12 @@ def compare_vectors(rows: Floats, queries: Floats) -> Floats:
 
 def take_leading(vectors: Floats | NDArray[np.int16], width: int) -> Floats:
     """Return the first numbers of each vector as a vector of their own, on the grid."""
-    return np.rint(unit_rows(vectors[:, :width]) * _GRID)
+    return np.rint(normalize_rows(vectors[:, :width]) * _GRID)
 
 
 def take_leading_row(vector: Floats, width: int) -> Floats:
     """Return the same for one vector."""
-    return np.rint(unit_row(vector[:width]) * _GRID)
+    return np.rint(normalize_row(vector[:width]) * _GRID)
 
 
 class Neighbours:
