@@ -99,9 +99,9 @@ ORDERS = {
         undo
     """,
     "toolscout.servers": """
-        manifest oauth streams transport
+        manifest oauth transport
         connection
-        openapi process server updates
+        openapi process server watched
         listings mcp
         pool
         probe

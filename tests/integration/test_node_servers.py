@@ -38,8 +38,10 @@ class Listener:
     def __init__(self) -> None:
         self.steps: list[float] = []
 
-    async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
-        self.steps.append(done)
+    async def report_progress(
+        self, progress: float, total: float | None, message: str | None
+    ) -> None:
+        self.steps.append(progress)
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
         return None

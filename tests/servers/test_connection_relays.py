@@ -5,7 +5,7 @@ from typing import Any
 
 import mcp_types as types
 
-from toolscout.servers.connection import NOBODY, SEVERAL, Relays, forward_progress_to
+from toolscout.servers.connection import NOBODY, SEVERAL, Relays
 
 ANSWER = types.ListRootsResult(roots=[])
 
@@ -16,8 +16,10 @@ class Client:
     def __init__(self) -> None:
         self.heard: list[object] = []
 
-    async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
-        self.heard.append((done, total, message))
+    async def report_progress(
+        self, progress: float, total: float | None, message: str | None
+    ) -> None:
+        self.heard.append((progress, total, message))
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
         self.heard.append(params.data)
@@ -39,7 +41,7 @@ def message(said: object) -> types.LoggingMessageNotificationParams:
 def test_the_client_of_the_only_call_is_asked():
     relays, client = Relays(), Client()
 
-    with relays.joined(client):
+    with relays.register(client):
         asyncio.run(relays.log(message("hello")))
         answer = asyncio.run(relays.list_roots(None))
 
@@ -50,7 +52,7 @@ def test_the_client_of_the_only_call_is_asked():
 def test_with_several_calls_nobody_is_asked_and_nothing_is_passed_on():
     relays, one, other = Relays(), Client(), Client()
 
-    with relays.joined(one), relays.joined(other):
+    with relays.register(one), relays.register(other):
         asyncio.run(relays.log(message("a secret of one")))
         answer = asyncio.run(relays.list_roots(None))
 
@@ -64,12 +66,3 @@ def test_without_a_call_nobody_is_asked():
 
     assert isinstance(answer, types.ErrorData)
     assert answer.message == NOBODY
-
-
-def test_progress_goes_to_its_own_call_however_many_there_are():
-    relays, one, other = Relays(), Client(), Client()
-
-    with relays.joined(one), relays.joined(other):
-        asyncio.run(forward_progress_to(other)(1, 2, "half"))
-
-    assert (one.heard, other.heard) == ([], [(1, 2, "half")])

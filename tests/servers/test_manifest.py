@@ -1,10 +1,15 @@
 """What is kept of a server's lists between runs."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving import TIME
+from toolscout.servers.listings import read_stored_manifest, save_manifest
 from toolscout.servers.manifest import Manifest, manifest_from_bytes
+from toolscout.stores import MemoryStore
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 VALUES = st.none() | st.booleans() | st.integers() | TEXTS
@@ -26,11 +31,17 @@ MANIFESTS = st.builds(
 @given(MANIFESTS)
 def test_what_is_kept_reads_back_equal(manifest: Manifest):
     """R86"""
-    assert manifest_from_bytes(manifest.to_bytes("key"), "key") == manifest
+    store = MemoryStore()
+    save_manifest(store, TIME, manifest)
+
+    assert read_stored_manifest(store, TIME) == manifest
 
 
 def test_what_was_kept_for_another_configuration_is_not_used():
-    assert manifest_from_bytes(Manifest().to_bytes("key"), "other") is None
+    store = MemoryStore()
+    save_manifest(store, TIME, Manifest())
+
+    assert read_stored_manifest(store, replace(TIME, args=("other",))) is None
 
 
 @given(st.binary() | JSON.map(lambda value: repr(value).encode()))

@@ -20,7 +20,9 @@ class Asked:
     def __init__(self) -> None:
         self.may_answer = asyncio.Event()
 
-    async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
+    async def report_progress(
+        self, progress: float, total: float | None, message: str | None
+    ) -> None:
         raise AssertionError
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:

@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from toolscout.servers.transport import AiohttpTransport, carrier
+from toolscout.servers.transport import AiohttpTransport, make_transport
 
 DEADLINE_SECONDS = 30
 HOST = "127.0.0.1"
@@ -374,7 +374,7 @@ def test_a_proxy_of_the_environment_is_used(name: str, monkeypatch: pytest.Monke
     async def work() -> None:
         async with served(says(OK)) as proxy:
             monkeypatch.setenv(name, f"http://{HOST}:{proxy.port}")
-            async with httpx2.AsyncClient(transport=carrier()) as http:
+            async with httpx2.AsyncClient(transport=make_transport()) as http:
                 await http.post("http://far.invalid/mcp", json={})
 
         assert proxy.asked[0][0].startswith(b"POST http://far.invalid/mcp HTTP/1.1\r\n")
@@ -386,7 +386,7 @@ def test_a_proxy_of_the_environment_is_used(name: str, monkeypatch: pytest.Monke
 def test_without_a_proxy_requests_are_carried(monkeypatch: pytest.MonkeyPatch):
     without_proxies(monkeypatch)
 
-    assert isinstance(carrier(), AiohttpTransport)
+    assert isinstance(make_transport(), AiohttpTransport)
 
 
 def without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,9 +169,11 @@ class ForwardedCall:
 
     # What the server asks for while it works.
 
-    async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
+    async def report_progress(
+        self, progress: float, total: float | None, message: str | None
+    ) -> None:
         """Pass on how far the work is."""
-        await self._context.session.report_progress(done, total, message)
+        await self._context.session.report_progress(progress, total, message)
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
         """Pass on a log message."""

@@ -178,10 +178,12 @@ class _PendingCall:
         """Wait for the end of the call."""
         await asyncio.wait((self._work,))
 
-    async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
+    async def report_progress(
+        self, progress: float, total: float | None, message: str | None
+    ) -> None:
         """Pass on how far the work is, if somebody listens."""
         if self._relay is not None:
-            await self._relay.report_progress(done, total, message)
+            await self._relay.report_progress(progress, total, message)
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
         """Pass on a log message, if somebody listens."""

@@ -19,7 +19,7 @@ import mcp_types as types
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
-from toolscout.servers.streams import Receiving, Stream
+from toolscout.servers.process import ReadStream, Stream
 
 LINE_LIMIT = 256 << 20
 """Bytes of the longest message."""
@@ -60,7 +60,7 @@ async def _open_pipes() -> AsyncGenerator["tuple[StdinStream, StdoutStream]"]:
         writing.close()
 
 
-class StdinStream(Receiving):
+class StdinStream(ReadStream):
     """Messages from stdin; what is no message comes as the error that reading it gave."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:

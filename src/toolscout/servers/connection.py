@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import mcp_types as types
-from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 
 from toolscout.config.secrets import SecretMask
@@ -36,7 +35,9 @@ FAILED, NEEDS_LOGIN, STOPPED = "failed", "needs login", "stopped"
 class Relay(Protocol):
     """Takes what a server says or asks while it works on a call back to whoever made the call."""
 
-    async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
+    async def report_progress(
+        self, progress: float, total: float | None, message: str | None
+    ) -> None:
         """Pass on how far the work is."""
         ...
 
@@ -171,8 +172,8 @@ class Relays:
         self._relays: list[Relay] = []
 
     @contextmanager
-    def joined(self, relay: Relay) -> Generator[None]:
-        """Have a relay among those that may be asked."""
+    def register(self, relay: Relay) -> Generator[None]:
+        """Register a relay for the duration of a call."""
         self._relays.append(relay)
         try:
             yield
@@ -181,37 +182,28 @@ class Relays:
 
     async def sample(self, context: Any, params: types.CreateMessageRequestParams) -> Any:
         """Have a client's model complete a message."""
-        relay = self._only()
-        return await relay.sample(params) if relay else self._refusal()
+        relay = self._get_only()
+        return await relay.sample(params) if relay else self._refuse()
 
     async def elicit(self, context: Any, params: types.ElicitRequestParams) -> Any:
         """Ask a client's user."""
-        relay = self._only()
-        return await relay.elicit(params) if relay else self._refusal()
+        relay = self._get_only()
+        return await relay.elicit(params) if relay else self._refuse()
 
     async def list_roots(self, context: Any) -> Any:
         """Ask for a client's roots."""
-        relay = self._only()
-        return await relay.list_roots() if relay else self._refusal()
+        relay = self._get_only()
+        return await relay.list_roots() if relay else self._refuse()
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
         """Pass on a log message, if it is clear whose it is."""
-        relay = self._only()
+        relay = self._get_only()
         if relay is not None:
             await relay.log(params)
 
-    def _only(self) -> Relay | None:
+    def _get_only(self) -> Relay | None:
         return self._relays[0] if len(self._relays) == 1 else None
 
-    def _refusal(self) -> types.ErrorData:
+    def _refuse(self) -> types.ErrorData:
         message = SEVERAL if self._relays else NOBODY
         return types.ErrorData(code=types.INVALID_REQUEST, message=message)
-
-
-def forward_progress_to(relay: Relay) -> ProgressFnT:
-    """Return what tells a relay how far its call is."""
-
-    async def heard(progress: float, total: float | None, message: str | None) -> None:
-        await relay.report_progress(progress, total, message)
-
-    return heard

@@ -1,33 +1,52 @@
-"""`CatalogUpdater`: puts the listings of servers into the catalogue and stores them.
+"""`CatalogUpdater`: turns the lists of servers into tools of the catalogue, and stores them.
 
-Stored listings are searchable before their server has started (R86). Turning a listing into
+Stored lists are searchable before their server has started (R86). Turning a list into
 tools, indexing it and talking to the store may each take long, so they run in two worker threads,
 one for the catalogue and one for the store; the event loop stays free for calls. Each worker does
-one job after the other, so listings take effect in the order in which they arrived.
+one job after the other, so lists take effect in the order in which they arrived.
 """
 
 import asyncio
 import hashlib
+import json
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase, translate
+from typing import Any, ParamSpec, TypeVar
+
+from mcp.shared.exceptions import MCPError
 
 from toolscout.catalog import Catalog, Status
 from toolscout.config.file import Config
 from toolscout.config.servers import ServerConfig
-from toolscout.schemas import to_canonical_json
-from toolscout.servers.connection import Connection
-from toolscout.servers.manifest import MANIFEST_KIND, Manifest, build_entries, manifest_from_bytes
+from toolscout.errors import InvalidTool, ToolscoutError
+from toolscout.schemas import Json, is_list, is_object, to_canonical_json
+from toolscout.servers.connection import Connection, Delays
+from toolscout.servers.manifest import (
+    LAYOUT,
+    PROMPT,
+    RESOURCE,
+    TEMPLATE,
+    TOOL,
+    Manifest,
+    manifest_from_bytes,
+)
 from toolscout.servers.server import Phase, ServerState
 from toolscout.stores.store import Store
-from toolscout.tools import Tool
+from toolscout.tools import Effect, Tool
 
+MANIFEST_KIND = "manifest"
 STOPPED_REASON = "it was stopped"
+TOOLS_LIMIT = 20_000
 
 _log = logging.getLogger(__name__)
 _Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
+_Value = TypeVar("_Value")
+_PLACEHOLDER = re.compile(r"\{[+#./;?&]?([\w.,*]+)\}")
 
 
 class CatalogUpdater:
@@ -63,6 +82,27 @@ class CatalogUpdater:
             manifest = await connection.read_manifest()
         if await _run(self._catalog_worker, self._replace_if_changed, server, manifest):
             self._store_worker.submit(self._save, server.config, manifest)
+
+    async def follow(
+        self,
+        server: ServerState,
+        connection: Connection,
+        has_changed: asyncio.Event,
+        delays: Delays,
+    ) -> None:
+        """Refresh the lists whenever they have changed; a burst of changes counts as one."""
+        pause = delays.change
+        while True:
+            await has_changed.wait()
+            await asyncio.sleep(pause)
+            has_changed.clear()
+            try:
+                await self.refresh(server, connection)
+            except (ToolscoutError, MCPError, TimeoutError) as error:
+                _log.warning("The lists of server %s cannot be read: %s", server.name, error)
+            # Some servers announce a change whenever they are asked for their lists.
+            pause = pause * 2 if has_changed.is_set() else delays.change
+            pause = min(pause, delays.most_change)
 
     async def publish(self, server: ServerState, manifest: Manifest) -> None:
         """Make the tools of a manifest those of a server and mark the server as ready."""
@@ -142,8 +182,18 @@ def read_stored_manifest(store: Store, config: ServerConfig) -> Manifest | None:
 
 def save_manifest(store: Store, config: ServerConfig, manifest: Manifest) -> None:
     """Store the listings of a server for the next run."""
-    data = manifest.to_bytes(compute_config_key(config))
-    store.write(MANIFEST_KIND, config.name, data)
+    row = {
+        "layout": LAYOUT,
+        "key": compute_config_key(config),
+        "tools": manifest.tools,
+        "resources": manifest.resources,
+        "templates": manifest.templates,
+        "prompts": manifest.prompts,
+        "problems": manifest.problems,
+        "instructions": manifest.instructions,
+        "protocol": manifest.protocol,
+    }
+    store.write(MANIFEST_KIND, config.name, json.dumps(row).encode())
 
 
 def compute_config_key(config: ServerConfig) -> str:
@@ -159,3 +209,146 @@ async def _run(
     **kwargs: _Args.kwargs,
 ) -> _Result:
     return await asyncio.wrap_future(worker.submit(work, *args, **kwargs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogEntries:
+    """The tools of a server, and why some are missing."""
+
+    tools: tuple[Tool, ...]
+    problems: tuple[str, ...] = ()
+
+
+def build_entries(config: ServerConfig, manifest: Manifest) -> CatalogEntries:
+    """Return the tools that a configuration admits, each under its own name.
+
+    Tools are filtered, renamed and pinned, and get the effects and hints of the configuration.
+    Resources and prompts become entries of their own kind, so that one search finds them all
+    (R27). An invalid definition is left out and reported; its server keeps the others.
+    """
+    problems = list(manifest.problems)
+    found: dict[str, Tool] = {}
+    is_allowed, is_denied, is_pinned = map(
+        compile_patterns, (config.allow, config.deny, config.pins)
+    )
+    for tool in _read_entries(config.name, manifest, problems):
+        if not is_allowed(tool.leaf) or is_denied(tool.leaf):
+            continue
+        pinned = tool.always_load or bool(is_pinned(tool.leaf))
+        entry = _make_distinct(_adjust(config, tool, always_load=pinned), found)
+        if entry.name in found:
+            problems.append(f"{tool.leaf!r} is offered twice; the first one counts.")
+        elif len(found) >= TOOLS_LIMIT:
+            problems.append(f"More than {TOOLS_LIMIT:,} tools; the rest is left out.")
+            break
+        else:
+            found[entry.name] = entry
+    return CatalogEntries(tools=tuple(found.values()), problems=tuple(problems))
+
+
+def compile_patterns(patterns: Iterable[str]) -> Callable[[str], object]:
+    """Return a function that tells whether one of some glob patterns matches a name."""
+    return re.compile("|".join(map(translate, patterns)) or r"(?!)").match
+
+
+def _read_entries(server: str, manifest: Manifest, problems: list[str]) -> Iterable[Tool]:
+    makers: tuple[tuple[Iterable[Json], Callable[[Json, str], Tool]], ...] = (
+        (manifest.tools, lambda row, name: Tool.from_mcp(row, server=name)),
+        (manifest.resources, _resource_from_row),
+        (manifest.templates, _template_from_row),
+        (manifest.prompts, _prompt_from_row),
+    )
+    for rows, make in makers:
+        for row in rows:
+            try:
+                yield make(row, server)
+            except InvalidTool as error:
+                problems.append(str(error))
+
+
+def _adjust(config: ServerConfig, tool: Tool, *, always_load: bool) -> Tool:
+    effect = _find_first(config.effects, tool.leaf)
+    hint = _find_first(config.hints, tool.leaf) or config.hint
+    changed = replace(
+        tool,
+        effect=effect or tool.effect,
+        hint=" ".join(filter(None, (tool.hint, hint))),
+        always_load=always_load,
+    )
+    new = config.renames.get(tool.leaf)
+    if new is None:
+        return changed
+    # Calls must use the old name, which the server knows.
+    renamed = replace(changed, leaf=new).move_to(tool.server)
+    return replace(renamed, extras={**tool.extras, "leaf": tool.leaf}, aliases=(tool.leaf,))
+
+
+def _make_distinct(tool: Tool, found: Mapping[str, Tool]) -> Tool:
+    """Rename a resource or prompt whose name is taken.
+
+    A prompt often has the name of the tool that it explains. The server does not know our name
+    for it, so it may change.
+    """
+    if tool.name not in found or tool.kind == TOOL:
+        return tool
+    renamed = replace(tool, leaf=f"{tool.leaf}_{tool.kind}").move_to(tool.server)
+    if renamed.name not in found:
+        return renamed
+    digest = hashlib.sha256(to_canonical_json(dict(tool.extras))).hexdigest()[:8]
+    return replace(tool, leaf=f"{tool.leaf}_{digest}").move_to(tool.server)
+
+
+def _find_first(values: Mapping[str, _Value], leaf: str) -> _Value | None:
+    return next((value for glob, value in values.items() if fnmatchcase(leaf, glob)), None)
+
+
+def _resource_from_row(row: Json, server: str) -> Tool:
+    return Tool.define(
+        str(row.get("name") or row.get("uri")),
+        server=server,
+        title=row.get("title") or "",
+        description=row.get("description") or f"Read {row.get('uri')}.",
+        kind=RESOURCE,
+        effect=Effect.READ,
+        extras={"uri": row.get("uri"), "mimeType": row.get("mimeType")},
+    )
+
+
+def _template_from_row(row: Json, server: str) -> Tool:
+    uri = str(row.get("uriTemplate"))
+    names = [name.strip("*") for part in _PLACEHOLDER.findall(uri) for name in part.split(",")]
+    return Tool.define(
+        str(row.get("name") or uri),
+        server=server,
+        title=row.get("title") or "",
+        description=row.get("description") or f"Read {uri}.",
+        input_schema=_make_text_schema(dict.fromkeys(names), list(dict.fromkeys(names))),
+        kind=TEMPLATE,
+        effect=Effect.READ,
+        extras={"uriTemplate": uri},
+    )
+
+
+def _prompt_from_row(row: Json, server: str) -> Tool:
+    value: Any = row.get("arguments")
+    arguments = [a for a in value if is_object(a) and a.get("name")] if is_list(value) else []
+    descriptions = {str(a["name"]): a.get("description") for a in arguments}
+    required = [str(a["name"]) for a in arguments if a.get("required") is True]
+    return Tool.define(
+        str(row.get("name")),
+        server=server,
+        title=row.get("title") or "",
+        description=row.get("description") or "",
+        input_schema=_make_text_schema(descriptions, required),
+        kind=PROMPT,
+        effect=Effect.READ,
+        extras={"prompt": row.get("name")},
+    )
+
+
+def _make_text_schema(descriptions: Mapping[str, str | None], required: list[str]) -> Json:
+    properties: Json = {
+        name: {"type": "string"} | ({"description": text} if text else {})
+        for name, text in descriptions.items()
+    }
+    return {"type": "object", "properties": properties, "required": required}

@@ -1,16 +1,17 @@
-"""`Client`: a connection to an MCP server, over stdio, streamable HTTP or SSE.
+"""`McpConnection`: a connection to an MCP server, over stdio, streamable HTTP or SSE.
 
-The official SDK speaks the protocol, in both eras. What the server asks for while it works on a
-call goes to the `Relay` of that call; what it tells by itself, to `ServerNotifications`.
+The official SDK speaks the protocol, in both eras. Questions that the server asks during a call
+go to the `Relay` of that call; changes that it announces go to `ServerNotifications`.
+`ListingFilter` removes invalid entries from lists, so that one of them does not cost the others.
 """
 
 import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import AsyncGenerator, Callable, Set
-from contextlib import asynccontextmanager
-from typing import Any, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Set
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Self, cast
 
 import httpx2
 import mcp_types as types
@@ -18,8 +19,11 @@ from mcp.client import Client as SdkClient
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import ListenNotSupportedError, ResourceUpdated, SubscriptionLost
 from mcp.shared.exceptions import MCPError
-from pydantic import TypeAdapter, ValidationError
+from mcp.shared.message import SessionMessage
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from toolscout.config.secrets import SecretMask
 from toolscout.config.servers import ServerConfig, Transport
@@ -33,14 +37,11 @@ from toolscout.servers.connection import (
     Relay,
     Relays,
     describe_error,
-    forward_progress_to,
     unavailable,
 )
 from toolscout.servers.manifest import Manifest
 from toolscout.servers.oauth.login import BearerAuth, LoginNeeded, has_own_token
 from toolscout.servers.process import MESSAGE_BYTES, ProcessReaper, ServerProcess, run_process
-from toolscout.servers.streams import ListingFilter, sifted
-from toolscout.servers.updates import ServerNotifications
 
 PAGES_LIMIT = 1_000
 HTTP_CONNECT_SECONDS = 10.0
@@ -49,16 +50,26 @@ STREAM_SECONDS = 86_400.0
 SESSION_HEADER = "mcp-session-id"
 UNAUTHORIZED = 401
 FORGOTTEN = (400, 404)
-"""What servers answer to a session that they do not know; 404 is what the protocol says."""
+"""Answers of servers to a session that they do not know; the protocol says 404."""
+NAME_CHARS = 60
+"""Longer names of invalid entries are cut in messages."""
 
 _log = logging.getLogger(__name__)
 _RAW: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
-_Asked = types.Request[Any, Any]
+_Request = types.Request[Any, Any]
+_NONE: frozenset[str] = frozenset()
+_Send = Callable[[str, Json], Awaitable[Json]]
 _UNREACHED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
-"""What fails before anything was sent."""
+"""Errors that occur before anything was sent."""
+_ENTRIES: Mapping[str, type[BaseModel]] = {
+    "tools": types.Tool,
+    "resources": types.Resource,
+    "resourceTemplates": types.ResourceTemplate,
+    "prompts": types.Prompt,
+}
 
 
-class Client:
+class McpConnection:
     """One running MCP server."""
 
     def __init__(
@@ -73,33 +84,36 @@ class Client:
         message_bytes: int = MESSAGE_BYTES,
     ) -> None:
         self.ended = asyncio.Event()
-        self._config, self._delays, self._auth = config, delays, auth
-        self._reaper, self._message_bytes = reaper, message_bytes
+        self._config = config
+        self._delays = delays
+        self._auth = auth
+        self._reaper = reaper
+        self._message_bytes = message_bytes
         self._mask = SecretMask(config.list_secrets())
         self._on_line = on_line
-        self._updates = ServerNotifications(delays, on_change)
+        self._notifications = ServerNotifications(delays, on_change)
         self._stop = asyncio.Event()
         self._ready: asyncio.Future[SdkClient] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._child: ServerProcess | None = None
+        self._process: ServerProcess | None = None
         self._error: Exception | None = None
         self._is_refused = False
         self._is_forgotten = False
         self._relays = Relays()
-        self._sieve = ListingFilter()
+        self._filter = ListingFilter()
 
     @property
     def reason(self) -> str:
-        """Why it ended; more is known once it is closed."""
-        if self._child is not None and self._child.reason:
-            return self._child.reason
+        """Why the server ended; more precise once the connection is closed."""
+        if self._process is not None and self._process.reason:
+            return self._process.reason
         return "it ended" if self._error is None else self._mask.apply(describe_error(self._error))
 
     async def open(self) -> None:
         """Start the server and agree on a protocol, or raise `ServerUnavailable`."""
         self._ready = asyncio.get_running_loop().create_future()
-        # The SDK wants a client to be left in the task that entered it; calls come from others.
-        self._task = asyncio.create_task(self._live(self._ready))
+        # The SDK requires that the task that entered a client also leaves it.
+        self._task = asyncio.create_task(self._run(self._ready))
         try:
             async with asyncio.timeout(self._config.start_seconds):
                 await asyncio.shield(self._ready)
@@ -109,44 +123,44 @@ class Client:
             raise unavailable(self._config, f"no answer within {seconds:g} s") from None
         except Exception as error:
             await self.close()
-            raise self._unopened(error) from None
+            raise self._explain_start(error) from None
         except asyncio.CancelledError:
             await self.close()
             raise
 
     async def close(self) -> None:
         """Stop the server and wait until it is gone."""
-        self._over()
+        self._end()
         task = self._task
         if task is None:
             return
         if self._ready is not None and not self._ready.done():
             task.cancel()
         delays = self._delays
-        # A server that cannot be reached any more may leave even its farewell unanswered.
+        # A server that cannot be reached may not even answer the last request.
         done, _ = await asyncio.wait((task,), timeout=delays.exit + 3 * delays.kill)
         if not done:
             task.cancel()
             await asyncio.wait((task,), timeout=delays.kill)
 
     async def read_manifest(self) -> Manifest:
-        """Return what the server offers; a list other than that of tools may fail."""
-        client = self._client()
+        """Return all lists of the server; any but that of the tools may fail."""
+        client = self._get_client()
         offers = client.server_capabilities
-        self._sieve.problems.clear()
-        tools = await self._listed("tools/list", "tools") if offers.tools else []
+        self._filter.problems.clear()
+        tools = await self._list("tools/list", "tools") if offers.tools else []
         resources = templates = prompts = ()
         if offers.resources:
-            resources = await self._listed_if("resources/list", "resources")
-            templates = await self._listed_if("resources/templates/list", "resourceTemplates")
+            resources = await self._try_list("resources/list", "resources")
+            templates = await self._try_list("resources/templates/list", "resourceTemplates")
         if offers.prompts:
-            prompts = await self._listed_if("prompts/list", "prompts")
+            prompts = await self._try_list("prompts/list", "prompts")
         return Manifest(
             tools=tuple(tools),
             resources=resources,
             templates=templates,
             prompts=prompts,
-            problems=tuple(self._sieve.problems),
+            problems=tuple(self._filter.problems),
             instructions=client.instructions or "",
             protocol=client.protocol_version,
         )
@@ -156,32 +170,34 @@ class Client:
 
         `ServerUnavailable` means that the server did not get it.
         """
-        session = self._client().session
-        asked = _Asked(method=method, params=params)
+        session = self._get_client().session
+        request = _Request(method=method, params=params)
         try:
             if relay is None:
-                return await session.send_request(asked, _RAW)
-            with self._relays.joined(relay):
-                heard = forward_progress_to(relay)
-                return await session.send_request(asked, _RAW, progress_callback=heard)
+                return await session.send_request(request, _RAW)
+            with self._relays.register(relay):
+                return await session.send_request(
+                    request, _RAW, progress_callback=relay.report_progress
+                )
         except MCPError as error:
-            raise await self._failure(error, params.get("name") or method) from error
+            raise await self._explain_failure(error, params.get("name") or method) from error
         except ValidationError as error:
-            problem = f"the result of {method} has another form than the protocol says"
+            problem = f"the result of {method} does not have the form that the protocol requires"
             raise ProtocolError(self._config.name, problem) from error
 
     async def watch(self, uris: Set[str], on_update: Callable[[str], None]) -> frozenset[str]:
-        """Be told when these resources change, and no others; return those agreed to."""
-        agreed = await self._updates.watch(self._client(), self.request, uris, on_update)
-        self._client()  # a stream that was refused because all is over is no refusal
+        """Watch these resources and no others; return those that the server agreed to."""
+        client = self._get_client()
+        agreed = await self._notifications.watch(client, self.request, uris, on_update)
+        self._get_client()  # a stream that ended with the connection was not refused
         return agreed
 
-    async def _failure(self, error: MCPError, name: str) -> Exception:
-        """Return what an error means: one of the server's own, or the end of the connection."""
+    async def _explain_failure(self, error: MCPError, name: str) -> Exception:
+        """Return the server's own error, or one that explains why the connection ended."""
         if self._is_refused:
             return unavailable(self._config, "its credentials were refused", NEEDS_LOGIN)
         if self._is_forgotten:
-            self._over()
+            self._end()
             return unavailable(self._config, "it forgot the session")
         if not self.ended.is_set():
             return error
@@ -193,128 +209,131 @@ class Client:
         said = f"the server is gone ({self.reason}); the call may still have had an effect"
         return CallFailed(name, to_one_line(said, SAID_CHARS))
 
-    def _unopened(self, error: Exception) -> ServerUnavailable:
+    def _explain_start(self, error: Exception) -> ServerUnavailable:
         if isinstance(error, LoginNeeded):
             return unavailable(self._config, str(error), NEEDS_LOGIN)
         if self._is_refused and not has_own_token(self._config):
             return unavailable(self._config, str(LoginNeeded(self._config.name)), NEEDS_LOGIN)
         if self._is_refused:
             return unavailable(self._config, "it refused the credentials", NEEDS_LOGIN)
-        if self._child is not None and self._child.reason:
-            return unavailable(self._config, self._child.reason)
+        if self._process is not None and self._process.reason:
+            return unavailable(self._config, self._process.reason)
         return unavailable(self._config, describe_error(error))
 
-    async def _live(self, ready: asyncio.Future[SdkClient]) -> None:
+    async def _run(self, ready: asyncio.Future[SdkClient]) -> None:
         try:
-            async with self._connected() as client:
+            async with self._connect() as client:
                 ready.set_result(client)
-                listening = asyncio.create_task(self._updates.follow_lists(client))
+                listening = asyncio.create_task(self._notifications.follow_lists(client))
                 try:
                     await self._stop.wait()
                 finally:
-                    self._updates.close()
+                    self._notifications.close()
                     listening.cancel()
                     await asyncio.wait((listening,))
         except BaseException as error:
-            self._error = _reason(error)
+            self._error = _unwrap_error(error)
             if not ready.done():
                 ready.set_exception(self._error)
             if isinstance(error, asyncio.CancelledError):
                 raise
         finally:
-            self._over()
+            self._end()
             if not ready.done():
                 ready.cancel()
             elif not ready.cancelled():
-                ready.exception()  # looked at, whoever else may wait for it
+                ready.exception()  # retrieve it, even if no caller waits any more
 
-    def _over(self) -> None:
+    def _end(self) -> None:
         self._stop.set()
         self.ended.set()
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[SdkClient]:
+    async def _connect(self) -> AsyncGenerator[SdkClient]:
         async with contextlib.AsyncExitStack() as stack:
             client = SdkClient(
-                await self._transport(stack),
+                await self._open_transport(stack),
                 sampling_callback=self._relays.sample,
                 elicitation_callback=self._relays.elicit,
                 list_roots_callback=self._relays.list_roots,
                 logging_callback=self._relays.log,
-                message_handler=self._updates.hear,
+                message_handler=self._notifications.handle,
                 cache=None,
             )
             yield await stack.enter_async_context(client)
 
-    async def _transport(self, stack: contextlib.AsyncExitStack) -> Any:
+    async def _open_transport(self, stack: contextlib.AsyncExitStack) -> Any:
         match self._config.transport:
             case Transport.STDIO:
-                return self._process()
+                return self._start_process()
             case Transport.SSE:
                 streams = sse_client(
                     self._config.url,
-                    headers=self._headers(),
+                    headers=self._build_headers(),
                     timeout=HTTP_CONNECT_SECONDS,
                     sse_read_timeout=STREAM_SECONDS,
-                    httpx_client_factory=self._http,
+                    httpx_client_factory=self._make_http_client,
                     auth=self._auth,
                 )
             case _:
                 timeout = httpx2.Timeout(HTTP_CONNECT_SECONDS, read=None)
-                http = self._http(self._headers(), timeout, self._auth)
+                http = self._make_http_client(self._build_headers(), timeout, self._auth)
                 await stack.enter_async_context(http)
                 streams = streamable_http_client(self._config.url, http_client=http)
-        return sifted(streams, self._over, self._sieve)
+        return _open_filtered(streams, self._end, self._filter)
 
-    def _process(self) -> Any:
+    def _start_process(self) -> Any:
         config = self._config
         if sys.platform == "win32":
-            asked = StdioServerParameters(
+            parameters = StdioServerParameters(
                 command=config.command,
                 args=list(config.args),
                 env=dict(config.env),
                 cwd=config.cwd or None,
             )
-            return sifted(stdio_client(asked), self._over, self._sieve)
-        self._child = ServerProcess(self._heard, self._over, self._delays, self._message_bytes)
-        return sifted(run_process(self._child, config, self._reaper), self._over, self._sieve)
+            return _open_filtered(stdio_client(parameters), self._end, self._filter)
+        self._process = ServerProcess(self._log, self._end, self._delays, self._message_bytes)
+        streams = run_process(self._process, config, self._reaper)
+        return _open_filtered(streams, self._end, self._filter)
 
-    def _headers(self) -> dict[str, str]:
+    def _build_headers(self) -> dict[str, str]:
         headers = dict(self._config.headers)
         if self._config.token:
             headers["Authorization"] = f"Bearer {self._config.token}"
         return headers
 
-    def _http(
+    def _make_http_client(
         self,
         headers: dict[str, str] | None = None,
         timeout: httpx2.Timeout | None = None,
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
-        # Costs a tenth of a second, for nothing where all servers speak over stdio.
-        from toolscout.servers.transport import Poster, carrier
+        # Importing it takes a tenth of a second, which servers over stdio need not pay.
+        from toolscout.servers.transport import HttpClient, make_transport
 
-        hooks = {"response": [self._answered]}
-        return Poster(
-            headers=headers, timeout=timeout, auth=auth, event_hooks=hooks, transport=carrier()
+        return HttpClient(
+            headers=headers,
+            timeout=timeout,
+            auth=auth,
+            event_hooks={"response": [self._note_status]},
+            transport=make_transport(),
         )
 
-    async def _answered(self, response: httpx2.Response) -> None:
-        # The SDK gives all refusals the same words, so they are told apart here.
-        # What `BearerAuth` cannot mend, it raises by itself.
+    async def _note_status(self, response: httpx2.Response) -> None:
+        # The SDK raises one error for all refusals. `BearerAuth` raises its own.
         is_final = not isinstance(self._auth, BearerAuth)
         self._is_refused = is_final and response.status_code == UNAUTHORIZED
         if response.status_code in FORGOTTEN and SESSION_HEADER in response.request.headers:
             self._is_forgotten = True
 
-    async def _listed_if(self, method: str, key: str) -> tuple[Json, ...]:
+    async def _try_list(self, method: str, key: str) -> tuple[Json, ...]:
         try:
-            return tuple(await self._listed(method, key))
+            return tuple(await self._list(method, key))
         except (MCPError, ProtocolError) as error:
             _log.debug("Server %s refused %s: %s", self._config.name, method, error)
             return ()
 
-    async def _listed(self, method: str, key: str) -> list[Json]:
+    async def _list(self, method: str, key: str) -> list[Json]:
         found: list[Json] = []
         cursor: str | None = None
         for _ in range(PAGES_LIMIT):
@@ -326,17 +345,229 @@ class Client:
                 return found
         raise ProtocolError(self._config.name, f"{method} has more than {PAGES_LIMIT} pages")
 
-    def _client(self) -> SdkClient:
+    def _get_client(self) -> SdkClient:
         if self._ready is None or not self._ready.done() or self.ended.is_set():
             raise unavailable(self._config, self.reason)
         return self._ready.result()
 
-    def _heard(self, line: str) -> None:
+    def _log(self, line: str) -> None:
         self._on_line(self._mask.apply(line))
 
 
-def _reason(error: BaseException) -> Exception:
+def _unwrap_error(error: BaseException) -> Exception:
     """Return the error at the bottom of nested groups."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
+
+
+class ListingFilter:
+    """Removes invalid entries from the lists of one server.
+
+    The SDK refuses a whole list for one invalid entry: a server with a thousand tools would be
+    lost for one without a name.
+    """
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        """The entries that were removed, and why."""
+
+    def apply(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+        """Return a message without its invalid entries."""
+        message = item.message if isinstance(item, SessionMessage) else None
+        if isinstance(message, types.JSONRPCResponse):
+            for key in _ENTRIES.keys() & message.result.keys():
+                self._filter_entries(message.result, key)
+        return item
+
+    def _filter_entries(self, result: dict[str, Any], key: str) -> None:
+        entries: object = result[key]
+        if is_list(entries):
+            result[key] = [entry for entry in entries if self._is_valid(entry, key)]
+
+    def _is_valid(self, entry: object, key: str) -> bool:
+        try:
+            _ENTRIES[key].model_validate(entry, by_name=False)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "it"
+            name = entry.get("name") if is_object(entry) else None
+            label = to_one_line(str(name or "without a name"), NAME_CHARS)
+            self.problems.append(f"One of its {key} was left out: {label!r}, for {where!r}.")
+            return False
+        return True
+
+
+class _FilteredStream:
+    """A stream of filtered messages; calls `on_end` when it is left."""
+
+    def __init__(self, stream: Any, on_end: Callable[[], None], filter_: ListingFilter) -> None:
+        self._stream = stream
+        self._on_end = on_end
+        self._filter = filter_
+
+    @property
+    def last_context(self) -> Any:
+        """The context that the SDK's own streams carry along."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> Any:
+        """Return the next message."""
+        return self._filter.apply(await self._stream.receive())
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return self._filter.apply(await self._stream.__anext__())
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        self._on_end()
+        await self._stream.__aexit__(*error)
+
+
+@asynccontextmanager
+async def _open_filtered(
+    streams: AbstractAsyncContextManager[Any], on_end: Callable[[], None], filter_: ListingFilter
+) -> AsyncGenerator[Any]:
+    async with streams as (read, write):
+        yield _FilteredStream(read, on_end, filter_), write
+
+
+class ServerNotifications:
+    """Handles the changes that one server announces; one `watch` at a time.
+
+    A server of the handshake era announces changed lists to everyone, and resources that were
+    subscribed to one by one. A later server announces either over a stream opened for it.
+    """
+
+    def __init__(self, delays: Delays, on_change: Callable[[], None]) -> None:
+        self._delays = delays
+        self._on_change = on_change
+        self._on_update: Callable[[str], None] | None = None
+        self._requested = _NONE
+        self._agreed = _NONE
+        self._stream: asyncio.Task[None] | None = None
+
+    async def handle(self, message: Any) -> None:
+        """Handle a notification; the SDK passes those of a stream as well."""
+        method = getattr(message, "method", "")
+        if method.endswith("/list_changed"):
+            self._on_change()
+        elif method == "notifications/resources/updated" and self._stream is None:
+            self._report_update(str(message.params.uri))
+
+    async def follow_lists(self, client: SdkClient) -> None:
+        """Follow changed lists of servers that announce them to subscribers only."""
+        offers = client.server_capabilities
+        tools, resources, prompts = (
+            bool(offer and offer.list_changed)
+            for offer in (offers.tools, offers.resources, offers.prompts)
+        )
+        while tools or resources or prompts:
+            try:
+                async with client.listen(
+                    tools_list_changed=tools,
+                    resources_list_changed=resources,
+                    prompts_list_changed=prompts,
+                ) as changes:
+                    async for _ in changes:
+                        self._on_change()
+            except (MCPError, ListenNotSupportedError):
+                return
+            except SubscriptionLost:
+                self._on_change()
+            await asyncio.sleep(self._delays.most_change)
+
+    async def watch(
+        self, client: SdkClient, send: _Send, uris: Set[str], on_update: Callable[[str], None]
+    ) -> frozenset[str]:
+        """Watch these resources and no others; return those that the server agreed to."""
+        offer = client.server_capabilities.resources
+        if offer is None or not offer.subscribe:
+            return _NONE
+        self._on_update = on_update
+        if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            await self._reopen(client, frozenset(uris))
+        else:
+            await self._subscribe(send, frozenset(uris))
+        return self._agreed
+
+    def close(self) -> None:
+        """End the stream, if there is one."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.cancel()
+
+    async def _subscribe(self, send: _Send, uris: frozenset[str]) -> None:
+        for uri in sorted(uris - self._agreed):
+            with contextlib.suppress(MCPError):
+                await send("resources/subscribe", {"uri": uri})
+                self._agreed |= {uri}
+        for uri in sorted(self._agreed - uris):
+            self._agreed -= {uri}
+            with contextlib.suppress(MCPError):
+                await send("resources/unsubscribe", {"uri": uri})
+
+    async def _reopen(self, client: SdkClient, uris: frozenset[str]) -> None:
+        """Open one stream for all resources, in place of the one before."""
+        if uris == self._requested:
+            return
+        if not uris:
+            self.close()
+            self._requested = _NONE
+            self._agreed = _NONE
+            return
+        opened: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
+        stream = asyncio.create_task(self._follow(client, uris, opened))
+        try:
+            agreed = await opened
+        except (MCPError, SubscriptionLost):
+            return
+        except asyncio.CancelledError:
+            stream.cancel()
+            raise
+        # Only now does the old stream end, so that no change is lost between the two.
+        self.close()
+        self._stream = stream
+        self._requested = uris
+        self._agreed = agreed
+
+    async def _follow(
+        self, client: SdkClient, uris: frozenset[str], opened: asyncio.Future[frozenset[str]]
+    ) -> None:
+        pause = self._delays.first_retry
+        while True:
+            try:
+                async with client.listen(resource_subscriptions=sorted(uris)) as events:
+                    pause = self._delays.first_retry
+                    self._join(frozenset(events.honored.resource_subscriptions or ()), opened)
+                    async for event in events:
+                        if isinstance(event, ResourceUpdated):
+                            self._report_update(event.uri)
+            except (MCPError, SubscriptionLost) as error:
+                if not opened.done():
+                    opened.set_exception(error)
+                    return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, self._delays.most_change)
+
+    def _join(self, agreed: frozenset[str], opened: asyncio.Future[frozenset[str]]) -> None:
+        if not opened.done():
+            opened.set_result(agreed)
+            return
+        # Changes while there was no stream are unknown.
+        for uri in sorted(agreed):
+            self._report_update(uri)
+
+    def _report_update(self, uri: str) -> None:
+        if self._on_update is not None:
+            self._on_update(uri)

@@ -27,13 +27,13 @@ from toolscout.servers.connection import (
     unavailable,
 )
 from toolscout.servers.listings import STOPPED_REASON, CatalogUpdater
-from toolscout.servers.mcp import Client
+from toolscout.servers.mcp import McpConnection
 from toolscout.servers.oauth.login import make_auth
 from toolscout.servers.oauth.tokens import TokenFile
 from toolscout.servers.openapi.executor import OpenApiConnection
 from toolscout.servers.process import ProcessReaper
 from toolscout.servers.server import CallSlot, Phase, ServerState
-from toolscout.servers.updates import WatchedResources
+from toolscout.servers.watched import WatchedResources
 from toolscout.stores.store import Store
 
 __all__ = ["Connector", "Phase", "Pool", "ServerState"]
@@ -335,7 +335,8 @@ class Pool:
         self, server: ServerState, connection: Connection, has_changed: asyncio.Event
     ) -> None:
         """Read changed listings until the server ends, and note why it ended."""
-        reading = asyncio.create_task(self._refresh_on_change(server, connection, has_changed))
+        following = self._updater.follow(server, connection, has_changed, self._delays)
+        reading = asyncio.create_task(following)
         try:
             await connection.ended.wait()
         finally:
@@ -348,23 +349,6 @@ class Pool:
             server.reason = unavailable(server.config, connection.reason).reason
         if server.phase is Phase.FAILED and self._must_run(server):
             await self._learn(server)
-
-    async def _refresh_on_change(
-        self, server: ServerState, connection: Connection, has_changed: asyncio.Event
-    ) -> None:
-        """Read the listings again after a notification; a burst of them counts as one."""
-        pause = self._delays.change
-        while True:
-            await has_changed.wait()
-            await asyncio.sleep(pause)
-            has_changed.clear()
-            try:
-                await self._updater.refresh(server, connection)
-            except (ToolscoutError, MCPError, TimeoutError) as error:
-                _log.warning("The lists of server %s cannot be read: %s", server.name, error)
-            # Some servers announce a change whenever they are asked for their listings.
-            pause = pause * 2 if has_changed.is_set() else self._delays.change
-            pause = min(pause, self._delays.most_change)
 
     # Failure and end.
 
@@ -530,7 +514,7 @@ class Connector:
         """Return a connection to a server whose references are resolved."""
         if config.transport is Transport.OPENAPI:
             return OpenApiConnection(config)
-        return Client(
+        return McpConnection(
             config,
             on_change=on_change,
             on_line=on_line,

@@ -36,8 +36,8 @@ from toolscout.servers.connection import (
     call_failed_from_error,
     unavailable,
 )
-from toolscout.servers.listings import read_stored_manifest, save_manifest
-from toolscout.servers.manifest import TOOL, Manifest, build_entries
+from toolscout.servers.listings import build_entries, read_stored_manifest, save_manifest
+from toolscout.servers.manifest import TOOL, Manifest
 from toolscout.servers.oauth.login import (
     LoginState,
     find_login_state,

@@ -1,16 +1,12 @@
-"""`ServerProcess`: a server as a process of its own, spoken to over its stdin and stdout.
+"""`ServerProcess`: an MCP server as a process of its own, spoken to over stdin and stdout.
 
-Gives the two streams that the SDK's client reads and writes, one JSON message a line. The process
-leads a group of its own, which is ended as a whole; its end is noticed at once, whoever else holds
-its pipes. What it writes to stderr, and noise on stdout, goes line by line to whoever listens.
-The SDK's own transport copies a long message again for each part of it that arrives: one of 50 MB
-took half a minute there and a second here. For short messages the two are equally fast.
+Provides the two streams that the SDK's client reads and writes, one JSON message per line. The
+process leads a process group, which ends as a whole; its end is noticed at once, even if others
+hold its pipes open. Lines on stderr, and noise on stdout, go to a callback. The SDK's own
+transport copies a long message again for each part that arrives: a message of 50 MB took half a
+minute there and takes a second here.
 
-`ProcessReaper`: kills what this process leaves behind, however it ends.
-
-A shell of a few hundred kilobytes is told which process groups live. When its input ends, because
-this process did, it kills them: grandchildren as well, and after SIGKILL too, where no code of
-ours runs any more. On Windows there is none; the SDK puts children into a job object there.
+`ProcessReaper` kills the processes that this process leaves behind, however it ends.
 """
 
 import asyncio
@@ -20,7 +16,7 @@ import subprocess
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import anyio
 import mcp_types as types
@@ -30,7 +26,16 @@ from pydantic_core import from_json
 
 from toolscout.config.servers import ServerConfig
 from toolscout.servers.connection import Delays
-from toolscout.servers.streams import Receiving, Stream
+
+MESSAGE_BYTES = 64 << 20
+"""The longest message that is accepted; a longer one ends the server."""
+LINE_BYTES = 4_000
+"""Lines on stderr are cut after this many bytes."""
+WAITING_MESSAGES = 256
+"""Unread messages after which the process has to wait."""
+
+GROUP_CHECKS = 10
+"""How often a process group is checked while it has time to end."""
 
 _SCRIPT = (
     'trap "" HUP INT TERM; groups=; '
@@ -39,32 +44,280 @@ _SCRIPT = (
 )
 
 
+class ServerProcess(asyncio.SubprocessProtocol):
+    """One process; `run_process` starts and ends it.
+
+    `on_line` gets every line that is not a message, `on_end` is called once, at the end.
+    """
+
+    def __init__(
+        self,
+        on_line: Callable[[str], None],
+        on_end: Callable[[], None],
+        delays: Delays,
+        message_bytes: int = MESSAGE_BYTES,
+    ) -> None:
+        self.reason = ""
+        """Why the process ended, once it has."""
+        self.exited = asyncio.Event()
+        self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self._delays = delays
+        self._stdout = LineSplitter(message_bytes)
+        self._stderr = LineSplitter(LINE_BYTES)
+        self._on_line = on_line
+        self._on_end = on_end
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._is_over = False
+
+    @property
+    def pid(self) -> int:
+        """The id of the process, and of the group that it leads."""
+        return 0 if self._transport is None else self._transport.get_pid()
+
+    def write(self, data: bytes) -> None:
+        """Write a line to the process, or raise `BrokenResourceError` if it is gone."""
+        pipe = self._get_pipe(0)
+        if pipe is None or self._is_over or pipe.is_closing():
+            raise anyio.BrokenResourceError
+        pipe.write(data)
+
+    def log(self, line: bytes) -> None:
+        """Pass on a line that is not a message."""
+        text = line[:LINE_BYTES].decode(errors="replace").rstrip()
+        if text:
+            self._on_line(text)
+
+    def resume_reading(self) -> None:
+        """Let the process write again after it had to wait."""
+        pipe = cast("asyncio.ReadTransport | None", self._get_pipe(1))
+        if pipe is not None and not pipe.is_closing() and not pipe.is_reading():
+            pipe.resume_reading()
+
+    async def stop(self) -> None:
+        """End the process and its group: close its input, then terminate it, then kill it."""
+        pipe = self._get_pipe(0)
+        if pipe is not None:
+            pipe.close()
+        if not await self._wait_for_exit(self._delays.exit):
+            self._send_signal(signal.SIGTERM)
+            await self._wait_for_exit(self._delays.kill)
+        if self._send_signal(signal.SIGTERM if self.exited.is_set() else signal.SIGKILL):
+            await self._end_group()
+        if self._transport is not None:
+            self._transport.close()
+
+    async def _end_group(self) -> None:
+        """Kill the rest of the group once it had time to end by itself."""
+        for _ in range(GROUP_CHECKS):
+            if not self._send_signal(0):
+                break
+            await asyncio.sleep(self._delays.rest / GROUP_CHECKS)
+        self._send_signal(signal.SIGKILL)
+        await self._wait_for_exit(self._delays.kill)
+
+    async def _wait_for_exit(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.exited.wait()
+        return self.exited.is_set()
+
+    def _send_signal(self, number: int) -> bool:
+        """Send a signal to the group and tell whether anyone received it."""
+        if not self.pid:  # 0 would mean our own group
+            return False
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    def _get_pipe(self, number: int) -> Any:
+        return None if self._transport is None else self._transport.get_pipe_transport(number)
+
+    # Callbacks of the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note the process that was started."""
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Split the data into lines."""
+        if fd == 2:
+            for line in self._stderr.split(data):
+                self.log(line)
+            return
+        for line in self._stdout.split(data):
+            self.lines.put_nowait(line)
+        if self._stdout.is_too_long:
+            self.reason = f"it sent a message of more than {self._stdout.limit:,} bytes"
+            self._end()
+        elif self.lines.qsize() > WAITING_MESSAGES:
+            cast("asyncio.ReadTransport", self._get_pipe(1)).pause_reading()
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        """Treat a closed stdout as the end: the process cannot answer any more."""
+        if fd == 1:
+            self._end()
+        elif fd == 0:
+            self.writable.set()
+
+    def process_exited(self) -> None:
+        """Note the end, and wait for the last output to arrive."""
+        code = None if self._transport is None else self._transport.get_returncode()
+        self.reason = self.reason or _describe_exit(code or 0)
+        self.exited.set()
+        # Do not wait for the end of stdout: a grandchild may hold the pipe open for ever.
+        asyncio.get_running_loop().call_later(self._delays.rest, self._end)
+
+    def pause_writing(self) -> None:
+        """Make writers wait: the process does not read."""
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        """Let writers continue."""
+        self.writable.set()
+
+    def _end(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self.writable.set()
+            self.lines.put_nowait(None)
+            self._on_end()
+
+
+class LineSplitter:
+    """Splits bytes that arrive in parts into lines, none longer than a limit."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.is_too_long = False
+        """Whether a line was longer and lost its end."""
+        self._parts: deque[bytes] = deque()
+        self._size = 0
+
+    def split(self, data: bytes) -> list[bytes]:
+        """Return the lines that are complete now."""
+        first, *others = data.split(b"\n")
+        self._add(first)
+        lines: list[bytes] = []
+        for part in others:
+            lines.append(b"".join(self._parts))
+            self._parts.clear()
+            self._size = 0
+            self._add(part)
+        return lines
+
+    def _add(self, part: bytes) -> None:
+        room = self.limit - self._size
+        if len(part) > room:
+            self.is_too_long = True
+            part = part[:room]
+        self._parts.append(part)
+        self._size += len(part)
+
+
+class Stream:
+    """One end of a connection; leaving it closes nothing, because others own the pipes."""
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+
+class ReadStream(Stream):
+    """The end at which messages arrive, one by one or in a loop."""
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message, or raise `EndOfStream`."""
+        raise NotImplementedError
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+
+class ProcessReader(ReadStream):
+    """The messages of a process."""
+
+    def __init__(self, process: ServerProcess) -> None:
+        self._process = process
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message, or raise `EndOfStream`."""
+        while True:
+            line = await self._process.lines.get()
+            if line is None:
+                self._process.lines.put_nowait(None)
+                raise anyio.EndOfStream
+            if self._process.lines.qsize() == WAITING_MESSAGES // 2:
+                self._process.resume_reading()
+            with suppress(ValueError):
+                # In two steps, which take a twentieth of the time of `validate_json` for a long
+                # list: that one reads the text again for every kind of message.
+                message = from_json(line)
+                return SessionMessage(
+                    types.jsonrpc_message_adapter.validate_python(message, by_name=False)
+                )
+            # Many servers greet or log on stdout; that is no reason to give them up.
+            self._process.log(line)
+
+
+class ProcessWriter(Stream):
+    """The messages to a process."""
+
+    def __init__(self, process: ServerProcess) -> None:
+        self._process = process
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Write one message, and wait while the process does not read."""
+        text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+        self._process.write(text.encode() + b"\n")
+        if not self._process.writable.is_set():
+            await self._process.writable.wait()
+
+
 class ProcessReaper:
-    """Watches over process groups from the first `watch` until `close`."""
+    """Kills process groups when this process ends, even by SIGKILL, when no code of ours runs.
+
+    A small shell knows the groups. When its input ends, because this process has ended, it kills
+    them, grandchildren included. Windows needs none: there the SDK uses a job object.
+    """
 
     def __init__(self) -> None:
         self._groups: set[int] = set()
         self._shell: subprocess.Popen[bytes] | None = None
 
     def watch(self, group: int) -> None:
-        """Have a process group killed when this process ends."""
+        """Kill a process group when this process ends."""
         self._groups.add(group)
-        self._tell()
+        self._send()
 
     def release(self, group: int) -> None:
         """Forget a process group that has ended."""
         self._groups.discard(group)
-        self._tell()
+        self._send()
 
     def close(self) -> None:
-        """End the shell; groups that are still watched are killed."""
+        """End the shell, which kills the groups that are still watched."""
         self._end_shell()
         self._groups.clear()
 
-    def _tell(self) -> None:
+    def _send(self) -> None:
         line = " ".join(map(str, sorted(self._groups))) + "\n"
-        for _ in range(2):  # the second time to a new shell, should someone have ended the first
-            stdin = self._running().stdin
+        for _ in range(2):  # the second time to a new shell, if someone ended the first
+            stdin = self._start_shell().stdin
             try:
                 if stdin is not None:
                     stdin.write(line.encode())
@@ -80,7 +333,7 @@ class ProcessReaper:
                 shell.stdin.close()
             shell.wait()
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _start_shell(self) -> subprocess.Popen[bytes]:
         if self._shell is None:
             self._shell = subprocess.Popen(
                 ["/bin/sh", "-c", _SCRIPT],
@@ -93,256 +346,32 @@ class ProcessReaper:
         return self._shell
 
 
-MESSAGE_BYTES = 64 << 20
-"""The longest message that is taken; a longer one ends the server."""
-LINE_BYTES = 4_000
-"""As much of a line on stderr as is kept."""
-WAITING_MESSAGES = 256
-"""Messages that may wait to be read before the process has to wait too."""
-
-LOOKS = 10
-"""How often a group is looked at while it has time to end."""
-
-Streams = tuple["Incoming", "Outgoing"]
-Hear = Callable[[str], None]
-
-
-class ServerProcess(asyncio.SubprocessProtocol):
-    """One process. `run` starts and ends it."""
-
-    def __init__(
-        self,
-        hear: Hear,
-        over: Callable[[], None],
-        delays: Delays,
-        message_bytes: int = MESSAGE_BYTES,
-    ) -> None:
-        self.reason = ""
-        """Why it is gone, once it is."""
-        self.exited = asyncio.Event()
-        self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self.writable = asyncio.Event()
-        self.writable.set()
-        self._delays = delays
-        self._stdout = Lines(message_bytes)
-        self._stderr = Lines(LINE_BYTES)
-        self._hear, self._tell_over = hear, over
-        self._transport: asyncio.SubprocessTransport | None = None
-        self._is_over = False
-
-    @property
-    def pid(self) -> int:
-        """The number of the process, and of the group that it leads."""
-        return 0 if self._transport is None else self._transport.get_pid()
-
-    def write(self, data: bytes) -> None:
-        """Hand a line to the process, or raise that it is gone."""
-        pipe = self._pipe(0)
-        if pipe is None or self._is_over or pipe.is_closing():
-            raise anyio.BrokenResourceError
-        pipe.write(data)
-
-    def hear(self, line: bytes) -> None:
-        """Pass on a line that is no message."""
-        text = line[:LINE_BYTES].decode(errors="replace").rstrip()
-        if text:
-            self._hear(text)
-
-    def read_on(self) -> None:
-        """Let the process write again, after it had to wait."""
-        pipe = cast("asyncio.ReadTransport | None", self._pipe(1))
-        if pipe is not None and not pipe.is_closing() and not pipe.is_reading():
-            pipe.resume_reading()
-
-    async def stop(self) -> None:
-        """End the process and its group: by closing its input, by asking, by force."""
-        pipe = self._pipe(0)
-        if pipe is not None:
-            pipe.close()
-        if not await self._gone_within(self._delays.exit):
-            self._signal(signal.SIGTERM)
-            await self._gone_within(self._delays.kill)
-        if self._signal(signal.SIGTERM if self.exited.is_set() else signal.SIGKILL):
-            await self._end_group()
-        if self._transport is not None:
-            self._transport.close()
-
-    async def _end_group(self) -> None:
-        """Kill what the process left behind, once it had time to end by itself."""
-        for _ in range(LOOKS):
-            if not self._signal(0):
-                break
-            await asyncio.sleep(self._delays.rest / LOOKS)
-        self._signal(signal.SIGKILL)
-        await self._gone_within(self._delays.kill)
-
-    async def _gone_within(self, seconds: float) -> bool:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.exited.wait()
-        return self.exited.is_set()
-
-    def _signal(self, number: int) -> bool:
-        """Send a signal to the group and tell whether there was anyone to receive it."""
-        if not self.pid:  # which would be our own group
-            return False
-        try:
-            os.killpg(self.pid, number)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
-
-    def _pipe(self, number: int) -> Any:
-        return None if self._transport is None else self._transport.get_pipe_transport(number)
-
-    # What the event loop tells.
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take note of the process that was started."""
-        self._transport = cast("asyncio.SubprocessTransport", transport)
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Cut what was written into lines."""
-        if fd == 2:
-            for line in self._stderr.cut(data):
-                self.hear(line)
-            return
-        for line in self._stdout.cut(data):
-            self.lines.put_nowait(line)
-        if self._stdout.is_cut_short:
-            self.reason = f"it sent a message of more than {self._stdout.limit:,} bytes"
-            self._over()
-        elif self.lines.qsize() > WAITING_MESSAGES:
-            cast("asyncio.ReadTransport", self._pipe(1)).pause_reading()
-
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """Take a closed stdout for the end: nothing can be answered any more."""
-        if fd == 1:
-            self._over()
-        elif fd == 0:
-            self.writable.set()
-
-    def process_exited(self) -> None:
-        """Take note of the end, after what it wrote last has arrived."""
-        code = None if self._transport is None else self._transport.get_returncode()
-        self.reason = self.reason or _ending(code or 0)
-        self.exited.set()
-        # A grandchild may hold the pipe open for ever, so the end of stdout is not waited for.
-        asyncio.get_running_loop().call_later(self._delays.rest, self._over)
-
-    def pause_writing(self) -> None:
-        """Make whoever writes wait: the process does not read."""
-        self.writable.clear()
-
-    def resume_writing(self) -> None:
-        """Let writing go on."""
-        self.writable.set()
-
-    def _over(self) -> None:
-        if not self._is_over:
-            self._is_over = True
-            self.writable.set()
-            self.lines.put_nowait(None)
-            self._tell_over()
-
-
-class Lines:
-    """Cuts bytes that arrive in parts into lines, none longer than a limit."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.is_cut_short = False
-        """Whether a line was longer; what follows its limit is lost."""
-        self._parts: deque[bytes] = deque()
-        self._size = 0
-
-    def cut(self, data: bytes) -> list[bytes]:
-        """Return the lines that are complete now."""
-        first, *others = data.split(b"\n")
-        self._add(first)
-        lines: list[bytes] = []
-        for part in others:
-            lines.append(b"".join(self._parts))
-            self._parts.clear()
-            self._size = 0
-            self._add(part)
-        return lines
-
-    def _add(self, part: bytes) -> None:
-        room = self.limit - self._size
-        if len(part) > room:
-            self.is_cut_short = True
-            part = part[:room]
-        self._parts.append(part)
-        self._size += len(part)
-
-
-class Incoming(Receiving):
-    """The messages of a child."""
-
-    def __init__(self, child: ServerProcess) -> None:
-        self.child = child
-
-    async def receive(self) -> SessionMessage | Exception:
-        """Return the next message, or raise `EndOfStream`."""
-        while True:
-            line = await self.child.lines.get()
-            if line is None:
-                self.child.lines.put_nowait(None)
-                raise anyio.EndOfStream
-            if self.child.lines.qsize() == WAITING_MESSAGES // 2:
-                self.child.read_on()
-            with suppress(ValueError):
-                # In two steps, which take a twentieth of the time of `validate_json` for a long
-                # list: that one reads the text again for every kind of message.
-                message = from_json(line)
-                return SessionMessage(
-                    types.jsonrpc_message_adapter.validate_python(message, by_name=False)
-                )
-            # Many servers greet or log on stdout, which is no reason to give them up.
-            self.child.hear(line)
-
-
-class Outgoing(Stream):
-    """The way to a child."""
-
-    def __init__(self, child: ServerProcess) -> None:
-        self.child = child
-
-    async def send(self, item: SessionMessage, /) -> None:
-        """Write one message, and wait while the child does not read."""
-        text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-        self.child.write(text.encode() + b"\n")
-        if not self.child.writable.is_set():
-            await self.child.writable.wait()
-
-
 @asynccontextmanager
 async def run_process(
-    child: ServerProcess, config: ServerConfig, reaper: ProcessReaper
-) -> AsyncGenerator[Streams]:
-    """Start a child and give its streams; end it and its group at the end."""
+    process: ServerProcess, config: ServerConfig, reaper: ProcessReaper
+) -> AsyncGenerator[tuple[ProcessReader, ProcessWriter]]:
+    """Start a process and yield its streams; end it and its group at the end."""
     env = get_default_environment() | dict(config.env)
     loop = asyncio.get_running_loop()
     await loop.subprocess_exec(
-        lambda: child,
+        lambda: process,
         config.command,
         *config.args,
         env=env,
         cwd=config.cwd or None,
         start_new_session=True,
     )
-    reaper.watch(child.pid)
+    reaper.watch(process.pid)
     try:
-        yield Incoming(child), Outgoing(child)
+        yield ProcessReader(process), ProcessWriter(process)
     finally:
         # Shielded, or a cancelled start would leave the process behind.
         with anyio.CancelScope(shield=True):
-            await child.stop()
-        reaper.release(child.pid)
+            await process.stop()
+        reaper.release(process.pid)
 
 
-def _ending(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code < 0:
         with suppress(ValueError):
             return f"it was ended by {signal.Signals(-code).name}"

@@ -52,6 +52,7 @@ class ServerState:
 
     config: ServerConfig
     slots: asyncio.Semaphore
+    name: str = field(init=False)
     phase: Phase = Phase.CONFIGURED
     reason: str = ""
     since: float = 0.0
@@ -81,10 +82,8 @@ class ServerState:
     is_held: bool = False
     """Whether the server stays stopped until somebody starts it by name."""
 
-    @property
-    def name(self) -> str:
-        """The name of the server."""
-        return self.config.name
+    def __post_init__(self) -> None:
+        self.name = self.config.name
 
     def note_login(self, file: TokenFile | None) -> None:
         """Remember the login that a start begins with."""
@@ -215,8 +214,10 @@ class _RestingRelay:
         self._relay = relay
         self._slot = slot
 
-    async def report_progress(self, done: float, total: float | None, message: str | None) -> None:
-        await self._relay.report_progress(done, total, message)
+    async def report_progress(
+        self, progress: float, total: float | None, message: str | None
+    ) -> None:
+        await self._relay.report_progress(progress, total, message)
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
         await self._relay.log(params)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.schemas import Json
-from toolscout.servers.manifest import Manifest, build_entries
+from toolscout.servers.listings import build_entries
+from toolscout.servers.manifest import Manifest
 from toolscout.tools import Effect
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
