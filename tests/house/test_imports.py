@@ -101,7 +101,7 @@ ORDERS = {
     "toolscout.servers": """
         manifest oauth transport
         connection
-        openapi process server watched
+        openapi process state watched
         listings mcp
         pool
         probe
@@ -113,7 +113,7 @@ ORDERS = {
     """,
     "toolscout.servers.openapi": """
         document route
-        operations request response schema
+        jsonschema operations request response
         parameters
         executor
     """,

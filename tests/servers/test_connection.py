@@ -21,7 +21,7 @@ from toolscout.servers.connection import (
     unavailable,
 )
 from toolscout.servers.pool import Pool
-from toolscout.servers.server import Phase
+from toolscout.servers.state import Phase
 from toolscout.stores import MemoryStore
 
 WEB = Path(__file__).with_name("webserver.py")

@@ -19,7 +19,7 @@ from toolscout.schemas import Json
 from toolscout.servers.connection import Delays, Relay
 from toolscout.servers.manifest import Manifest
 from toolscout.servers.pool import Pool
-from toolscout.servers.server import Phase
+from toolscout.servers.state import Phase
 from toolscout.stores import MemoryStore
 
 DEADLINE_SECONDS = 20

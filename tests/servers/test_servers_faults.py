@@ -18,7 +18,7 @@ from toolscout.errors import CallFailed, CallTimedOut, ProtocolError, ServerUnav
 from toolscout.schemas import Json
 from toolscout.servers.connection import Delays
 from toolscout.servers.pool import Pool
-from toolscout.servers.server import Phase
+from toolscout.servers.state import Phase
 from toolscout.stores import MemoryStore
 
 FAULTY = Path(__file__).with_name("faulty.py")

@@ -24,7 +24,7 @@ from toolscout.schemas import Json
 from toolscout.servers.oauth.callback import PORT, Callback
 from toolscout.servers.oauth.login import LoginState, check_login, find_login_state, log_in
 from toolscout.servers.pool import Pool
-from toolscout.servers.server import Phase, ServerState
+from toolscout.servers.state import Phase, ServerState
 
 START, STOP, RESTART, LOGIN = "start", "stop", "restart", "login"
 LOGIN_SECONDS = 300.0

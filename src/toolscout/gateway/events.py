@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from toolscout.catalog import Catalog, Change
 from toolscout.gateway.auth import Principal
 from toolscout.schemas import Json
-from toolscout.servers.server import Phase
+from toolscout.servers.state import Phase
 from toolscout.sessions.events import Event, EventStream
 from toolscout.tools import Tool
 

@@ -38,7 +38,7 @@ from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.servers.manifest import TOOL
 from toolscout.servers.pool import Pool
-from toolscout.servers.server import Phase, ServerState
+from toolscout.servers.state import Phase, ServerState
 from toolscout.sessions.events import EventStream
 from toolscout.sessions.metatools import (
     CALL,

@@ -34,7 +34,7 @@ from toolscout.servers.manifest import (
     Manifest,
     manifest_from_bytes,
 )
-from toolscout.servers.server import Phase, ServerState
+from toolscout.servers.state import Phase, ServerState
 from toolscout.stores.store import Store
 from toolscout.tools import Effect, Tool
 

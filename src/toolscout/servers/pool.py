@@ -32,7 +32,7 @@ from toolscout.servers.oauth.login import make_auth
 from toolscout.servers.oauth.tokens import TokenFile
 from toolscout.servers.openapi.executor import OpenApiConnection
 from toolscout.servers.process import ProcessReaper
-from toolscout.servers.server import CallSlot, Phase, ServerState
+from toolscout.servers.state import CallSlot, Phase, ServerState
 from toolscout.servers.watched import WatchedResources
 from toolscout.stores.store import Store
 

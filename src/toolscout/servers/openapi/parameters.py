@@ -14,6 +14,7 @@ from toolscout.errors import InvalidTool
 from toolscout.names import clean_text
 from toolscout.schemas import Json, is_object
 from toolscout.servers.openapi.document import Document
+from toolscout.servers.openapi.jsonschema import INPUT_VALUES, OUTPUT_VALUES, Schemas
 from toolscout.servers.openapi.operations import (
     DESCRIPTION_CHARS,
     EFFECTS,
@@ -45,7 +46,6 @@ from toolscout.servers.openapi.route import (
     sent_media,
     style_of,
 )
-from toolscout.servers.openapi.schema import INPUT_VALUES, OUTPUT_VALUES, Schemas
 from toolscout.tools import Tool
 
 ARGUMENT_WORK = 50

@@ -9,7 +9,7 @@ import pytest
 
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.servers.connection import Relay
-from toolscout.servers.server import CallSlot, ServerState
+from toolscout.servers.state import CallSlot, ServerState
 
 DEADLINE_SECONDS = 10
 
