@@ -126,12 +126,14 @@ def test_the_openapi_example_gives_the_tools_that_the_page_names(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["host", "port", "mode", "split_calls"])
-def test_options_of_serve_accept_what_the_configuration_accepts(name: str):
+def test_options_of_serve_say_what_the_configuration_says(name: str):
     serve = main.get_command(click.Context(main), "serve")
     assert serve is not None
     [parameter] = [parameter for parameter in serve.params if parameter.name == name]
     [declared] = [item for item in list_options(GatewayConfig) if item.name == name]
 
+    assert isinstance(parameter, click.Option)
+    assert str(parameter.help).startswith(declared.doc.replace("`", ""))
     if isinstance(parameter.type, click.IntRange):
         assert (parameter.type.min, parameter.type.max) == declared.check.bounds
     if isinstance(parameter.type, click.Choice):

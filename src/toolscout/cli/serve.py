@@ -9,24 +9,28 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from toolscout.cli.inputs import get_machine, get_tokens_folder, need_sdk, open_store
 from toolscout.config.file import Config, build_demo_config, read_config
+from toolscout.config.gateway import GatewayConfig
 from toolscout.config.secrets import SecretMask
 from toolscout.errors import InvalidFile, ToolscoutError
+from toolscout.options import list_options
 
 if TYPE_CHECKING:
     from toolscout.gateway.gateway import Gateway
 
-MODES = ("search", "direct", "dynamic", "auto")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
 EXTRA = "gateway"
 CACHE_FILE = "gateway.db"
 READ_BYTES = 65_536
@@ -36,6 +40,24 @@ BY_HAND = (
     "Waiting for an MCP client on stdin; clients start this command themselves (see `toolscout "
     "init`). To serve HTTP, add --http. Press Ctrl-C to stop."
 )
+
+
+def add_gateway_option(name: str, metavar: str | None = None) -> Callable[[Command], Command]:
+    """Return a decorator for an option that overrides the one of `[gateway]` with its name."""
+    [declared] = [item for item in list_options(GatewayConfig) if item.name == name]
+    flag = f"--{name.replace('_', '-')}"
+    text = declared.doc.replace("`", "")
+    if isinstance(declared.default, bool):
+        return click.option(flag, is_flag=True, help=text)
+    kind: click.ParamType[Any] | None = None
+    if isinstance(declared.default, StrEnum):
+        kind = click.Choice([str(member) for member in type(declared.default)])
+    elif declared.check.bounds is not None:
+        least, most = declared.check.bounds
+        kind = click.IntRange(int(least), int(most))
+    else:
+        text = f"{text} Default: {declared.default}."
+    return click.option(flag, type=kind, metavar=metavar, help=text)
 
 
 @click.command()
@@ -57,19 +79,10 @@ BY_HAND = (
     help="Folder for the cache of tools and sessions.",
 )
 @click.option("--http", is_flag=True, help="Serve streamable HTTP and SSE instead of stdio.")
-@click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    metavar="N",
-    help="Port to listen on; 0 picks a free one.",
-)
-@click.option("--mode", type=click.Choice(MODES), help="How tools are shown to clients.")
-@click.option(
-    "--split-calls",
-    is_flag=True,
-    help="Offer tool_read, tool_write and tool_destroy instead of tool_call.",
-)
+@add_gateway_option("host", "ADDRESS")
+@add_gateway_option("port", "N")
+@add_gateway_option("mode")
+@add_gateway_option("split_calls")
 def serve(
     path: Path | None,
     demo: bool,
