@@ -31,8 +31,6 @@ HITS_RANKED = 200
 """Hits among which "why not this tool?" looks for the tool."""
 BUSY_SECONDS = 1.0
 """How long after a search the next one is to be expected."""
-PREVIEW = "console"
-"""The name of the session in which a person looks; it is never kept."""
 ASK_AGAIN = "Say what the tool should do to what, for example 'create a calendar event'."
 STATIC, LEXICAL, ONNX = "static", "lexical", "onnx"
 ENCODER_FAMILIES = {"static": STATIC, "minilm": ONNX}

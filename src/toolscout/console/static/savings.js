@@ -43,7 +43,7 @@ class Savings {
       root,
       head(
         "Savings",
-        h("p", {}, "Definitions that stayed out, and what was sent instead."),
+        h("p", {}, "Definitions left out, and what was sent instead."),
         this.period,
         this.price,
       ),
@@ -174,7 +174,7 @@ function figures(total, perMillion) {
       sent(total),
       `menu ${short(total.menu)}, replies ${short(total.replies)}, descriptions ${short(total.descriptions)}`,
     ],
-    ["Net", total.net, total.net >= 0 ? "spared in the end" : "cost in the end"],
+    ["Net", total.net, total.net >= 0 ? "saved in total" : "lost in total"],
   ];
   return h(
     "div",
@@ -188,7 +188,7 @@ function figures(total, perMillion) {
         h(
           "p",
           { class: "small soft" },
-          model ? h("strong", { class: "num" }, price(count), " · ") : null,
+          perMillion > 0 ? h("strong", { class: "num" }, price(count), " · ") : null,
           label,
         ),
       ),
