@@ -769,7 +769,7 @@ def test_an_example_runs_as_it_is_written(name: str):
 
 
 def test_without_openai_the_error_says_what_to_install():
-    code = "import sys; sys.modules['openai'] = None; import toolscout.adapters.openai"
+    code = "import sys; sys.modules['openai'] = None; from toolscout.adapters.openai import wrap"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert "pip install 'toolscout[openai]'" in done.stderr
