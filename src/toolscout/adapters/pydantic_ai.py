@@ -224,8 +224,9 @@ def _read_state(messages: Sequence[ModelMessage]) -> Json | None:
 def _read_part(part: ToolReturnPart) -> object:
     # Other tools may put anything into their metadata.
     metadata = cast("object", part.metadata)
-    is_ours = part.tool_name in RESERVED_NAMES and is_object(metadata)
-    return metadata.get(STATE) if is_ours else None
+    if part.tool_name in RESERVED_NAMES and is_object(metadata):
+        return metadata.get(STATE)
+    return None
 
 
 def _find_arguments(ctx: RunContext[Any], tool_args: dict[str, Any]) -> object:
