@@ -23,7 +23,7 @@ from toolscout.adapters._toolkit import (
     Capabilities,
     Dialect,
     Json,
-    Shown,
+    ShownTool,
     Toolkit,
     add_notes,
     build_meta_tools,
@@ -348,7 +348,7 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
         # Another process made the request, so only tools that are loaded surely existed for it.
         return seen if seen is not None else bound.intersection(list_loaded(before["session"]))
 
-    def _to_model_tool(self, turn: _Turn, shown: Shown, point: object) -> BaseTool | Json:
+    def _to_model_tool(self, turn: _Turn, shown: ShownTool, point: object) -> BaseTool | Json:
         """Return a tool in the form that the model takes."""
         name = shown.tool.name
         if turn.mode is Mode.DEFINITIONS and name == SEARCH:
