@@ -29,6 +29,8 @@ REPORT = VENVS / "report.json"
 PAGE = ROOT / "docs" / "adapters.md"
 BEGIN, END = "<!-- adapters: begin -->", "<!-- adapters: end -->"
 CHECKER = Path(sys.prefix) / "bin" / "basedpyright"
+TEST_SECONDS = 300
+"""The limit of one test: two environments share the machine with whatever else runs."""
 CONTRACT_VARIABLE = "TOOLSCOUT_CONTRACT_REPORT"
 _ASK_VERSIONS = """
 import json, platform, sys
@@ -186,7 +188,7 @@ def checker_settings(environment: Environment) -> Json:
 
 def _run_tests(environment: Environment, checks: Path) -> "subprocess.CompletedProcess[str]":
     command = [environment.python, "-m", "pytest", "-q", "-p", "no:randomly"]
-    command += ["-p", "no:cacheprovider", environment.tests]
+    command += ["-p", "no:cacheprovider", "-o", f"timeout={TEST_SECONDS}", environment.tests]
     for warning in environment.warnings:
         command += ["-W", warning]
     return _run(command, {CONTRACT_VARIABLE: str(checks)})
