@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
+
 import toolscout
+from toolscout.cli import main as main_command
 from toolscout.config.gateway import GatewayConfig, Profile, TokenConfig
 from toolscout.config.servers import REMOTE, ServerConfig
 from toolscout.options import Option, Options, list_options
@@ -172,8 +175,55 @@ def format_default(declared: Option) -> str:
     return f"`{json.dumps(declared.default)}`"
 
 
+def build_cli() -> str:
+    """Return the page of all commands with their arguments and options."""
+    parts = [
+        "# Command line",
+        "Every command of `toolscout` with its arguments and options, generated from the code by "
+        "`make docs`. [Commands](commands.md) shows how to use them.",
+    ]
+    for context in list_commands(click.Context(main_command, info_name="toolscout")):
+        parts.extend(describe_command(context))
+    return "\n\n".join(parts) + "\n"
+
+
+def list_commands(context: click.Context) -> Iterator[click.Context]:
+    """Yield the context of a command; of a group, those of its commands."""
+    command = context.command
+    if not isinstance(command, click.Group):
+        yield context
+        return
+    for name in command.list_commands(context):
+        inner = command.get_command(context, name)
+        assert inner is not None
+        yield from list_commands(click.Context(inner, info_name=name, parent=context))
+
+
+def describe_command(context: click.Context) -> Iterator[str]:
+    """Yield the heading, usage, help and parameters of one command."""
+    command = context.command
+    yield f"## {context.command_path}"
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield f"```text\n{context.command_path} {usage}\n```"
+    yield inspect.cleandoc(command.help or "").partition("\b")[0].strip()
+    rows = [describe_option(option, context) for option in command.params]
+    rows = [f"| {left} | {text} |" for left, text in filter(None, rows)]
+    if rows:
+        yield "\n".join(["| Option | |", "|---|---|", *rows])
+
+
+def describe_option(option: click.Parameter, context: click.Context) -> tuple[str, str] | None:
+    """Return the two cells of an option, or nothing for an argument, which the usage shows."""
+    record = option.get_help_record(context)
+    if record is None:
+        return None
+    left, text = record
+    return f"`{left}`".replace("|", "\\|"), " ".join(text.split()).replace("|", "\\|")
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "api.md": build_api,
+    "cli.md": build_cli,
     "configuration.md": build_configuration,
     "requirements.md": build_requirements,
 }

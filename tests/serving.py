@@ -20,7 +20,7 @@ from toolscout.sessions.events import Event
 from toolscout.stores.memory import MemoryStore
 from toolscout.stores.store import Store
 
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 120.0
 
 TIME = ServerConfig(
     name="time",

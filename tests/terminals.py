@@ -20,7 +20,7 @@ from typing import Any
 
 import pyte
 
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 120.0
 STEP_SECONDS = 0.2
 # A machine that stands still between two looks has used up one look, not the deadline.
 LONGEST_LOOK_SECONDS = 1.0

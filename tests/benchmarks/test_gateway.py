@@ -11,7 +11,7 @@ from benchmarks.gateway import BLOCK, PEER_BLOCK
 from benchmarks.report import hops_tables
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_calls_and_searches_are_measured_over_stdio_and_http():
     words = ["gateway", "--rounds", "1", "--tools", "30", "--json"]
     ran = CliRunner().invoke(main, words, catch_exceptions=False)

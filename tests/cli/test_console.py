@@ -10,7 +10,7 @@ from pathlib import Path
 
 from console.asking import Asker
 
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 120
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from gateway.fleet import client_of, known, text_of
 from servers.oauthserver import MACHINE, World, oauth_world
 from toolscout.cli import main
 
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 120
 ADD = {"name": "web__add", "arguments": {"a": 2, "b": 3}}
 SEARCH = {"queries": ["add two numbers"]}
 

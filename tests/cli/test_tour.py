@@ -6,7 +6,7 @@ import sys
 import pytest
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_the_tour_searches_and_calls_and_shows_no_log():
     words = [sys.executable, "-m", "toolscout", "try", "--gateway"]
 

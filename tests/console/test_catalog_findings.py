@@ -9,7 +9,7 @@ from toolscout.console.views import View
 from toolscout.gateway.auth import ANONYMOUS, Principal
 from toolscout.scout import Scout
 
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 120
 TEXT = "Send a message to a channel of the team chat."
 CATALOG = Catalog(
     {

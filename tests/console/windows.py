@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 ROOT = Path(__file__).parents[2]
 AXE = ROOT / ".npm-servers" / "node_modules" / "axe-core" / "axe.min.js"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-DEADLINE_MILLISECONDS = 20_000
+DEADLINE_MILLISECONDS = 90_000
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",

@@ -9,7 +9,7 @@ from typing import Any
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 120
 TIME = ("-m", "mcp_server_time")
 GIT = ("-m", "mcp_server_git")
 BERLIN = {"timezone": "Europe/Berlin"}

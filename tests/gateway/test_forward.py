@@ -19,7 +19,7 @@ needs_node = pytest.mark.skipif(
     not EVERYTHING.exists() or shutil.which("node") is None,
     reason="needs Node and `make .npm-servers/.installed`",
 )
-pytestmark = [needs_node, pytest.mark.timeout(60)]
+pytestmark = [needs_node, pytest.mark.timeout(300)]
 MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
 
 

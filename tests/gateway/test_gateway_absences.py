@@ -19,7 +19,7 @@ from toolscout.gateway.server import build_server
 from toolscout.servers.pool import Phase
 from toolscout.stores import MemoryStore
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from toolscout.gateway.server import build_server
 from toolscout.stores import MemoryStore
 
 NOTEBOOK = Path(__file__).with_name("notebook.py")
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 both_servers = pytest.mark.parametrize("era", ["handshake", "modern"])
 both_clients = pytest.mark.parametrize("mode", ["auto", "legacy"])
 ADA = types.ElicitResult(action="accept", content={"name": "Ada"})

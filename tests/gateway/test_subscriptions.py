@@ -41,7 +41,7 @@ EVERYTHING = (
 needs_node = pytest.mark.skipif(
     not NODE or not EVERYTHING.exists(), reason="needs Node and `make .npm-servers/.installed`"
 )
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 both_servers = pytest.mark.parametrize("era", ["handshake", "modern"])
 both_clients = pytest.mark.parametrize("mode", ["auto", "legacy"])
 

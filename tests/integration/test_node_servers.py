@@ -24,7 +24,7 @@ from toolscout.servers.pool import Pool
 from toolscout.stores import MemoryStore
 
 PACKAGES = Path(__file__).parents[2] / ".npm-servers/node_modules/@modelcontextprotocol"
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 120
 QUICK = Delays(first_retry=0.01, most_retry=0.1, change=0.01, most_change=0.05)
 
 pytestmark = pytest.mark.skipif(

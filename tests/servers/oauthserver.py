@@ -38,7 +38,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 120.0
 SCOPE = "use"
 MORE = "admin"
 MACHINE = ("machine", "machine-secret")

@@ -25,7 +25,7 @@ from toolscout.servers.state import Phase
 from toolscout.stores import MemoryStore
 
 WEB = Path(__file__).with_name("webserver.py")
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 120
 QUICK = Delays(first_retry=0.01, most_retry=0.1, change=0.01, most_change=0.05, drain=1.0)
 
 

@@ -22,7 +22,7 @@ from toolscout.servers.pool import Pool
 from toolscout.servers.state import Phase
 from toolscout.stores import MemoryStore
 
-DEADLINE_SECONDS = 20
+DEADLINE_SECONDS = 120
 QUICK = Delays(
     first_retry=0.001,
     most_retry=0.005,

@@ -12,7 +12,7 @@ import pytest
 from toolscout.servers.process import ProcessReaper
 
 FAULTY = Path(__file__).with_name("faulty.py")
-DEADLINE_SECONDS = 20
+DEADLINE_SECONDS = 120
 GATEWAY = f"""
     import asyncio, sys
     from toolscout.catalog import Catalog

@@ -22,7 +22,7 @@ from toolscout.servers.state import Phase
 from toolscout.stores import MemoryStore
 
 FAULTY = Path(__file__).with_name("faulty.py")
-DEADLINE_SECONDS = 20
+DEADLINE_SECONDS = 120
 QUICK = Delays(
     first_retry=0.01,
     most_retry=0.05,

@@ -11,7 +11,7 @@ from toolscout.config.servers import ServerConfig, Transport
 from toolscout.servers.connection import Relay
 from toolscout.servers.state import CallSlot, ServerState
 
-DEADLINE_SECONDS = 10
+DEADLINE_SECONDS = 120
 
 
 class Asked:

@@ -57,11 +57,6 @@ class Ranked:
 class System(Protocol):
     """A tool search that can be measured."""
 
-    @property
-    def name(self) -> str:
-        """Return the name in reports."""
-        ...
-
     def build(self, tools: Sequence[Tool]) -> None:
         """Index these tools and forget the ones before."""
         ...
