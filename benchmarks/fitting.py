@@ -19,8 +19,8 @@ from toolscout.encoders.encoder import Encoder
 from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.encoders.static import StaticEncoder
 from toolscout.errors import UsageError
-from toolscout.evaluate.datasets import Dataset, with_unique_names
-from toolscout.evaluate.metrics import METRICS, scores
+from toolscout.evaluate.datasets import Dataset, make_names_unique
+from toolscout.evaluate.metrics import METRICS, compute_scores
 from toolscout.evaluate.quality import Progress
 from toolscout.search.fusion import (
     LENGTHENED,
@@ -94,7 +94,7 @@ def examples_of(
     """Return the evidence for a sample of a dataset's queries."""
     sample = dataset.sample(limit)
     alone = tuple(_examples(sample, sample.tools, encoder, progress))
-    mixed = with_unique_names([*sample.tools, *strangers]) if strangers else ()
+    mixed = make_names_unique([*sample.tools, *strangers]) if strangers else ()
     crowded = tuple(_examples(sample, mixed, encoder, progress)) if mixed else ()
     return Examples(name=dataset.name, alone=alone, crowded=crowded)
 
@@ -117,7 +117,7 @@ def _examples(
         tool.name: dataset.groups[i] if i < len(dataset.tools) else -1 - i
         for i, tool in enumerate(tools)
     }
-    wanted = dataset.relevant_groups()
+    wanted = dataset.find_relevant_groups()
     for count, query in enumerate(dataset.queries):
         found, evidence, length = index.collect_evidence(query.text)
         yield Example(
@@ -280,7 +280,9 @@ def standing_of(examples: Examples, fusion: Fusion) -> Standing:
 
 
 def _means(examples: Sequence[Example], fusion: Fusion) -> dict[str, float]:
-    rows = [scores(ranked_groups(example, fusion), example.relevant) for example in examples]
+    rows = [
+        compute_scores(ranked_groups(example, fusion), example.relevant) for example in examples
+    ]
     return dict(zip(METRICS, np.array(rows).mean(axis=0).tolist(), strict=True))
 
 

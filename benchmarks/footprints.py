@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.systems import make_system
 from benchmarks.workloads import request_for
 from toolscout.errors import MissingExtra, UsageError
-from toolscout.evaluate.datasets import with_unique_names
+from toolscout.evaluate.datasets import make_names_unique
 from toolscout.files import read_tools, write_tools
 from toolscout.tools import Tool
 
@@ -100,7 +100,7 @@ def measure_import() -> Import:
 def main(arguments: Sequence[str]) -> None:
     """Weigh one system in this process and write the figures: `SYSTEM FILE`."""
     name, path = arguments
-    tools = with_unique_names(read_tools(path))
+    tools = make_names_unique(read_tools(path))
     before = _resident_bytes()
     system = make_system(name)
     system.build(tools)

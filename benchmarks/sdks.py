@@ -27,8 +27,8 @@ from benchmarks.systems.definitions import plain_schema
 from benchmarks.systems.system import import_peer
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.evaluate.datasets import Dataset
-from toolscout.evaluate.metrics import RANKING_DEPTH, ndcg
-from toolscout.evaluate.quality import Progress, installed_versions
+from toolscout.evaluate.metrics import RANKING_DEPTH, compute_ndcg
+from toolscout.evaluate.quality import Progress, find_versions
 from toolscout.schemas import Json
 from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
@@ -405,7 +405,7 @@ def compare_sdks(
         macro=_macro(list(found.values())),
         missing=missing,
         queries=sum(len(dataset.queries) for dataset in datasets),
-        versions=installed_versions(PACKAGES),
+        versions=find_versions(PACKAGES),
     )
 
 
@@ -454,10 +454,10 @@ async def _standing(dataset: Dataset, seat: Seat, name: str, progress: Progress)
     seconds: list[float] = []
     async with seat:
         await seat.ask(asked[0].text, deep=False)  # the first one indexes
-        for query, relevant in zip(asked, dataset.relevant_groups(), strict=True):
+        for query, relevant in zip(asked, dataset.find_relevant_groups(), strict=True):
             names = seat.names(await seat.ask(query.text, deep=True))
             ranking = [group_of[name] for name in names if name in group_of]
-            gains.append(ndcg(ranking[:RANKING_DEPTH], relevant, RANKING_DEPTH))
+            gains.append(compute_ndcg(ranking[:RANKING_DEPTH], relevant, RANKING_DEPTH))
             received = await seat.ask(query.text, deep=False)
             tokens.append(received.tokens)
             seconds.append(received.seconds)

@@ -18,11 +18,11 @@ from benchmarks.footprints import Import, Memory
 from benchmarks.systems import PACKAGES, System, find_installed, make_system
 from benchmarks.workloads import NEW_TOOLS, Workload, request_for
 from toolscout.errors import UsageError
-from toolscout.evaluate.datasets import with_unique_names
+from toolscout.evaluate.datasets import make_names_unique
 from toolscout.evaluate.quality import (
     Milliseconds,
-    installed_versions,
-    milliseconds,
+    find_versions,
+    summarize_times,
 )
 from toolscout.tools import Tool
 
@@ -153,7 +153,7 @@ def measure_speed(
         skipped=skipped,
         importing=importing,
         queries=queries,
-        versions=installed_versions(PACKAGES),
+        versions=find_versions(PACKAGES),
     )
 
 
@@ -179,8 +179,8 @@ class _Round:
             name: Pace(
                 build_ms=builds[name],
                 update=updates[name],
-                ms=milliseconds(searches[name]),
-                cold=milliseconds(cold[name]),
+                ms=summarize_times(searches[name]),
+                cold=summarize_times(cold[name]),
                 memory=self._memory(name, memory),
             )
             for name in names
@@ -211,7 +211,7 @@ class _Round:
     def _update(self, name: str, system: System) -> Update:
         self._say(f"{name} takes in {NEW_TOOLS} tools")
         fresh = self.workload.newcomers()
-        grown = with_unique_names([*self.tools, *fresh])
+        grown = make_names_unique([*self.tools, *fresh])
         query = request_for(fresh[0])
         gc.collect()
         if isinstance(system, Growing):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from toolscout.evaluate.datasets import read_dataset, with_unique_names
+from toolscout.evaluate.datasets import make_names_unique, read_dataset
 from toolscout.files import read_tools
 from toolscout.tools import Tool
 
@@ -42,7 +42,7 @@ class Workload:
     def newcomers(self) -> tuple[Tool, ...]:
         """Return the tools of a server that no catalogue has."""
         drawn = Random(SEED).choices(self.tools, k=NEW_TOOLS)
-        return with_unique_names([_renamed(tool, NEW_SERVER, "newly") for tool in drawn])
+        return make_names_unique([_renamed(tool, NEW_SERVER, "newly") for tool in drawn])
 
     def queries(self, tools: Sequence[Tool], count: int) -> list[str]:
         """Return `count` queries, each question once before any comes again."""
@@ -70,7 +70,7 @@ def read_workload(paths: Sequence[str | Path]) -> Workload:
             questions += [query.text for query in dataset.queries]
         else:
             tools += read_tools(path)
-    return Workload(tools=with_unique_names(tools), questions=tuple(questions))
+    return Workload(tools=make_names_unique(tools), questions=tuple(questions))
 
 
 def _grown(tools: Sequence[Tool], size: int) -> tuple[Tool, ...]:
@@ -81,7 +81,7 @@ def _grown(tools: Sequence[Tool], size: int) -> tuple[Tool, ...]:
         for tool in tools:
             word = _made_word(Random(f"{SEED} {tool.server} {copy}"))
             grown.append(_renamed(tool, f"{tool.server}-{word}", word))
-    return with_unique_names(grown)
+    return make_names_unique(grown)
 
 
 def _renamed(tool: Tool, server: str, word: str) -> Tool:

@@ -105,7 +105,7 @@ def corpus_of(dataset: Dataset, chosen: Sequence[int]) -> Corpus:
         by_server.setdefault(tool.server, []).append(tool)
     index = Index(Catalog(by_server))
     place = {tool.name: i for i, tool in enumerate(dataset.tools)}
-    wanted = dataset.relevant_groups()
+    wanted = dataset.find_relevant_groups()
     texts = tuple(map(text_of, dataset.tools))
     asked: list[Asked] = []
     for i in chosen:

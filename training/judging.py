@@ -19,10 +19,10 @@ from toolscout.evaluate.metrics import (
     METRICS,
     Estimate,
     Resampled,
+    compute_scores,
     estimate_differences,
     estimate_means,
     resample,
-    scores,
 )
 from toolscout.search.fusion import Fusion
 from toolscout.tools import Tool
@@ -61,9 +61,9 @@ def alone(dataset: Dataset, encoder: Encoder) -> Values:
     queries = encoder.encode([query.text for query in dataset.queries], kind="question")
     found = queries @ tools.T
     rows: list[list[float]] = []
-    for row, wanted in zip(found, dataset.relevant_groups(), strict=True):
+    for row, wanted in zip(found, dataset.find_relevant_groups(), strict=True):
         best = np.argsort(-row, kind="stable")[:DEPTH]
-        rows.append(scores([dataset.groups[i] for i in best], wanted))
+        rows.append(compute_scores([dataset.groups[i] for i in best], wanted))
     return np.array(rows)
 
 
@@ -84,7 +84,7 @@ def in_tier(
     for one in sets:
         fusion = fitting.fit([other for other in sets if other is not one], family)
         rows = [
-            scores(fitting.ranked_groups(example, fusion), example.relevant)
+            compute_scores(fitting.ranked_groups(example, fusion), example.relevant)
             for example in one.alone
         ]
         found[one.name] = np.array(rows)

@@ -9,7 +9,7 @@ from benchmarks.fitting import (
     ranked_groups,
     standing_of,
 )
-from toolscout.evaluate.datasets import Dataset, Question, with_unique_names
+from toolscout.evaluate.datasets import Dataset, Question, make_names_unique
 from toolscout.evaluate.metrics import METRICS
 from toolscout.search.fusion import CERTAINTY, LEXICAL, WEIGHTS, Fusion, Signal
 from toolscout.tools import Tool
@@ -43,7 +43,7 @@ FILES = (
 
 
 def dataset(name: str, rows: tuple[tuple[str, str, str], ...]) -> Dataset:
-    tools = with_unique_names(
+    tools = make_names_unique(
         [Tool.define(leaf, server=name, description=said) for leaf, said, _ in rows]
     )
     ids = tuple(f"{name}/{leaf}" for leaf, _, _ in rows)

@@ -73,7 +73,7 @@ def test_tools_of_equal_server_and_name_are_one_group_under_several_names(tmp_pa
     assert [tool.leaf for tool in dataset.tools] == ["send", "send", "send"]
     assert dataset.groups == (0, 0, 1)
     assert dataset.group_by_name() == {"mail__send": 0, "mail__send_2": 0, "post__send": 1}
-    assert dataset.relevant_groups() == [frozenset({0})]
+    assert dataset.find_relevant_groups() == [frozenset({0})]
 
 
 def test_names_that_only_look_alike_when_exposed_are_told_apart(tmp_path: Path):

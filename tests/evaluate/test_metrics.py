@@ -12,7 +12,7 @@ RELEVANT = st.frozensets(st.integers(0, 15), min_size=1)
 
 
 def by_name(ranking: list[int], relevant: frozenset[int]) -> dict[str, float]:
-    return dict(zip(metrics.METRICS, metrics.scores(ranking, relevant), strict=True))
+    return dict(zip(metrics.METRICS, metrics.compute_scores(ranking, relevant), strict=True))
 
 
 def test_scores_of_one_found_at_rank_two_and_one_missing():
@@ -60,18 +60,23 @@ def test_a_group_that_comes_twice_gains_once_and_loses_its_second_place():
 def test_the_ideal_is_cut_at_k_when_more_groups_are_relevant():
     many = frozenset(range(7))
 
-    assert metrics.ndcg(list(range(5)), many, 5) == pytest.approx(1.0)
-    assert metrics.recall(list(range(5)), many, 5) == pytest.approx(5 / 7)
+    assert metrics.compute_ndcg(list(range(5)), many, 5) == pytest.approx(1.0)
+    assert metrics.compute_recall(list(range(5)), many, 5) == pytest.approx(5 / 7)
 
 
 @given(RANKINGS, RELEVANT)
 def test_every_score_lies_between_zero_and_one(ranking: list[int], relevant: frozenset[int]):
-    assert all(0.0 <= value <= 1.0 + 1e-12 for value in metrics.scores(ranking, relevant))
+    assert all(0.0 <= value <= 1.0 + 1e-12 for value in metrics.compute_scores(ranking, relevant))
 
 
 @given(RANKINGS, RELEVANT)
 def test_looking_further_never_lowers_what_was_found(ranking: list[int], relevant: frozenset[int]):
-    for measure in (metrics.hit, metrics.recall, metrics.completeness, metrics.mrr):
+    for measure in (
+        metrics.compute_hit,
+        metrics.compute_recall,
+        metrics.compute_completeness,
+        metrics.compute_mrr,
+    ):
         found = [measure(ranking, relevant, k) for k in range(1, 11)]
         assert found == sorted(found)
 
@@ -80,7 +85,7 @@ def test_looking_further_never_lowers_what_was_found(ranking: list[int], relevan
 def test_a_perfect_ranking_scores_one_everywhere(relevant: frozenset[int], rest: list[int]):
     ranking = (sorted(relevant) + rest)[:10]
 
-    assert metrics.scores(ranking, relevant) == [
+    assert metrics.compute_scores(ranking, relevant) == [
         1.0,
         *[pytest.approx(1.0)] * (len(metrics.METRICS) - 1),
     ]

@@ -5,7 +5,7 @@ import pytest
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.evaluate.datasets import Dataset, Question
 from toolscout.evaluate.metrics import METRICS
-from toolscout.evaluate.quality import Ranked, System, measure_quality, milliseconds
+from toolscout.evaluate.quality import Ranked, System, measure_quality, summarize_times
 from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
 
@@ -168,7 +168,7 @@ def test_a_missing_package_is_noticed_before_anything_runs():
 
 
 def test_times_are_given_in_milliseconds():
-    found = milliseconds([0.001, 0.002, 0.006])
+    found = summarize_times([0.001, 0.002, 0.006])
 
     assert (found.p50, found.mean) == (pytest.approx(2.0), pytest.approx(3.0))
     assert found.p99 == pytest.approx(5.92)

@@ -80,7 +80,7 @@ def measure_costs(
         servers=len(by_server),
         definitions=by_server.total(),
         by_server=dict(by_server.most_common()),
-        meta_tools={dialect.value: _meta_tokens(dialect) for dialect in Dialect},
+        meta_tools={dialect.value: _count_meta_tokens(dialect) for dialect in Dialect},
         instructions=count_tokens(instructions),
         listing=count_tokens(prompt.removeprefix(instructions).strip()),
         pinned=sum(count_definition_tokens(tool) for tool in pinned if tool is not None),
@@ -95,7 +95,7 @@ def sample_queries(datasets: Sequence[Dataset], wanted: int) -> list[str]:
     return list(islice(chain.from_iterable(texts), wanted))
 
 
-def _meta_tokens(dialect: Dialect) -> int:
+def _count_meta_tokens(dialect: Dialect) -> int:
     definitions = [to_definition(tool, dialect) for tool in build_meta_tools()]
     return count_tokens(json.dumps(definitions, ensure_ascii=False))
 

@@ -62,7 +62,7 @@ class Dataset:
         """Return the group of each exposed name."""
         return {tool.name: group for tool, group in zip(self.tools, self.groups, strict=True)}
 
-    def relevant_groups(self) -> list[frozenset[int]]:
+    def find_relevant_groups(self) -> list[frozenset[int]]:
         """Return what each query wants, in groups."""
         group_of = dict(zip(self.ids, self.groups, strict=True))
         return [frozenset(group_of[key] for key in query.relevant) for query in self.queries]
@@ -83,13 +83,13 @@ def read_dataset(folder: str | Path) -> Dataset:
     Raises `InvalidFile` for whatever cannot be read, with its line.
     """
     folder = Path(folder)
-    ids, tools = _read_tools(_tool_file(folder))
+    ids, tools = _read_tools(_find_tool_file(folder))
     queries = folder / QUERY_FILE
     return Dataset(
         name=folder.resolve().name,
         tools=tools,
         ids=ids,
-        groups=_groups(tools),
+        groups=_group_tools(tools),
         queries=_read_queries(queries, frozenset(ids)) if queries.exists() else (),
     )
 
@@ -111,7 +111,7 @@ def _find_labelled(path: Path) -> list[Path]:
     return [child for child in inner if (child / QUERY_FILE).exists()] or [path]
 
 
-def with_unique_names(tools: Sequence[Tool]) -> tuple[Tool, ...]:
+def make_names_unique(tools: Sequence[Tool]) -> tuple[Tool, ...]:
     """Return the tools with a number behind every exposed name that came before or is ours."""
     taken = set(RESERVED_NAMES)
     unique: list[Tool] = []
@@ -131,7 +131,7 @@ def _free_name(name: str, taken: set[str]) -> str:
     return free
 
 
-def _groups(tools: Sequence[Tool]) -> tuple[int, ...]:
+def _group_tools(tools: Sequence[Tool]) -> tuple[int, ...]:
     known: dict[tuple[str, str], int] = {}
     return tuple(known.setdefault((tool.server, tool.leaf), len(known)) for tool in tools)
 
@@ -140,7 +140,7 @@ def _has_tools(folder: Path) -> bool:
     return any((folder / name).exists() for name in TOOL_FILES)
 
 
-def _tool_file(folder: Path) -> Path:
+def _find_tool_file(folder: Path) -> Path:
     for name in TOOL_FILES:
         if (folder / name).exists():
             return folder / name
@@ -153,49 +153,49 @@ def _tool_file(folder: Path) -> Path:
 
 def _read_tools(path: Path) -> tuple[tuple[str, ...], tuple[Tool, ...]]:
     tools: dict[str, Tool] = {}
-    for line, row in _rows(path, remedy=_TOOL_REMEDY):
+    for line, row in _read_rows(path, remedy=_TOOL_REMEDY):
         reader = _Reader(path, line, row, _TOOL_REMEDY)
-        key = reader.text("id")
+        key = reader.read_text("id")
         if key in tools:
-            raise reader.problem(f"the id {key!r} came before")
+            raise reader.make_error(f"the id {key!r} came before")
         tools[key] = _tool_from_row(reader)
-    return tuple(tools), with_unique_names(list(tools.values()))
+    return tuple(tools), make_names_unique(list(tools.values()))
 
 
 def _tool_from_row(reader: "_Reader") -> Tool:
     try:
         return Tool.define(
-            reader.text("name"),
-            server=reader.text("server", optional=True),
-            description=reader.text("description", optional=True),
-            input_schema=reader.object("input_schema"),
+            reader.read_text("name"),
+            server=reader.read_text("server", optional=True),
+            description=reader.read_text("description", optional=True),
+            input_schema=reader.read_object("input_schema"),
         )
     except InvalidTool as error:
-        raise reader.problem(f"the tool {error.tool!r} {error.problem}") from error
+        raise reader.make_error(f"the tool {error.tool!r} {error.problem}") from error
 
 
 def _read_queries(path: Path, ids: frozenset[str]) -> tuple[Question, ...]:
     queries: dict[str, Question] = {}
-    for line, row in _rows(path, remedy=_QUERY_REMEDY):
+    for line, row in _read_rows(path, remedy=_QUERY_REMEDY):
         reader = _Reader(path, line, row, _QUERY_REMEDY)
         query = _question_from_row(reader)
         if query.id in queries:
-            raise reader.problem(f"the id {query.id!r} came before")
+            raise reader.make_error(f"the id {query.id!r} came before")
         unknown = [key for key in query.relevant if key not in ids]
         if unknown:
             names = ", ".join(repr(key) for key in unknown)
-            raise reader.problem(f"no tool has the relevant id {names}")
+            raise reader.make_error(f"no tool has the relevant id {names}")
         queries[query.id] = query
     return tuple(queries.values())
 
 
 def _question_from_row(reader: "_Reader") -> Question:
     return Question(
-        id=reader.text("id"),
-        text=reader.text("query"),
-        relevant=reader.texts("relevant"),
-        kind=reader.text("kind", optional=True),
-        split=reader.text("split", optional=True),
+        id=reader.read_text("id"),
+        text=reader.read_text("query"),
+        relevant=reader.read_texts("relevant"),
+        kind=reader.read_text("kind", optional=True),
+        split=reader.read_text("split", optional=True),
     )
 
 
@@ -208,40 +208,40 @@ class _Reader:
     row: Json
     remedy: str
 
-    def problem(self, problem: str) -> InvalidFile:
+    def make_error(self, problem: str) -> InvalidFile:
         return InvalidFile(str(self.path), problem, line=self.line, remedy=self.remedy)
 
-    def text(self, key: str, *, optional: bool = False) -> str:
+    def read_text(self, key: str, *, optional: bool = False) -> str:
         value = self.row.get(key)
         if optional and value is None:
             return ""
         if not isinstance(value, str) or not (optional or value.strip()):
-            raise self.problem(f"{key!r} is not a text")
+            raise self.make_error(f"{key!r} is not a text")
         return value
 
-    def object(self, key: str) -> Json:
+    def read_object(self, key: str) -> Json:
         value = self.row.get(key)
         if value is None:
             return {}
         if not isinstance(value, dict):
-            raise self.problem(f"{key!r} is not an object")
+            raise self.make_error(f"{key!r} is not an object")
         return cast(Json, value)
 
-    def texts(self, key: str) -> tuple[str, ...]:
+    def read_texts(self, key: str) -> tuple[str, ...]:
         value = self.row.get(key)
         if not isinstance(value, list) or not value:
-            raise self.problem(f"{key!r} is not a list of ids")
+            raise self.make_error(f"{key!r} is not a list of ids")
         items = cast(list[object], value)
         if not all(isinstance(item, str) for item in items):
-            raise self.problem(f"{key!r} is not a list of ids")
+            raise self.make_error(f"{key!r} is not a list of ids")
         return tuple(dict.fromkeys(cast(list[str], items)))
 
 
-def _rows(path: Path, *, remedy: str) -> Iterator[tuple[int, Json]]:
+def _read_rows(path: Path, *, remedy: str) -> Iterator[tuple[int, Json]]:
     """Yield each object with the number of its line; blank lines are passed over."""
     line = 0
     try:
-        with _opened(path) as file:
+        with _open_file(path) as file:
             for line, text in enumerate(file, start=1):
                 if text.strip():
                     yield line, _object_from_text(text)
@@ -253,7 +253,7 @@ def _rows(path: Path, *, remedy: str) -> Iterator[tuple[int, Json]]:
         raise InvalidFile(str(path), str(error), line=line, remedy=remedy) from error
 
 
-def _opened(path: Path) -> TextIO:
+def _open_file(path: Path) -> TextIO:
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8")
     return path.open(encoding="utf-8")

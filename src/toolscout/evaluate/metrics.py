@@ -26,25 +26,25 @@ Groups = frozenset[int]
 Values = NDArray[np.float64]
 
 
-def hit(ranking: Ranking, relevant: Groups, k: int) -> float:
+def compute_hit(ranking: Ranking, relevant: Groups, k: int) -> float:
     """Return 1 if any of the first `k` is relevant, else 0."""
     return float(any(group in relevant for group in ranking[:k]))
 
 
-def recall(ranking: Ranking, relevant: Groups, k: int) -> float:
+def compute_recall(ranking: Ranking, relevant: Groups, k: int) -> float:
     """Return the share of the relevant groups that are among the first `k`."""
     return len(relevant.intersection(ranking[:k])) / len(relevant)
 
 
-def completeness(ranking: Ranking, relevant: Groups, k: int) -> float:
+def compute_completeness(ranking: Ranking, relevant: Groups, k: int) -> float:
     """Return 1 if all relevant groups are among the first `k`, else 0.
 
     More than `k` relevant groups can never be complete.
     """
-    return float(recall(ranking, relevant, k) == 1.0)
+    return float(compute_recall(ranking, relevant, k) == 1.0)
 
 
-def ndcg(ranking: Ranking, relevant: Groups, k: int) -> float:
+def compute_ndcg(ranking: Ranking, relevant: Groups, k: int) -> float:
     """Return the normalised discounted gain of the first `k`, with gains of 0 or 1.
 
     The ideal has as many gains as there are relevant groups, at most `k`.
@@ -57,7 +57,7 @@ def ndcg(ranking: Ranking, relevant: Groups, k: int) -> float:
     return gain / sum(_DISCOUNTS[: min(k, len(relevant))])
 
 
-def mrr(ranking: Ranking, relevant: Groups, k: int) -> float:
+def compute_mrr(ranking: Ranking, relevant: Groups, k: int) -> float:
     """Return one divided by the rank of the first relevant group, 0 if none is in the first `k`."""
     for rank, group in enumerate(ranking[:k], start=1):
         if group in relevant:
@@ -68,18 +68,18 @@ def mrr(ranking: Ranking, relevant: Groups, k: int) -> float:
 _DISCOUNTS = [1.0 / log2(rank + 2) for rank in range(RANKING_DEPTH)]
 
 METRICS: Mapping[str, tuple[Callable[[Ranking, Groups, int], float], int]] = {
-    "hit@1": (hit, 1),
-    "recall@5": (recall, 5),
-    "recall@10": (recall, 10),
-    "completeness@10": (completeness, 10),
-    "ndcg@5": (ndcg, 5),
-    "ndcg@10": (ndcg, 10),
-    "mrr": (mrr, RANKING_DEPTH),
+    "hit@1": (compute_hit, 1),
+    "recall@5": (compute_recall, 5),
+    "recall@10": (compute_recall, 10),
+    "completeness@10": (compute_completeness, 10),
+    "ndcg@5": (compute_ndcg, 5),
+    "ndcg@10": (compute_ndcg, 10),
+    "mrr": (compute_mrr, RANKING_DEPTH),
 }
 """Each metric by the name it has in tables and in JSON, with its cut-off."""
 
 
-def scores(ranking: Ranking, relevant: Groups) -> list[float]:
+def compute_scores(ranking: Ranking, relevant: Groups) -> list[float]:
     """Return every metric of one query, in the order of `METRICS`."""
     return [measure(ranking, relevant, k) for measure, k in METRICS.values()]
 
@@ -106,7 +106,7 @@ class Resampled:
     means: Values
     """A row for each of the `RESAMPLES` samples, a column for each metric."""
 
-    def minus(self, other: "Resampled") -> "Resampled":
+    def subtract(self, other: "Resampled") -> "Resampled":
         """Return the differences, paired: both must have drawn the same queries."""
         return Resampled(self.values - other.values, self.means - other.means)
 
@@ -147,4 +147,4 @@ def estimate_means(datasets: Sequence[Resampled]) -> list[Estimate]:
 
 def estimate_differences(first: Sequence[Resampled], second: Sequence[Resampled]) -> list[Estimate]:
     """Return, for each metric, the macro mean of `first - second`, paired by query."""
-    return estimate_means([one.minus(other) for one, other in zip(first, second, strict=True)])
+    return estimate_means([one.subtract(other) for one, other in zip(first, second, strict=True)])

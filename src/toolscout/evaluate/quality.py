@@ -25,10 +25,10 @@ from toolscout.evaluate.metrics import (
     RANKING_DEPTH,
     Estimate,
     Resampled,
+    compute_scores,
     estimate_differences,
     estimate_means,
     resample,
-    scores,
 )
 from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
@@ -97,7 +97,7 @@ class Outcome:
     def to_json(self) -> Json:
         """Return the metrics by name beside the other figures."""
         return {
-            **_estimates_to_json(self.metrics),
+            **_json_from_estimates(self.metrics),
             "reply_tokens": {"mean": round(self.reply_tokens, 2)},
             "ms": self.ms.to_json(),
             "queries": self.queries,
@@ -125,7 +125,7 @@ class Quality:
                 for dataset, by_system in self.datasets.items()
             },
             "macro": {system: outcome.to_json() for system, outcome in self.macro.items()},
-            "lead": {system: _estimates_to_json(lead) for system, lead in self.lead.items()},
+            "lead": {system: _json_from_estimates(lead) for system, lead in self.lead.items()},
             "versions": dict(self.versions),
         }
 
@@ -173,20 +173,23 @@ def measure_quality(
             dataset: {system: run.outcome for system, run in by_system.items()}
             for dataset, by_system in runs.items()
         },
-        macro={name: _macro([by_system[name] for by_system in runs.values()]) for name in systems},
-        lead=_lead(systems, list(runs.values())),
-        versions=installed_versions(packages),
+        macro={
+            name: _compute_macro([by_system[name] for by_system in runs.values()])
+            for name in systems
+        },
+        lead=_compare_systems(systems, list(runs.values())),
+        versions=find_versions(packages),
     )
 
 
-def milliseconds(seconds: Sequence[float] | NDArray[np.float64]) -> Milliseconds:
+def summarize_times(seconds: Sequence[float] | NDArray[np.float64]) -> Milliseconds:
     """Return the median, the 99th percentile and the mean of some times."""
     times = np.asarray(seconds, dtype=np.float64) * 1000
     p50, p99 = np.percentile(times, (50, 99))
     return Milliseconds(p50=float(p50), p99=float(p99), mean=float(times.mean()))
 
 
-def installed_versions(packages: Sequence[str]) -> dict[str, str]:
+def find_versions(packages: Sequence[str]) -> dict[str, str]:
     """Return the versions of Python and of those packages that are installed."""
     found = {"python": python_version()}
     for name in packages:
@@ -217,12 +220,12 @@ def _record(system: System, name: str, dataset: Dataset, progress: Progress) -> 
     system.search(dataset.queries[0].text, RANKING_DEPTH)
     group_of, replied, record = dataset.group_by_name(), _sample_replies(dataset), _Record()
     for place, (query, relevant) in enumerate(
-        zip(dataset.queries, dataset.relevant_groups(), strict=True)
+        zip(dataset.queries, dataset.find_relevant_groups(), strict=True)
     ):
         start = perf_counter()
         hits = system.search(query.text, RANKING_DEPTH)
         record.seconds.append(perf_counter() - start)
-        record.scores.append(scores([group_of[hit.tool.name] for hit in hits], relevant))
+        record.scores.append(compute_scores([group_of[hit.tool.name] for hit in hits], relevant))
         if place in replied:
             record.tokens.append(count_tokens(system.reply(query.text, hits[:REPLY_HITS])))
         if (place + 1) % PROGRESS_EVERY == 0 or place + 1 == total:
@@ -239,19 +242,19 @@ def _sample_replies(dataset: Dataset) -> frozenset[int]:
 def _run(dataset: Dataset, record: _Record, stream: int) -> _Run:
     resampled = resample(np.array(record.scores, dtype=np.float64), stream=stream)
     outcome = Outcome(
-        metrics=_by_metric(estimate_means([resampled])),
+        metrics=_map_metrics(estimate_means([resampled])),
         reply_tokens=float(np.mean(record.tokens)),
-        ms=milliseconds(record.seconds),
+        ms=summarize_times(record.seconds),
         queries=len(dataset.queries),
         tools=len(dataset.tools),
     )
     return _Run(outcome, resampled)
 
 
-def _macro(runs: Sequence[_Run]) -> Outcome:
+def _compute_macro(runs: Sequence[_Run]) -> Outcome:
     outcomes = [run.outcome for run in runs]
     return Outcome(
-        metrics=_by_metric(estimate_means([run.resampled for run in runs])),
+        metrics=_map_metrics(estimate_means([run.resampled for run in runs])),
         reply_tokens=float(np.mean([outcome.reply_tokens for outcome in outcomes])),
         ms=Milliseconds(
             p50=float(np.mean([outcome.ms.p50 for outcome in outcomes])),
@@ -263,19 +266,19 @@ def _macro(runs: Sequence[_Run]) -> Outcome:
     )
 
 
-def _lead(
+def _compare_systems(
     systems: Sequence[str], runs: Sequence[Mapping[str, _Run]]
 ) -> dict[str, dict[str, Estimate]]:
     by_name = {name: [by_system[name].resampled for by_system in runs] for name in systems}
     return {
-        other: _by_metric(estimate_differences(by_name[systems[0]], by_name[other]))
+        other: _map_metrics(estimate_differences(by_name[systems[0]], by_name[other]))
         for other in systems[1:]
     }
 
 
-def _by_metric(found: Sequence[Estimate]) -> dict[str, Estimate]:
+def _map_metrics(found: Sequence[Estimate]) -> dict[str, Estimate]:
     return dict(zip(METRICS, found, strict=True))
 
 
-def _estimates_to_json(found: Mapping[str, Estimate]) -> Json:
+def _json_from_estimates(found: Mapping[str, Estimate]) -> Json:
     return {metric: estimate.to_json() for metric, estimate in found.items()}
