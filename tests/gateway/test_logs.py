@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.fleet import BERLIN, TIME, configuration
+from gateway.processes import Running
 from toolscout.config.gateway import LogFormat
 from toolscout.config.secrets import SecretMask
 from toolscout.gateway.logs import log_event, log_to_stderr, name_request
@@ -119,3 +121,29 @@ def talk(config: Path, *messages: dict[str, Any]) -> list[dict[str, Any]]:
                 pass
         _, said = process.communicate()
     return [json.loads(line) for line in said.splitlines()]
+
+
+def test_secrets_of_a_server_that_a_reload_adds_are_masked(tmp_path: Path):
+    secret = "swordfish-0123456789"
+    # Each server's own lines are masked by what it was given; this one quotes another's secret.
+    quoting = f"import sys; print('the key is', {secret!r}, 'indeed', file=sys.stderr)"
+    config = configuration(tmp_path, {"time": TIME})
+    added = f"""
+[servers.vault]
+url = "http://127.0.0.1:9/mcp"
+headers = {{ Authorization = "{secret}" }}
+
+[servers.quoting]
+command = {json.dumps(sys.executable)}
+args = {json.dumps(["-c", quoting])}
+"""
+    with Running(config) as running:
+        config.write_text(config.read_text(encoding="utf-8") + added, encoding="utf-8")
+        assert running.process is not None
+        running.process.send_signal(signal.SIGHUP)
+        log = config.with_suffix(".log")
+        while "indeed" not in (text := log.read_text(encoding="utf-8")):
+            assert running.process.poll() is None, text
+
+    assert "the key is … indeed" in text
+    assert secret not in text

@@ -41,6 +41,8 @@ BY_HAND = (
     "init`). To serve HTTP, add --http. Press Ctrl-C to stop."
 )
 
+_log = logging.getLogger("toolscout")
+
 
 def add_gateway_option(name: str, metavar: str | None = None) -> Callable[[Command], Command]:
     """Return a decorator for an option that overrides the one of `[gateway]` with its name."""
@@ -111,14 +113,14 @@ def serve(
     }
     given = {key: value for key, value in changes.items() if value is not None}
     config = replace(config, gateway=replace(config.gateway, **given))
-    _log_to_stderr(config)
+    mask = _log_to_stderr(config)
     for note in config.notes:
-        logging.getLogger("toolscout").warning("%s", note)
+        _log.warning("%s", note)
     is_typed = not http and sys.stdin.isatty()
     with suppress(KeyboardInterrupt), forward_stdin() if is_typed else nullcontext():
         if is_typed:
             click.echo(BY_HAND, err=True)
-        asyncio.run(_serve(config, http=http))
+        asyncio.run(_serve(config, mask, http=http))
 
 
 def _read_config(path: Path | None) -> Config:
@@ -132,7 +134,7 @@ def _read_config(path: Path | None) -> Config:
     return read_config(found)
 
 
-async def _serve(config: Config, *, http: bool) -> None:
+async def _serve(config: Config, mask: SecretMask, *, http: bool) -> None:
     from toolscout.gateway.gateway import Gateway
     from toolscout.gateway.logs import log_event
     from toolscout.gateway.tracing import Spans
@@ -142,15 +144,16 @@ async def _serve(config: Config, *, http: bool) -> None:
         async with Gateway(config, store, tokens=tokens) as gateway:
             gateway.events.subscribe(log_event)
             gateway.events.subscribe(Spans().on_event)
-            following = asyncio.create_task(_follow(gateway))
+            following = asyncio.create_task(_follow(gateway, mask))
             try:
                 await _answer(gateway, http=http)
             finally:
                 following.cancel()
 
 
-async def _follow(gateway: "Gateway") -> None:
+async def _follow(gateway: "Gateway", mask: SecretMask) -> None:
     """Reload the configuration on SIGHUP, or when its file has changed."""
+    secrets = set(gateway.config.list_secrets())
     source = gateway.config.source
     hung_up = asyncio.Event()
     with suppress(NotImplementedError, AttributeError, RuntimeError):
@@ -162,19 +165,22 @@ async def _follow(gateway: "Gateway") -> None:
         if hung_up.is_set() or _stamp(source) != seen:
             hung_up.clear()
             seen = _stamp(source)
-            await _reload(gateway, source)
+            config = _read_again(source)
+            if config is not None:
+                # Old secrets stay masked: a server that is removed may still log a line.
+                secrets.update(config.list_secrets())
+                mask.update(secrets)
+                await gateway.pool.reload(config.servers)
+                _log.info("Reloaded the servers of %s.", source.name)
 
 
-async def _reload(gateway: "Gateway", source: Path) -> None:
-    log = logging.getLogger("toolscout")
+def _read_again(source: Path) -> Config | None:
+    """Return the configuration, or nothing if the file is wrong or only half written."""
     try:
-        config = read_config(source)
+        return read_config(source)
     except (ToolscoutError, OSError) as error:
-        # A file that is half written, or wrong, must not stop a running gateway.
-        log.error("The configuration was not reloaded: %s", error)
-        return
-    await gateway.pool.reload(config.servers)
-    log.info("Reloaded the servers of %s.", source.name)
+        _log.error("The configuration was not reloaded: %s", error)
+        return None
 
 
 def _stamp(path: Path) -> float:
@@ -190,12 +196,11 @@ async def _answer(gateway: "Gateway", *, http: bool) -> None:
         from toolscout.gateway.http import serve_http
 
         pages = Console.from_gateway(gateway)
-        log = logging.getLogger("toolscout")
         await serve_http(
             gateway,
             gateway.config.gateway,
             pages=pages,
-            ready=lambda address: log.info("The console is at %s/.", address),
+            ready=lambda address: _log.info("The console is at %s/.", address),
         )
     else:
         from toolscout.gateway.server import serve_stdio
@@ -203,12 +208,15 @@ async def _answer(gateway: "Gateway", *, http: bool) -> None:
         await serve_stdio(gateway)
 
 
-def _log_to_stderr(config: Config) -> None:
+def _log_to_stderr(config: Config) -> SecretMask:
+    """Set up the log; return its mask, to be updated when the configuration is reloaded."""
     from toolscout.gateway.logs import log_to_stderr
 
     gateway = config.gateway
     level = os.environ.get("TOOLSCOUT_LOG", gateway.log_level.value).upper()
-    log_to_stderr(gateway.log, level, SecretMask(config.list_secrets()))
+    mask = SecretMask(config.list_secrets())
+    log_to_stderr(gateway.log, level, mask)
+    return mask
 
 
 @contextmanager
