@@ -16,7 +16,7 @@ from toolscout.console.app import Console
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.http import serve_http
 from toolscout.policies import Policy
-from toolscout.sessions.events import Event
+from toolscout.sessions.events import Answered, Event
 from toolscout.stores.memory import MemoryStore
 from toolscout.stores.store import Store
 
@@ -119,7 +119,7 @@ async def _serve(make: _Make, begun: "Future[Served]", *, console: bool) -> None
         )
 
     async with make() as gateway:
-        gateway.events.subscribe(events.append)
+        gateway.events.subscribe(lambda event: _keep_answer(event, events))
         gateway.catalog.subscribe(lambda change: known.set())
         await serve_http(
             gateway,
@@ -128,3 +128,8 @@ async def _serve(make: _Make, begun: "Future[Served]", *, console: bool) -> None
             ready=ready,
             stop=stop,
         )
+
+
+def _keep_answer(event: Event, events: list[Event]) -> None:
+    if isinstance(event, Answered):
+        events.append(event)

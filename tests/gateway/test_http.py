@@ -226,14 +226,14 @@ def test_without_a_valid_token_nothing_is_told_not_even_what_was_wrong(guarded: 
 
 def test_a_name_or_page_from_elsewhere_is_refused(guarded: Served):
     host = get(guarded, "/status", **ANN, Host="evil.example")
-    origin = get(guarded, "/status", **ANN, CallKey="https://evil.example")
+    origin = get(guarded, "/status", **ANN, Origin="https://evil.example")
 
     assert (host.status_code, error_of(host)["code"]) == (421, "wrong_host")
     assert (origin.status_code, error_of(origin)["code"]) == (403, "wrong_origin")
 
 
 def test_configured_names_and_pages_are_served_and_browsers_may_read(guarded: Served):
-    answer = get(guarded, "/status", **ANN, Host="tools.example", CallKey="https://app.example")
+    answer = get(guarded, "/status", **ANN, Host="tools.example", Origin="https://app.example")
     asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-a"}
     preflight = httpx2.options(
         f"{guarded.url}/mcp", headers={"Origin": "http://localhost:6274", **asked}

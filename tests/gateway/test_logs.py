@@ -16,7 +16,7 @@ from gateway.fleet import BERLIN, TIME, configuration
 from gateway.processes import Running
 from toolscout.config.gateway import LogFormat
 from toolscout.config.secrets import SecretMask
-from toolscout.gateway.logs import log_event, log_to_stderr, name_request
+from toolscout.gateway.logs import CURRENT_REQUEST, log_event, log_to_stderr
 from toolscout.sessions.events import Called
 
 SECRET = "hunter2-is-not-a-word"
@@ -37,9 +37,10 @@ def test_lines_of_json_carry_the_request_that_they_belong_to(capsys: pytest.Capt
     log_to_stderr(LogFormat.JSON, "INFO", SecretMask())
     logging.getLogger("toolscout.pool").info("before")
     call = Called(session="http:someone", tool="time__now", milliseconds=2.5)
-    with name_request("http:someone", 17):
-        log_event(call)  # what went well is told to those who look closely
-        log_event(replace(call, code="timed_out"))
+    token = CURRENT_REQUEST.set(("http:someone", 17))
+    log_event(call)  # successes are logged at level debug
+    log_event(replace(call, code="timed_out"))
+    CURRENT_REQUEST.reset(token)
 
     before, within = map(json.loads, capsys.readouterr().err.splitlines())
     assert "request" not in before
@@ -55,9 +56,9 @@ def test_requests_that_run_side_by_side_keep_their_names(capsys: pytest.CaptureF
     log_to_stderr(LogFormat.JSON, "INFO", SecretMask())
 
     async def answer(number: int) -> None:
-        with name_request("s", number):
-            await asyncio.sleep(0)
-            logging.getLogger("toolscout").info("%d", number)
+        CURRENT_REQUEST.set(("s", number))
+        await asyncio.sleep(0)
+        logging.getLogger("toolscout").info("%d", number)
 
     async def both() -> None:
         await asyncio.gather(answer(1), answer(2))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolscout.gateway.shims import KEPT_BYTES, BufferedTransport
+from toolscout.gateway.shims import BUFFER_BYTES, BufferedTransport
 
 HEAD, BODY = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n", b"body"
 
@@ -54,7 +54,7 @@ def test_what_is_not_complete_goes_out_when_the_loop_turns():
     assert asyncio.run(begin()) == [HEAD, BODY]
 
 
-@pytest.mark.parametrize(("size", "at_once"), [(KEPT_BYTES, False), (KEPT_BYTES + 1, True)])
+@pytest.mark.parametrize(("size", "at_once"), [(BUFFER_BYTES, False), (BUFFER_BYTES + 1, True)])
 def test_a_large_body_does_not_wait(size: int, at_once: bool):
     async def answer() -> list[object]:
         wire = Wire()

@@ -18,10 +18,10 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 
 from toolscout.gateway.pending import (
     INPUT_REQUIRED,
+    Abilities,
     CallKey,
     ClientRequest,
     PendingCalls,
-    can_answer,
     check_abilities,
 )
 from toolscout.schemas import Json
@@ -101,7 +101,7 @@ class ForwardedCall:
         if not self._is_modern:
             return False
         abilities = self._context.session.client_capabilities
-        if self._params.request_state is None and not can_answer(abilities):
+        if self._params.request_state is None and not _can_answer(abilities):
             return False
         member = self._pool.servers.get(server)
         manifest = member.manifest if member is not None else None
@@ -215,6 +215,13 @@ def result_from_reply(reply: Reply) -> Json:
     result = reply.to_message("mcp")
     result["_meta"] = {"toolscout/code": reply.code}
     return result
+
+
+def _can_answer(abilities: Abilities) -> bool:
+    """Tell whether a client has declared that it answers any question."""
+    return abilities is not None and bool(
+        abilities.sampling or abilities.elicitation or abilities.roots
+    )
 
 
 def _build_timeout_error(seconds: float) -> types.ErrorData:

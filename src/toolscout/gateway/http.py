@@ -166,7 +166,8 @@ class _HttpGateway:
         return server
 
     def _build_app(self, config: GatewayConfig) -> ASGIApp:
-        mcp = StoppableApp(SessionResumer(self._mcp_app, self._clients), self.running)
+        self._resumer = SessionResumer(self._mcp_app, self._clients)
+        mcp = StoppableApp(self._answer_mcp, self.running)
         others = self._build_routes(mcp, _SseApp(self._build_server(), config.max_body_bytes))
         shared = CORSMiddleware(
             _Router(mcp, others),
@@ -182,6 +183,11 @@ class _HttpGateway:
             max_body_bytes=config.max_body_bytes,
             is_public=self._pages.is_public if self._pages is not None else None,
         )
+
+    async def _answer_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Clients of 2026-07-28 have no session on the wire that could be lost.
+        is_modern = read_method(read_headers(scope)) is not None
+        await (self._mcp_app if is_modern else self._resumer)(scope, receive, send)
 
     def _build_routes(self, mcp: ASGIApp, old: "_SseApp") -> Starlette:
         """Return what answers beside MCP, and knows that `/mcp/` means `/mcp`."""

@@ -8,8 +8,6 @@ import hashlib
 import json
 import logging
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from contextvars import ContextVar
 
 from toolscout.config.gateway import LogFormat
@@ -18,23 +16,14 @@ from toolscout.sessions.events import Called, Described, Event, Searched
 
 TEXT = "%(asctime)s %(levelname)s %(name)s%(place)s: %(message)s"
 
-_request: ContextVar[tuple[str, object] | None] = ContextVar("toolscout_request", default=None)
+CURRENT_REQUEST: ContextVar[tuple[str, object] | None] = ContextVar("request", default=None)
+"""Session and id of the request that is being answered."""
 _log = logging.getLogger("toolscout.sessions.metatools")
 
 
-@contextmanager
-def name_request(session: str, request: object) -> Generator[None]:
-    """Have what is logged meanwhile carry the name of a request."""
-    token = _request.set((session, request))
-    try:
-        yield
-    finally:
-        _request.reset(token)
-
-
-def _request_name() -> str:
+def _name_request() -> str:
     """Return the name of the request that is being answered; few requests log a line."""
-    current = _request.get()
+    current = CURRENT_REQUEST.get()
     if current is None:
         return ""
     session, request = current
@@ -81,7 +70,7 @@ class _Text(logging.Formatter):
         self._mask = mask
 
     def format(self, record: logging.LogRecord) -> str:
-        request = _request_name()
+        request = _name_request()
         record.place = f" [{request}]" if request else ""
         return self._mask.apply(super().format(record))
 
@@ -98,7 +87,7 @@ class _Json(logging.Formatter):
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "request": _request_name(),
+            "request": _name_request(),
             "message": self._mask.apply(record.getMessage()),
         }
         if record.exc_info:

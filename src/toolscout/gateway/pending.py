@@ -264,10 +264,3 @@ def _find_missing_in_elicitation(params: types.ElicitRequestParams, abilities: A
         return "" if elicitation.url else "elicitation by URL"
     # No mode at all means forms: clients before 2025-11-25 knew nothing else.
     return "elicitation by form" if elicitation.url and not elicitation.form else ""
-
-
-def can_answer(abilities: Abilities) -> bool:
-    """Tell whether a client has declared that it answers any question."""
-    return abilities is not None and bool(
-        abilities.sampling or abilities.elicitation or abilities.roots
-    )

@@ -11,14 +11,16 @@ from typing import Any, TypeVar
 import mcp_types as types
 from mcp.server import Server
 from mcp.server.caching import CacheableMethod, CacheHint
+from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.models import InitializationOptions
+from opentelemetry import trace
+from opentelemetry.propagate import get_global_textmap
 
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.logs import name_request
+from toolscout.gateway.logs import CURRENT_REQUEST
 from toolscout.gateway.stdio import open_stdio
-from toolscout.gateway.tracing import OptionalSpans
 from toolscout.sessions.metatools import INSTRUCTIONS
 from toolscout.sessions.session import Session
 
@@ -105,8 +107,11 @@ def _log_requests(answer: Answerer[_Params], session_of: SessionOf) -> Handler[_
 
     async def answer_logged(context: Context, params: _Params) -> Any:
         session = session_of(context)
-        with name_request(session.id, context.request_id):
+        token = CURRENT_REQUEST.set((session.id, context.request_id))
+        try:
             return await answer(session, context, params)
+        finally:
+            CURRENT_REQUEST.reset(token)
 
     return answer_logged
 
@@ -154,6 +159,29 @@ class _Server(Server[Any]):
         return super().create_initialization_options(
             notification_options or every, experimental_capabilities, extensions
         )
+
+
+class OptionalSpans:
+    """Lets the MCP SDK make a span of a request only if somebody will see it.
+
+    That is a collector that the host has set up, or the client: the SDK passes a client's trace
+    on to the server that is called.
+    """
+
+    def __init__(self, spans: ServerMiddleware[Any]) -> None:
+        self._spans = spans
+        self._fields = frozenset(get_global_textmap().fields)
+
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Answer a request."""
+        if has_collector() or not self._fields.isdisjoint(ctx.meta or ()):
+            return await self._spans(ctx, call_next)
+        return await call_next(ctx)
+
+
+def has_collector() -> bool:
+    """Tell whether the host has set up a collector; OpenTelemetry's API alone drops all spans."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 async def serve_stdio(gateway: Gateway) -> None:

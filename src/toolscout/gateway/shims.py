@@ -1,19 +1,17 @@
-"""`BufferedTransport`: a connection that sends head and body of an answer at once.
+"""Two shims over the internals of other packages, each with the figure that justifies it.
 
-The web server writes them one after the other, and each write wakes the client, which can do
-nothing with the head alone. What is written is kept until an answer is complete, until the event
-loop turns, or until it is a lot; nothing waits longer than that.
+`BufferedTransport` sends the head and body of an answer in one write. uvicorn writes them one
+after the other, and each write wakes the client, which can do nothing with the head alone. Without
+it, a search over HTTP took 4 to 6 per cent longer and a call 6 to 8 per cent (medians of 400 and
+600 interleaved requests on a busy machine).
 
-`McpApp`: streamable HTTP, with shorter ways for calls of the gateway's own tools.
-
-Before each call of 2026-07-28 the SDK lists the caller's tools, to compare `Mcp-Param-*` headers
-with what the called tool declares. The gateway's own tools declare none, so that calls of them
-pass without it. All others are looked at as the SDK does, as their caller sees them: a look-up by
-name alone would answer for tools that the caller may not know.
-
-During a call the SDK also watches for what the client is to hear meanwhile, and whether it is
-still there. A search or a description is made in one go and tells nothing meanwhile, so that it
-needs neither; its answer is JSON either way.
+`McpApp` is streamable HTTP with shorter paths for the gateway's own tools. Without it, a search
+took 21 per cent longer and a call 5 to 9 per cent. Before each call of 2026-07-28 the SDK lists the
+caller's tools, to compare `Mcp-Param-*` headers with what the called tool declares. The gateway's
+own tools declare none, so calls of them skip this. All other calls take the SDK's way: looking a
+tool up by name alone would answer for tools that the caller may not know of. During a call the SDK
+also waits for messages to the client and for the client to leave. A search or a description is
+answered at once and needs neither; its answer is JSON either way.
 """
 
 import asyncio
@@ -33,15 +31,15 @@ from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.h11_impl import H11Protocol as Protocol
-else:  # what is installed decides; both kinds have the same methods
+else:  # h11 or httptools, whichever is installed; both have the same methods
     from uvicorn.protocols.http.auto import AutoHTTPProtocol as Protocol
 
-KEPT_BYTES = 64 << 10
-"""What is kept at most, so that a body in many parts is sent while it is made."""
+BUFFER_BYTES = 64 << 10
+"""Bytes that are buffered at most, so that a body in many parts is sent while it is made."""
 
 
 class BufferedTransport:
-    """A transport; all but writing and closing is left to the one beneath."""
+    """A transport that buffers writes until the answer is complete or the event loop turns."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -49,23 +47,24 @@ class BufferedTransport:
         self._size = 0
 
     def write(self, data: bytes) -> None:
-        """Keep a part, or send it with those before it if it is large."""
+        """Buffer data; send the buffer if it is large."""
         if not self._parts:
             asyncio.get_running_loop().call_soon(self.flush)
         self._parts.append(data)
         self._size += len(data)
-        if self._size > KEPT_BYTES:
+        if self._size > BUFFER_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Send what is kept."""
+        """Send the buffered data."""
         if self._parts:
             data = b"".join(self._parts)
-            self._parts, self._size = [], 0
+            self._parts = []
+            self._size = 0
             self._transport.write(data)
 
     def close(self) -> None:
-        """Send what is kept, then close."""
+        """Send the buffered data, then close."""
         self.flush()
         self._transport.close()
 
@@ -74,26 +73,26 @@ class BufferedTransport:
 
 
 class BufferedProtocol(Protocol):
-    """The web server's own protocol over a `BufferedTransport`."""
+    """uvicorn's protocol over a `BufferedTransport`."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Take a new connection."""
+        """Wrap the transport of a new connection."""
         self._bundle = BufferedTransport(transport)
         super().connection_made(cast("asyncio.Transport", self._bundle))
 
     def on_response_complete(self) -> None:
-        """Send a complete answer without waiting for the loop to turn."""
+        """Send a complete answer without waiting for the event loop."""
         self._bundle.flush()
         super().on_response_complete()
 
 
-IN_ONE_GO = frozenset({SEARCH, DESCRIBE})
-RUNNING = frozenset({CALL, *SPLIT})
+IMMEDIATE_TOOLS = frozenset({SEARCH, DESCRIBE})
+CALLING_TOOLS = frozenset({CALL, *SPLIT})
 VERSION_HEADER, METHOD_HEADER, NAME_HEADER = b"mcp-protocol-version", b"mcp-method", b"mcp-name"
 
 
 class McpApp:
-    """An ASGI application over servers that are all made alike."""
+    """An ASGI application over three session managers of the SDK; `make` builds their servers."""
 
     def __init__(
         self, make: Callable[[], Server[Any]], *, max_body_bytes: int, idle_seconds: float
@@ -103,36 +102,37 @@ class McpApp:
             max_request_body_size=max_body_bytes,
             session_idle_timeout=idle_seconds,
         )
-        short = make()
-        short.get_tool_input_schema = _declare_nothing
-        self._long, self._short = manager(make()), manager(short)
-        self._shortest = manager(short, json_response=True)
+        unchecked = make()
+        unchecked.get_tool_input_schema = _declare_nothing
+        self._sdk = manager(make())
+        self._unchecked = manager(unchecked)
+        self._immediate = manager(unchecked, json_response=True)
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         """Serve while this is entered."""
-        async with self._long.run(), self._short.run(), self._shortest.run():
+        async with self._sdk.run(), self._unchecked.run(), self._immediate.run():
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         name = _read_tool_name(read_headers(scope))
-        manager = self._long
-        if name in IN_ONE_GO:
-            manager = self._shortest
-        elif name in RUNNING:
-            manager = self._short
+        manager = self._sdk
+        if name in IMMEDIATE_TOOLS:
+            manager = self._immediate
+        elif name in CALLING_TOOLS:
+            manager = self._unchecked
         await manager.handle_request(scope, receive, send)
 
 
 def read_method(headers: FirstHeaders) -> str | None:
-    """Return what a client of 2026-07-28 asks for; earlier ones say it in the body alone."""
+    """Return the method in the headers, which clients before 2026-07-28 do not send."""
     is_modern = read_header(headers, VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS
     return read_header(headers, METHOD_HEADER) if is_modern else None
 
 
 def _read_tool_name(headers: FirstHeaders) -> str | None:
-    """Return the tool that is called; the SDK refuses a request whose body says otherwise."""
+    """Return the called tool; the SDK refuses a request whose body names another."""
     return read_header(headers, NAME_HEADER) if read_method(headers) == "tools/call" else None
 
 
