@@ -3,9 +3,9 @@
     ToolscoutError
     ├── UsageError           read by the developer or operator
     │   ├── InvalidTool      a definition cannot be catalogued
-    │   ├── DuplicateTool    two tools ask for one exposed name
+    │   ├── DuplicateTool    two tools have the same exposed name
     │   ├── InvalidFile      a file of tools, queries or vectors cannot be read
-    │   ├── InvalidEncoder   an encoder gave something other than vectors
+    │   ├── InvalidEncoder   an encoder returned something other than vectors
     │   ├── InvalidConfig    a setting with an unknown key or an impossible value
     │   │   └── UnknownPin   a pin that matches no tool and no server
     │   ├── InvalidState     a stored session or history that cannot be read
@@ -33,9 +33,8 @@
         ├── CallFailed       the tool's own code failed
         └── ProtocolError    an answer that cannot be read
 
-An error carries its facts as attributes and builds its own message, so that every place
-says it the same way: what happened, what was expected, what to do next. What a model reads has a
-stable `code` as well (R78).
+An error carries its facts as attributes and builds its own message: what happened, what was
+expected and what to do next. Errors that a model reads also have a stable `code` (R78).
 """
 
 from collections.abc import Sequence
@@ -51,7 +50,7 @@ class ToolscoutError(Exception):
 
 
 class UsageError(ToolscoutError):
-    """A mistake that the developer or operator can put right."""
+    """A mistake that the developer or operator can fix."""
 
 
 class InvalidTool(UsageError):
@@ -63,18 +62,18 @@ class InvalidTool(UsageError):
 
 
 class DuplicateTool(UsageError):
-    """Two tools that ask for one exposed name."""
+    """Two tools with the same exposed name."""
 
     def __init__(self, name: str, *, first: tuple[str, str], second: tuple[str, str]) -> None:
         self.name, self.first, self.second = name, first, second
         super().__init__(
-            f"The exposed name {name!r} is asked for by {first[1]!r} of server {first[0]!r} "
-            f"and by {second[1]!r} of server {second[0]!r}. Rename one of them or its server."
+            f"Two tools have the exposed name {name!r}: {first[1]!r} of server {first[0]!r} and "
+            f"{second[1]!r} of server {second[0]!r}. Rename one of them or its server."
         )
 
 
 class InvalidFile(UsageError):
-    """A file that cannot be read as what it should hold."""
+    """A file that cannot be read, written or understood."""
 
     def __init__(self, path: str, problem: str, *, line: int | None = None, remedy: str) -> None:
         self.path, self.problem, self.line, self.remedy = path, problem, line, remedy
@@ -146,7 +145,7 @@ class MissingExtra(UsageError, ImportError):
 
 
 class ModelError(ToolscoutError):
-    """A mistake that the model can put right; its text holds no path, host or secret."""
+    """A mistake that the model can fix; its text holds no path, host or secret."""
 
     code: ClassVar[str] = "refused"
 

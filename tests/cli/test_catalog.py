@@ -152,7 +152,7 @@ def test_tools_that_ask_for_one_name_are_not_imported(home: Path):
     result = run("import", one, two, "-o", "x.json")
 
     assert result.exit_code == 2
-    assert "The exposed name 's__a_b' is asked for by" in result.stderr
+    assert "Two tools have the exposed name 's__a_b'" in result.stderr
 
 
 @pytest.mark.parametrize("shape", ["mcp", "openai", "openai-responses", "anthropic"])
