@@ -116,6 +116,7 @@ def test_a_page_of_a_gateway_is_accessible(
 def assert_sound(tab: Window, screen: Screen, sight: Sight) -> None:
     page = tab.open(sight.path)
     expect(page.locator(".live.on")).to_be_visible()
+    expect(page.locator("#version")).not_to_be_empty()
     sight.before(page)
     expect(page.locator(sight.sign).first).to_be_visible()
     name = f"{sight.name}-{screen.name}"
