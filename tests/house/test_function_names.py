@@ -19,7 +19,7 @@ VERBS = set(
     continue convert copy correct count cover crawl create cut decide declare decode decorate
     defer define delay delete deliver deny derive describe deserialize detach detect determine
     diff digest disable discard discover dispatch display divide do document drain draw drop
-    dump echo edit emit enable encode end enforce enrich ensure enter enumerate erase escape
+    dump echo edit elicit emit enable encode end enforce enrich ensure enter enumerate erase escape
     estimate evaluate evict examine exchange exclude execute exit expand expect explain explore
     export expose express extend extract fail feed fetch fill filter find finish fit fix flatten
     flush fold follow forbid force forget format forward free freeze fuse gather generate get
@@ -58,6 +58,8 @@ DICTATED = {
     "connection_made",
     "file_response",
     "model_json_schema",
+    "pipe_connection_lost",
+    "pipe_data_received",
     "shell_complete",
     "startup",
 }

@@ -177,7 +177,7 @@ class Pool:
             for name, config in wanted.items():
                 old = self.servers.get(name)
                 if old is not None and not old.config.needs_restart(config):
-                    await self._reconfigure(old, config)
+                    await self._apply_config(old, config)
                     continue
                 server = self._add(config)
                 if old is not None:
@@ -190,7 +190,7 @@ class Pool:
         self.servers[config.name] = server
         return server
 
-    async def _reconfigure(self, server: ServerState, config: ServerConfig) -> None:
+    async def _apply_config(self, server: ServerState, config: ServerConfig) -> None:
         """Apply a configuration that needs no restart."""
         old = server.config
         server.config = config

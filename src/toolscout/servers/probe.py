@@ -54,7 +54,7 @@ LINES_SHOWN = 3
 MISSING = "not found"
 
 
-def _no_counts() -> Mapping[str, int]:
+def _make_counts() -> Mapping[str, int]:
     return {}
 
 
@@ -64,7 +64,7 @@ class ProbeResult:
 
     server: str
     seconds: float
-    counts: Mapping[str, int] = field(default_factory=_no_counts)
+    counts: Mapping[str, int] = field(default_factory=_make_counts)
     """What gets through to clients, by kind."""
     protocol: str = ""
     notes: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ async def probe_server(
     try:
         manifest = await _read_manifest(config, dial, lines)
     except (ToolscoutError, MCPError) as error:
-        problem, remedy = _explained(config, error)
+        problem, remedy = _explain(config, error)
         seconds = time.monotonic() - began
         return ProbeResult(
             server=config.name,
@@ -113,12 +113,12 @@ async def _read_manifest(
     connection = dial(config.resolve(), on_change=lambda: None, on_line=lines.append)
     try:
         await connection.open()
-        return await _listed(config, connection)
+        return await _list_all(config, connection)
     finally:
         await connection.close()
 
 
-async def _listed(config: ServerConfig, connection: Connection) -> Manifest:
+async def _list_all(config: ServerConfig, connection: Connection) -> Manifest:
     try:
         async with asyncio.timeout(config.start_seconds):
             return await connection.read_manifest()
@@ -126,7 +126,7 @@ async def _listed(config: ServerConfig, connection: Connection) -> Manifest:
         raise unavailable(config, f"no lists within {config.start_seconds:g} s") from None
 
 
-def _explained(config: ServerConfig, error: Exception) -> tuple[str, str]:
+def _explain(config: ServerConfig, error: Exception) -> tuple[str, str]:
     """Return what went wrong and what mends it."""
     if isinstance(error, UsageError):
         return str(error), ""
@@ -176,21 +176,23 @@ def list_servers(
         ServerSummary(
             server=server,
             file=config.origins.get(server.name, config.source),
-            tools=_known_tools(server, store),
-            login=_login(server, tokens, env, now),
+            tools=_count_known_tools(server, store),
+            login=_find_login(server, tokens, env, now),
         )
         for server in config.servers
     )
 
 
-def _known_tools(server: ServerConfig, store: Store | None) -> int | None:
+def _count_known_tools(server: ServerConfig, store: Store | None) -> int | None:
     manifest = None if store is None else read_stored_manifest(store, server)
     if manifest is None:
         return None
     return sum(tool.kind == TOOL for tool in build_entries(server, manifest).tools)
 
 
-def _login(server: ServerConfig, tokens: Path, env: Mapping[str, str], now: float) -> LoginState:
+def _find_login(
+    server: ServerConfig, tokens: Path, env: Mapping[str, str], now: float
+) -> LoginState:
     if server.transport is Transport.STDIO:
         return LoginState.NONE
     try:
@@ -211,7 +213,7 @@ def arguments_from_words(tool: Tool, words: Sequence[str]) -> Json:
     A value is text where the tool takes text; elsewhere it is read as JSON if it is some.
     """
     if len(words) == 1 and words[0].lstrip().startswith("{"):
-        return _object(words[0])
+        return _parse_object(words[0])
     types = {p.name: p.type for p in list_parameters(tool.input_schema, max_depth=1)}
     found: Json = {}
     for word in words:
@@ -220,7 +222,7 @@ def arguments_from_words(tool: Tool, words: Sequence[str]) -> Json:
             raise UsageError(
                 f"{word!r} is no argument. Write key=value, or all arguments as one JSON object."
             )
-        found[key] = text if "string" in types.get(key, "any").split("|") else _value(text)
+        found[key] = text if "string" in types.get(key, "any").split("|") else _parse_value(text)
     return found
 
 
@@ -254,7 +256,7 @@ class _Runner:
             raise call_failed_from_error(tool.name, error) from error
 
 
-def _object(text: str) -> Json:
+def _parse_object(text: str) -> Json:
     try:
         value = cast("object", json.loads(text))
     except (ValueError, RecursionError) as error:
@@ -266,7 +268,7 @@ def _object(text: str) -> Json:
     return value
 
 
-def _value(text: str) -> object:
+def _parse_value(text: str) -> object:
     try:
         return cast("object", json.loads(text))
     except (ValueError, RecursionError):

@@ -160,7 +160,7 @@ class CallSlot:
     async def pause(self) -> AsyncGenerator[None]:
         """Let the call rest; it rests until all questions are answered."""
         self._questions += 1
-        self._rest()
+        self._start_resting()
         try:
             yield
         except BaseException:
@@ -173,7 +173,7 @@ class CallSlot:
         if not self._questions:
             await self._resume()
 
-    def _rest(self) -> None:
+    def _start_resting(self) -> None:
         if self._is_over or self._is_resting:
             return
         self._is_resting = True

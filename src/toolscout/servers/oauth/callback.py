@@ -52,7 +52,7 @@ class Callback:
 
     async def __aenter__(self) -> Self:
         self._told = asyncio.get_running_loop().create_future()
-        self._server = await self._listening()
+        self._server = await self._start_listening()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -71,11 +71,11 @@ class Callback:
 
     def expect(self, authorization_url: str) -> None:
         """Take note of the state that an answer has to carry."""
-        self._state = _first(authorization_url, "state")
+        self._state = _get_parameter(authorization_url, "state")
 
     def take(self, url: str) -> bool:
         """Take an address that was pasted; tell whether it is the answer."""
-        status = self._judged(url)
+        status = self._judge(url)
         self._settle(url, status)
         return status in (200, 403)
 
@@ -85,24 +85,26 @@ class Callback:
         async with asyncio.timeout(seconds):
             return await asyncio.shield(self._told)
 
-    async def _listening(self) -> asyncio.Server:
+    async def _start_listening(self) -> asyncio.Server:
         wanted = PORT if self._port is None else self._port
         try:
-            return await asyncio.start_server(self._heard, HOST, wanted, limit=HEAD_BYTES)
+            return await asyncio.start_server(self._handle_request, HOST, wanted, limit=HEAD_BYTES)
         except OSError as error:
             if self._port is None and error.errno == errno.EADDRINUSE:
-                return await asyncio.start_server(self._heard, HOST, 0, limit=HEAD_BYTES)
+                return await asyncio.start_server(self._handle_request, HOST, 0, limit=HEAD_BYTES)
             problem = f"cannot be listened on ({error.strerror or error})"
             remedy = "Use another one; 0 takes any that is free."
             raise InvalidConfig("--port", problem, remedy=remedy) from None
 
-    async def _heard(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_request(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
-                target = _target(head)
-                status = self._judged(target)
-                writer.write(_page(status))
+                target = _parse_target(head)
+                status = self._judge(target)
+                writer.write(_render_page(status))
                 await writer.drain()
             # The browser has its page, so the login may go on and the program may end.
             self._settle(target, status)
@@ -113,7 +115,7 @@ class Callback:
             with suppress(OSError):
                 await writer.wait_closed()
 
-    def _judged(self, url: str) -> int:
+    def _judge(self, url: str) -> int:
         """Return the HTTP status that an address deserves as an answer."""
         try:
             path = urlsplit(url).path
@@ -121,22 +123,24 @@ class Callback:
             return 400
         if path != PATH:
             return 404
-        state = _first(url, "state")
+        state = _get_parameter(url, "state")
         if not self._state or not secrets.compare_digest(state.encode(), self._state.encode()):
             return 400
-        if _first(url, "error"):
+        if _get_parameter(url, "error"):
             return 403
-        return 200 if _first(url, "code") else 400
+        return 200 if _get_parameter(url, "code") else 400
 
     def _settle(self, url: str, status: int) -> None:
         if self._told is None or self._told.done():
             return
         if status == 200:
-            issuer = _first(url, "iss") or None
-            code, state = _first(url, "code"), _first(url, "state")
+            issuer = _get_parameter(url, "iss") or None
+            code, state = _get_parameter(url, "code"), _get_parameter(url, "state")
             self._told.set_result(AuthorizationCodeResult(code=code, state=state, iss=issuer))
         elif status == 403:
-            said = " ".join((_first(url, "error"), _first(url, "error_description")))
+            said = " ".join(
+                (_get_parameter(url, "error"), _get_parameter(url, "error_description"))
+            )
             self._told.set_exception(LoginRefused(to_one_line(said, SAID_CHARS)))
 
 
@@ -145,7 +149,7 @@ def format_callback_url(port: int) -> str:
     return f"http://{HOST}:{port}{PATH}"
 
 
-def _first(url: str, name: str) -> str:
+def _get_parameter(url: str, name: str) -> str:
     try:
         found = parse_qs(urlsplit(url).query, max_num_fields=MAX_FIELDS)
     except ValueError:
@@ -153,12 +157,12 @@ def _first(url: str, name: str) -> str:
     return found.get(name, [""])[0]
 
 
-def _target(head: bytes) -> str:
+def _parse_target(head: bytes) -> str:
     method, _, rest = head.decode("latin-1").partition(" ")
     return rest.partition(" ")[0] if method == "GET" else ""
 
 
-def _page(status: int) -> bytes:
+def _render_page(status: int) -> bytes:
     body = (
         "<!doctype html><html lang=en><meta charset=utf-8><title>toolscout</title>"
         f"<p>{_PAGES[status]}</p></html>"

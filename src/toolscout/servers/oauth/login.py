@@ -132,7 +132,7 @@ async def log_in(
     """
     wallet = MemoryTokenStorage(client=client_from_config(config, callback))
     provider = make_provider(config, wallet, callback, redirect, answer)
-    status = await _asked(config, provider)
+    status = await _request_login(config, provider)
     if wallet.tokens is None:
         _check_welcome(config, status)
         return False
@@ -158,16 +158,16 @@ def _check_welcome(config: ServerConfig, status: int) -> None:
         raise LoginFailed(config.name, f"it answers with HTTP {status}", remedy=remedy)
 
 
-async def _asked(config: ServerConfig, provider: OAuthClientProvider) -> int:
+async def _request_login(config: ServerConfig, provider: OAuthClientProvider) -> int:
     """Knock at a server, which leads to the login; return the status of its last answer."""
     try:
-        return await _knocked(config, provider)
+        return await _send_first_request(config, provider)
     except (TimeoutError, LoginRefused, OAuthFlowError, httpx2.HTTPError) as error:
-        reason, remedy = _explained(error)
+        reason, remedy = _explain(error)
         raise LoginFailed(config.name, reason, remedy=remedy) from None
 
 
-async def _knocked(config: ServerConfig, provider: OAuthClientProvider) -> int:
+async def _send_first_request(config: ServerConfig, provider: OAuthClientProvider) -> int:
     is_stream = config.transport is Transport.SSE
     method, body = ("GET", None) if is_stream else ("POST", HELLO)
     headers = {**config.headers, **ACCEPT}
@@ -181,7 +181,7 @@ async def _knocked(config: ServerConfig, provider: OAuthClientProvider) -> int:
         return status
 
 
-def _explained(error: Exception) -> tuple[str, str]:
+def _explain(error: Exception) -> tuple[str, str]:
     """Return why a login failed and what to do."""
     said = to_one_line(str(error) or type(error).__name__, SAID_CHARS)
     match error:
@@ -236,25 +236,25 @@ class BearerAuth(httpx2.Auth):
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Send a request, and once more where new tokens may help."""
-        kept = self._kept()
+        kept = self._read_login()
         if kept.is_over(self._now()):
-            kept = await self._renewed(kept)
-        response = yield _signed(request, kept)
+            kept = await self._get_renewed(kept)
+        response = yield _sign(request, kept)
         if response.status_code != UNAUTHORIZED:
             return
-        response = yield _signed(request, await self._renewed(kept))
+        response = yield _sign(request, await self._get_renewed(kept))
         if response.status_code == UNAUTHORIZED:
             raise LoginNeeded(self._config.name)
 
-    def _kept(self) -> StoredLogin:
+    def _read_login(self) -> StoredLogin:
         kept = self._file.read()
         if kept is None:
             raise LoginNeeded(self._config.name)
         return kept
 
-    async def _renewed(self, spent: StoredLogin) -> StoredLogin:
+    async def _get_renewed(self, spent: StoredLogin) -> StoredLogin:
         """Return tokens other than those that were no good; whoever asks first renews for all."""
-        kept = self._kept()
+        kept = self._read_login()
         if kept.tokens.access_token != spent.tokens.access_token:
             return kept
         if self._renewing is None:
@@ -276,12 +276,12 @@ class BearerAuth(httpx2.Auth):
             kept = replace(spent, tokens=tokens, expires_at=expires_at)
             self._file.write(kept)
             return kept
-        kept = self._kept()
+        kept = self._read_login()
         if kept.tokens.access_token == spent.tokens.access_token:
             raise LoginNeeded(self._config.name)
         return kept  # another process was faster
 
 
-def _signed(request: httpx2.Request, kept: StoredLogin) -> httpx2.Request:
+def _sign(request: httpx2.Request, kept: StoredLogin) -> httpx2.Request:
     request.headers["Authorization"] = f"Bearer {kept.tokens.access_token}"
     return request

@@ -75,8 +75,8 @@ class TokenFile:
 
     def read(self) -> StoredLogin | None:
         """Return what is kept; a file that cannot be read is as good as none."""
-        row = self._row()
-        tokens = _as(OAuthToken, row.get("tokens"))
+        row = self._read_row()
+        tokens = _validate_model(OAuthToken, row.get("tokens"))
         if tokens is None:
             return None
         ends: object = row.get("expires_at")
@@ -84,20 +84,20 @@ class TokenFile:
             tokens=tokens,
             login=str(row.get("login", "")),
             expires_at=float(ends) if isinstance(ends, int | float) else None,
-            client=_as(OAuthClientInformationFull, row.get("client")),
-            server=_as(OAuthMetadata, row.get("server")),
-            resource=_as(ProtectedResourceMetadata, row.get("resource")),
+            client=_validate_model(OAuthClientInformationFull, row.get("client")),
+            server=_validate_model(OAuthMetadata, row.get("server")),
+            resource=_validate_model(ProtectedResourceMetadata, row.get("resource")),
         )
 
     def write(self, kept: StoredLogin) -> None:
         """Keep this in place of what was kept, all or nothing."""
         row = {
             "login": kept.login,
-            "tokens": _plain(kept.tokens),
+            "tokens": _to_json(kept.tokens),
             "expires_at": kept.expires_at,
-            "client": _plain(kept.client),
-            "server": _plain(kept.server),
-            "resource": _plain(kept.resource),
+            "client": _to_json(kept.client),
+            "server": _to_json(kept.server),
+            "resource": _to_json(kept.resource),
         }
         write_private(self.path, json.dumps(row))
 
@@ -108,7 +108,7 @@ class TokenFile:
             return True
         return False
 
-    def _row(self) -> Json:
+    def _read_row(self) -> Json:
         if not is_file(self.path):
             return {}
         try:
@@ -117,11 +117,11 @@ class TokenFile:
             return {}
 
 
-def _plain(model: BaseModel | None) -> Json | None:
+def _to_json(model: BaseModel | None) -> Json | None:
     return None if model is None else model.model_dump(mode="json", exclude_none=True)
 
 
-def _as(kind: type[_Model], value: object) -> _Model | None:
+def _validate_model(kind: type[_Model], value: object) -> _Model | None:
     if not is_object(value):
         return None
     try:
@@ -223,7 +223,7 @@ async def renew_tokens(
         sent = await anext(flow)
         async with httpx2.AsyncClient(timeout=HTTP_SECONDS) as http:
             while sent is not request:
-                sent = await flow.asend(await _judged(http, sent))
+                sent = await flow.asend(await _send_checked(http, sent))
     finally:
         await flow.aclose()
     return context.current_tokens, context.token_expiry_time
@@ -237,7 +237,7 @@ class _Metadata(OAuthClientMetadata):
             super().__setattr__(name, value)
 
 
-async def _judged(http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
+async def _send_checked(http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
     response = await http.send(request)
     if response.status_code == BUSY or response.status_code >= BROKEN:
         said = f"its authorization server answers with HTTP {response.status_code}"

@@ -55,11 +55,11 @@ def parse(text: str, where: str) -> object:
         except json.JSONDecodeError:
             pass  # a YAML mapping may be written in braces as well
         except (ValueError, RecursionError) as error:
-            raise _unreadable(where, "JSON", error) from None
-    return _parsed_yaml(text, where)
+            raise _make_unreadable(where, "JSON", error) from None
+    return _parse_yaml(text, where)
 
 
-def _parsed_yaml(text: str, where: str) -> object:
+def _parse_yaml(text: str, where: str) -> object:
     try:
         yaml: Any = import_module("yaml")
     except ImportError:
@@ -69,11 +69,11 @@ def _parsed_yaml(text: str, where: str) -> object:
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             reader.take(type(event).__name__, event)
     except (yaml.YAMLError, ValueError) as error:
-        raise _unreadable(where, "YAML", error) from None
+        raise _make_unreadable(where, "YAML", error) from None
     return reader.value
 
 
-def _unreadable(where: str, language: str, error: Exception) -> InvalidFile:
+def _make_unreadable(where: str, language: str, error: Exception) -> InvalidFile:
     mark: Any = getattr(error, "problem_mark", None)
     said = clean_text(str(getattr(error, "problem", None) or error), 200).rstrip(".")
     return InvalidFile(
@@ -111,9 +111,9 @@ class _YamlReader:
             self._put(*self._open.pop())
         elif kind == "MappingEndEvent":
             members, anchor = self._open.pop()
-            self._put(dict(zip(map(_key, members[::2]), members[1::2], strict=True)), anchor)
+            self._put(dict(zip(map(_to_key, members[::2]), members[1::2], strict=True)), anchor)
         elif kind == "ScalarEvent":
-            self._put(_scalar(event), event.anchor)
+            self._put(_read_scalar(event), event.anchor)
         elif kind == "AliasEvent":
             if event.anchor not in self._anchors:
                 raise ValueError("an alias stands before the end of its anchor")
@@ -130,7 +130,7 @@ class _YamlReader:
             self.value = value
 
 
-def _key(value: object) -> str:
+def _to_key(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list | dict):
@@ -138,7 +138,7 @@ def _key(value: object) -> str:
     return json.dumps(value)
 
 
-def _scalar(event: Any) -> object:
+def _read_scalar(event: Any) -> object:
     text: str = event.value
     if not event.implicit[0]:
         return text
@@ -213,7 +213,9 @@ class _Copy:
         if isinstance(node, str):
             return node if node.isascii() else node.encode("utf-8", "replace").decode()
         if isinstance(node, dict | list):
-            return self._container(cast("dict[object, object] | list[object]", node), depth + 1)
+            return self._copy_container(
+                cast("dict[object, object] | list[object]", node), depth + 1
+            )
         if not _is_scalar(node):
             raise InvalidFile(
                 self._where,
@@ -222,7 +224,7 @@ class _Copy:
             )
         return node
 
-    def _container(self, node: dict[object, object] | list[object], depth: int) -> object:
+    def _copy_container(self, node: dict[object, object] | list[object], depth: int) -> object:
         self._left -= len(node)
         if self._left < 0:
             raise too_large(self._where, f"holds more than {DOCUMENT_VALUES:,} values")

@@ -63,7 +63,7 @@ class OpenApi:
     ) -> None:
         self.tools = tools_from_openapi(document, server)
         self._server = server
-        self._base = _checked_base(base_url)
+        self._base = _check_base(base_url)
         self._headers = checked_headers(headers or {})
         self._timeout = timeout
         self._max_bytes = max_bytes
@@ -85,7 +85,7 @@ class OpenApi:
         except TimeoutError:
             raise CallTimedOut(tool.name, self._timeout) from None
         except httpx2.HTTPError as error:
-            raise self._failure(tool, error) from None
+            raise self._explain_failure(tool, error) from None
 
     async def close(self) -> None:
         """Close the connections, unless they are those of a client that was given."""
@@ -99,7 +99,7 @@ class OpenApi:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _client(self) -> "httpx2.AsyncClient":
+    def _make_client(self) -> "httpx2.AsyncClient":
         import httpx2
 
         if self._given is not None:
@@ -111,7 +111,7 @@ class OpenApi:
             self._own = (loop, httpx2.AsyncClient(cookies=no_cookies))
         return self._own[1]
 
-    def _failure(self, tool: Tool, error: "httpx2.HTTPError") -> UpstreamError:
+    def _explain_failure(self, tool: Tool, error: "httpx2.HTTPError") -> UpstreamError:
         import httpx2
 
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
@@ -130,10 +130,10 @@ class OpenApi:
             url = httpx2.URL(f"{str(self._base).rstrip('/')}{target}")
         except httpx2.InvalidURL:
             raise refused(tool, "", "url", "make a URL that is too long") from None
-        if _origin(url) != _origin(self._base):
+        if _get_origin(url) != _get_origin(self._base):
             raise CallFailed(tool.name, "its path leads to another server")
         content, media = payload_of(route.body, arguments)
-        headers = self._headers_for(tool, route, arguments, media)
+        headers = self._build_headers(tool, route, arguments, media)
         limits = httpx2.Timeout(self._timeout).as_dict()
         request = httpx2.Request(
             route.method, url, headers=headers, **content, extensions={"timeout": limits}
@@ -141,7 +141,7 @@ class OpenApi:
         request.read()  # a redirect may need the body again
         return request
 
-    def _headers_for(
+    def _build_headers(
         self, tool: Tool, route: Route, arguments: Json, media: str
     ) -> dict[bytes, bytes]:
         """Return the headers of a request; arguments cannot replace those of the configuration."""
@@ -157,7 +157,7 @@ class OpenApi:
         return {k.encode(): v.encode("utf-8", "replace") for k, v in headers.items() if v}
 
     async def _answer(self, tool: Tool, request: "httpx2.Request") -> Json:
-        response = await self._sent(request)
+        response = await self._send(request)
         try:
             data = bytearray()
             async for chunk in response.aiter_bytes():
@@ -178,19 +178,19 @@ class OpenApi:
         )
         return result_of(answer, f"openapi://{quoted(self._server)}/{quoted(tool.leaf)}")
 
-    async def _sent(self, request: "httpx2.Request") -> "httpx2.Response":
+    async def _send(self, request: "httpx2.Request") -> "httpx2.Response":
         """Return the answer, after redirects within the same origin; no other is followed."""
-        client = self._client()
+        client = self._make_client()
         for _ in range(MAX_REDIRECTS):
             response = await client.send(request, stream=True, follow_redirects=False)
-            further = self._redirected(request, response)
+            further = self._follow_redirect(request, response)
             if further is None:
                 return response
             await response.aclose()
             request = further
         return await client.send(request, stream=True, follow_redirects=False)
 
-    def _redirected(
+    def _follow_redirect(
         self, request: "httpx2.Request", response: "httpx2.Response"
     ) -> "httpx2.Request | None":
         import httpx2
@@ -201,7 +201,7 @@ class OpenApi:
             url = request.url.join(response.headers["location"])
         except (httpx2.InvalidURL, ValueError):
             return None
-        if _origin(url) != _origin(self._base) or url.userinfo:
+        if _get_origin(url) != _get_origin(self._base) or url.userinfo:
             return None
         headers, method, content = request.headers.copy(), request.method, request.content
         is_post = response.status_code in (301, 302) and method == "POST"
@@ -214,7 +214,7 @@ class OpenApi:
         )
 
 
-def _checked_base(base_url: str) -> "httpx2.URL":
+def _check_base(base_url: str) -> "httpx2.URL":
     try:
         import httpx2
     except ImportError:
@@ -232,7 +232,7 @@ def _checked_base(base_url: str) -> "httpx2.URL":
     raise InvalidConfig("base_url", problem, remedy="Credentials belong into headers.")
 
 
-def _origin(url: "httpx2.URL") -> tuple[str, str, int | None]:
+def _get_origin(url: "httpx2.URL") -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
@@ -277,14 +277,14 @@ class OpenApiConnection:
 
     async def read_manifest(self) -> Manifest:
         """Return the operations as tools."""
-        tools = self._opened().tools
+        tools = self._get_opened().tools
         # An operation is called by its leaf, as a tool of any other server is.
         rows = [to_definition(replace(t, name=t.leaf), Dialect.MCP) for t in tools]
         return Manifest(tools=tuple(rows), protocol="openapi")
 
     async def request(self, method: str, params: Json, relay: Relay | None = None) -> Json:
         """Answer `tools/call`."""
-        api = self._opened()
+        api = self._get_opened()
         name = str(params.get("name"))
         tool = next((t for t in api.tools if t.leaf == name), None)
         if method != "tools/call" or tool is None:
@@ -296,18 +296,18 @@ class OpenApiConnection:
         """Agree to nothing: operations have no resources."""
         return frozenset()
 
-    def _opened(self) -> OpenApi:
+    def _get_opened(self) -> OpenApi:
         if self._api is None or self.ended.is_set():
             raise unavailable(self._config, self.reason)
         return self._api
 
 
 async def _document(spec: str) -> Json:
-    source = await _fetched(spec) if "://" in spec else spec
+    source = await _fetch(spec) if "://" in spec else spec
     return await asyncio.to_thread(read_document, source)
 
 
-async def _fetched(url: str) -> str:
+async def _fetch(url: str) -> str:
     data = bytearray()
     async with httpx2.AsyncClient() as client, client.stream("GET", url) as response:
         response.raise_for_status()

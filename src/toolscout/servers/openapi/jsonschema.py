@@ -47,13 +47,13 @@ class Schemas:
         known = self._done.get(id(schema))  # the document outlives us, so no id is used twice
         if known is None:
             self._document.spend(1 + len(schema))
-            known = self._done[id(schema)] = self._translated(schema)
+            known = self._done[id(schema)] = self._translate(schema)
         return known
 
     def resolved(self, schema: Json) -> Json:
         """Return the schema that a reference stands for, and any other as it is."""
         for _ in range(HOPS):
-            key = self._referred(schema)
+            key = self._refer(schema)
             if key is None:
                 return schema
             schema = self.translate(self._targets[key])
@@ -71,7 +71,7 @@ class Schemas:
         seen: set[str] = set()
         while parts:
             part = parts.pop()
-            key = self._referred(part)
+            key = self._refer(part)
             if key is not None:
                 parts.extend([self.translate(self._targets[key])] if key not in seen else [])
                 seen.add(key)
@@ -90,17 +90,17 @@ class Schemas:
 
         What is near comes first. A definition that no longer fits says its type and no more.
         """
-        schema = self._fitted(schema, limit)
-        size, waiting = self._measured(schema)
+        schema = self._fit(schema, limit)
+        size, waiting = self._measure(schema)
         left = max(limit - size, 0)
         definitions: Json = {}
         for key in waiting:  # grows while it is read
             if key in definitions or key not in self._targets:
                 continue
             definition = self.translate(self._targets[key])
-            size, further = self._weight(key, definition)
+            size, further = self._weigh(key, definition)
             if size > left:
-                definitions[key] = _stub(definition)
+                definitions[key] = _make_stub(definition)
                 continue
             definitions[key] = definition
             left -= size
@@ -108,26 +108,26 @@ class Schemas:
             waiting.extend(further)
         return {**schema, "$defs": definitions} if definitions else schema
 
-    def _fitted(self, schema: Json, limit: int) -> Json:
-        size, _ = self._measured(schema)
+    def _fit(self, schema: Json, limit: int) -> Json:
+        size, _ = self._measure(schema)
         if size <= limit:
             return schema
         properties = schema.get("properties")
         if not is_object(properties):
-            return _stub(schema)
+            return _make_stub(schema)
         kept: Json = {}
         for name, inner in properties.items():
-            size, _ = self._measured(inner)
-            kept[name] = inner if size <= limit else _stub(inner)
+            size, _ = self._measure(inner)
+            kept[name] = inner if size <= limit else _make_stub(inner)
             limit -= size if size <= limit else 1
         return {**schema, "properties": kept}
 
-    def _weight(self, key: str, definition: Json) -> tuple[int, list[str]]:
+    def _weigh(self, key: str, definition: Json) -> tuple[int, list[str]]:
         if key not in self._weights:
-            self._weights[key] = self._measured(definition)
+            self._weights[key] = self._measure(definition)
         return self._weights[key]
 
-    def _measured(self, schema: object) -> tuple[int, list[str]]:
+    def _measure(self, schema: object) -> tuple[int, list[str]]:
         """Return how many values a schema holds, and the keys of what it refers to."""
         nodes: list[object] = [schema]
         references: dict[str, None] = {}
@@ -143,12 +143,12 @@ class Schemas:
         self._document.spend(size)
         return size, list(references)
 
-    def _referred(self, schema: Json) -> str | None:
+    def _refer(self, schema: Json) -> str | None:
         reference = schema.get("$ref")
         key = reference.removeprefix("#/$defs/") if isinstance(reference, str) else ""
         return key if key in self._targets else None
 
-    def _translated(self, schema: Json) -> Json:
+    def _translate(self, schema: Json) -> Json:
         found: Json = {}
         for key, value in schema.items():
             if key in _READ and (read := _READ[key](self, value)) is not _ABSENT:
@@ -157,19 +157,19 @@ class Schemas:
                 found[key] = value
         reference = schema.get("$ref")
         if isinstance(reference, str):
-            found = self._reference(reference, found)
+            found = self._make_reference(reference, found)
         self._leave_out_hidden(found, schema.get("properties"))
         _bring_up_to_date(found, schema)
-        return _with_null(found) if schema.get("nullable") is True else found
+        return _add_null(found) if schema.get("nullable") is True else found
 
-    def _reference(self, reference: str, beside: Json) -> Json:
+    def _make_reference(self, reference: str, beside: Json) -> Json:
         # OpenAPI 3.0 says that nothing counts beside a reference; its words do no harm.
         if self._document.is_oldest:
             beside = {key: beside[key] for key in ("description",) if key in beside}
-        key = self._key(reference)
+        key = self._make_key(reference)
         return {"$ref": f"#/$defs/{key}", **beside} if key else beside
 
-    def _key(self, reference: str) -> str:
+    def _make_key(self, reference: str) -> str:
         """Return the name that a referred schema has in `$defs`; none if it is not there.
 
         It depends on the reference alone, so that a change elsewhere renames nothing.
@@ -226,7 +226,7 @@ def _is_plain(schema: Json) -> bool:
     return is_closed and all(choice.keys() <= {"required"} for choice in choices)
 
 
-def _stub(schema: object) -> Json:
+def _make_stub(schema: object) -> Json:
     kept = ("type", "title", "description")
     return {key: schema[key] for key in kept if key in schema} if is_object(schema) else {}
 
@@ -242,7 +242,7 @@ def _bring_up_to_date(found: Json, said: Json) -> None:
         del found["required"]
 
 
-def _with_null(found: Json) -> Json:
+def _add_null(found: Json) -> Json:
     if "enum" in found and None not in found["enum"]:
         found["enum"] = [*found["enum"], None]
     if "type" in found:

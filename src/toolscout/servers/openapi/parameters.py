@@ -66,7 +66,7 @@ class Arguments:
         self._required: list[str] = []
         self._places: list[Place] = []
         self._body: Body | None = None
-        for name, where, said in self._parameters():
+        for name, where, said in self._list_parameters():
             self._add_parameter(name, where, said)
         self._add_body(source.follow(operation.said.get("requestBody")))
 
@@ -89,7 +89,7 @@ class Arguments:
             body=self._body,
         )
 
-    def _parameters(self) -> Iterator[tuple[str, str, Json]]:
+    def _list_parameters(self) -> Iterator[tuple[str, str, Json]]:
         """Yield the parameters, those of the path first, each with its name and place."""
         found: dict[tuple[str, str], Json] = {}
         for holder in (self._operation.shared, self._operation.said):
@@ -133,9 +133,9 @@ class Arguments:
 
     def _free_key(self, name: str, where: str) -> str:
         """Return a key that no other argument has; it depends on no order but theirs."""
-        key = _key(name)
+        key = _make_key(name)
         if key in self._properties:
-            key = _key(f"{where}_{name}")
+            key = _make_key(f"{where}_{name}")
         if key in self._properties:
             key = f"{key[: KEY_CHARS - 9]}_{digest(f'{where} {name}')}"
         while key in self._properties:
@@ -154,10 +154,10 @@ class Arguments:
             kind=kind,
             media=sent_media(media, kind),
             required=required,
-            styles=_styles(entry) if kind == "form" else {},
+            styles=_read_styles(entry) if kind == "form" else {},
         )
         members = None if kind == "text" else self._schemas.members(schema)
-        keys = {_key(name): name for name in members[0]} if members else {}
+        keys = {_make_key(name): name for name in members[0]} if members else {}
         if members and len(keys) == len(members[0]) and not keys.keys() & self._properties.keys():
             self._add_members(body, keys, *members)
         else:
@@ -167,7 +167,7 @@ class Arguments:
         files = {n: None for n in said if body.kind == "multipart" and _is_file(said[n])}
         must = set(wanted) if body.required else set[str]()
         for key, name in keys.items():
-            schema = _file_schema(said[name]) if name in files else said[name]
+            schema = _make_file_schema(said[name]) if name in files else said[name]
             self._put(key, schema, required=name in must)
         self._body = dataclasses.replace(body, members=keys, files=list(files))
 
@@ -192,14 +192,14 @@ def _is_usable(name: str, where: str) -> bool:
     return where in STYLES and 0 < len(name) <= NAME_CHARS
 
 
-def _key(name: str) -> str:
+def _make_key(name: str) -> str:
     """Return a name that every provider accepts for a property."""
     name = name[:NAME_CHARS]
     safe = UNSAFE.sub("_", name)
     return ((safe if safe == name else safe.strip("_")) or "value")[:KEY_CHARS]
 
 
-def _styles(entry: Json) -> dict[str, list[Any]]:
+def _read_styles(entry: Json) -> dict[str, list[Any]]:
     encoding = entry.get("encoding")
     rows = islice(encoding.items(), MAX_PARAMETERS) if is_object(encoding) else ()
     styles: dict[str, list[Any]] = {}
@@ -217,7 +217,7 @@ def _is_file(schema: object) -> bool:
     return schema.get("format") == "binary" or is_raw or _is_file(schema.get("items"))
 
 
-def _file_schema(schema: Json) -> Json:
+def _make_file_schema(schema: Json) -> Json:
     text = f"{schema.get('description', '')} {_FILE_NOTE}".strip()
     if schema.get("type") == "array":
         return {"type": "array", "items": {"type": "string"}, "description": text}
@@ -235,12 +235,12 @@ def tools_from_openapi(document: Json, server: str) -> list[Tool]:
     outputs = Schemas(source, hidden="writeOnly")
     leaves = leaves_of(operations, server)
     return [
-        _tool(operation, leaf, server, Arguments(source, inputs, operation), outputs)
+        _make_tool(operation, leaf, server, Arguments(source, inputs, operation), outputs)
         for operation, leaf in zip(operations, leaves, strict=True)
     ]
 
 
-def _tool(
+def _make_tool(
     operation: Operation, leaf: str, server: str, arguments: Arguments, outputs: Schemas
 ) -> Tool:
     if has_dots(operation.path):
@@ -256,16 +256,16 @@ def _tool(
         leaf,
         server=server,
         title=text_of(operation.said, "summary"),
-        description=_description(operation, "Deprecated: " if is_deprecated else ""),
+        description=_build_description(operation, "Deprecated: " if is_deprecated else ""),
         input_schema=arguments.schema(),
-        output_schema=_output(operation, arguments.source, outputs),
+        output_schema=_find_output(operation, arguments.source, outputs),
         tags=["deprecated", *tags] if is_deprecated else tags,
         effect=EFFECTS[operation.method],
         extras={EXTRA: arguments.route().to_json()},
     )
 
 
-def _description(operation: Operation, mark: str) -> str:
+def _build_description(operation: Operation, mark: str) -> str:
     summary, text = text_of(operation.said, "summary"), text_of(operation.said, "description")
     if text.startswith(summary.rstrip(".")):
         summary = ""
@@ -274,7 +274,7 @@ def _description(operation: Operation, mark: str) -> str:
     return told if len(told) <= DESCRIPTION_CHARS else told[: DESCRIPTION_CHARS - 1] + "…"
 
 
-def _output(operation: Operation, source: Document, outputs: Schemas) -> Json | None:
+def _find_output(operation: Operation, source: Document, outputs: Schemas) -> Json | None:
     """Return the schema of the JSON that a success gives, where the document says."""
     responses = operation.said.get("responses")
     codes = responses if is_object(responses) else {}

@@ -55,12 +55,12 @@ def target_of(tool: Tool, route: Route, arguments: Json) -> str:
     if not path.startswith("/") or has_dots(path):
         keys = ", ".join(place.key for place in places.values())
         raise refused(tool, keys, "path", "may not be or hold the steps '.' and '..'")
-    pairs = (f"{name}={value}" for name, value in _query(route, arguments))
+    pairs = (f"{name}={value}" for name, value in _build_query(route, arguments))
     query = "&".join(filter(None, (query, *pairs)))
     return f"{path}?{query}" if query else path
 
 
-def _query(route: Route, arguments: Json) -> Iterator[tuple[str, str]]:
+def _build_query(route: Route, arguments: Json) -> Iterator[tuple[str, str]]:
     for place in route.places:
         if place.where == "query":
             value = to_plain(place, arguments.get(place.key))
@@ -96,15 +96,15 @@ def cookies_of(route: Route, arguments: Json, own: str) -> str:
 
 def payload_of(body: Body | None, arguments: Json) -> tuple[dict[str, Any], str]:
     """Return a body as `httpx2.Request` wants it, and its type where that does not know it."""
-    value = _body_value(body, arguments)
+    value = _build_body_value(body, arguments)
     if body is None or value is None:
         return {}, ""
     if body.kind == "multipart" and is_object(value):
-        return {"files": list(_parts(body, value))}, ""
-    return {"content": _content_bytes(body, value)}, body.media
+        return {"files": list(_build_parts(body, value))}, ""
+    return {"content": _encode_content(body, value)}, body.media
 
 
-def _body_value(body: Body | None, arguments: Json) -> object:
+def _build_body_value(body: Body | None, arguments: Json) -> object:
     if body is None:
         return None
     if body.key:
@@ -113,7 +113,7 @@ def _body_value(body: Body | None, arguments: Json) -> object:
     return value if value or body.required else None
 
 
-def _content_bytes(body: Body, value: object) -> bytes:
+def _encode_content(body: Body, value: object) -> bytes:
     if body.kind == "json":
         return to_json(value).encode("utf-8", "replace")
     if body.kind == "form" and is_object(value):
@@ -122,22 +122,22 @@ def _content_bytes(body: Body, value: object) -> bytes:
             style, explode = body.styles.get(name, ("form", True))
             pairs += [f"{k}={v}" for k, v in to_pairs(name, item, style, explode=explode)]
         return "&".join(pairs).encode()
-    return _raw(value)[0]
+    return _to_bytes(value)[0]
 
 
-def _parts(body: Body, value: Json) -> Iterator[tuple[str, tuple[str | None, bytes, str]]]:
+def _build_parts(body: Body, value: Json) -> Iterator[tuple[str, tuple[str | None, bytes, str]]]:
     for name, given in value.items():
         items: list[object] = given if is_list(given) else [given]
         for item in items:
             if name in body.files:
-                data, media = _raw(item)
+                data, media = _to_bytes(item)
                 yield name, (name, data, media or "application/octet-stream")
             elif item is not None:
                 media = "application/json" if is_object(item) or is_list(item) else "text/plain"
                 yield name, (None, to_text(item).encode("utf-8", "replace"), media)
 
 
-def _raw(value: object) -> tuple[bytes, str]:
+def _to_bytes(value: object) -> tuple[bytes, str]:
     """Return the bytes of a file or body that the model wrote, and their type if it said one."""
     text = to_text(value)
     plain = text.encode("utf-8", "replace"), ""

@@ -51,32 +51,34 @@ class Answer:
 def result_of(answer: Answer, uri: str) -> Json:
     """Return MCP's result of an answer; `uri` names what is embedded as a resource."""
     if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
-        return {"content": [_words(_complaint(answer))], "isError": True}
+        return {"content": [_describe_status(_find_complaint(answer))], "isError": True}
     if not answer.data:
-        return _told(_words(f"Status {answer.status}, no content."))
+        return _read_text(_describe_status(f"Status {answer.status}, no content."))
     if is_json(answer.media) and not answer.note:
         try:
             value: object = json.loads(answer.data)
-            return _told(_words(to_json(value))) | {"structuredContent": value}
+            return _read_text(_describe_status(to_json(value))) | {"structuredContent": value}
         except (ValueError, RecursionError):
             pass  # told as the text that it is
     text = answer.text
     if text is not None:
-        return _told(_words("\n".join(filter(None, (text, answer.note)))))
+        return _read_text(_describe_status("\n".join(filter(None, (text, answer.note)))))
     if answer.note:
-        return _told(_words(f"Content of type {answer.media} was left out. {answer.note}"))
-    return _told(_block(answer, uri))
+        return _read_text(
+            _describe_status(f"Content of type {answer.media} was left out. {answer.note}")
+        )
+    return _read_text(_block(answer, uri))
 
 
-def _told(block: Json) -> Json:
+def _read_text(block: Json) -> Json:
     return {"content": [block], "isError": False}
 
 
-def _words(text: str) -> Json:
+def _describe_status(text: str) -> Json:
     return {"type": "text", "text": clean_text(text, len(text))}
 
 
-def _complaint(answer: Answer) -> str:
+def _find_complaint(answer: Answer) -> str:
     try:
         phrase = HTTPStatus(answer.status).phrase
     except ValueError:

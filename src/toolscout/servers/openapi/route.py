@@ -125,7 +125,7 @@ def to_pairs(
     key = quoted(name)
     is_inner = is_object(value) or is_list(value)
     if style == "deepObject" and is_inner:
-        yield from _deep_pairs(name, value)
+        yield from _list_deep_pairs(name, value)
     elif is_object(value) and explode:
         inner = ((k, v) for k, v in value.items() if v is not None)
         yield from ((quoted(k), quoted(to_text(v), safe)) for k, v in inner)
@@ -137,7 +137,7 @@ def to_pairs(
         yield key, quoted(to_text(value), safe)
 
 
-def _deep_pairs(name: str, value: object) -> Iterator[tuple[str, str]]:
+def _list_deep_pairs(name: str, value: object) -> Iterator[tuple[str, str]]:
     if is_object(value):
         inner: Iterable[tuple[object, object]] = value.items()
     elif is_list(value):
@@ -147,7 +147,7 @@ def _deep_pairs(name: str, value: object) -> Iterator[tuple[str, str]]:
             yield quoted(name), quoted(to_text(value))
         return
     for key, item in inner:
-        yield from _deep_pairs(f"{name}[{key}]", item)
+        yield from _list_deep_pairs(f"{name}[{key}]", item)
 
 
 def to_segment(place: Place, value: object) -> str:
