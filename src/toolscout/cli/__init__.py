@@ -46,12 +46,12 @@ COMMANDS = {
     "tokens": (
         "tokens",
         "tokens",
-        "Count what tools cost in every request, with toolscout and without.",
+        "Count what tools cost in every request.",
     ),
     "evaluate": (
         "evaluate",
         "evaluate",
-        "Measure how well toolscout finds the right tools for your queries.",
+        "Measure how well toolscout finds the right tools.",
     ),
     "replay": ("replay", "replay", "Run recorded queries again and show what moved."),
     "init": ("init", "init", "Put the MCP servers of this machine behind toolscout."),

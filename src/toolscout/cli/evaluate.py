@@ -44,7 +44,7 @@ folders_argument = click.argument(
 def evaluate(
     folders: tuple[Path, ...], encoders: tuple[str, ...], limit: int | None, as_json: bool
 ) -> None:
-    """Measure how well toolscout finds the right tools for your queries.
+    """Measure how well toolscout finds the right tools.
 
     Each DIR holds tools.jsonl (or tools.jsonl.gz) and queries.jsonl, or folders of these. The
     encoders are `static` (the default of toolscout), `none` (words only) and `onnx`.

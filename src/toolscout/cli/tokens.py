@@ -46,7 +46,9 @@ def tokens(
     requests: int,
     as_json: bool,
 ) -> None:
-    """Count what tools cost in every request, with toolscout and without.
+    """Count what tools cost in every request.
+
+    Compares requests with toolscout and without.
 
     Tokens are counted as o200k_base; for models with another encoding they are estimates. Costs
     assume that nothing is cached.
