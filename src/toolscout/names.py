@@ -9,7 +9,7 @@ whether an exposed name is still free.
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import nsmallest
 
 from rapidfuzz import fuzz, process
@@ -20,6 +20,8 @@ LEAF_SHARE = 36
 """Characters that a leaf may keep before its server's name gives way, when both are too long."""
 
 NEAR_SCORE = 60.0
+NAMES_LISTED = 8
+"""Names that one line holds before it says how many more there are."""
 
 _SEPARATOR_RUN = re.compile(r"[ ./:@\\]+")
 _UNSAFE_RUN = re.compile(r"[^A-Za-z0-9_-]+")
@@ -147,3 +149,10 @@ def to_one_line(text: str, limit: int) -> str:
     cut = line[: limit - 1]
     word = cut.rpartition(" ")[0]
     return (word if len(word) > limit // 2 else cut).rstrip(" ,;:") + "…"
+
+
+def list_some(names: Sequence[str], limit: int = NAMES_LISTED) -> str:
+    """Return the first names of a list, and how many more there are."""
+    more = len(names) - limit
+    shown = ", ".join(names[:limit])
+    return f"{shown} and {more:,} more" if more > 0 else shown

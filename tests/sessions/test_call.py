@@ -19,6 +19,7 @@ from toolscout.errors import InvalidFile
 from toolscout.schemas import Json
 from toolscout.sessions.engine import Executor
 from toolscout.sessions.record import Record
+from toolscout.settings import Hiding
 from toolscout.stores import MemoryStore, SqliteStore
 from toolscout.testing import FakeServer
 
@@ -196,6 +197,21 @@ def test_the_gate_knows_a_tool_by_all_of_its_names(name: str):
 
 
 @pytest.mark.requirement("R73")
+@pytest.mark.parametrize(
+    "name", ["local__forecast", "local.forecast", "mcp__local__forecast", "outlook", "forecast"]
+)
+def test_a_loaded_tool_passes_the_gate_under_each_of_its_names(name: str):
+    """R73: while its neighbour, which is as hidden as it was, does not."""
+    tool = Tool.from_callable(forecast, server="local", aliases=["outlook"])
+    catalog = Catalog({"local": [tool], "other": [translate]})
+    session = Scout(catalog, settings=Settings(hiding=Hiding.ON)).session("s")
+    session.describe("local__forecast")
+
+    assert session.call_sync(name, {"city": "Oslo"}).code == "ok"
+    assert session.call_sync("translate", {"text": "ja"}).code == "not_loaded"
+
+
+@pytest.mark.requirement("R73")
 @pytest.mark.parametrize("name", ["other__translate", "other.translate", "translate", "english"])
 def test_no_other_name_of_a_tool_gets_past_the_gate(name: str):
     """R73"""
@@ -206,6 +222,38 @@ def test_no_other_name_of_a_tool_gets_past_the_gate(name: str):
 
     assert reply.code == "not_loaded"
     assert "select:other__translate" in reply.text
+
+
+@pytest.mark.requirement("R42")
+def test_every_refusal_says_in_its_details_which_tool_and_why():
+    """R42: a program reads the same as the model, without parsing its text."""
+
+    def permit(tool: Tool, _: Json) -> Permission:
+        return Permission.DENY if tool.leaf == "forecast" else Permission.ASK
+
+    policy = Policy(permit=permit, disabled={"local__off": "broken"})
+    off = Tool.define("off", server="local")
+    catalog = Catalog({"local": [forecast, off], "other": [translate]})
+    session = Scout(catalog, policy=policy, settings=Settings(hiding=Hiding.ON)).session("s")
+    hidden = session.call_sync("translate", {"text": "ja"})
+    session.describe(["local__forecast", "other__translate"])
+    refusals = {
+        "not_loaded": hidden,
+        "not_allowed": session.call_sync("forecast", {"city": "Oslo"}),
+        "approval_needed": session.call_sync("translate", {"text": "ja"}),
+        "invalid_arguments": session.call_sync("translate", {"txt": "ja"}),
+        "unknown_tool": session.call_sync("nothing", {}),
+        "tool_disabled": session.call_sync("local__off", {}),
+        "unknown_result": session.call_sync("result_0123456789", {}),
+        "invalid_request": session.handle_sync("tool_call", {}),
+        "invalid_query": session.handle_sync("tool_search", {}),
+    }
+
+    for code, reply in refusals.items():
+        assert (reply.is_error, reply.code, reply.details["code"]) == (True, code, code)
+        assert reply.text.startswith(reply.details["message"])
+    tools = [refusals[code].details["tool"] for code in ("not_loaded", "not_allowed")]
+    assert tools == ["other__translate", "local__forecast"]
 
 
 @pytest.mark.requirement("R74")

@@ -74,7 +74,7 @@ def test_detail_and_budget_are_bounded_and_noted():
 
     assert (request.detail, request.max_tokens) == ("signatures", 200)
     assert request.notes == (
-        "detail must be one of names, signatures, schemas; signatures was used.",
+        "detail takes names, signatures, schemas; signatures was used.",
         "max_tokens must be 200 to 20,000; 200 was used.",
     )
     assert asked(detail=" NAMES ").detail == "names"

@@ -152,8 +152,8 @@ def test_what_does_not_fit_is_left_off_between_entries_and_counted():
     assert [h.tool.name for h in reply.hits] == [f"tool_{n:03}" for n in range(len(shown))]
     assert all(re.fullmatch(r"- tool_\d{3}\(\) \[strong\]", line) for line in shown)
     assert reply.text.endswith(
-        f"Left out for length: {60 - len(shown)}. Raise max_tokens, detail 'names' "
-        "or fewer queries.\nNext: go on."
+        f"Left out for length: {60 - len(shown)}. Raise max_tokens, "
+        "use detail 'names' or send fewer queries.\nNext: go on."
     )
 
 

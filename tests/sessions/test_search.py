@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hostile import ANYTHING, Tools, catalog_of, is_safe, queries, tool_lists
-from toolscout import Catalog, Policy, Scout, Session, Settings, Tool
+from toolscout import Catalog, Mode, Policy, Scout, Session, Settings, Tool
 from toolscout.demo import load_demo_catalog
 from toolscout.search.hits import Confidence, Result
 from toolscout.search.index import Index
@@ -285,17 +285,21 @@ def test_an_empty_catalogue_a_miss_and_a_broken_index_are_three_answers():
             raise RuntimeError("the disk is gone")
 
     catalog = Catalog()
-    empty = Scout(catalog, encoder=None).session("a").search("mail")
+    empty = Scout(catalog).session("a").search("mail")
     catalog.set_pending("slow")
-    waiting = Scout(catalog, encoder=None).session("b").search("mail")
-    missed = demo().search("zzz qqq")
+    waiting = Scout(catalog).session("b").search("mail")
+    missed = Scout(load_demo_catalog()).session("a").search("+zzz qqq")
+    guessed = Scout(load_demo_catalog()).session("b").search("zzz qqq")
     demo_tools = load_demo_catalog()
-    index = Broken(demo_tools, encoder=None)
+    index = Broken(demo_tools)
     broken = Scout(demo_tools, index=index).session("a").search("mail")
 
     assert empty.text == "There are no tools here yet. Continue without a tool."
     assert waiting.text.endswith("There are no tools here yet. Search again shortly.")
-    assert missed.text.startswith("No tool found for 'zzz qqq'.\nServers with tools: github (20), ")
+    assert missed.text.startswith(
+        "No tool found for '+zzz qqq'.\nServers with tools: github (20), "
+    )
+    assert guessed.text.startswith("Nothing fits 'zzz qqq' well. Guesses:\n")
     assert broken.text.startswith("The tool search failed")
     assert "disk" not in broken.text
     replies = (empty, waiting, missed, broken)
@@ -342,6 +346,7 @@ def test_a_long_selection_is_cut_between_entries_and_counted():
             "Next: call one by name; those not marked weak join your tools from your next step on.",
         ),
         ("reference", "Next: call one that is not marked weak, by name."),
+        ("definitions", "Next: call one that is not marked weak, by name."),
     ],
 )
 def test_a_reply_ends_with_the_next_call_of_its_mode(mode: str, step: str):
@@ -352,6 +357,33 @@ def test_a_reply_ends_with_the_next_call_of_its_mode(mode: str, step: str):
 
     assert reply.text.splitlines()[-1] == step
     assert session.handle_sync("gmail__send_email", {}).code == "invalid_arguments"
+
+
+@pytest.mark.requirement("R49")
+@pytest.mark.parametrize(
+    ("mode", "dialect"),
+    [
+        (Mode.BRIDGE, "openai-chat"),
+        (Mode.NATIVE, "openai-chat"),
+        (Mode.REFERENCE, "anthropic"),
+        (Mode.DEFINITIONS, "openai-responses"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["search", "describe"])
+def test_a_model_that_follows_the_next_step_makes_a_call_that_it_can_make(
+    mode: Mode, dialect: str, verb: str
+):
+    """R49: by its own name only a tool whose definition the model has or is about to get."""
+    session = demo(mode=mode)
+    name = "gmail__send_email"
+
+    reply = session.search(f"select:{name}") if verb == "search" else session.describe(name)
+
+    shown = [entry.get("function", entry) for entry in session.tools(dialect)]
+    declared = {entry.get("name") for entry in shown} | {tool.name for tool in reply.definitions}
+    step = reply.text.splitlines()[-1]
+    assert ("by name" in step) is (name in declared)
+    assert ("tool_call" in step) is (name not in declared)
 
 
 @pytest.mark.requirement("R55")

@@ -118,6 +118,8 @@ class Feedback:
         self._standings: dict[Terms, dict[str, float]] = {}
         self._having: dict[str, set[Terms]] = {}
         self._pairs: dict[tuple[Terms, str], None] = {}
+        self.is_empty = True
+        """Whether nothing was learnt yet, so that no result would change."""
         for query, tool, succeeded in past:
             self.learn(query, tool, succeeded=succeeded)
 
@@ -129,6 +131,7 @@ class Feedback:
         """
         asked = _read_learnt_terms(query)
         if asked:
+            self.is_empty = False
             with self._lock:
                 self._note(asked, tool, 1.0 if succeeded else -1.0)
                 while len(self._pairs) > self._most_pairs:

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 
 from toolscout.dialects import Dialect, check_definitions, to_definition, to_search
 from toolscout.errors import UsageError
-from toolscout.names import find_near_names, to_one_line
+from toolscout.names import find_near_names, list_some, to_one_line
 from toolscout.schemas import Json
 from toolscout.sessions.metatools import INSTRUCTIONS, SEARCH, build_meta_tools
 from toolscout.sessions.record import Record
 from toolscout.sessions.texts import (
     LISTING_HEAD,
     OWN_TOOLS,
-    list_some,
     report_more_servers,
     report_new_tools,
     report_removed_tools,

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 
 from toolscout.calls.cut import cut
 from toolscout.dialects import Dialect, to_result, to_search_output
-from toolscout.names import to_one_line
+from toolscout.names import NAMES_LISTED, list_some, to_one_line
 from toolscout.schemas import SHOWN_OPTIONAL, Json
 from toolscout.search.hits import Confidence, Hit, Missing
-from toolscout.sessions.texts import NAMES_LISTED, list_some
 from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
 

@@ -127,7 +127,8 @@ def _ask_index(state: SessionState, query: Query, limit: int) -> Result:
     room = max(SEARCHED, limit) + min(known, KNOWN_LIMIT)
     allowed = None if state.policy.is_open else state.policy.sees
     result = state.engine.index.search(query, room, allowed=allowed)
-    return state.engine.usage.feedback.apply(result, room)
+    feedback = state.engine.usage.feedback
+    return result if feedback.is_empty else feedback.apply(result, room)
 
 
 def _separate_hits(

@@ -6,10 +6,8 @@ describe themselves in `metatools`; every other sentence for the model is here.
 
 from collections.abc import Sequence
 
+from toolscout.names import list_some
 from toolscout.settings import Mode
-
-NAMES_LISTED = 8
-"""Names that one line holds before it says how many more there are."""
 
 NEXT_AFTER_SEARCH: dict[Mode, str] = {
     Mode.BRIDGE: "Next: tool_call with one of these names and its arguments.",
@@ -46,13 +44,6 @@ MAYBE_CALLED = (
     "The tool search failed; the tool may have been called. "
     "Check before you call it again, or tell the user."
 )
-
-
-def list_some(names: Sequence[str], limit: int = NAMES_LISTED) -> str:
-    """Return the first names of a list, and how many more there are."""
-    more = len(names) - limit
-    shown = ", ".join(names[:limit])
-    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def report_empty_catalog(*, is_pending: bool) -> str:
@@ -135,4 +126,4 @@ def report_out_of_range(key: str, least: int, most: int, used: int) -> str:
 
 def report_not_an_option(key: str, options: Sequence[str], used: str) -> str:
     """Say that an option was none of the allowed values."""
-    return f"{key} must be one of {', '.join(options)}; {used} was used."
+    return f"{key} takes {', '.join(options)}; {used} was used."
