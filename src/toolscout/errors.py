@@ -11,7 +11,8 @@
     │   ├── InvalidState     a stored session or history that cannot be read
     │   ├── StoreUnavailable a database that cannot be reached, or that refuses
     │   ├── BrokenPolicy     a policy that failed; nothing is shown or called
-    │   └── MissingExtra     an optional dependency is not installed
+    │   ├── MissingExtra     an optional dependency is not installed
+    │   └── SdkChanged       an SDK lacks a private member that its adapter uses
     ├── ModelError           read by the model, as a tool result flagged as error
     │   ├── InvalidQuery     a query that cannot be read; carries what to write instead
     │   ├── UnknownServer    `server:` names none that exists; carries near names
@@ -142,6 +143,18 @@ class MissingExtra(UsageError, ImportError):
     def __init__(self, module: str, *, extra: str) -> None:
         self.module, self.extra = module, extra
         super().__init__(f"{module!r} is not installed. Run `pip install 'toolscout[{extra}]'`.")
+
+
+class SdkChanged(UsageError):
+    """An SDK no longer has a private member that its adapter relies on."""
+
+    def __init__(self, sdk: str, member: str) -> None:
+        self.sdk = sdk
+        self.member = member
+        super().__init__(
+            f"The installed {sdk} has no {member}, which toolscout's adapter relies on. "
+            f"Install a version of {sdk} that docs/adapters.md lists, or a newer toolscout."
+        )
 
 
 class ModelError(ToolscoutError):

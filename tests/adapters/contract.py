@@ -2,7 +2,7 @@
 
 A test of an SDK writes a `Maker` and calls the checks with the adapter's mode and dialect. Each
 check plays scripts through the provider and raises `AssertionError` that says which request was
-expected to hold what. `test_plain.py` is the smallest example.
+expected to hold what. `test_adapters_plain.py` is the smallest example.
 """
 
 import asyncio

@@ -19,7 +19,6 @@ from toolscout import (
     Tool,
 )
 from toolscout.adapters._toolkit import (
-    SdkChanged,
     Toolkit,
     add_notes,
     list_request_tools,
@@ -28,7 +27,7 @@ from toolscout.adapters._toolkit import (
     require_members,
     require_own_name,
 )
-from toolscout.errors import InvalidTool, UsageError
+from toolscout.errors import InvalidTool, SdkChanged, UsageError
 from toolscout.schemas import Json
 from toolscout.sessions.call import ApprovedCall
 from toolscout.sessions.events import Called

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from toolscout.calls.arguments import prepare
 from toolscout.catalog import RESERVED_NAMES, Catalog
 from toolscout.dialects import Dialect, to_definition, to_search, to_search_output
-from toolscout.errors import InvalidConfig, ModelError, UsageError
+from toolscout.errors import InvalidConfig, ModelError, SdkChanged, UsageError
 from toolscout.names import make_exposed_name
 from toolscout.query import Query
 from toolscout.schemas import Json, is_list, is_object, to_canonical_json
@@ -469,18 +469,6 @@ def add_usage(first: Mapping[str, Any], second: Mapping[str, Any]) -> Json:
 
 def _is_number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-class SdkChanged(UsageError):
-    """An SDK no longer has a private member that its adapter relies on."""
-
-    def __init__(self, sdk: str, member: str) -> None:
-        self.sdk = sdk
-        self.member = member
-        super().__init__(
-            f"The installed {sdk} has no {member}, which toolscout's adapter relies on. "
-            f"Install a version of {sdk} that docs/adapters.md lists, or a newer toolscout."
-        )
 
 
 def require_members(sdk: str, owner: object, *names: str) -> None:

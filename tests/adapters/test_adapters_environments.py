@@ -103,7 +103,7 @@ def test_the_main_environment_collects_no_test_of_an_sdk():
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
 
     files = {Path(line.partition("::")[0]).name for line in listed.splitlines() if "::" in line}
-    assert "test_plain.py" in files
+    assert "test_adapters_plain.py" in files
     assert files.isdisjoint(entry.tests.name for entry in environments().values())
 
 
