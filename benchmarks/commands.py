@@ -27,7 +27,7 @@ from toolscout.cli.output import show_bar, show_bars
 from toolscout.evaluate.costs import measure_costs, sample_queries
 from toolscout.evaluate.datasets import read_dataset, read_datasets
 from toolscout.evaluate.quality import measure_quality
-from toolscout.evaluate.tables import Table, summarize, tabulate_metric
+from toolscout.evaluate.quality import Table, summarize, tabulate_metric
 from toolscout.scout import Scout
 from toolscout.tools import Tool
 

@@ -17,9 +17,9 @@ from benchmarks.workloads import NEW_TOOLS
 from toolscout.cli.evaluate import HEADLINE
 from toolscout.errors import MissingExtra
 from toolscout.evaluate.costs import Costs
-from toolscout.evaluate.metrics import METRICS
+from toolscout.evaluate.quality import METRICS
 from toolscout.evaluate.quality import Quality
-from toolscout.evaluate.tables import (
+from toolscout.evaluate.quality import (
     TITLES,
     Table,
     format_interval,

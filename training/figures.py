@@ -10,7 +10,7 @@ from toolscout.encoders.encoder import Blended, Encoder
 from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.encoders.static import StaticEncoder
 from toolscout.evaluate.datasets import read_dataset
-from toolscout.evaluate.metrics import Estimate
+from toolscout.evaluate.quality import Estimate
 from training import judging
 from training.judging import NDCG, RECALL, Kept, Values
 from training.places import Places

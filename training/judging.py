@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from benchmarks import fitting
 from toolscout.encoders.encoder import Encoder, Floats, Kind
 from toolscout.evaluate.datasets import Dataset, read_dataset
-from toolscout.evaluate.metrics import (
+from toolscout.evaluate.quality import (
     METRICS,
     Estimate,
     Resampled,

@@ -13,7 +13,7 @@ from benchmarks.systems.system import MissingPeer
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.evaluate.quality import PACKAGES as OUR_PACKAGES
 from toolscout.evaluate.quality import Ranked, System
-from toolscout.evaluate.tiers import Tier
+from toolscout.evaluate.quality import Tier
 from toolscout.tools import Tool
 
 _OURS: dict[str, Callable[[], System]] = {

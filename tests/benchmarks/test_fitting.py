@@ -10,7 +10,7 @@ from benchmarks.fitting import (
     standing_of,
 )
 from toolscout.evaluate.datasets import Dataset, Question, make_names_unique
-from toolscout.evaluate.metrics import METRICS
+from toolscout.evaluate.quality import METRICS
 from toolscout.search.fusion import CERTAINTY, LEXICAL, WEIGHTS, Fusion, Signal
 from toolscout.tools import Tool
 

@@ -14,7 +14,7 @@ from benchmarks.report import (
 )
 from benchmarks.speed import Pace, Speed, Update
 from toolscout.errors import MissingExtra
-from toolscout.evaluate.metrics import METRICS, Estimate
+from toolscout.evaluate.quality import METRICS, Estimate
 from toolscout.evaluate.quality import Milliseconds, Outcome, Quality
 
 

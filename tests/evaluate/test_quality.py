@@ -4,7 +4,7 @@ import pytest
 
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.evaluate.datasets import Dataset, Question
-from toolscout.evaluate.metrics import METRICS
+from toolscout.evaluate.quality import METRICS
 from toolscout.evaluate.quality import Ranked, System, measure_quality, summarize_times
 from toolscout.tokens import count_tokens
 from toolscout.tools import Tool

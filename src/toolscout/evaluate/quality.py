@@ -4,34 +4,188 @@ Takes datasets and systems; gives a `Quality`: for each dataset and system every
 interval, the tokens of a reply and the time of a search, and the macro mean, in which each
 dataset has the same weight. Searches run one after another, and only `search` is timed.
 It prints nothing: `tables` lays the figures out and the command line shows them.
+
+How good a ranking is, and how sure one can be of a mean.
+
+A ranking is a sequence of group ids, best first; `relevant` is the set of groups wanted and is
+never empty. `datasets` says what a group is. A group that comes twice gains once, and its second
+place is lost, as it is in the reply that a model reads.
+Means come with percentile bootstrap intervals of 95 %, from a fixed seed: the same figures give
+the same interval, and two systems on one dataset share their resamples, so they can be paired.
+
+toolscout's own searches, by encoder: static vectors (the default), words only, and ONNX.
+
+Queries are words that a user wrote, never query language: they enter the index as `Query` values,
+so that one that begins with `-` or `/` is still words.
+
+Tables of what `quality` measured, as plain values that any front end can lay out.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass
+from dataclasses import field
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version
 from platform import python_version
 from random import Random
 from time import perf_counter
-from typing import Any, Protocol
-
+from typing import Any
+from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
-
 from toolscout.errors import UsageError
 from toolscout.evaluate.datasets import Dataset
-from toolscout.evaluate.metrics import (
-    METRICS,
-    RANKING_DEPTH,
-    Estimate,
-    Resampled,
-    compute_scores,
-    estimate_differences,
-    estimate_means,
-    resample,
-)
 from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
+from math import log2
+from toolscout.catalog import Catalog
+from toolscout.encoders.encoder import Encoder
+from toolscout.encoders.onnx import OnnxEncoder
+from toolscout.encoders.static import StaticEncoder
+from toolscout.errors import ModelError
+from toolscout.query import Query
+from toolscout.search.index import Index
+from toolscout.sessions.replies import render_hit_line
+
+
+RESAMPLES = 1000
+SEED = 20260901
+RANKING_DEPTH = 10
+"""How many hits of a ranking are looked at; the ranking of `mrr` ends here too."""
+
+_CHUNK_CELLS = 1 << 22
+
+Ranking = Sequence[int]
+Groups = frozenset[int]
+Values = NDArray[np.float64]
+
+
+def compute_hit(ranking: Ranking, relevant: Groups, k: int) -> float:
+    """Return 1 if any of the first `k` is relevant, else 0."""
+    return float(any(group in relevant for group in ranking[:k]))
+
+
+def compute_recall(ranking: Ranking, relevant: Groups, k: int) -> float:
+    """Return the share of the relevant groups that are among the first `k`."""
+    return len(relevant.intersection(ranking[:k])) / len(relevant)
+
+
+def compute_completeness(ranking: Ranking, relevant: Groups, k: int) -> float:
+    """Return 1 if all relevant groups are among the first `k`, else 0.
+
+    More than `k` relevant groups can never be complete.
+    """
+    return float(compute_recall(ranking, relevant, k) == 1.0)
+
+
+def compute_ndcg(ranking: Ranking, relevant: Groups, k: int) -> float:
+    """Return the normalised discounted gain of the first `k`, with gains of 0 or 1.
+
+    The ideal has as many gains as there are relevant groups, at most `k`.
+    """
+    wanted, gain = set(relevant), 0.0
+    for rank, group in enumerate(ranking[:k]):
+        if group in wanted:
+            wanted.remove(group)
+            gain += _DISCOUNTS[rank]
+    return gain / sum(_DISCOUNTS[: min(k, len(relevant))])
+
+
+def compute_mrr(ranking: Ranking, relevant: Groups, k: int) -> float:
+    """Return one divided by the rank of the first relevant group, 0 if none is in the first `k`."""
+    for rank, group in enumerate(ranking[:k], start=1):
+        if group in relevant:
+            return 1.0 / rank
+    return 0.0
+
+
+_DISCOUNTS = [1.0 / log2(rank + 2) for rank in range(RANKING_DEPTH)]
+
+METRICS: Mapping[str, tuple[Callable[[Ranking, Groups, int], float], int]] = {
+    "hit@1": (compute_hit, 1),
+    "recall@5": (compute_recall, 5),
+    "recall@10": (compute_recall, 10),
+    "completeness@10": (compute_completeness, 10),
+    "ndcg@5": (compute_ndcg, 5),
+    "ndcg@10": (compute_ndcg, 10),
+    "mrr": (compute_mrr, RANKING_DEPTH),
+}
+"""Each metric by the name it has in tables and in JSON, with its cut-off."""
+
+
+def compute_scores(ranking: Ranking, relevant: Groups) -> list[float]:
+    """Return every metric of one query, in the order of `METRICS`."""
+    return [measure(ranking, relevant, k) for measure, k in METRICS.values()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A mean and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def to_json(self) -> dict[str, float]:
+        """Return the three figures, rounded to six decimals."""
+        return {"mean": round(self.mean, 6), "low": round(self.low, 6), "high": round(self.high, 6)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resampled:
+    """What was measured on one dataset, and the means of its bootstrap samples."""
+
+    values: Values
+    """A row for each query, a column for each metric."""
+    means: Values
+    """A row for each of the `RESAMPLES` samples, a column for each metric."""
+
+    def subtract(self, other: "Resampled") -> "Resampled":
+        """Return the differences, paired: both must have drawn the same queries."""
+        return Resampled(self.values - other.values, self.means - other.means)
+
+
+def resample(values: Values, *, stream: int = 0) -> Resampled:
+    """Return the values with the means of their bootstrap samples.
+
+    Equal lengths and equal `stream`s draw the same queries, which is what pairs two systems on one
+    dataset; give each dataset its own stream, so that their luck stays independent.
+    """
+    queries = values.shape[0]
+    random = np.random.default_rng((SEED, stream))
+    rows_at_once = max(1, _CHUNK_CELLS // queries)
+    means: list[Values] = []
+    for start in range(0, RESAMPLES, rows_at_once):
+        rows = min(rows_at_once, RESAMPLES - start)
+        drawn = random.integers(0, queries, size=(rows, queries))
+        drawn += np.arange(rows)[:, None] * queries
+        times = np.bincount(drawn.ravel(), minlength=rows * queries).reshape(rows, queries)
+        means.append(times.astype(np.float64) @ values / queries)
+    return Resampled(values, np.concatenate(means))
+
+
+def estimate_means(datasets: Sequence[Resampled]) -> list[Estimate]:
+    """Return, for each metric, the macro mean: the mean of the datasets' means.
+
+    Each dataset weighs the same; its queries are resampled within it, the datasets are not.
+    One dataset alone gives its own mean.
+    """
+    centre = np.mean([dataset.values.mean(axis=0) for dataset in datasets], axis=0)
+    means = np.mean([dataset.means for dataset in datasets], axis=0)
+    low, high = np.percentile(means, (2.5, 97.5), axis=0)
+    return [
+        Estimate(mean=float(middle), low=float(bottom), high=float(top))
+        for middle, bottom, top in zip(centre, low, high, strict=True)
+    ]
+
+
+def estimate_differences(first: Sequence[Resampled], second: Sequence[Resampled]) -> list[Estimate]:
+    """Return, for each metric, the macro mean of `first - second`, paired by query."""
+    return estimate_means([one.subtract(other) for one, other in zip(first, second, strict=True)])
+
 
 Json = dict[str, Any]
 Progress = Callable[[str, int, int], None]
@@ -282,3 +436,120 @@ def _map_metrics(found: Sequence[Estimate]) -> dict[str, Estimate]:
 
 def _json_from_estimates(found: Mapping[str, Estimate]) -> Json:
     return {metric: estimate.to_json() for metric, estimate in found.items()}
+
+
+ENCODERS = ("static", "none", "onnx")
+
+
+class Tier:
+    """The index with one encoder; `name` is the row of a report."""
+
+    def __init__(self, encoder: str, *, name: str = "", approximate: bool = False) -> None:
+        self.name = name or encoder
+        self._encoder = _make_encoder(encoder)
+        self._approximate = approximate
+        self.build(())
+
+    def build(self, tools: Sequence[Tool]) -> None:
+        """Index these tools and forget the ones before."""
+        self._catalog = Catalog()
+        self.add(tools)
+        self._index = Index(self._catalog, encoder=self._encoder, approximate=self._approximate)
+
+    def add(self, tools: Sequence[Tool]) -> None:
+        """Add tools to the catalogue; the index follows."""
+        by_server: dict[str, list[Tool]] = {}
+        for tool in tools:
+            by_server.setdefault(tool.server, []).append(tool)
+        for server, its_tools in by_server.items():
+            self._catalog.add(server, its_tools)
+
+    def search(self, query: str, limit: int) -> list[Ranked]:
+        """Return the best tools; a query that cannot be read finds none."""
+        if not query.strip():
+            return []  # as a `Query`, it would list the catalogue
+        try:
+            hits = self._index.search(Query(text=query, words=query), limit=limit)
+        except ModelError:
+            return []
+        return [Ranked(hit.tool, hit.score) for hit in hits]
+
+    def reply(self, query: str, hits: Sequence[Ranked]) -> str:
+        """Return a line for each tool: signature and first sentence."""
+        return (
+            "\n".join(render_hit_line(hit.tool) for hit in hits) or f"No tool found for {query!r}."
+        )
+
+
+def _make_encoder(name: str) -> Encoder | None:
+    """Return an encoder; `MissingExtra` if its packages are not installed."""
+    if name == "onnx":
+        return OnnxEncoder()
+    return StaticEncoder() if name == "static" else None
+
+
+TITLES: Mapping[str, str] = {
+    "hit@1": "Hit@1",
+    "recall@5": "Recall@5",
+    "recall@10": "Recall@10",
+    "completeness@10": "Completeness@10",
+    "ndcg@5": "nDCG@5",
+    "ndcg@10": "nDCG@10",
+    "mrr": "MRR",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Text in rows; the first column names the row, the others hold figures."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def to_markdown(self) -> str:
+        """Return the table under its title, with figures aligned to the right."""
+        rule = ("---", *["---:"] * (len(self.head) - 1))
+        lines = [f"| {' | '.join(row)} |" for row in (self.head, rule, *self.rows)]
+        return "\n".join((f"## {self.title}", "", *lines))
+
+
+def summarize(quality: Quality) -> Table:
+    """Return one row for each system: every metric, tokens and time, averaged over datasets."""
+    return Table(
+        title=f"Macro mean, datasets: {len(quality.datasets)}",
+        head=("system", *TITLES.values(), "tokens", "p50 ms", "p99 ms"),
+        rows=tuple((system, *_format(outcome)) for system, outcome in quality.macro.items()),
+    )
+
+
+def tabulate_metric(quality: Quality, metric: str) -> Table:
+    """Return one metric of each dataset and system, with intervals and the macro mean."""
+    return tabulate_outcomes(
+        quality, TITLES[metric], lambda outcome: format_interval(outcome.metrics[metric])
+    )
+
+
+def tabulate_outcomes(quality: Quality, title: str, cell: Callable[[Outcome], str]) -> Table:
+    """Return one figure of each dataset and system, and of the macro mean in the last row."""
+    systems = list(quality.macro)
+    rows = [*quality.datasets.items(), ("macro", quality.macro)]
+    return Table(
+        title=title,
+        head=("dataset", *systems),
+        rows=tuple((name, *(cell(found[system]) for system in systems)) for name, found in rows),
+    )
+
+
+def format_interval(found: Estimate, *, sign: str = "") -> str:
+    """Return a mean with its interval; `sign="+"` shows the sign of positive figures."""
+    return f"{found.mean:{sign}.3f} [{found.low:{sign}.3f}, {found.high:{sign}.3f}]"
+
+
+def _format(outcome: Outcome) -> tuple[str, ...]:
+    return (
+        *(f"{outcome.metrics[metric].mean:.3f}" for metric in METRICS),
+        f"{outcome.reply_tokens:.0f}",
+        f"{outcome.ms.p50:.2f}",
+        f"{outcome.ms.p99:.2f}",
+    )

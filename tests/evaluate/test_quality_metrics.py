@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.evaluate import metrics
+from toolscout.evaluate import quality
 
 RANKINGS = st.lists(st.integers(0, 15), max_size=10)
 RELEVANT = st.frozensets(st.integers(0, 15), min_size=1)
 
 
 def by_name(ranking: list[int], relevant: frozenset[int]) -> dict[str, float]:
-    return dict(zip(metrics.METRICS, metrics.compute_scores(ranking, relevant), strict=True))
+    return dict(zip(metrics.METRICS, quality.compute_scores(ranking, relevant), strict=True))
 
 
 def test_scores_of_one_found_at_rank_two_and_one_missing():
@@ -60,13 +60,13 @@ def test_a_group_that_comes_twice_gains_once_and_loses_its_second_place():
 def test_the_ideal_is_cut_at_k_when_more_groups_are_relevant():
     many = frozenset(range(7))
 
-    assert metrics.compute_ndcg(list(range(5)), many, 5) == pytest.approx(1.0)
-    assert metrics.compute_recall(list(range(5)), many, 5) == pytest.approx(5 / 7)
+    assert quality.compute_ndcg(list(range(5)), many, 5) == pytest.approx(1.0)
+    assert quality.compute_recall(list(range(5)), many, 5) == pytest.approx(5 / 7)
 
 
 @given(RANKINGS, RELEVANT)
 def test_every_score_lies_between_zero_and_one(ranking: list[int], relevant: frozenset[int]):
-    assert all(0.0 <= value <= 1.0 + 1e-12 for value in metrics.compute_scores(ranking, relevant))
+    assert all(0.0 <= value <= 1.0 + 1e-12 for value in quality.compute_scores(ranking, relevant))
 
 
 @given(RANKINGS, RELEVANT)
@@ -85,7 +85,7 @@ def test_looking_further_never_lowers_what_was_found(ranking: list[int], relevan
 def test_a_perfect_ranking_scores_one_everywhere(relevant: frozenset[int], rest: list[int]):
     ranking = (sorted(relevant) + rest)[:10]
 
-    assert metrics.compute_scores(ranking, relevant) == [
+    assert quality.compute_scores(ranking, relevant) == [
         1.0,
         *[pytest.approx(1.0)] * (len(metrics.METRICS) - 1),
     ]
@@ -94,8 +94,8 @@ def test_a_perfect_ranking_scores_one_everywhere(relevant: frozenset[int], rest:
 def test_an_interval_encloses_the_mean_and_is_the_same_each_time():
     values = np.random.default_rng(1).random((300, 2))
 
-    first = metrics.estimate_means([metrics.resample(values)])
-    again = metrics.estimate_means([metrics.resample(values)])
+    first = quality.estimate_means([quality.resample(values)])
+    again = quality.estimate_means([quality.resample(values)])
 
     assert first == again
     for column, estimate in enumerate(first):
@@ -106,30 +106,30 @@ def test_an_interval_encloses_the_mean_and_is_the_same_each_time():
 def test_an_interval_is_about_as_wide_as_theory_says():
     values = np.array([[0.0], [1.0]] * 200)
 
-    (estimate,) = metrics.estimate_means([metrics.resample(values)])
+    (estimate,) = quality.estimate_means([quality.resample(values)])
 
     assert estimate.high - estimate.low == pytest.approx(2 * 1.96 * 0.5 / 20, rel=0.1)
 
 
 def test_resamples_are_the_same_however_they_are_cut_into_chunks(monkeypatch: pytest.MonkeyPatch):
     values = np.random.default_rng(2).random((50, 1))
-    whole = metrics.resample(values).means
+    whole = quality.resample(values).means
 
     monkeypatch.setattr(metrics, "_CHUNK_CELLS", 1)
 
-    assert np.allclose(metrics.resample(values).means, whole)
+    assert np.allclose(quality.resample(values).means, whole)
 
 
 def test_one_value_has_an_interval_of_no_width():
-    resampled = metrics.resample(np.array([[0.25]]))
+    resampled = quality.resample(np.array([[0.25]]))
 
-    assert metrics.estimate_means([resampled]) == [metrics.Estimate(mean=0.25, low=0.25, high=0.25)]
+    assert quality.estimate_means([resampled]) == [metrics.Estimate(mean=0.25, low=0.25, high=0.25)]
 
 
 def test_the_macro_mean_gives_each_dataset_the_same_weight():
     small, large = np.array([[1.0]] * 2), np.array([[0.0]] * 98)
 
-    macro = metrics.estimate_means([metrics.resample(small), metrics.resample(large, stream=1)])
+    macro = quality.estimate_means([quality.resample(small), quality.resample(large, stream=1)])
 
     assert macro == [metrics.Estimate(mean=0.5, low=0.5, high=0.5)]
 
@@ -137,7 +137,7 @@ def test_the_macro_mean_gives_each_dataset_the_same_weight():
 def test_streams_draw_different_queries():
     values = np.random.default_rng(3).random((50, 1))
 
-    first, second = (metrics.resample(values, stream=stream).means for stream in (0, 1))
+    first, second = (quality.resample(values, stream=stream).means for stream in (0, 1))
 
     assert not np.allclose(first, second)
 
@@ -145,8 +145,8 @@ def test_streams_draw_different_queries():
 def test_a_constant_lead_is_certain_because_systems_are_paired():
     base = np.random.default_rng(4).random((100, 1))
 
-    (lead,) = metrics.estimate_differences(
-        [metrics.resample(base + 0.25)], [metrics.resample(base)]
+    (lead,) = quality.estimate_differences(
+        [quality.resample(base + 0.25)], [quality.resample(base)]
     )
 
     assert (lead.mean, lead.low, lead.high) == (pytest.approx(0.25),) * 3
