@@ -26,8 +26,7 @@ from toolscout.cli.evaluate import HEADLINE, folders_argument, show_tables
 from toolscout.cli.output import show_bar, show_bars
 from toolscout.evaluate.costs import measure_costs, sample_queries
 from toolscout.evaluate.datasets import read_dataset, read_datasets
-from toolscout.evaluate.quality import measure_quality
-from toolscout.evaluate.quality import Table, summarize, tabulate_metric
+from toolscout.evaluate.quality import Table, measure_quality, summarize, tabulate_metric
 from toolscout.scout import Scout
 from toolscout.tools import Tool
 

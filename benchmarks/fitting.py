@@ -20,8 +20,7 @@ from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.encoders.static import StaticEncoder
 from toolscout.errors import UsageError
 from toolscout.evaluate.datasets import Dataset, make_names_unique
-from toolscout.evaluate.quality import METRICS, compute_scores
-from toolscout.evaluate.quality import Progress
+from toolscout.evaluate.quality import METRICS, Progress, compute_scores
 from toolscout.search.fusion import (
     LENGTHENED,
     LEXICAL,

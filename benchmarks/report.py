@@ -17,10 +17,10 @@ from benchmarks.workloads import NEW_TOOLS
 from toolscout.cli.evaluate import HEADLINE
 from toolscout.errors import MissingExtra
 from toolscout.evaluate.costs import Costs
-from toolscout.evaluate.quality import METRICS
-from toolscout.evaluate.quality import Quality
 from toolscout.evaluate.quality import (
+    METRICS,
     TITLES,
+    Quality,
     Table,
     format_interval,
     summarize,

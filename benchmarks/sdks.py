@@ -27,8 +27,7 @@ from benchmarks.systems.definitions import plain_schema
 from benchmarks.systems.system import import_peer
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.evaluate.datasets import Dataset
-from toolscout.evaluate.quality import RANKING_DEPTH, compute_ndcg
-from toolscout.evaluate.quality import Progress, find_versions
+from toolscout.evaluate.quality import RANKING_DEPTH, Progress, compute_ndcg, find_versions
 from toolscout.schemas import Json
 from toolscout.tokens import count_tokens
 from toolscout.tools import Tool

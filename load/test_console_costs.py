@@ -10,7 +10,7 @@ from toolscout.catalog import Catalog
 from toolscout.config.gateway import GatewayConfig
 from toolscout.console.app import Console, build_console
 from toolscout.demo import load_demo_catalog
-from toolscout.gateway.auth import ANONYMOUS
+from toolscout.gateway.middleware import ANONYMOUS
 
 TOOLS = 22_665
 QUERIES = ("s", "send", "send an email", "refund a customer's order", "list open pull requests")

@@ -124,7 +124,7 @@ async def _serve(make: _Make, begun: "Future[Served]", *, console: bool) -> None
         await serve_http(
             gateway,
             gateway.config.gateway,
-            pages=Console.from_gateway(gateway) if console else None,
+            pages=Console.from_gateway(gateway).pages if console else None,
             ready=ready,
             stop=stop,
         )

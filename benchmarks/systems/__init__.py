@@ -12,8 +12,7 @@ from typing import cast
 from benchmarks.systems.system import MissingPeer
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.evaluate.quality import PACKAGES as OUR_PACKAGES
-from toolscout.evaluate.quality import Ranked, System
-from toolscout.evaluate.quality import Tier
+from toolscout.evaluate.quality import Ranked, System, Tier
 from toolscout.tools import Tool
 
 _OURS: dict[str, Callable[[], System]] = {

@@ -21,7 +21,7 @@ from toolscout.sessions.history import steps_from_messages
 from toolscout.sessions.record import Record
 from toolscout.sessions.replies import Reply
 from toolscout.sessions.session import Session
-from toolscout.sessions.state import SESSION_KIND
+from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.sessions.usage import UsageLog
 from toolscout.settings import Settings
 from toolscout.stores.memory import MemoryStore

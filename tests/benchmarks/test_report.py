@@ -14,8 +14,7 @@ from benchmarks.report import (
 )
 from benchmarks.speed import Pace, Speed, Update
 from toolscout.errors import MissingExtra
-from toolscout.evaluate.quality import METRICS, Estimate
-from toolscout.evaluate.quality import Milliseconds, Outcome, Quality
+from toolscout.evaluate.quality import METRICS, Estimate, Milliseconds, Outcome, Quality
 
 
 def outcome_of(mean: float) -> Outcome:

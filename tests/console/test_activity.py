@@ -1,7 +1,7 @@
 """What a gateway did lately, within bounds."""
 
 from toolscout.console.activity import EVENTS_KEPT, LATENCIES_KEPT, SESSIONS_KEPT, ActivityLog
-from toolscout.gateway.auth import Principal
+from toolscout.gateway.middleware import Principal
 from toolscout.sessions.events import Called
 
 BOB = Principal(name="bob")

@@ -6,7 +6,7 @@ from toolscout.catalog import Catalog
 from toolscout.config.gateway import Profile
 from toolscout.console.catalog import LintResults
 from toolscout.console.views import View
-from toolscout.gateway.auth import ANONYMOUS, Principal
+from toolscout.gateway.middleware import ANONYMOUS, Principal
 from toolscout.scout import Scout
 
 DEADLINE_SECONDS = 120

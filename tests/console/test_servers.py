@@ -5,8 +5,8 @@ import pytest
 from toolscout.config.file import Config
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.console.app import Console
-from toolscout.gateway.auth import ANONYMOUS
 from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.middleware import ANONYMOUS
 from toolscout.stores.memory import MemoryStore
 from toolscout.tokens import count_definition_tokens
 

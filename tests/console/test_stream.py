@@ -7,7 +7,7 @@ from typing import Any
 
 from console.asking import Json, parse_events
 from toolscout.console.stream import LiveStream
-from toolscout.gateway.auth import ANONYMOUS, Principal
+from toolscout.gateway.middleware import ANONYMOUS, Principal
 
 BOB = Principal(name="bob")
 SECONDS = 20.0

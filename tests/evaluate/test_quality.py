@@ -4,8 +4,7 @@ import pytest
 
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.evaluate.datasets import Dataset, Question
-from toolscout.evaluate.quality import METRICS
-from toolscout.evaluate.quality import Ranked, System, measure_quality, summarize_times
+from toolscout.evaluate.quality import METRICS, Ranked, System, measure_quality, summarize_times
 from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
 

@@ -12,7 +12,7 @@ RELEVANT = st.frozensets(st.integers(0, 15), min_size=1)
 
 
 def by_name(ranking: list[int], relevant: frozenset[int]) -> dict[str, float]:
-    return dict(zip(metrics.METRICS, quality.compute_scores(ranking, relevant), strict=True))
+    return dict(zip(quality.METRICS, quality.compute_scores(ranking, relevant), strict=True))
 
 
 def test_scores_of_one_found_at_rank_two_and_one_missing():
@@ -72,10 +72,10 @@ def test_every_score_lies_between_zero_and_one(ranking: list[int], relevant: fro
 @given(RANKINGS, RELEVANT)
 def test_looking_further_never_lowers_what_was_found(ranking: list[int], relevant: frozenset[int]):
     for measure in (
-        metrics.compute_hit,
-        metrics.compute_recall,
-        metrics.compute_completeness,
-        metrics.compute_mrr,
+        quality.compute_hit,
+        quality.compute_recall,
+        quality.compute_completeness,
+        quality.compute_mrr,
     ):
         found = [measure(ranking, relevant, k) for k in range(1, 11)]
         assert found == sorted(found)
@@ -87,7 +87,7 @@ def test_a_perfect_ranking_scores_one_everywhere(relevant: frozenset[int], rest:
 
     assert quality.compute_scores(ranking, relevant) == [
         1.0,
-        *[pytest.approx(1.0)] * (len(metrics.METRICS) - 1),
+        *[pytest.approx(1.0)] * (len(quality.METRICS) - 1),
     ]
 
 
@@ -115,7 +115,7 @@ def test_resamples_are_the_same_however_they_are_cut_into_chunks(monkeypatch: py
     values = np.random.default_rng(2).random((50, 1))
     whole = quality.resample(values).means
 
-    monkeypatch.setattr(metrics, "_CHUNK_CELLS", 1)
+    monkeypatch.setattr(quality, "_CHUNK_CELLS", 1)
 
     assert np.allclose(quality.resample(values).means, whole)
 
@@ -123,7 +123,7 @@ def test_resamples_are_the_same_however_they_are_cut_into_chunks(monkeypatch: py
 def test_one_value_has_an_interval_of_no_width():
     resampled = quality.resample(np.array([[0.25]]))
 
-    assert quality.estimate_means([resampled]) == [metrics.Estimate(mean=0.25, low=0.25, high=0.25)]
+    assert quality.estimate_means([resampled]) == [quality.Estimate(mean=0.25, low=0.25, high=0.25)]
 
 
 def test_the_macro_mean_gives_each_dataset_the_same_weight():
@@ -131,7 +131,7 @@ def test_the_macro_mean_gives_each_dataset_the_same_weight():
 
     macro = quality.estimate_means([quality.resample(small), quality.resample(large, stream=1)])
 
-    assert macro == [metrics.Estimate(mean=0.5, low=0.5, high=0.5)]
+    assert macro == [quality.Estimate(mean=0.5, low=0.5, high=0.5)]
 
 
 def test_streams_draw_different_queries():
@@ -153,6 +153,6 @@ def test_a_constant_lead_is_certain_because_systems_are_paired():
 
 
 def test_an_estimate_is_rounded_for_json():
-    estimate = metrics.Estimate(mean=1 / 3, low=0.0, high=2 / 3)
+    estimate = quality.Estimate(mean=1 / 3, low=0.0, high=2 / 3)
 
     assert estimate.to_json() == {"mean": 0.333333, "low": 0.0, "high": 0.666667}

@@ -1,8 +1,15 @@
 """Tables of measured quality."""
 
-from toolscout.evaluate.quality import METRICS, Estimate
-from toolscout.evaluate.quality import Milliseconds, Outcome, Quality
-from toolscout.evaluate.quality import Table, summarize, tabulate_metric
+from toolscout.evaluate.quality import (
+    METRICS,
+    Estimate,
+    Milliseconds,
+    Outcome,
+    Quality,
+    Table,
+    summarize,
+    tabulate_metric,
+)
 
 
 def make_outcome(mean: float) -> Outcome:

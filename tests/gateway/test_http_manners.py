@@ -18,7 +18,7 @@ from serving import DEADLINE_SECONDS, Served, served
 from serving import TIME as CLOCK
 from toolscout.gateway.resume import DAY_SECONDS, GUEST_KIND, KnownClients
 from toolscout.schemas import Json
-from toolscout.sessions.state import SESSION_KIND
+from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.stores.memory import MemoryStore
 
 FOUND = "time__convert_time"

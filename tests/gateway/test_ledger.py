@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from toolscout.console.activity import build_savings
 from toolscout.console.catalog import Costs
 from toolscout.dialects import Dialect, to_definition
-from toolscout.gateway.auth import Principal
 from toolscout.gateway.events import Listed, Requested
 from toolscout.gateway.ledger import HOURS_KEPT, PENDING_LISTS, Ledger
+from toolscout.gateway.middleware import Principal
 from toolscout.schemas import Json
 from toolscout.sessions.events import Called, Described, Searched, Suggested
 from toolscout.stores.memory import MemoryStore

@@ -12,9 +12,7 @@ import click
 from toolscout.cli.output import make_table, show, show_bars, style
 from toolscout.errors import MissingExtra
 from toolscout.evaluate.datasets import read_datasets
-from toolscout.evaluate.quality import measure_quality
-from toolscout.evaluate.quality import Table, summarize, tabulate_metric
-from toolscout.evaluate.quality import Tier
+from toolscout.evaluate.quality import Table, Tier, measure_quality, summarize, tabulate_metric
 from toolscout.tools import Tool
 
 ENCODERS = ("static", "none", "onnx")

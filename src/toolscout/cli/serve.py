@@ -195,7 +195,7 @@ async def _answer(gateway: "Gateway", *, http: bool) -> None:
         from toolscout.console.app import Console
         from toolscout.gateway.http import serve_http
 
-        pages = Console.from_gateway(gateway)
+        pages = Console.from_gateway(gateway).pages
         await serve_http(
             gateway,
             gateway.config.gateway,

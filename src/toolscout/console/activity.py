@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from toolscout.console.views import View, make_not_found
-from toolscout.gateway.auth import ANONYMOUS, Principal
 from toolscout.gateway.ledger import HOUR_SECONDS, Ledger, Tally
+from toolscout.gateway.middleware import ANONYMOUS, Principal
 from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.scout import Scout

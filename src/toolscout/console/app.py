@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import replace
 from importlib.metadata import version
 
@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from toolscout.catalog import Catalog
 from toolscout.config.gateway import GatewayConfig
@@ -30,7 +30,6 @@ from toolscout.console.servers import STATES, PendingLogins, ServerTable, format
 from toolscout.console.stream import LiveStream
 from toolscout.console.views import Backend, View, Views
 from toolscout.errors import ToolscoutError
-from toolscout.gateway.auth import Authenticator, Principal, is_loopback
 from toolscout.gateway.events import (
     CatalogChanged,
     LogLine,
@@ -39,6 +38,7 @@ from toolscout.gateway.events import (
     emit_changes,
 )
 from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.http import WebPages
 from toolscout.gateway.ledger import Ledger
 from toolscout.gateway.listen import (
     WebServer,
@@ -47,7 +47,13 @@ from toolscout.gateway.listen import (
     handle_signals,
     open_listener,
 )
-from toolscout.gateway.middleware import RequestGuard, build_problem
+from toolscout.gateway.middleware import (
+    Authenticator,
+    Principal,
+    RequestGuard,
+    build_problem,
+    is_loopback,
+)
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL
@@ -108,13 +114,17 @@ class Console:
         )
 
     @property
-    def routes(self) -> Sequence[BaseRoute]:
-        """The routes of the API and the page."""
-        return self._routes.routes
+    def pages(self) -> WebPages:
+        """The API and the page, for a gateway to serve.
 
-    def is_public(self, path: str) -> bool:
-        """Tell whether a path is a part of the page, which a browser loads without a token."""
-        return self._routes.is_public(path)
+        A browser loads the files of the page without a token.
+        """
+        return WebPages(
+            routes=self._routes.routes,
+            is_public=self._routes.is_public,
+            run=self.run,
+            close=self.close,
+        )
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
@@ -292,10 +302,10 @@ def build_app(console: Console) -> Starlette:
         RequestGuard,
         authenticator=Authenticator(config),
         max_body_bytes=config.max_body_bytes,
-        is_public=console.is_public,
+        is_public=console.pages.is_public,
     )
     return Starlette(
-        routes=[Route("/healthz", _report_health), *console.routes],
+        routes=[Route("/healthz", _report_health), *console.pages.routes],
         middleware=[guard],
         exception_handlers={404: _refuse_path, 405: _refuse_method},
         lifespan=run_console,

@@ -27,8 +27,7 @@ from toolscout.console.schema import build_document
 from toolscout.console.search import LIMIT, LIMIT_MAX
 from toolscout.console.views import ApiError, View, api_error_from
 from toolscout.errors import ToolscoutError
-from toolscout.gateway.auth import Principal
-from toolscout.gateway.middleware import PRINCIPAL
+from toolscout.gateway.middleware import PRINCIPAL, Principal
 
 if TYPE_CHECKING:
     from toolscout.console.app import Console

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
-from toolscout.gateway.auth import Principal
+from toolscout.gateway.middleware import Principal
 from toolscout.schemas import Json
 
 EVENTS_KEPT = 1_000

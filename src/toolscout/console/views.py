@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.servers import is_matched
 from toolscout.errors import ModelError, ToolscoutError, UpstreamError
-from toolscout.gateway.auth import Principal
 from toolscout.gateway.gateway import filter_for
 from toolscout.gateway.ledger import Ledger
+from toolscout.gateway.middleware import Principal
 from toolscout.names import find_near_names
 from toolscout.scout import Scout
 from toolscout.servers.manifest import TOOL

@@ -21,35 +21,30 @@ so that one that begins with `-` or `/` is still words.
 Tables of what `quality` measured, as plain values that any front end can lay out.
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import field
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from math import log2
 from platform import python_version
 from random import Random
 from time import perf_counter
-from typing import Any
-from typing import Protocol
+from typing import Any, Protocol
+
 import numpy as np
 from numpy.typing import NDArray
-from toolscout.errors import UsageError
-from toolscout.evaluate.datasets import Dataset
-from toolscout.tokens import count_tokens
-from toolscout.tools import Tool
-from math import log2
+
 from toolscout.catalog import Catalog
 from toolscout.encoders.encoder import Encoder
 from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.encoders.static import StaticEncoder
-from toolscout.errors import ModelError
+from toolscout.errors import ModelError, UsageError
+from toolscout.evaluate.datasets import Dataset
 from toolscout.query import Query
 from toolscout.search.index import Index
 from toolscout.sessions.replies import render_hit_line
-
+from toolscout.tokens import count_tokens
+from toolscout.tools import Tool
 
 RESAMPLES = 1000
 SEED = 20260901

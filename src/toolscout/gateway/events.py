@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from toolscout.catalog import Catalog, Change
-from toolscout.gateway.auth import Principal
+from toolscout.gateway.middleware import Principal
 from toolscout.schemas import Json
 from toolscout.servers.state import Phase
 from toolscout.sessions.events import Event, EventStream

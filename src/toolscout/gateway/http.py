@@ -1,19 +1,18 @@
-"""The gateway over HTTP: MCP for both protocol eras, and pages for operators and probes.
+"""The gateway over HTTP: MCP for new and old clients, and pages for operators and probes.
 
 `/mcp` is streamable HTTP; `/sse` and `/messages/` serve older clients; `/healthz`, `/readyz`,
-`/metrics` and `/status` tell how the gateway is. Who may ask is decided by `access`.
-
-`WebPages`: what the gateway serves over HTTP beside MCP, such as the console.
+`/metrics` and `/status` report on the gateway. `auth` decides who may ask.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import uvicorn
 from mcp.server import Server
@@ -31,7 +30,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolscout.config.gateway import GatewayConfig
 from toolscout.errors import ToolscoutError
-from toolscout.gateway.auth import Authenticator, Principal
 from toolscout.gateway.events import Listed, Requested
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
@@ -46,6 +44,8 @@ from toolscout.gateway.metrics import Metrics
 from toolscout.gateway.middleware import (
     LISTENING,
     PRINCIPAL,
+    Authenticator,
+    Principal,
     RequestGuard,
     RunningRequests,
     StoppableApp,
@@ -70,25 +70,17 @@ from toolscout.schemas import Json
 from toolscout.sessions.session import Session
 
 
-class WebPages(Protocol):
-    """More routes for the gateway to serve, such as the console."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebPages:
+    """More routes for the gateway to serve, such as the console's."""
 
-    @property
-    def routes(self) -> Sequence[BaseRoute]:
-        """What is served."""
-        ...
-
-    def is_public(self, path: str) -> bool:
-        """Tell whether anybody may load a path, with a token or without."""
-        ...
-
-    def run(self) -> AbstractAsyncContextManager[None]:
-        """Work while this is entered."""
-        ...
-
-    async def close(self) -> None:
-        """End what would hold the gateway up."""
-        ...
+    routes: Sequence[BaseRoute]
+    is_public: Callable[[str], bool]
+    """Whether anybody may load a path, with or without a token."""
+    run: Callable[[], AbstractAsyncContextManager[None]]
+    """Entered while the gateway serves."""
+    close: Callable[[], Awaitable[None]]
+    """Ends streams that would keep the gateway from stopping."""
 
 
 MCP_PATH, MESSAGES_PATH = "/mcp", "/messages/"

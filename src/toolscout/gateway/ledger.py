@@ -17,8 +17,8 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 
-from toolscout.gateway.auth import ANONYMOUS
 from toolscout.gateway.events import Listed, Requested
+from toolscout.gateway.middleware import ANONYMOUS
 from toolscout.schemas import Json
 from toolscout.sessions.events import Answered, Called, Described, Event
 from toolscout.stores.store import Store

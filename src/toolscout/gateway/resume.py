@@ -23,10 +23,9 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolscout.gateway.auth import ANONYMOUS, Principal
-from toolscout.gateway.middleware import PRINCIPAL, read_header, read_headers
+from toolscout.gateway.middleware import ANONYMOUS, PRINCIPAL, Principal, read_header, read_headers
 from toolscout.schemas import Json, is_object
-from toolscout.sessions.state import SESSION_KIND
+from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.stores.store import Store
 
 GUEST_KIND = "guest"

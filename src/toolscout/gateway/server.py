@@ -19,8 +19,8 @@ from opentelemetry.propagate import get_global_textmap
 
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.listen import open_stdio
 from toolscout.gateway.logs import CURRENT_REQUEST
-from toolscout.gateway.stdio import open_stdio
 from toolscout.sessions.metatools import INSTRUCTIONS
 from toolscout.sessions.session import Session
 

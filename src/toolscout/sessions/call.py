@@ -51,7 +51,7 @@ from toolscout.sessions.metatools import (
     to_object,
 )
 from toolscout.sessions.replies import Reply, refuse
-from toolscout.sessions.state import SessionState
+from toolscout.sessions.session_state import SessionState
 from toolscout.sessions.texts import CANCELLED, NO_CONTENT, report_called_as
 from toolscout.tools import Effect, Tool
 

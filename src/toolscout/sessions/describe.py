@@ -13,7 +13,7 @@ from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.sessions.call import find_tool
 from toolscout.sessions.replies import Reply, limit_text, render_definition
-from toolscout.sessions.state import SessionState
+from toolscout.sessions.session_state import SessionState
 from toolscout.sessions.texts import (
     NEXT_AFTER_DESCRIPTION,
     SEARCH_BY_PURPOSE,

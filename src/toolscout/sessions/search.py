@@ -29,7 +29,7 @@ from toolscout.sessions.replies import (
     describe_note_tool,
     render_search,
 )
-from toolscout.sessions.state import SessionState
+from toolscout.sessions.session_state import SessionState
 from toolscout.sessions.texts import (
     DESCRIBE_NOT_LOADED,
     GIVE_UP,

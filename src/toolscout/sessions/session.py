@@ -46,7 +46,7 @@ from toolscout.sessions.prompt import ShownTool
 from toolscout.sessions.record import Entry, Record
 from toolscout.sessions.replies import Reply, refuse
 from toolscout.sessions.search import deliver, note_delivered, search_tools
-from toolscout.sessions.state import SessionState
+from toolscout.sessions.session_state import SessionState
 from toolscout.sessions.suggest import suggest_tools
 from toolscout.sessions.texts import MAYBE_CALLED, NOTHING_DONE
 from toolscout.sessions.usage import MADE

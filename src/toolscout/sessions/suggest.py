@@ -14,7 +14,7 @@ from toolscout.search.hits import Confidence, Hit
 from toolscout.search.text import split_words
 from toolscout.sessions.pins import find_routed
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.state import SessionState
+from toolscout.sessions.session_state import SessionState
 from toolscout.sessions.texts import report_suggested
 from toolscout.settings import Scope
 from toolscout.tokens import count_definition_tokens

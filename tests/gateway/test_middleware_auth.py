@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from toolscout.config.gateway import GatewayConfig, Profile, TokenConfig
 from toolscout.errors import InvalidConfig
-from toolscout.gateway.auth import ANONYMOUS, Authenticator, Principal, is_loopback
+from toolscout.gateway.middleware import ANONYMOUS, Authenticator, Principal, is_loopback
 
 READING = Profile(servers=("docs",))
 CONFIG = GatewayConfig(
