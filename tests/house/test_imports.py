@@ -55,7 +55,7 @@ ORDERS = {
         events history prompt
         usage
         engine
-        state
+        session_state
         call search suggest
         describe
         session
@@ -118,13 +118,14 @@ ORDERS = {
         executor
     """,
     "toolscout.gateway": """
-        auth logs pending stdio
-        events forward middleware
-        ledger resources resume tracing
+        logs middleware pending tracing
+        events forward resume
+        ledger resources
         subscriptions
         gateway
-        metrics server shims status
+        metrics shims status
         listen
+        server
         http
     """,
     "toolscout.console": """
@@ -136,9 +137,8 @@ ORDERS = {
         app
     """,
     "toolscout.evaluate": """
-        datasets metrics
+        datasets
         costs quality
-        tables tiers
     """,
     "toolscout.cli": """
         output status
