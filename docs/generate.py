@@ -84,6 +84,7 @@ def format_signature(name: str, found: Any) -> str:
     text = f"{name}({', '.join(parameters)})"
     if len(text) > 90:
         text = f"{name}(\n" + "".join(f"    {parameter},\n" for parameter in parameters) + ")"
+    text = re.sub(r"<function (\w+) at 0x[0-9a-f]+>", r"\1", text)
     text = re.sub(r"numpy\._typing[\w.]*\._?(\w+)", r"\1", text)
     return re.sub(r"\b(?:toolscout|collections|typing|types)\.[\w.]*?(\w+)(?![\w.])", r"\1", text)
 

@@ -15,11 +15,12 @@ TESTS = ROOT / "tests"
 MOST_MODULES = 195
 MOST_IN_A_DIRECTORY = 18
 SMALL_LINES = 80
-MOST_LINES = 39_000
+MOST_LINES = 43_000
 MOST_WORDS = 60
 
 ISOLATES_A_DEPENDENCY = {
     "encoders/onnx.py": "onnxruntime",
+    "gateway/tracing.py": "OpenTelemetry",
 }
 """Small modules with one importer that stand alone because what they import is optional."""
 

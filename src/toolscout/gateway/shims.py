@@ -30,9 +30,9 @@ from toolscout.gateway.middleware import FirstHeaders, read_header, read_headers
 from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH
 
 if TYPE_CHECKING:
-    from uvicorn.protocols.http.h11_impl import H11Protocol as Protocol
+    from uvicorn.protocols.http.h11_impl import H11Protocol as HttpProtocol
 else:  # h11 or httptools, whichever is installed; both have the same methods
-    from uvicorn.protocols.http.auto import AutoHTTPProtocol as Protocol
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol as HttpProtocol
 
 BUFFER_BYTES = 64 << 10
 """Bytes that are buffered at most, so that a body in many parts is sent while it is made."""
@@ -72,7 +72,7 @@ class BufferedTransport:
         return getattr(self._transport, name)
 
 
-class BufferedProtocol(Protocol):
+class BufferedProtocol(HttpProtocol):
     """uvicorn's protocol over a `BufferedTransport`."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
