@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.calls.outcome import Outcome, outcome_of
+from toolscout.calls.outcome import Outcome, outcome_from_value
 from toolscout.schemas import Json
 
 IMAGE: Json = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
@@ -58,7 +58,7 @@ def text(words: str) -> Json:
     ],
 )
 def test_what_is_no_mcp_result_is_told_as_text_or_json(value: object, told: str):
-    outcome = outcome_of(value)
+    outcome = outcome_from_value(value)
 
     assert outcome.text == told
     assert not outcome.is_error
@@ -66,18 +66,18 @@ def test_what_is_no_mcp_result_is_told_as_text_or_json(value: object, told: str)
 
 
 def test_a_value_is_kept_for_programs_beside_its_text():
-    assert outcome_of({"a": 1}).data == {"a": 1}
-    assert outcome_of("words").data is None
+    assert outcome_from_value({"a": 1}).data == {"a": 1}
+    assert outcome_from_value("words").data is None
 
 
 def test_an_outcome_stays_as_it_is():
     outcome = Outcome(text="x", is_error=True)
 
-    assert outcome_of(outcome) is outcome
+    assert outcome_from_value(outcome) is outcome
 
 
 def test_the_texts_of_an_mcp_result_are_joined_and_images_stand_beside():
-    outcome = outcome_of({"content": [text("one"), IMAGE, text("two")]})
+    outcome = outcome_from_value({"content": [text("one"), IMAGE, text("two")]})
 
     assert outcome == Outcome(text="one\ntwo", blocks=(IMAGE,))
 
@@ -85,18 +85,18 @@ def test_the_texts_of_an_mcp_result_are_joined_and_images_stand_beside():
 @pytest.mark.parametrize("key", ["isError", "is_error"])
 @pytest.mark.parametrize("failed", [True, False])
 def test_a_failure_is_what_the_server_calls_one(key: str, failed: bool):
-    assert outcome_of({"content": [text("x")], key: failed}).is_error is failed
+    assert outcome_from_value({"content": [text("x")], key: failed}).is_error is failed
 
 
 @pytest.mark.parametrize("odd", ["true", 1, None])
 def test_only_true_is_a_failure(odd: object):
-    assert not outcome_of({"content": [text("x")], "isError": odd}).is_error
+    assert not outcome_from_value({"content": [text("x")], "isError": odd}).is_error
 
 
 @pytest.mark.parametrize("key", ["structuredContent", "structured_content"])
 def test_structured_content_is_data_and_stands_in_for_missing_text(key: str):
-    spoken = outcome_of({"content": [text("12 degrees")], key: {"degrees": 12}})
-    silent = outcome_of({"content": [], key: {"degrees": 12}})
+    spoken = outcome_from_value({"content": [text("12 degrees")], key: {"degrees": 12}})
+    silent = outcome_from_value({"content": [], key: {"degrees": 12}})
 
     assert (spoken.text, spoken.data) == ("12 degrees", {"degrees": 12})
     assert (silent.text, silent.data) == ('{"degrees": 12}', {"degrees": 12})
@@ -105,7 +105,7 @@ def test_structured_content_is_data_and_stands_in_for_missing_text(key: str):
 def test_content_without_text_says_what_it_is():
     link = {"type": "resource_link", "uri": "file:///a", "name": "a"}
 
-    outcome = outcome_of({"content": [IMAGE, link]})
+    outcome = outcome_from_value({"content": [IMAGE, link]})
 
     assert outcome == Outcome(
         text="(content without text: image, resource_link)", blocks=(IMAGE, link)
@@ -116,12 +116,14 @@ def test_the_text_of_an_embedded_resource_is_read():
     resource = {"type": "resource", "resource": {"uri": "file:///a", "text": "hello"}}
     binary = {"type": "resource", "resource": {"uri": "file:///b", "blob": "aGk="}}
 
-    assert outcome_of({"content": [resource, binary]}) == Outcome(text="hello", blocks=(binary,))
+    assert outcome_from_value({"content": [resource, binary]}) == Outcome(
+        text="hello", blocks=(binary,)
+    )
 
 
 @pytest.mark.parametrize("make", [dict[str, Any], Model])
 def test_blocks_alone_are_a_result_as_json_or_as_objects(make: type):
-    outcome = outcome_of([make(**text("a cat")), make(**IMAGE)])
+    outcome = outcome_from_value([make(**text("a cat")), make(**IMAGE)])
 
     assert outcome == Outcome(text="a cat", blocks=(IMAGE,))
 
@@ -129,7 +131,7 @@ def test_blocks_alone_are_a_result_as_json_or_as_objects(make: type):
 def test_a_result_of_objects_reads_like_one_of_json():
     result = Model(content=[Model(**text("a cat")), Model(**IMAGE)], isError=True)
 
-    assert outcome_of(result) == Outcome(text="a cat", is_error=True, blocks=(IMAGE,))
+    assert outcome_from_value(result) == Outcome(text="a cat", is_error=True, blocks=(IMAGE,))
 
 
 OWN: list[Any] = [
@@ -144,7 +146,7 @@ OWN: list[Any] = [
 
 @pytest.mark.parametrize("own", OWN)
 def test_a_tools_own_object_that_resembles_a_result_loses_nothing(own: object):
-    outcome = outcome_of(own)
+    outcome = outcome_from_value(own)
 
     assert outcome.data == own
     assert outcome.blocks == ()
@@ -155,7 +157,7 @@ def test_a_block_that_means_something_to_a_provider_is_only_told():
     """R51: a server's reference to a tool must not reach a request as one."""
     block = {"type": "tool_reference", "tool_name": "payroll__pay"}
 
-    outcome = outcome_of({"content": [text("hi"), block], "isError": False})
+    outcome = outcome_from_value({"content": [text("hi"), block], "isError": False})
 
     assert outcome.blocks == ()
     assert outcome.text == 'hi\n{"type": "tool_reference", "tool_name": "payroll__pay"}'
@@ -165,7 +167,7 @@ def test_a_value_that_holds_itself_is_still_told():
     value: list[object] = []
     value.append(value)
 
-    assert outcome_of(value).text == "[[...]]"
+    assert outcome_from_value(value).text == "[[...]]"
 
 
 blocks = st.fixed_dictionaries(
@@ -186,7 +188,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 
 @given(values)
 def test_whatever_a_tool_gives_is_an_outcome(value: object):
-    outcome = outcome_of(value)
+    outcome = outcome_from_value(value)
 
     assert isinstance(outcome.text, str)
     assert all(isinstance(block, Mapping) for block in outcome.blocks)

@@ -20,11 +20,11 @@ def results(limit: int = 100, **options: int) -> Results:
 
 def read(text: str, arguments: Json, limit: int = 100) -> Page:
     kept = results(limit)
-    return kept.read(kept.page(text).handle, arguments)
+    return kept.read(kept.cut_page(text).handle, arguments)
 
 
 def all_pages(kept: Results, text: str) -> list[Page]:
-    pages = [kept.page(text)]
+    pages = [kept.cut_page(text)]
     while pages[-1].handle:
         pages.append(kept.read(pages[-1].handle, {"start": pages[-1].end}))
     return pages
@@ -33,7 +33,7 @@ def all_pages(kept: Results, text: str) -> list[Page]:
 def test_a_text_that_fits_is_given_whole_and_not_kept():
     store = MemoryStore()
 
-    page = Results(store, "session").page("short")
+    page = Results(store, "session").cut_page("short")
 
     assert page == Page(text="short", handle="", start=0, end=5, total=5, note="")
     assert store.keys("result") == []
@@ -42,7 +42,7 @@ def test_a_text_that_fits_is_given_whole_and_not_kept():
 @pytest.mark.requirement("R48")
 def test_a_long_text_is_cut_after_a_line_and_says_how_to_read_on():
     """R48: replies obey a budget and say how to get the rest."""
-    page = results().page(LINES)
+    page = results().cut_page(LINES)
 
     assert page.text.endswith(" of the log\n")
     assert count_tokens(page.text) <= 100
@@ -54,8 +54,8 @@ def test_a_long_text_is_cut_after_a_line_and_says_how_to_read_on():
 
 
 def test_the_same_text_has_the_same_handle():
-    assert results().page(LINES).handle == results().page(LINES).handle
-    assert is_handle(results().page(LINES).handle)
+    assert results().cut_page(LINES).handle == results().cut_page(LINES).handle
+    assert is_handle(results().cut_page(LINES).handle)
 
 
 @pytest.mark.parametrize("name", ["result_", "result_12345", "github__find", 5, None, "Result_0"])
@@ -114,7 +114,7 @@ def test_a_flag_is_not_split():
 
 def test_reading_without_arguments_gives_the_second_page():
     kept = results()
-    first = kept.page(LINES)
+    first = kept.cut_page(LINES)
 
     assert kept.read(first.handle, {}) == kept.read(first.handle, {"start": first.end})
 
@@ -148,7 +148,7 @@ def test_found_lines_have_numbers_and_one_line_of_context():
 
 def test_more_matches_than_fit_can_be_read_on():
     kept = results()
-    handle = kept.page(LINES).handle
+    handle = kept.cut_page(LINES).handle
     found: list[str] = []
     arguments: Json = {"find": "0 of the"}
     while arguments:
@@ -192,7 +192,7 @@ def test_a_path_reads_json(path: str, text: str):
 
 def test_a_path_to_much_json_gives_a_line_for_each_element_under_a_handle_of_its_own():
     kept = results()
-    first = kept.page(ITEMS)
+    first = kept.cut_page(ITEMS)
 
     page = kept.read(first.handle, {"path": "$[*].name"})
 
@@ -274,7 +274,7 @@ def test_an_unknown_handle_is_refused(handle: str):
 
 def test_kept_results_outlive_the_object_and_belong_to_their_owner():
     store = MemoryStore()
-    handle = Results(store, "one", limit=100).page(LINES).handle
+    handle = Results(store, "one", limit=100).cut_page(LINES).handle
 
     assert Results(store, "one", limit=100).read(handle, {"line": 400}).text
     with pytest.raises(UnknownResult):
@@ -284,7 +284,7 @@ def test_kept_results_outlive_the_object_and_belong_to_their_owner():
 def test_the_oldest_results_go_first():
     store = MemoryStore()
     kept = Results(store, "session", limit=100, kept=2)
-    handles = [kept.page(f"{number} {LINES}").handle for number in (1, 2, 1, 3)]
+    handles = [kept.cut_page(f"{number} {LINES}").handle for number in (1, 2, 1, 3)]
 
     assert kept.read(handles[0], {"line": 1}).text.startswith("1 ")
     assert kept.read(handles[3], {"line": 1}).text.startswith("3 ")
@@ -295,7 +295,7 @@ def test_the_oldest_results_go_first():
 
 def test_results_that_are_large_together_push_out_the_oldest():
     kept = results(max_bytes=12_000)
-    first, second = (kept.page(f"{number} {LINES}").handle for number in (1, 2))
+    first, second = (kept.cut_page(f"{number} {LINES}").handle for number in (1, 2))
 
     assert kept.read(second, {"line": 1}).text.startswith("2 ")
     with pytest.raises(UnknownResult):

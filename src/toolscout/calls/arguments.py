@@ -1,8 +1,8 @@
-"""What the model sent as arguments, made to fit the tool's schema or refused (R71, R74).
+"""Check the arguments that the model sent, repair them or refuse them (R71, R74).
 
-`prepare` takes any value and gives arguments that may be sent, or raises `InvalidArguments` with
-up to five problems in our own words. Valid arguments come back untouched; `repairs` puts harmless
-slips right and says so. Nothing is called here, and whether the tool may be called is not asked.
+`prepare` takes any value and returns arguments that fit the tool's schema, or raises
+`InvalidArguments` with up to five problems in our own words. Valid arguments stay as they are;
+`repairs` fixes harmless slips. This module calls nothing and does not ask for permission.
 """
 
 import json
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from toolscout.calls.checks import Fault, Path, check_for
-from toolscout.calls.effort import value_at
-from toolscout.calls.repairs import WRAPPERS, Repaired, repaired, shown_path, unwrapped
+from toolscout.calls.checks import Fault, Path, get_check
+from toolscout.calls.effort import follow_path
+from toolscout.calls.repairs import WRAPPERS, Repaired, format_path, repair, unwrap
 from toolscout.errors import InvalidArguments, Problem
 from toolscout.names import find_near_names, to_one_line
 from toolscout.schemas import Json, find_problem, is_list, is_object, list_parameters
@@ -31,20 +31,20 @@ class Prepared:
 
     arguments: Json
     repairs: tuple[str, ...] = ()
-    """What was changed to make them fit, one sentence each."""
+    """One sentence for each change that made them fit."""
     unchecked: str = ""
-    """What could not be checked, in one sentence; empty if all was."""
+    """One sentence about the parts that no check could cover; empty if the check was complete."""
 
 
 def prepare(tool: Tool, value: object) -> Prepared:
     """Return arguments that fit the tool's schema, or raise `InvalidArguments`."""
-    reason = _unwritable(value)
+    reason = _explain_unwritable(value)
     if reason:
         raise InvalidArguments(tool.name, [Problem(path="", rule="type", message=reason)])
-    check = check_for(tool)
+    check = get_check(tool)
     best: Repaired | None = None
-    for shape, notes in _shapes(tool, value):
-        found = repaired(check, shape)
+    for shape, notes in _iterate_shapes(tool, value):
+        found = repair(check, shape)
         if not found.findings.faults:
             return Prepared(
                 arguments=found.value,
@@ -53,10 +53,13 @@ def prepare(tool: Tool, value: object) -> Prepared:
             )
         if best is None or len(found.findings.faults) < len(best.findings.faults):
             best = found
-    raise InvalidArguments(tool.name, _problems(best) if best else [_not_an_object(value)])
+    if best is not None:
+        raise InvalidArguments(tool.name, _list_problems(best))
+    message = f"expected object, got {_describe_value(value)}"
+    raise InvalidArguments(tool.name, [Problem(path="", rule="type", message=message)])
 
 
-def _unwritable(value: object) -> str:
+def _explain_unwritable(value: object) -> str:
     """Say why a value cannot be sent as JSON, or return an empty string."""
     problem = find_problem(value)
     if problem:
@@ -70,19 +73,15 @@ def _unwritable(value: object) -> str:
     return ""
 
 
-def _not_an_object(value: object) -> Problem:
-    return Problem(path="", rule="type", message=f"expected object, got {_got(value)}")
-
-
-def _shapes(tool: Tool, value: object) -> Iterator[tuple[Json, tuple[str, ...]]]:
-    """Return the objects that the arguments may mean, the least unwrapped first."""
+def _iterate_shapes(tool: Tool, value: object) -> Iterator[tuple[Json, tuple[str, ...]]]:
+    """Yield the objects that the arguments may mean, the least unwrapped first."""
     if is_object(value):
         yield value, ()
     declared = {parameter.name for parameter in list_parameters(tool.input_schema, max_depth=1)}
     names = (WRAPPERS | {tool.name, tool.leaf}) - declared
     notes: tuple[str, ...] = ()
     for _ in range(MAX_WRAPPINGS):
-        inner = unwrapped(value, names)
+        inner = unwrap(value, names)
         if inner is None:
             return
         value, notes = inner[0], (*notes, inner[1])
@@ -90,29 +89,31 @@ def _shapes(tool: Tool, value: object) -> Iterator[tuple[Json, tuple[str, ...]]]
             yield value, notes
 
 
-def _problems(found: Repaired) -> list[Problem]:
-    told = [inner for fault in found.findings.faults for inner in _told(fault)]
-    told.sort(key=lambda fault: [_order(step) for step in fault.place])
-    problems = (_problem(fault, value_at(found.value, fault.path)) for fault in told)
+def _list_problems(found: Repaired) -> list[Problem]:
+    faults = [inner for fault in found.findings.faults for inner in _expand_fault(fault)]
+    faults.sort(key=lambda fault: [_sort_key_from_step(step) for step in fault.place])
+    problems = (
+        _problem_from_fault(fault, follow_path(found.value, fault.path)) for fault in faults
+    )
     return list(dict.fromkeys(problems))[:MAX_PROBLEMS]
 
 
-def _order(step: str | int) -> tuple[int, str]:
+def _sort_key_from_step(step: str | int) -> tuple[int, str]:
     return (step, "") if isinstance(step, int) else (-1, step)
 
 
-def _told(fault: Fault) -> Iterator[Fault]:
-    """Return what to tell: where one alternative was clearly meant, the faults under it."""
+def _expand_fault(fault: Fault) -> Iterator[Fault]:
+    """Yield the fault, or the faults of the one alternative that the model clearly meant."""
     meant = [branch for branch in fault.branches if not _is_other(branch, fault.path)]
     if len(meant) == 1 and meant[0]:
         for inner in meant[0]:
-            yield from _told(inner)
+            yield from _expand_fault(inner)
     else:
         yield fault
 
 
 def _is_other(branch: Sequence[Fault], path: Path) -> bool:
-    """Tell whether an alternative is for another kind of value, by type or by a fixed member."""
+    """Tell whether an alternative describes another kind of value, by type or a fixed member."""
     return any(
         (fault.rule in ("type", "enum", "const") and fault.place == path)
         or (fault.rule == "const" and fault.place[:-1] == path)
@@ -120,12 +121,12 @@ def _is_other(branch: Sequence[Fault], path: Path) -> bool:
     )
 
 
-def _problem(fault: Fault, value: object) -> Problem:
-    word = _WORDINGS.get(fault.rule, _does_not_fit)
-    return Problem(path=shown_path(fault.place), rule=fault.rule, message=word(fault, value))
+def _problem_from_fault(fault: Fault, value: object) -> Problem:
+    describe = _WORDINGS.get(fault.rule, _describe_misfit)
+    return Problem(path=format_path(fault.place), rule=fault.rule, message=describe(fault, value))
 
 
-def _got(value: object) -> str:
+def _describe_value(value: object) -> str:
     if isinstance(value, str):
         return f"the text '{to_one_line(value, SHOWN_VALUE)}'"
     if is_object(value):
@@ -133,112 +134,110 @@ def _got(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"a list of {len(cast('Sequence[object]', value))}"
     kind = "" if isinstance(value, bool) or value is None else "the number "
-    return kind + _shown(value)
+    return kind + _format_value(value)
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return to_one_line(text, SHOWN_VALUE)
 
 
-def _listed(values: Sequence[object], limit: int) -> str:
-    text = ", ".join(map(_shown, values[:limit]))
+def _format_list(values: Sequence[object], limit: int) -> str:
+    text = ", ".join(map(_format_value, values[:limit]))
     return text if len(values) <= limit else f"{text}, … ({len(values)} in all)"
 
 
-def _does_not_fit(fault: Fault, value: object) -> str:
+def _describe_misfit(fault: Fault, value: object) -> str:
     return "does not fit the schema"
 
 
-def _wrong_type(fault: Fault, value: object) -> str:
-    return f"expected {' or '.join(map(_shown, fault.wanted))}, got {_got(value)}"
+def _describe_wrong_type(fault: Fault, value: object) -> str:
+    return f"expected {' or '.join(map(_format_value, fault.wanted))}, got {_describe_value(value)}"
 
 
-def _not_an_option(fault: Fault, value: object) -> str:
+def _describe_unknown_option(fault: Fault, value: object) -> str:
     options: list[object] = fault.wanted
     texts = [option for option in options if isinstance(option, str)]
     if isinstance(value, str) and len(options) > SHOWN_OPTIONS:
         near = find_near_names(value[:SHOWN_VALUE], texts)
         options = [*near, *(option for option in options if option not in near)]
-    return f"must be one of {_listed(options, SHOWN_OPTIONS)}"
+    return f"must be one of {_format_list(options, SHOWN_OPTIONS)}"
 
 
-def _not_a_parameter(fault: Fault, value: object) -> str:
+def _describe_unknown_parameter(fault: Fault, value: object) -> str:
     properties = fault.holder.get("properties")
     declared = list(properties) if is_object(properties) else []
     if not declared:
         return "is not a parameter"
     near = find_near_names((fault.key or "")[:SHOWN_VALUE], declared)
     known = [*near, *(name for name in declared if name not in near)]
-    return f"is not a parameter; known: {_listed(known, SHOWN_KEYS)}"
+    return f"is not a parameter; known: {_format_list(known, SHOWN_KEYS)}"
 
 
-def _no_alternative(fault: Fault, value: object) -> str:
+def _describe_alternatives(fault: Fault, value: object) -> str:
     if not fault.branches:
-        return _does_not_fit(fault, value)
+        return _describe_misfit(fault, value)
     if not all(fault.branches):
         return "fits more than one alternative; exactly one may fit"
-    kinds = dict.fromkeys(_alternative(branch, fault.path) for branch in fault.branches)
-    return f"fits none of: {'; '.join(list(kinds)[:SHOWN_KEYS])}; got {_got(value)}"
+    kinds = dict.fromkeys(_describe_alternative(branch, fault.path) for branch in fault.branches)
+    return f"fits none of: {'; '.join(list(kinds)[:SHOWN_KEYS])}; got {_describe_value(value)}"
 
 
-def _alternative(branch: Sequence[Fault], path: Path) -> str:
+def _describe_alternative(branch: Sequence[Fault], path: Path) -> str:
     here = next((fault for fault in branch if fault.path == path), None)
     if here is None:
-        return f"one with another '{shown_path(branch[0].place)}'"
+        return f"one with another '{format_path(branch[0].place)}'"
     required = here.holder.get("required")
     if is_list(required) and required:
-        return f"object with {_listed(required, SHOWN_KEYS)}"
+        return f"object with {_format_list(required, SHOWN_KEYS)}"
     if here.rule == "type":
-        return " or ".join(map(_shown, here.wanted))
-    return _listed(here.wanted, 4) if here.rule == "enum" else here.rule
+        return " or ".join(map(_format_value, here.wanted))
+    return _format_list(here.wanted, 4) if here.rule == "enum" else here.rule
 
 
-def _bound(text: str, measure: Callable[[Any], object]) -> Callable[[Fault, object], str]:
-    """Return a wording for a limit and for what is held against it."""
+def _make_limit_wording(
+    text: str, measure: Callable[[Any], object] = lambda value: value
+) -> Callable[[Fault, object], str]:
+    """Return a function that words a limit and the measure of the value that breaks it."""
 
-    def word(fault: Fault, value: object) -> str:
-        return f"{text.format(_shown(fault.wanted))}, got {_shown(measure(value))}"
+    def describe(fault: Fault, value: object) -> str:
+        return f"{text.format(_format_value(fault.wanted))}, got {_format_value(measure(value))}"
 
-    return word
-
-
-def _itself(value: Any) -> object:
-    return value
+    return describe
 
 
-def _saying(text: str) -> Callable[[Fault, object], str]:
+def _make_fixed_wording(text: str) -> Callable[[Fault, object], str]:
     return lambda fault, value: text
 
 
 _WORDINGS: dict[str, Callable[[Fault, object], str]] = {
-    "type": _wrong_type,
-    "required": _saying("is required"),
-    "enum": _not_an_option,
-    "const": lambda fault, value: f"must be {_shown(fault.wanted)}",
-    "additionalProperties": _not_a_parameter,
-    "unevaluatedProperties": _not_a_parameter,
-    "anyOf": _no_alternative,
-    "oneOf": _no_alternative,
-    "minimum": _bound("must be at least {}", _itself),
-    "maximum": _bound("must be at most {}", _itself),
-    "exclusiveMinimum": _bound("must be above {}", _itself),
-    "exclusiveMaximum": _bound("must be below {}", _itself),
-    "multipleOf": _bound("must be a multiple of {}", _itself),
-    "minLength": _bound("must have at least {} characters", len),
-    "maxLength": _bound("must have at most {} characters", len),
-    "minItems": _bound("must have at least {} items", len),
-    "maxItems": _bound("must have at most {} items", len),
-    "minProperties": _bound("must have at least {} members", len),
-    "maxProperties": _bound("must have at most {} members", len),
-    "pattern": _bound("must match the pattern {}", _itself),
-    "uniqueItems": _saying("must not hold the same value twice"),
-    "contains": _saying("holds no item of the kind that is asked for"),
-    "propertyNames": _saying("has a key that is not allowed"),
-    "schema": _saying("does not fit the schema; where cannot be told"),
-    "not": _saying("is of a kind that is not allowed"),
-    "properties": _saying("is not allowed"),
-    "items": _saying("is one item too many"),
-    "additionalItems": _saying("is one item too many"),
-    "unevaluatedItems": _saying("is one item too many"),
+    "type": _describe_wrong_type,
+    "required": _make_fixed_wording("is required"),
+    "enum": _describe_unknown_option,
+    "const": lambda fault, value: f"must be {_format_value(fault.wanted)}",
+    "additionalProperties": _describe_unknown_parameter,
+    "unevaluatedProperties": _describe_unknown_parameter,
+    "anyOf": _describe_alternatives,
+    "oneOf": _describe_alternatives,
+    "minimum": _make_limit_wording("must be at least {}"),
+    "maximum": _make_limit_wording("must be at most {}"),
+    "exclusiveMinimum": _make_limit_wording("must be above {}"),
+    "exclusiveMaximum": _make_limit_wording("must be below {}"),
+    "multipleOf": _make_limit_wording("must be a multiple of {}"),
+    "minLength": _make_limit_wording("must have at least {} characters", len),
+    "maxLength": _make_limit_wording("must have at most {} characters", len),
+    "minItems": _make_limit_wording("must have at least {} items", len),
+    "maxItems": _make_limit_wording("must have at most {} items", len),
+    "minProperties": _make_limit_wording("must have at least {} members", len),
+    "maxProperties": _make_limit_wording("must have at most {} members", len),
+    "pattern": _make_limit_wording("must match the pattern {}"),
+    "uniqueItems": _make_fixed_wording("must not hold the same value twice"),
+    "contains": _make_fixed_wording("holds no item of the kind that is asked for"),
+    "propertyNames": _make_fixed_wording("has a key that is not allowed"),
+    "schema": _make_fixed_wording("does not fit the schema; where cannot be told"),
+    "not": _make_fixed_wording("is of a kind that is not allowed"),
+    "properties": _make_fixed_wording("is not allowed"),
+    "items": _make_fixed_wording("is one item too many"),
+    "additionalItems": _make_fixed_wording("is one item too many"),
+    "unevaluatedItems": _make_fixed_wording("is one item too many"),
 }

@@ -1,8 +1,8 @@
-"""Where a long text may be cut so that what is shown stays readable.
+"""Cut a long text so that the piece stays readable.
 
-`cut` takes a text, a place to start and a number of tokens, and gives the place to stop: after a
-paragraph, a line, a JSON element, a sentence or a word, and never inside a character as people
-see it. Only as much of the text is looked at as could fit.
+`cut` takes a text, a start and a number of tokens, and returns where to stop: after a paragraph,
+a line, a JSON element, a sentence or a word, and never inside a character as people see it.
+It reads no more of the text than could fit.
 """
 
 import re
@@ -11,9 +11,9 @@ import unicodedata
 from toolscout.tokens import count_tokens
 
 CHARACTERS_PER_TOKEN = 8
-"""More of them in one token are rare; such a text is cut a little early."""
+"""Longer tokens are rare; a text full of them is cut a little early."""
 MIN_TOKENS = 16
-"""Below this one emoji might not fit, and a page has to show something."""
+"""With fewer tokens, a single emoji might not fit on a page."""
 MAX_CLUSTER = 64
 
 _SENTENCE_END = re.compile(r"[.!?]\s|[\u3002\uff01\uff1f]")
@@ -26,50 +26,50 @@ def cut(text: str, start: int, limit: int, stop: int | None = None) -> int:
     """Return where a piece from `start` of at most `limit` tokens ends; `stop` if all fits."""
     stop = len(text) if stop is None else stop
     window = text[start : min(stop, start + CHARACTERS_PER_TOKEN * limit)]
-    room = _room(window, limit)
+    room = _measure_room(window, limit)
     if start + room >= stop:
         return stop
     is_json = text[:1] in ("[", "{")
-    size = _within(_boundary(window[:room], is_json), text, start)
-    # Fewer characters may be more tokens, when the cut goes through one of them.
-    while size > 1 and tokens_of(window[:size]) > limit:
-        size = _within(size * 9 // 10, text, start)
+    size = _round_to_character(_find_boundary(window[:room], is_json), text, start)
+    # A cut through a token can leave more tokens than before.
+    while size > 1 and count_tokens_safely(window[:size]) > limit:
+        size = _round_to_character(size * 9 // 10, text, start)
     return start + size
 
 
-def tokens_of(text: str) -> int:
-    """Return the tokens of a text that may hold lone surrogates."""
+def count_tokens_safely(text: str) -> int:
+    """Count the tokens of a text that may hold lone surrogates."""
     return count_tokens(text.encode("utf-8", "replace").decode())
 
 
-def _room(window: str, limit: int) -> int:
-    """Return how many characters from the left surely fit."""
+def _measure_room(window: str, limit: int) -> int:
+    """Return how many characters from the left certainly fit."""
     room = len(window)
     if len(window.encode("utf-8", "replace")) <= limit:
-        return room  # no token is less than a byte
+        return room  # a token is at least one byte
     while room > 1:
-        tokens = tokens_of(window[:room])
+        tokens = count_tokens_safely(window[:room])
         if tokens <= limit:
             break
         room = max(1, min(room - 1, room * limit // tokens))
     return room
 
 
-def _boundary(piece: str, is_json: bool) -> int:
-    """Return the best place to end a piece that has to be cut, in its later half if possible."""
+def _find_boundary(piece: str, is_json: bool) -> int:
+    """Return the best place to end a piece, in its later half if possible."""
     half = len(piece) // 2
     for mark in ("\n\n", "\n"):
         at = piece.rfind(mark, half)
         if at >= 0:
             return at + len(mark)
-    if is_json and (at := _element_end(piece, half)):
+    if is_json and (at := _find_element_end(piece, half)):
         return at
     ends = [found.end() for found in _SENTENCE_END.finditer(piece, half)]
     return ends[-1] if ends else (piece.rfind(" ", half) + 1 or len(piece))
 
 
-def _element_end(piece: str, half: int) -> int:
-    """Return the end of the last of the outermost elements that end in the later half, or 0.
+def _find_element_end(piece: str, half: int) -> int:
+    """Return where the last of the outermost elements in the later half ends, or 0.
 
     Depth counts from the start of the piece, which itself begins between two elements.
     """
@@ -88,8 +88,8 @@ def _element_end(piece: str, half: int) -> int:
     return best
 
 
-def _within(size: int, text: str, start: int) -> int:
-    """Return a size that does not split what is seen as one character."""
+def _round_to_character(size: int, text: str, start: int) -> int:
+    """Return the size, reduced if it would split what people see as one character."""
     for fewer in range(min(MAX_CLUSTER, size)):
         if not _is_joined(text, start + size - fewer):
             return size - fewer
@@ -107,7 +107,7 @@ def _is_joined(text: str, at: int) -> bool:
         or "\U000e0020" <= after <= "\U000e007f"
         or (before, after) == ("\r", "\n")
         or ("\ud800" <= before <= "\udbff" and "\udc00" <= after <= "\udfff")
-        or (_is_flag_half(after) and _flag_halves_before(text, at) % 2 == 1)
+        or (_is_flag_half(after) and _count_flag_halves_before(text, at) % 2 == 1)
     )
 
 
@@ -115,7 +115,7 @@ def _is_flag_half(character: str) -> bool:
     return "\U0001f1e6" <= character <= "\U0001f1ff"
 
 
-def _flag_halves_before(text: str, at: int) -> int:
+def _count_flag_halves_before(text: str, at: int) -> int:
     halves = 0
     while halves < min(MAX_CLUSTER, at) and _is_flag_half(text[at - halves - 1]):
         halves += 1

@@ -1,7 +1,7 @@
-"""What a tool gave back, as text for the model and other content beside it.
+"""Turn what a tool returned into text for the model and other content.
 
-Takes whatever a server's executor or a function returns: text, JSON, or MCP's content blocks as
-JSON or as the SDK's objects. A failure that a tool reports is an outcome like any other.
+A server's executor or a function may return text, JSON, or MCP's content blocks as JSON or as the
+SDK's objects. A failure that a tool reports is an outcome like any other.
 """
 
 import dataclasses
@@ -29,30 +29,30 @@ class Outcome:
     blocks: tuple[Json, ...] = ()
     """Content that is not text, in the server's order."""
     data: object = None
-    """Structured content, where the server gave some."""
+    """Structured content, if the server returned any."""
 
 
-def outcome_of(value: object) -> Outcome:
-    """Return a result in one shape."""
+def outcome_from_value(value: object) -> Outcome:
+    """Return the outcome that a tool's return value means."""
     if isinstance(value, Outcome):
         return value
-    plain = _plain(value)
+    plain = _to_plain(value)
     if isinstance(plain, str):
         return Outcome(text=clean_text(plain, TEXT_LIMIT))
-    if is_list(plain) and plain and _is_content(_listed(plain)):
-        return _from_mcp({"content": plain})
+    if is_list(plain) and plain and _is_content(_to_plain_list(plain)):
+        return _outcome_from_mcp({"content": plain})
     if is_object(plain) and _is_result(plain):
-        return _from_mcp(plain)
-    return Outcome(text=_json(plain), data=plain)
+        return _outcome_from_mcp(plain)
+    return Outcome(text=_to_json_text(plain), data=plain)
 
 
 def _is_result(value: Json) -> bool:
-    """Tell MCP's result from a tool's own object that happens to have `content`."""
+    """Tell whether an object is MCP's result, not one of the tool's that has `content` too."""
     if not is_list(value.get("content")):
         return False
     if any(isinstance(value.get(key), bool) for key in _ERROR_KEYS):
         return True
-    content = _listed(value["content"])
+    content = _to_plain_list(value["content"])
     return _is_content(content) if content else value.keys() <= _RESULT_KEYS
 
 
@@ -60,18 +60,18 @@ def _is_content(blocks: list[object]) -> bool:
     return all(is_object(block) and block.get("type") in _KINDS for block in blocks)
 
 
-def _from_mcp(result: Json) -> Outcome:
+def _outcome_from_mcp(result: Json) -> Outcome:
     texts: list[str] = []
     blocks: list[Json] = []
-    for block in _listed(result["content"]):
-        text = _text(block)
+    for block in _to_plain_list(result["content"]):
+        text = _text_from_block(block)
         if text is not None:
             texts.append(text)
         elif is_object(block):
             blocks.append(block)
     data = result.get("structuredContent", result.get("structured_content"))
     if not texts and data is not None:
-        texts.append(_json(data))
+        texts.append(_to_json_text(data))
     if not texts and blocks:
         kinds = ", ".join(str(block["type"]) for block in blocks)
         texts.append(f"(content without text: {kinds})")
@@ -83,27 +83,27 @@ def _from_mcp(result: Json) -> Outcome:
     )
 
 
-def _text(block: object) -> str | None:
-    """Return what a block says in words, or nothing if it is of another kind.
+def _text_from_block(block: object) -> str | None:
+    """Return the text of a block, or None if it holds other content.
 
-    What MCP does not know is told as it is, and never passed on: to a provider a block of its
-    own kind, such as a reference to a tool, would mean something (R51).
+    A block that MCP does not define becomes JSON text. It is never passed on, because it might
+    mean something to the provider, such as a reference to a tool (R51).
     """
     if not is_object(block) or block.get("type") not in _KINDS:
-        return _json(block)
+        return _to_json_text(block)
     if block["type"] == "text":
-        return block["text"] if isinstance(block.get("text"), str) else _json(block)
+        return block["text"] if isinstance(block.get("text"), str) else _to_json_text(block)
     resource = block.get("resource")
     words = resource.get("text") if is_object(resource) else None
     return words if isinstance(words, str) else None
 
 
-def _listed(values: list[object]) -> list[object]:
-    return [_plain(value) for value in values]
+def _to_plain_list(values: list[object]) -> list[object]:
+    return [_to_plain(value) for value in values]
 
 
-def _plain(value: object) -> object:
-    """Return a value as JSON where it has a way to say so."""
+def _to_plain(value: object) -> object:
+    """Return a value as JSON if it can be converted, else the value itself."""
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         return cast("Any", dump)(mode="json", by_alias=True, exclude_none=True)
@@ -118,15 +118,17 @@ def _plain(value: object) -> object:
     return cast("object", value)
 
 
-def _json(value: object) -> str:
+def _to_json_text(value: object) -> str:
     if value is None:
         return "(no content)"
     try:
-        return clean_text(json.dumps(value, ensure_ascii=False, default=_told), TEXT_LIMIT)
+        return clean_text(
+            json.dumps(value, ensure_ascii=False, default=_to_serializable), TEXT_LIMIT
+        )
     except (TypeError, ValueError, RecursionError):
         return clean_text(repr(value), TEXT_LIMIT)
 
 
-def _told(value: object) -> object:
-    plain = _plain(value)
+def _to_serializable(value: object) -> object:
+    plain = _to_plain(value)
     return str(value) if plain is value else plain

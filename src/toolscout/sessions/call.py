@@ -20,7 +20,7 @@ from functools import partial
 from typing import cast
 
 from toolscout.calls.arguments import prepare
-from toolscout.calls.outcome import Outcome, outcome_of
+from toolscout.calls.outcome import Outcome, outcome_from_value
 from toolscout.calls.results import is_handle
 from toolscout.catalog import Availability, Catalog, Status
 from toolscout.errors import (
@@ -262,7 +262,7 @@ async def _run(state: SessionState, call: ApprovedCall, executor: Executor | Non
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
-            return outcome_of(await _start(state, call, executor))
+            return outcome_from_value(await _start(state, call, executor))
     except (ModelError, UpstreamError):
         raise
     except asyncio.CancelledError:
@@ -353,7 +353,7 @@ def _refuse(state: SessionState, error: ModelError | UpstreamError, tool: Tool |
 
 
 def _report_outcome(state: SessionState, call: ApprovedCall, outcome: Outcome) -> Reply:
-    page = state.engine.open_results(state.record.id).page(outcome.text)
+    page = state.engine.open_results(state.record.id).cut_page(outcome.text)
     lines = [*call.notes, page.text or NO_CONTENT, page.note]
     added = note_called(state, call.tool)
     code = "tool_error" if outcome.is_error else "ok"

@@ -130,7 +130,7 @@ def _select_loadable(state: SessionState, tools: Sequence[Tool]) -> set[str]:
 
 def _render_first_page(state: SessionState, tool: Tool, text: str, room: int) -> str:
     """Return the beginning of a definition that is too long, and how to read on."""
-    page = state.engine.open_results(state.record.id).page(text)
+    page = state.engine.open_results(state.record.id).cut_page(text)
     shown = f"{page.text}\n{page.note}"
     if count_tokens(shown) < room:
         return shown

@@ -6,7 +6,7 @@ import pytest
 
 from servers.openapi.samples import operation
 from servers.openapi.services import Reply, Service, call, json_reply
-from toolscout.calls.outcome import outcome_of
+from toolscout.calls.outcome import outcome_from_value
 from toolscout.schemas import Json
 
 
@@ -18,7 +18,7 @@ def test_a_refusal_is_a_result_with_status_and_words(service: Service):
 
     text = 'HTTP 429 Too Many Requests (retry after 9): {"error": "slow[31m down"}'
     assert result == {"content": [{"type": "text", "text": text}], "isError": True}
-    assert outcome_of(result).is_error
+    assert outcome_from_value(result).is_error
 
 
 def test_long_refusals_are_cut(service: Service):
@@ -30,7 +30,7 @@ def test_long_refusals_are_cut(service: Service):
 def test_a_json_answer_that_looks_like_a_result_is_still_json(service: Service):
     value = {"content": [{"type": "text", "text": "hi"}], "isError": True}
     service.answer = lambda _: json_reply(value)
-    outcome = outcome_of(call(service, operation(), {}))
+    outcome = outcome_from_value(call(service, operation(), {}))
 
     assert (outcome.is_error, outcome.data) == (False, value)
 
@@ -82,7 +82,7 @@ def test_binary_answers_are_blocks(service: Service, media: str, block: Json):
     result = call(service, operation(), {})
 
     assert result["content"] == [block]
-    assert outcome_of(result).blocks == (block,)
+    assert outcome_from_value(result).blocks == (block,)
 
 
 def test_answers_that_are_too_long_are_cut_with_a_note(service: Service):
