@@ -18,7 +18,7 @@ from toolscout.errors import CallFailed, ServerUnavailable
 from toolscout.servers.connection import (
     Delays,
     call_failed_from_error,
-    unavailable,
+    make_unavailable_error,
 )
 from toolscout.servers.pool import Pool
 from toolscout.servers.state import Phase
@@ -237,6 +237,6 @@ def test_a_reason_shows_no_secret_of_its_server():
         token="longer-secret-abcdef-1234",
     )
 
-    error = unavailable(config, "sent abcdef-1234 and longer-secret-abcdef-1234")
+    error = make_unavailable_error(config, "sent abcdef-1234 and longer-secret-abcdef-1234")
 
     assert error.reason == "sent … and …"

@@ -129,7 +129,9 @@ def describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def unavailable(config: ServerConfig, reason: str, state: str = FAILED) -> ServerUnavailable:
+def make_unavailable_error(
+    config: ServerConfig, reason: str, state: str = FAILED
+) -> ServerUnavailable:
     """Return why a server cannot be used, in one line without its secrets."""
     mask = SecretMask(config.list_secrets())
     return ServerUnavailable(config.name, state, to_one_line(mask.apply(reason), SAID_CHARS))

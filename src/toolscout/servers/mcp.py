@@ -37,7 +37,7 @@ from toolscout.servers.connection import (
     Relay,
     Relays,
     describe_error,
-    unavailable,
+    make_unavailable_error,
 )
 from toolscout.servers.manifest import Manifest
 from toolscout.servers.oauth.login import BearerAuth, LoginNeeded, has_own_token
@@ -120,7 +120,7 @@ class McpConnection:
         except TimeoutError:
             await self.close()
             seconds = self._config.start_seconds
-            raise unavailable(self._config, f"no answer within {seconds:g} s") from None
+            raise make_unavailable_error(self._config, f"no answer within {seconds:g} s") from None
         except Exception as error:
             await self.close()
             raise self._explain_start(error) from None
@@ -195,30 +195,32 @@ class McpConnection:
     async def _explain_failure(self, error: MCPError, name: str) -> Exception:
         """Return the server's own error, or one that explains why the connection ended."""
         if self._is_refused:
-            return unavailable(self._config, "its credentials were refused", NEEDS_LOGIN)
+            return make_unavailable_error(self._config, "its credentials were refused", NEEDS_LOGIN)
         if self._is_forgotten:
             self._end()
-            return unavailable(self._config, "it forgot the session")
+            return make_unavailable_error(self._config, "it forgot the session")
         if not self.ended.is_set():
             return error
         await self.close()
         if isinstance(self._error, LoginNeeded):
-            return unavailable(self._config, str(self._error), NEEDS_LOGIN)
+            return make_unavailable_error(self._config, str(self._error), NEEDS_LOGIN)
         if isinstance(self._error, _UNREACHED):
-            return unavailable(self._config, self.reason)
+            return make_unavailable_error(self._config, self.reason)
         said = f"the server is gone ({self.reason}); the call may still have had an effect"
         return CallFailed(name, to_one_line(said, SAID_CHARS))
 
     def _explain_start(self, error: Exception) -> ServerUnavailable:
         if isinstance(error, LoginNeeded):
-            return unavailable(self._config, str(error), NEEDS_LOGIN)
+            return make_unavailable_error(self._config, str(error), NEEDS_LOGIN)
         if self._is_refused and not has_own_token(self._config):
-            return unavailable(self._config, str(LoginNeeded(self._config.name)), NEEDS_LOGIN)
+            return make_unavailable_error(
+                self._config, str(LoginNeeded(self._config.name)), NEEDS_LOGIN
+            )
         if self._is_refused:
-            return unavailable(self._config, "it refused the credentials", NEEDS_LOGIN)
+            return make_unavailable_error(self._config, "it refused the credentials", NEEDS_LOGIN)
         if self._process is not None and self._process.reason:
-            return unavailable(self._config, self._process.reason)
-        return unavailable(self._config, describe_error(error))
+            return make_unavailable_error(self._config, self._process.reason)
+        return make_unavailable_error(self._config, describe_error(error))
 
     async def _run(self, ready: asyncio.Future[SdkClient]) -> None:
         try:
@@ -347,7 +349,7 @@ class McpConnection:
 
     def _get_client(self) -> SdkClient:
         if self._ready is None or not self._ready.done() or self.ended.is_set():
-            raise unavailable(self._config, self.reason)
+            raise make_unavailable_error(self._config, self.reason)
         return self._ready.result()
 
     def _log(self, line: str) -> None:

@@ -24,7 +24,7 @@ from toolscout.servers.connection import (
     ConnectionFactory,
     Delays,
     Relay,
-    unavailable,
+    make_unavailable_error,
 )
 from toolscout.servers.listings import STOPPED_REASON, CatalogUpdater
 from toolscout.servers.mcp import McpConnection
@@ -253,7 +253,7 @@ class Pool:
         server.silences += 1
         if server.silences >= FAILURES_ALLOWED:
             reason = f"it left {server.silences} calls in a row unanswered"
-            self._lose(server, connection, unavailable(server.config, reason))
+            self._lose(server, connection, make_unavailable_error(server.config, reason))
 
     # Start.
 
@@ -263,7 +263,7 @@ class Pool:
         if connection is not None:
             if not connection.ended.is_set():
                 return connection
-            self._lose(server, connection, unavailable(server.config, connection.reason))
+            self._lose(server, connection, make_unavailable_error(server.config, connection.reason))
         if server.opening is None:
             self._check_startable(server)
             server.opening = asyncio.create_task(self._start(server))
@@ -342,11 +342,11 @@ class Pool:
         finally:
             reading.cancel()
             await asyncio.wait((reading,))
-        failure = unavailable(server.config, connection.reason)
+        failure = make_unavailable_error(server.config, connection.reason)
         was_in_use = self._lose(server, connection, failure)
         await connection.close()
         if was_in_use and server.phase is Phase.FAILED and connection.reason:
-            server.reason = unavailable(server.config, connection.reason).reason
+            server.reason = make_unavailable_error(server.config, connection.reason).reason
         if server.phase is Phase.FAILED and self._must_run(server):
             await self._learn(server)
 
@@ -537,7 +537,9 @@ def _failure_from_error(server: ServerState, error: Exception) -> ServerUnavaila
     if isinstance(error, ServerUnavailable):
         return error
     if isinstance(error, TimeoutError):
-        return unavailable(config, f"no lists within {config.start_seconds:g} s")
+        return make_unavailable_error(config, f"no lists within {config.start_seconds:g} s")
     if isinstance(error, MCPError):
-        return unavailable(config, f"it refused to list its tools: {error.error.message}")
-    return unavailable(config, str(error))
+        return make_unavailable_error(
+            config, f"it refused to list its tools: {error.error.message}"
+        )
+    return make_unavailable_error(config, str(error))

@@ -34,7 +34,7 @@ from toolscout.servers.connection import (
     Connection,
     ConnectionFactory,
     call_failed_from_error,
-    unavailable,
+    make_unavailable_error,
 )
 from toolscout.servers.listings import build_entries, read_stored_manifest, save_manifest
 from toolscout.servers.manifest import TOOL, Manifest
@@ -123,7 +123,9 @@ async def _list_all(config: ServerConfig, connection: Connection) -> Manifest:
         async with asyncio.timeout(config.start_seconds):
             return await connection.read_manifest()
     except TimeoutError:
-        raise unavailable(config, f"no lists within {config.start_seconds:g} s") from None
+        raise make_unavailable_error(
+            config, f"no lists within {config.start_seconds:g} s"
+        ) from None
 
 
 def _explain(config: ServerConfig, error: Exception) -> tuple[str, str]:

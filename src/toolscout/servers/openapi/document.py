@@ -36,7 +36,7 @@ def read_text(path: Path, where: str) -> str:
     """Return the text of a file, or raise `InvalidFile`."""
     try:
         if path.stat().st_size > DOCUMENT_BYTES:
-            raise too_large(where, f"is longer than {DOCUMENT_BYTES:,} bytes")
+            raise make_size_error(where, f"is longer than {DOCUMENT_BYTES:,} bytes")
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         problem = "is not UTF-8"
@@ -84,7 +84,7 @@ def _make_unreadable(where: str, language: str, error: Exception) -> InvalidFile
     )
 
 
-def too_large(where: str, problem: str) -> InvalidFile:
+def make_size_error(where: str, problem: str) -> InvalidFile:
     """Return the error that says which bound a document breaks."""
     return InvalidFile(where, problem, remedy="Keep only the paths that you need.")
 
@@ -105,7 +105,9 @@ class _YamlReader:
     def take(self, kind: str, event: Any) -> None:
         if kind in _OPENERS:
             if len(self._open) >= DOCUMENT_NESTING:
-                raise too_large(self._where, f"is nested deeper than {DOCUMENT_NESTING} levels")
+                raise make_size_error(
+                    self._where, f"is nested deeper than {DOCUMENT_NESTING} levels"
+                )
             self._open.append(([], event.anchor))
         elif kind == "SequenceEndEvent":
             self._put(*self._open.pop())
@@ -181,11 +183,11 @@ def read_document(source: str | os.PathLike[str]) -> Json:
     where = "OpenAPI text" if is_text else str(source)
     text = str(source) if is_text else read_text(Path(source), where)
     if len(text) > DOCUMENT_BYTES:
-        raise too_large(where, f"is longer than {DOCUMENT_BYTES:,} bytes")
-    return checked_document(parse(text, where), where)
+        raise make_size_error(where, f"is longer than {DOCUMENT_BYTES:,} bytes")
+    return check_document(parse(text, where), where)
 
 
-def checked_document(value: object, where: str) -> Json:
+def check_document(value: object, where: str) -> Json:
     """Return an OpenAPI 3.x document as a JSON tree of its own, or raise `InvalidFile`."""
     root = _Copy(where).copy(value, 0)
     version = root.get("openapi") if is_object(root) else None
@@ -227,9 +229,9 @@ class _Copy:
     def _copy_container(self, node: dict[object, object] | list[object], depth: int) -> object:
         self._left -= len(node)
         if self._left < 0:
-            raise too_large(self._where, f"holds more than {DOCUMENT_VALUES:,} values")
+            raise make_size_error(self._where, f"holds more than {DOCUMENT_VALUES:,} values")
         if depth > DOCUMENT_NESTING:
-            raise too_large(self._where, f"is nested deeper than {DOCUMENT_NESTING} levels")
+            raise make_size_error(self._where, f"is nested deeper than {DOCUMENT_NESTING} levels")
         if isinstance(node, list):
             return [self.copy(value, depth) for value in node]
         return {str(self.copy(key, depth)): self.copy(value, depth) for key, value in node.items()}
@@ -245,22 +247,22 @@ class Document:
     """A checked document, its references, and the work that may still be done on it."""
 
     def __init__(self, value: object, *, where: str) -> None:
-        self.root = checked_document(value, where)
+        self.root = check_document(value, where)
         self.is_oldest = str(self.root["openapi"]).startswith("3.0")
         self._where = where
         self._work = WORK
 
-    def spend(self, work: int) -> None:
+    def count_work(self, work: int) -> None:
         """Count values that are looked at; raises `InvalidFile` when it becomes too many."""
         self._work -= work
         if self._work < 0:
-            raise too_large(self._where, "asks for more work than a document may")
+            raise make_size_error(self._where, "asks for more work than a document may")
 
-    def refused(self, problem: str) -> InvalidFile:
+    def make_size_error(self, problem: str) -> InvalidFile:
         """Return the error that says why this document is too large."""
-        return too_large(self._where, problem)
+        return make_size_error(self._where, problem)
 
-    def at(self, reference: str) -> object:
+    def find_target(self, reference: str) -> object:
         """Return what a reference inside the document leads to, or None."""
         if not reference.startswith("#/") or len(reference) > REFERENCE_CHARS:
             return None
@@ -278,11 +280,11 @@ class Document:
     def follow(self, node: object) -> Json:
         """Return the object that a node is or refers to; an empty one if there is none."""
         for _ in range(HOPS):
-            self.spend(1)
+            self.count_work(1)
             if not is_object(node):
                 break
             reference = node.get("$ref")
             if not isinstance(reference, str):
                 return node
-            node = self.at(reference)
+            node = self.find_target(reference)
         return {}

@@ -28,13 +28,25 @@ from toolscout.errors import (
 )
 from toolscout.names import clean_text
 from toolscout.schemas import Json, is_object
-from toolscout.servers.connection import Relay, unavailable
+from toolscout.servers.connection import Relay, make_unavailable_error
 from toolscout.servers.manifest import Manifest
 from toolscout.servers.openapi.document import read_document
 from toolscout.servers.openapi.parameters import tools_from_openapi
-from toolscout.servers.openapi.request import cookies_of, headers_of, payload_of, refused, target_of
-from toolscout.servers.openapi.response import Answer, result_of
-from toolscout.servers.openapi.route import Route, bare_media, checked_headers, has_dots, quoted
+from toolscout.servers.openapi.request import (
+    build_cookies,
+    build_headers,
+    build_payload,
+    build_target,
+    make_argument_error,
+)
+from toolscout.servers.openapi.response import Answer, build_result
+from toolscout.servers.openapi.route import (
+    Route,
+    check_headers,
+    has_dots,
+    normalize_media,
+    quote_text,
+)
 from toolscout.tools import Tool
 
 MAX_REDIRECTS = 5
@@ -64,7 +76,7 @@ class OpenApi:
         self.tools = tools_from_openapi(document, server)
         self._server = server
         self._base = _check_base(base_url)
-        self._headers = checked_headers(headers or {})
+        self._headers = check_headers(headers or {})
         self._timeout = timeout
         self._max_bytes = max_bytes
         self._given = client
@@ -78,7 +90,7 @@ class OpenApi:
         """
         import httpx2
 
-        request = self._request(tool, Route.of(tool), arguments)
+        request = self._request(tool, Route.from_tool(tool), arguments)
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._answer(tool, request)
@@ -125,14 +137,14 @@ class OpenApi:
     def _request(self, tool: Tool, route: Route, arguments: Json) -> "httpx2.Request":
         import httpx2
 
-        target = target_of(tool, route, arguments)
+        target = build_target(tool, route, arguments)
         try:
             url = httpx2.URL(f"{str(self._base).rstrip('/')}{target}")
         except httpx2.InvalidURL:
-            raise refused(tool, "", "url", "make a URL that is too long") from None
+            raise make_argument_error(tool, "", "url", "make a URL that is too long") from None
         if _get_origin(url) != _get_origin(self._base):
             raise CallFailed(tool.name, "its path leads to another server")
-        content, media = payload_of(route.body, arguments)
+        content, media = build_payload(route.body, arguments)
         headers = self._build_headers(tool, route, arguments, media)
         limits = httpx2.Timeout(self._timeout).as_dict()
         request = httpx2.Request(
@@ -149,9 +161,9 @@ class OpenApi:
             "accept": "application/json, */*;q=0.8",
             "accept-encoding": "gzip, deflate",
             "user-agent": "toolscout",
-            **headers_of(tool, route, arguments),
+            **build_headers(tool, route, arguments),
             **self._headers,
-            "cookie": cookies_of(route, arguments, self._headers.get("cookie", "")),
+            "cookie": build_cookies(route, arguments, self._headers.get("cookie", "")),
             "content-type": media,  # empty where the body brings its own
         }
         return {k.encode(): v.encode("utf-8", "replace") for k, v in headers.items() if v}
@@ -170,13 +182,13 @@ class OpenApi:
         is_cut = len(data) > self._max_bytes
         answer = Answer(
             status=response.status_code,
-            media=bare_media(response.headers.get("content-type", "")),
+            media=normalize_media(response.headers.get("content-type", "")),
             charset=response.charset_encoding or "utf-8",
             data=bytes(data[: self._max_bytes]),
             note=f"(Cut after {self._max_bytes:,} bytes. Ask for less.)" if is_cut else "",
             retry_after=clean_text(response.headers.get("retry-after", ""), 40),
         )
-        return result_of(answer, f"openapi://{quoted(self._server)}/{quoted(tool.leaf)}")
+        return build_result(answer, f"openapi://{quote_text(self._server)}/{quote_text(tool.leaf)}")
 
     async def _send(self, request: "httpx2.Request") -> "httpx2.Response":
         """Return the answer, after redirects within the same origin; no other is followed."""
@@ -265,9 +277,11 @@ class OpenApiConnection:
                 timeout=config.call_seconds,
             )
         except TimeoutError:
-            raise unavailable(config, f"no document within {config.start_seconds:g} s") from None
+            raise make_unavailable_error(
+                config, f"no document within {config.start_seconds:g} s"
+            ) from None
         except (OSError, ValueError, httpx2.HTTPError, ToolscoutError) as error:
-            raise unavailable(config, f"its document cannot be used: {error}") from None
+            raise make_unavailable_error(config, f"its document cannot be used: {error}") from None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -298,7 +312,7 @@ class OpenApiConnection:
 
     def _get_opened(self) -> OpenApi:
         if self._api is None or self.ended.is_set():
-            raise unavailable(self._config, self.reason)
+            raise make_unavailable_error(self._config, self.reason)
         return self._api
 
 

@@ -46,11 +46,11 @@ class Schemas:
             return {"not": {}} if schema is False else {}
         known = self._done.get(id(schema))  # the document outlives us, so no id is used twice
         if known is None:
-            self._document.spend(1 + len(schema))
+            self._document.count_work(1 + len(schema))
             known = self._done[id(schema)] = self._translate(schema)
         return known
 
-    def resolved(self, schema: Json) -> Json:
+    def resolve(self, schema: Json) -> Json:
         """Return the schema that a reference stands for, and any other as it is."""
         for _ in range(HOPS):
             key = self._refer(schema)
@@ -59,7 +59,7 @@ class Schemas:
             schema = self.translate(self._targets[key])
         return {}
 
-    def members(self, schema: Json) -> tuple[Json, list[str]] | None:
+    def merge_members(self, schema: Json) -> tuple[Json, list[str]] | None:
         """Return properties and required names of a plain object schema, None for any other.
 
         Parts that hold together (`allOf`) count as one. Rules between the members are left to
@@ -79,7 +79,7 @@ class Schemas:
             if not _is_plain(part):
                 return None
             found = part.get("properties", {}), part.get("required", []), part.get("allOf", [])
-            self._document.spend(sum(map(len, found)))
+            self._document.count_work(sum(map(len, found)))
             properties |= found[0]
             required += found[1]
             parts.extend(reversed(found[2]))
@@ -104,7 +104,7 @@ class Schemas:
                 continue
             definitions[key] = definition
             left -= size
-            self._document.spend(size)
+            self._document.count_work(size)
             waiting.extend(further)
         return {**schema, "$defs": definitions} if definitions else schema
 
@@ -140,7 +140,7 @@ class Schemas:
             elif is_list(node):
                 nodes.extend(node)
         size = len(nodes) + sum(len(n) for n in nodes if isinstance(n, str)) // TEXT_CHARS
-        self._document.spend(size)
+        self._document.count_work(size)
         return size, list(references)
 
     def _refer(self, schema: Json) -> str | None:
@@ -175,7 +175,7 @@ class Schemas:
         It depends on the reference alone, so that a change elsewhere renames nothing.
         """
         if reference not in self._keys:
-            target = self._document.at(reference)
+            target = self._document.find_target(reference)
             component = _COMPONENT.fullmatch(reference)
             if component is not None:
                 key = component[1]

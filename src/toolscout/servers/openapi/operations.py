@@ -63,23 +63,23 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def operations_of(source: Document) -> Iterator[Operation]:
+def list_operations(source: Document) -> Iterator[Operation]:
     """Yield the operations of a document in its order; too many raise `InvalidFile`."""
     paths = source.root.get("paths")
     count = 0
     for path, item in paths.items() if is_object(paths) else ():
         shared = source.follow(item) if path.startswith("/") else {}
-        source.spend(len(shared))
+        source.count_work(len(shared))
         for method, said in shared.items():
             if method not in EFFECTS or not is_object(said):
                 continue
             count += 1
             if count > MAX_OPERATIONS:
-                raise source.refused(f"holds more than {MAX_OPERATIONS:,} operations")
+                raise source.make_size_error(f"holds more than {MAX_OPERATIONS:,} operations")
             yield Operation(method=method, path=path, shared=shared, said=said)
 
 
-def leaves_of(operations: list[Operation], server: str) -> list[str]:
+def choose_leaves(operations: list[Operation], server: str) -> list[str]:
     """Return a name for each operation that no other has.
 
     Operations that ask for one name all get another, so that none depends on their order.
@@ -109,18 +109,18 @@ def leaves_of(operations: list[Operation], server: str) -> list[str]:
     return [found[at] for at in range(len(operations))]
 
 
-def text_of(said: Json, key: str) -> str:
+def get_text(said: Json, key: str) -> str:
     """Return a text of the document, at most twice as long as is shown; empty if it is none."""
     text = said.get(key)
     return text[: 2 * DESCRIPTION_CHARS].strip() if isinstance(text, str) else ""
 
 
-def listed(value: object) -> Iterable[object]:
+def list_items(value: object) -> Iterable[object]:
     """Return the first items of a list, none of any other value."""
     return islice(cast("list[object]", value), MAX_PARAMETERS) if is_list(value) else ()
 
 
-def content_of(said: Json) -> dict[str, Json]:
+def get_content(said: Json) -> dict[str, Json]:
     """Return what a parameter, body or response holds, by media type."""
     content = said.get("content")
     rows = islice(content.items(), MAX_PARAMETERS) if is_object(content) else ()

@@ -22,12 +22,12 @@ from toolscout.servers.openapi.operations import (
     NAME_CHARS,
     UNSAFE,
     Operation,
-    content_of,
+    choose_leaves,
     digest,
-    leaves_of,
-    listed,
-    operations_of,
-    text_of,
+    get_content,
+    get_text,
+    list_items,
+    list_operations,
 )
 from toolscout.servers.openapi.route import (
     EXTRA,
@@ -39,12 +39,12 @@ from toolscout.servers.openapi.route import (
     Body,
     Place,
     Route,
-    bare_media,
+    choose_sent_media,
+    find_body_kind,
     has_dots,
     is_json,
-    kind_of,
-    sent_media,
-    style_of,
+    normalize_media,
+    read_style,
 )
 from toolscout.tools import Tool
 
@@ -70,7 +70,7 @@ class Arguments:
             self._add_parameter(name, where, said)
         self._add_body(source.follow(operation.said.get("requestBody")))
 
-    def schema(self) -> Json:
+    def build_schema(self) -> Json:
         """Return the input schema, complete with its definitions."""
         found: Json = {"type": "object", "properties": self._properties}
         if self._required:
@@ -79,7 +79,7 @@ class Arguments:
         found["additionalProperties"] = False
         return self._schemas.complete(found, INPUT_VALUES)
 
-    def route(self) -> Route:
+    def build_route(self) -> Route:
         """Return where in a request the arguments go."""
         operation = self._operation
         return Route(
@@ -93,7 +93,7 @@ class Arguments:
         """Yield the parameters, those of the path first, each with its name and place."""
         found: dict[tuple[str, str], Json] = {}
         for holder in (self._operation.shared, self._operation.said):
-            for row in listed(holder.get("parameters")):
+            for row in list_items(holder.get("parameters")):
                 said = self.source.follow(row)
                 name, where = said.get("name"), said.get("in")
                 if isinstance(name, str) and isinstance(where, str) and _is_usable(name, where):
@@ -103,18 +103,18 @@ class Arguments:
         yield from ((*at, said) for at, said in found.items() if at[1] != "path")
 
     def _add_parameter(self, name: str, where: str, said: Json) -> None:
-        media, entry = next(iter(content_of(said).items()), ("", said))
+        media, entry = next(iter(get_content(said).items()), ("", said))
         schema = dict(self._schemas.translate(entry.get("schema")))
         if where == "path" and not schema:
             schema["type"] = "string"
-        if text := text_of(said, "description"):
+        if text := get_text(said, "description"):
             schema["description"] = clean_text(text, DESCRIPTION_CHARS)
         if said.get("deprecated") is True:
             schema["deprecated"] = True
-        style = style_of(said, STYLES[where])
+        style = read_style(said, STYLES[where])
         explode = said.get("explode")
         place = Place(
-            key=self._free_key(name, where),
+            key=self._find_free_key(name, where),
             name=name,
             where=where,
             style=style,
@@ -126,12 +126,12 @@ class Arguments:
         self._put(place.key, schema, required=where == "path" or said.get("required") is True)
 
     def _put(self, key: str, schema: Json, *, required: bool) -> None:
-        self.source.spend(ARGUMENT_WORK)
+        self.source.count_work(ARGUMENT_WORK)
         self._properties[key] = schema
         if required:
             self._required.append(key)
 
-    def _free_key(self, name: str, where: str) -> str:
+    def _find_free_key(self, name: str, where: str) -> str:
         """Return a key that no other argument has; it depends on no order but theirs."""
         key = _make_key(name)
         if key in self._properties:
@@ -143,25 +143,25 @@ class Arguments:
         return key
 
     def _add_body(self, said: Json) -> None:
-        content = content_of(said)
+        content = get_content(said)
         if not content:
             return
-        media = min(content, key=lambda media: KINDS.index(kind_of(media)))
-        kind, entry = kind_of(media), content[media]
+        media = min(content, key=lambda media: KINDS.index(find_body_kind(media)))
+        kind, entry = find_body_kind(media), content[media]
         required = said.get("required") is True
         schema = self._schemas.translate(entry.get("schema"))
         body = Body(
             kind=kind,
-            media=sent_media(media, kind),
+            media=choose_sent_media(media, kind),
             required=required,
             styles=_read_styles(entry) if kind == "form" else {},
         )
-        members = None if kind == "text" else self._schemas.members(schema)
+        members = None if kind == "text" else self._schemas.merge_members(schema)
         keys = {_make_key(name): name for name in members[0]} if members else {}
         if members and len(keys) == len(members[0]) and not keys.keys() & self._properties.keys():
             self._add_members(body, keys, *members)
         else:
-            self._add_whole(body, schema, text_of(said, "description"))
+            self._add_whole(body, schema, get_text(said, "description"))
 
     def _add_members(self, body: Body, keys: dict[str, str], said: Json, wanted: list[str]) -> None:
         files = {n: None for n in said if body.kind == "multipart" and _is_file(said[n])}
@@ -172,7 +172,7 @@ class Arguments:
         self._body = dataclasses.replace(body, members=keys, files=list(files))
 
     def _add_whole(self, body: Body, schema: Json, text: str) -> None:
-        key = self._free_key("body", "request")
+        key = self._find_free_key("body", "request")
         if body.kind == "text":
             schema = {
                 "type": "string",
@@ -205,7 +205,7 @@ def _read_styles(entry: Json) -> dict[str, list[Any]]:
     styles: dict[str, list[Any]] = {}
     for name, said in rows:
         if is_object(said) and "style" in said:
-            style = style_of(said, "form")
+            style = read_style(said, "form")
             styles[name] = [style, said.get("explode", style == "form") is True]
     return styles
 
@@ -230,10 +230,10 @@ def tools_from_openapi(document: Json, server: str) -> list[Tool]:
     Raises `InvalidFile` for a document that cannot be used and `InvalidTool` for an operation.
     """
     source = Document(document, where=f"OpenAPI document of server {server!r}")
-    operations = list(operations_of(source))
+    operations = list(list_operations(source))
     inputs = Schemas(source, hidden="readOnly")
     outputs = Schemas(source, hidden="writeOnly")
-    leaves = leaves_of(operations, server)
+    leaves = choose_leaves(operations, server)
     return [
         _make_tool(operation, leaf, server, Arguments(source, inputs, operation), outputs)
         for operation, leaf in zip(operations, leaves, strict=True)
@@ -250,23 +250,23 @@ def _make_tool(
             tool=leaf,
             remedy="Write the path without '.' and '..' steps.",
         )
-    tags = [tag for tag in listed(operation.said.get("tags")) if isinstance(tag, str)]
+    tags = [tag for tag in list_items(operation.said.get("tags")) if isinstance(tag, str)]
     is_deprecated = operation.said.get("deprecated") is True
     return Tool.define(
         leaf,
         server=server,
-        title=text_of(operation.said, "summary"),
+        title=get_text(operation.said, "summary"),
         description=_build_description(operation, "Deprecated: " if is_deprecated else ""),
-        input_schema=arguments.schema(),
+        input_schema=arguments.build_schema(),
         output_schema=_find_output(operation, arguments.source, outputs),
         tags=["deprecated", *tags] if is_deprecated else tags,
         effect=EFFECTS[operation.method],
-        extras={EXTRA: arguments.route().to_json()},
+        extras={EXTRA: arguments.build_route().to_json()},
     )
 
 
 def _build_description(operation: Operation, mark: str) -> str:
-    summary, text = text_of(operation.said, "summary"), text_of(operation.said, "description")
+    summary, text = get_text(operation.said, "summary"), get_text(operation.said, "description")
     if text.startswith(summary.rstrip(".")):
         summary = ""
     said = "\n\n".join(filter(None, (summary, text)))
@@ -278,11 +278,11 @@ def _find_output(operation: Operation, source: Document, outputs: Schemas) -> Js
     """Return the schema of the JSON that a success gives, where the document says."""
     responses = operation.said.get("responses")
     codes = responses if is_object(responses) else {}
-    source.spend(len(codes))
+    source.count_work(len(codes))
     good = [code for code in sorted(codes) if code.startswith("2")]
     response = source.follow(codes.get(next(iter(good or ["default"]))))
-    for media, entry in content_of(response).items():
-        if is_json(bare_media(media)):
-            schema = outputs.resolved(outputs.translate(entry.get("schema")))
+    for media, entry in get_content(response).items():
+        if is_json(normalize_media(media)):
+            schema = outputs.resolve(outputs.translate(entry.get("schema")))
             return outputs.complete(schema, OUTPUT_VALUES) if schema else None
     return None

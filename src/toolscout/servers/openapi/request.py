@@ -21,7 +21,7 @@ from toolscout.servers.openapi.route import (
     Body,
     Route,
     has_dots,
-    quoted,
+    quote_text,
     to_json,
     to_pairs,
     to_plain,
@@ -34,27 +34,27 @@ from toolscout.tools import Tool
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),")
 
 
-def refused(tool: Tool, key: str, rule: str, message: str) -> InvalidArguments:
+def make_argument_error(tool: Tool, key: str, rule: str, message: str) -> InvalidArguments:
     """Return the error that says which argument no request can carry."""
     return InvalidArguments(tool.name, [Problem(path=key, rule=rule, message=message)])
 
 
-def target_of(tool: Tool, route: Route, arguments: Json) -> str:
+def build_target(tool: Tool, route: Route, arguments: Json) -> str:
     """Return path and query of a request, percent-encoded."""
     template = route.path.partition("#")[0]  # a fragment is never sent
     places = {place.name: place for place in route.places if place.where == "path"}
     parts = VARIABLE.split(template)  # every second one is a name
-    parts[::2] = [quoted(part, safe="/?:@!$&'()*+,;=%") for part in parts[::2]]
+    parts[::2] = [quote_text(part, safe="/?:@!$&'()*+,;=%") for part in parts[::2]]
     for at in range(1, len(parts), 2):
         place = places.get(parts[at])
         text = to_segment(place, arguments.get(place.key)) if place else ""
         if not text:
-            raise refused(tool, place.key if place else "", "path", "may not be empty")
+            raise make_argument_error(tool, place.key if place else "", "path", "may not be empty")
         parts[at] = text
     path, _, query = "".join(parts).partition("?")
     if not path.startswith("/") or has_dots(path):
         keys = ", ".join(place.key for place in places.values())
-        raise refused(tool, keys, "path", "may not be or hold the steps '.' and '..'")
+        raise make_argument_error(tool, keys, "path", "may not be or hold the steps '.' and '..'")
     pairs = (f"{name}={value}" for name, value in _build_query(route, arguments))
     query = "&".join(filter(None, (query, *pairs)))
     return f"{path}?{query}" if query else path
@@ -68,7 +68,7 @@ def _build_query(route: Route, arguments: Json) -> Iterator[tuple[str, str]]:
             yield from to_pairs(place.name, value, place.style, explode=place.explode, safe=safe)
 
 
-def headers_of(tool: Tool, route: Route, arguments: Json) -> dict[str, str]:
+def build_headers(tool: Tool, route: Route, arguments: Json) -> dict[str, str]:
     """Return the headers that arguments set, by lower-case name."""
     headers: dict[str, str] = {}
     for place in route.places:
@@ -77,12 +77,12 @@ def headers_of(tool: Tool, route: Route, arguments: Json) -> dict[str, str]:
             continue
         text = ",".join(to_texts(value, place.explode))
         if CONTROL.search(text):
-            raise refused(tool, place.key, "header", "may not hold control characters")
+            raise make_argument_error(tool, place.key, "header", "may not hold control characters")
         headers[place.name.lower()] = text.strip()
     return headers
 
 
-def cookies_of(route: Route, arguments: Json, own: str) -> str:
+def build_cookies(route: Route, arguments: Json, own: str) -> str:
     """Return the cookies of a request; those of the configuration cannot be replaced."""
     names = {part.partition("=")[0].strip() for part in own.split(";")}
     found = [own] if own else []
@@ -94,7 +94,7 @@ def cookies_of(route: Route, arguments: Json, own: str) -> str:
     return "; ".join(found)
 
 
-def payload_of(body: Body | None, arguments: Json) -> tuple[dict[str, Any], str]:
+def build_payload(body: Body | None, arguments: Json) -> tuple[dict[str, Any], str]:
     """Return a body as `httpx2.Request` wants it, and its type where that does not know it."""
     value = _build_body_value(body, arguments)
     if body is None or value is None:

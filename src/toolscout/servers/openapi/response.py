@@ -48,37 +48,37 @@ class Answer:
         return clean_text(text, len(text))
 
 
-def result_of(answer: Answer, uri: str) -> Json:
+def build_result(answer: Answer, uri: str) -> Json:
     """Return MCP's result of an answer; `uri` names what is embedded as a resource."""
     if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
-        return {"content": [_describe_status(_find_complaint(answer))], "isError": True}
+        return {"content": [_make_text_block(_describe_failure(answer))], "isError": True}
     if not answer.data:
-        return _read_text(_describe_status(f"Status {answer.status}, no content."))
+        return _make_result(_make_text_block(f"Status {answer.status}, no content."))
     if is_json(answer.media) and not answer.note:
         try:
             value: object = json.loads(answer.data)
-            return _read_text(_describe_status(to_json(value))) | {"structuredContent": value}
+            return _make_result(_make_text_block(to_json(value))) | {"structuredContent": value}
         except (ValueError, RecursionError):
             pass  # told as the text that it is
     text = answer.text
     if text is not None:
-        return _read_text(_describe_status("\n".join(filter(None, (text, answer.note)))))
+        return _make_result(_make_text_block("\n".join(filter(None, (text, answer.note)))))
     if answer.note:
-        return _read_text(
-            _describe_status(f"Content of type {answer.media} was left out. {answer.note}")
+        return _make_result(
+            _make_text_block(f"Content of type {answer.media} was left out. {answer.note}")
         )
-    return _read_text(_block(answer, uri))
+    return _make_result(_make_media_block(answer, uri))
 
 
-def _read_text(block: Json) -> Json:
+def _make_result(block: Json) -> Json:
     return {"content": [block], "isError": False}
 
 
-def _describe_status(text: str) -> Json:
+def _make_text_block(text: str) -> Json:
     return {"type": "text", "text": clean_text(text, len(text))}
 
 
-def _find_complaint(answer: Answer) -> str:
+def _describe_failure(answer: Answer) -> str:
     try:
         phrase = HTTPStatus(answer.status).phrase
     except ValueError:
@@ -94,7 +94,7 @@ def _find_complaint(answer: Answer) -> str:
     return f"{head}: {said}" if said else f"{head}."
 
 
-def _block(answer: Answer, uri: str) -> Json:
+def _make_media_block(answer: Answer, uri: str) -> Json:
     data = base64.b64encode(answer.data).decode()
     media = answer.media or "application/octet-stream"
     if media in _IMAGES:

@@ -74,7 +74,7 @@ class Route:
     body: Body | None = None
 
     @classmethod
-    def of(cls, tool: Tool) -> Self:
+    def from_tool(cls, tool: Tool) -> Self:
         """Return the route that a tool carries."""
         row: Any = tool.extras.get(EXTRA)
         try:
@@ -88,7 +88,7 @@ class Route:
             raise CallFailed(tool.name, "its definition does not say how to call it") from None
 
     def to_json(self) -> Json:
-        """Return the route as `of` reads it."""
+        """Return the route as `from_tool` reads it."""
         row = dataclasses.asdict(self)
         return {**row, "places": list(row["places"])}
 
@@ -107,7 +107,7 @@ _KNOWN_STYLES = frozenset(
 _JOINERS = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C"}
 
 
-def style_of(said: Json, usual: str) -> str:
+def read_style(said: Json, usual: str) -> str:
     """Return the style that a parameter or encoding names, if it is a known one."""
     style = said.get("style")
     return style if isinstance(style, str) and style in _KNOWN_STYLES else usual
@@ -122,19 +122,19 @@ def to_pairs(
     name: str, value: object, style: str, *, explode: bool, safe: str = ""
 ) -> Iterator[tuple[str, str]]:
     """Yield the encoded names and values of one parameter."""
-    key = quoted(name)
+    key = quote_text(name)
     is_inner = is_object(value) or is_list(value)
     if style == "deepObject" and is_inner:
         yield from _list_deep_pairs(name, value)
     elif is_object(value) and explode:
         inner = ((k, v) for k, v in value.items() if v is not None)
-        yield from ((quoted(k), quoted(to_text(v), safe)) for k, v in inner)
+        yield from ((quote_text(k), quote_text(to_text(v), safe)) for k, v in inner)
     elif is_inner:
-        texts = [quoted(text, safe) for text in to_texts(value, explode=False)]
+        texts = [quote_text(text, safe) for text in to_texts(value, explode=False)]
         joined = [_JOINERS.get(style, ",").join(texts)] if texts else []
         yield from ((key, text) for text in (texts if explode else joined))
     elif value is not None:
-        yield key, quoted(to_text(value), safe)
+        yield key, quote_text(to_text(value), safe)
 
 
 def _list_deep_pairs(name: str, value: object) -> Iterator[tuple[str, str]]:
@@ -144,7 +144,7 @@ def _list_deep_pairs(name: str, value: object) -> Iterator[tuple[str, str]]:
         inner = enumerate(value)
     else:
         if value is not None:
-            yield quoted(name), quoted(to_text(value))
+            yield quote_text(name), quote_text(to_text(value))
         return
     for key, item in inner:
         yield from _list_deep_pairs(f"{name}[{key}]", item)
@@ -159,7 +159,7 @@ def to_segment(place: Place, value: object) -> str:
         pairs = to_pairs(place.name, value, "form", explode=place.explode)
         return "".join(f";{name}={text}" for name, text in pairs)
     texts = [
-        quoted(text, "=" if is_object(value) else "") for text in to_texts(value, place.explode)
+        quote_text(text, "=" if is_object(value) else "") for text in to_texts(value, place.explode)
     ]
     if place.style == "label":
         return "." + ("." if place.explode else ",").join(texts) if any(texts) else ""
@@ -192,7 +192,7 @@ def to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def quoted(text: str, safe: str = "") -> str:
+def quote_text(text: str, safe: str = "") -> str:
     """Return a text percent-encoded; `safe` characters stay."""
     return quote(text.encode("utf-8", "replace"), safe=safe)
 
@@ -210,7 +210,7 @@ TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return configured headers by lower-case name, or raise `InvalidConfig`."""
     for name, value in headers.items():
         if not TOKEN.fullmatch(name) or CONTROL.search(value):
@@ -229,7 +229,7 @@ KINDS = ("json", "form", "multipart", "text")
 MEDIA = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}", re.ASCII)
 
 
-def bare_media(media: str) -> str:
+def normalize_media(media: str) -> str:
     """Return a media type without its parameters, in lower case."""
     return media[:MEDIA_CHARS].partition(";")[0].strip().lower()
 
@@ -239,18 +239,18 @@ def is_json(media: str) -> bool:
     return media in ("application/json", "text/json") or media.endswith("+json")
 
 
-def kind_of(media: str) -> str:
+def find_body_kind(media: str) -> str:
     """Return the kind of body that a media type asks for."""
-    bare = bare_media(media)
+    bare = normalize_media(media)
     if is_json(bare) or bare in ("*/*", "application/*"):
         return "json"
     forms = {"application/x-www-form-urlencoded": "form", "multipart/form-data": "multipart"}
     return forms.get(bare, "text")
 
 
-def sent_media(media: str, kind: str) -> str:
+def choose_sent_media(media: str, kind: str) -> str:
     """Return the media type that a request names; ranges and odd ones are not sent."""
-    bare = bare_media(media)
+    bare = normalize_media(media)
     if MEDIA.fullmatch(bare):
         return bare
     return {"json": "application/json"}.get(
