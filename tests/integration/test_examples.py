@@ -29,8 +29,8 @@ def test_the_agent_does_its_task_in_three_modes(capsys: pytest.CaptureFixture[st
     assert "tools by request: [8, 8, 8, 8]" in shown  # reference: all, deferred
 
 
-def test_the_readme_shows_what_the_agent_prints(capsys: pytest.CaptureFixture[str]):
+def test_the_sessions_page_shows_what_the_agent_prints(capsys: pytest.CaptureFixture[str]):
     runpy.run_path(str(EXAMPLES[0]), run_name="__main__")
 
     bridge = capsys.readouterr().out.split("\n\n")[0].removeprefix("== bridge ==\n")
-    assert bridge in (EXAMPLES[0].parents[1] / "README.md").read_text(encoding="utf-8")
+    assert bridge in (EXAMPLES[0].parents[1] / "docs" / "sessions.md").read_text(encoding="utf-8")
