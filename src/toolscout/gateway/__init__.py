@@ -1,1 +1,1 @@
-"""One MCP server in front of all the others."""
+"""The gateway: one MCP server that stands in front of many others."""

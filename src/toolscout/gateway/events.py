@@ -1,7 +1,7 @@
-"""Events of a gateway, in addition to those of its sessions.
+"""The events that a gateway emits, in addition to those of its sessions.
 
 All of them pass through `Gateway.events`. Metrics, spans, logs, the token ledger, the console and
-the subscriptions of clients are listeners there.
+clients' subscriptions listen there.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,27 +17,27 @@ from toolscout.tools import Tool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requested(Event):
-    """A client sent a request, which is about to be answered."""
+    """A client sent a request, and the gateway is about to answer it."""
 
     principal: Principal
     client: str = ""
-    """Name and version of the program, if it gave them."""
+    """Name and version of the client program, if it sent them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed(Event):
-    """A client was sent its list of tools.
+    """The gateway sent a client its list of tools.
 
-    Counting tokens takes time, so the event carries what to count and the ledger counts later.
+    Counting tokens takes time, so the event carries the definitions and the ledger counts later.
     """
 
     principal: str
     version: int
-    """The version of the catalogue that was listed."""
+    """The version of the catalogue at the time."""
     definitions: Sequence[Json] = field(repr=False)
-    """What was sent."""
+    """The definitions that the gateway sent."""
     tools: Sequence[Tool] = field(repr=False)
-    """Everything that the client may see, which it would have been sent without toolscout."""
+    """All tools that the client may see. Without toolscout it would have received them all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,5 +65,5 @@ class LogLine(Event):
 
 
 def emit_changes(catalog: Catalog, events: EventStream) -> Callable[[], None]:
-    """Emit `CatalogChanged` for every change of a catalogue; return a function that ends this."""
+    """Emit `CatalogChanged` for every change of a catalogue; return a function that stops it."""
     return catalog.subscribe(lambda change: events.emit(CatalogChanged(change=change)))

@@ -1,9 +1,8 @@
-"""`ForwardedCall`: one call on its way through the gateway, and what comes back for it.
+"""`ForwardedCall`: one call on its way to a server and back.
 
-Runs a tool, reads a resource or gets a prompt at its server, keeps the server's own answer, and
-carries progress, questions and log messages back to the client that made the call. It is the
-executor of that one call. Questions to clients that cannot be asked during a call are kept by
-`pending_calls`.
+It runs a tool, reads a resource or gets a prompt at the server and keeps the server's answer.
+Meanwhile it passes progress, questions and log messages on to the client that made the call.
+Clients that cannot be asked during a call are left to `pending`.
 """
 
 import asyncio
@@ -14,11 +13,11 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.uri_template import UriTemplate
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from toolscout.gateway.pending import (
     INPUT_REQUIRED,
-    Abilities,
     CallKey,
     ClientRequest,
     PendingCalls,
@@ -34,7 +33,7 @@ from toolscout.tools import Tool
 Context = ServerRequestContext[Any, Any]
 
 ROUNDS = 10
-"""Answers that a newer server may want for one call of an older client."""
+"""How often a newer server may ask an older client for input during one call."""
 
 _OWN_META = ("progressToken", "progress_token")
 _RESULTS: dict[type[Any], type[Any]] = {
@@ -45,7 +44,7 @@ _RESULTS: dict[type[Any], type[Any]] = {
 
 
 class ForwardedCall:
-    """One call: its way to the server and back.
+    """Executes one call at its server.
 
     `seconds` is how long the client may take for each answer.
     """
@@ -61,25 +60,30 @@ class ForwardedCall:
         seconds: float,
     ) -> None:
         self.raw: Json | None = None
-        """The server's answer, as it came."""
-        self._pool, self._context, self._params = pool, context, params
-        self._session, self._pending_calls, self._seconds = session, pending_calls, seconds
+        """The server's answer, unchanged."""
+        self._pool = pool
+        self._context = context
+        self._params = params
+        self._session = session
+        self._pending_calls = pending_calls
+        self._seconds = seconds
 
     async def __call__(self, tool: Tool, arguments: Json) -> object:
-        """Run a tool; the answer is kept in `raw`."""
+        """Run a tool, and store the server's answer in `raw`."""
         method, params = _REQUESTS.get(tool.kind, _build_tool_request)(tool, arguments)
         try:
             self.raw = await self.ask(tool.server, method, params, called=tool.name)
         except MCPError as error:
             raise call_failed_from_error(tool.name, error) from error
         if self.raw.get("resultType") == INPUT_REQUIRED:
-            return {"content": []}  # a question is no result that could be cut or paged
-        return _READERS.get(tool.kind, _return_unchanged)(self.raw)
+            return {"content": []}  # there is no result yet that could be cut or paged
+        reader = _READERS.get(tool.kind)
+        return self.raw if reader is None else reader(self.raw)
 
     async def ask(self, server: str, method: str, params: Json, *, called: str) -> Json:
-        """Send a request of the client to a server; return the answer, or what it depends on.
+        """Send a client's request to a server; return the answer, or the questions that precede it.
 
-        `called` is the name or address that the client knows the thing by.
+        `called` is the name or address that the client uses.
         """
         asked = self._params
         if not self._may_suspend(server):
@@ -97,11 +101,14 @@ class ForwardedCall:
         )
 
     def _may_suspend(self, server: str) -> bool:
-        """Tell whether this client would have to be asked in between, and could answer."""
+        """Tell whether the server may ask for input that the client can only give in a new call."""
         if not self._is_modern:
             return False
         abilities = self._context.session.client_capabilities
-        if self._params.request_state is None and not _can_answer(abilities):
+        can_answer = abilities is not None and (
+            abilities.sampling or abilities.elicitation or abilities.roots
+        )
+        if self._params.request_state is None and not can_answer:
             return False
         member = self._pool.servers.get(server)
         manifest = member.manifest if member is not None else None
@@ -115,14 +122,14 @@ class ForwardedCall:
         return await self._answer_questions(raw, server, method, params)
 
     async def _answer_questions(self, raw: Json, server: str, method: str, params: Json) -> Json:
-        """Ask a handshake-era client for what a newer server wants, and repeat the call."""
+        """Ask a handshake-era client for the input that a newer server wants; repeat the call."""
         for _ in range(ROUNDS):
             params |= await self._collect_answers(raw)
             raw = await self._pool.request(server, method, params, self)
             if raw.get("resultType") != INPUT_REQUIRED:
                 return raw
-        said = f"The server asked for more input after {ROUNDS} answers"
-        raise MCPError(code=types.INTERNAL_ERROR, message=said)
+        text = f"The server asked for more input after {ROUNDS} answers"
+        raise MCPError(code=types.INTERNAL_ERROR, message=text)
 
     async def _collect_answers(self, raw: Json) -> Json:
         wanted = types.InputRequiredResult.model_validate(raw, by_name=False)
@@ -140,8 +147,9 @@ class ForwardedCall:
         return self._context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     def build_result(self, reply: Reply) -> Json:
-        """Return what the client gets: the server's own answer wherever it can stand as it is."""
-        raw, details = self.raw, reply.details
+        """Return the result for the client: the server's own answer wherever that is possible."""
+        raw = self.raw
+        details = reply.details
         if raw is None or reply.code not in ("ok", "tool_error") or details.get("handle"):
             return result_from_reply(reply)
         if raw.get("resultType") == INPUT_REQUIRED:
@@ -152,14 +160,14 @@ class ForwardedCall:
         return {**raw, "content": [*repairs, *raw["content"]]} if repairs else raw
 
     def _build_extra_params(self) -> Json:
-        """Return what belongs to the call, but not to the tool: answers, state, meta."""
+        """Return the parameters that belong to the call, not to the tool: answers, state, meta."""
         asked = self._params
         params: Json = {}
         if asked.input_responses is not None:
             params |= asked.model_dump(by_alias=True, mode="json", include={"input_responses"})
         if asked.request_state is not None:
             params["requestState"] = asked.request_state
-        # Protocol members of `_meta` are between two neighbours; each hop writes its own.
+        # Protocol members of `_meta` are valid for one hop only; each hop writes its own.
         meta = {
             key: value
             for key, value in dict(asked.meta or {}).items()
@@ -167,16 +175,16 @@ class ForwardedCall:
         }
         return params | ({"_meta": meta} if meta else {})
 
-    # What the server asks for while it works.
+    # The methods of `Relay`, which the server's requests and notifications arrive at.
 
     async def report_progress(
         self, progress: float, total: float | None, message: str | None
     ) -> None:
-        """Pass on how far the work is."""
+        """Pass progress on to the client."""
         await self._context.session.report_progress(progress, total, message)
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
-        """Pass on a log message."""
+        """Pass a log message on to the client."""
         note = types.LoggingMessageNotification(params=params)
         await self._context.session.send_notification(note, self._context.request_id)
 
@@ -199,34 +207,23 @@ class ForwardedCall:
         refusal = check_abilities(request, session.client_capabilities)
         if refusal is not None:
             return refusal
-        # Tied to the call: over HTTP it then travels on the call's own stream.
-        tied = ServerMessageMetadata(related_request_id=self._context.request_id)
+        # Over HTTP, a request that names the call travels on the call's own stream.
+        metadata = ServerMessageMetadata(related_request_id=self._context.request_id)
         try:
             async with asyncio.timeout(self._seconds):
-                return await session.send_request(request, result, metadata=tied)
+                return await session.send_request(request, result, metadata=metadata)
         except TimeoutError:
-            return _build_timeout_error(self._seconds)
+            text = f"The client has not answered within {self._seconds:g} s."
+            return types.ErrorData(code=types.INTERNAL_ERROR, message=text)
         except MCPError as error:
             return error.error
 
 
 def result_from_reply(reply: Reply) -> Json:
-    """Return a reply as MCP's result."""
+    """Return a reply as an MCP result."""
     result = reply.to_message("mcp")
     result["_meta"] = {"toolscout/code": reply.code}
     return result
-
-
-def _can_answer(abilities: Abilities) -> bool:
-    """Tell whether a client has declared that it answers any question."""
-    return abilities is not None and bool(
-        abilities.sampling or abilities.elicitation or abilities.roots
-    )
-
-
-def _build_timeout_error(seconds: float) -> types.ErrorData:
-    message = f"The client has not answered within {seconds:g} s."
-    return types.ErrorData(code=types.INTERNAL_ERROR, message=message)
 
 
 def _build_tool_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
@@ -239,18 +236,12 @@ def _build_resource_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
 
 
 def _build_template_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
-    from mcp.shared.uri_template import UriTemplate
-
     template = UriTemplate.parse(tool.extras["uriTemplate"])
     return "resources/read", {"uri": template.expand(arguments)}
 
 
 def _build_prompt_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
     return "prompts/get", {"name": tool.extras["prompt"], "arguments": arguments}
-
-
-def _return_unchanged(raw: Json) -> object:
-    return raw
 
 
 def _from_resource(raw: Json) -> object:

@@ -1,18 +1,15 @@
-"""`Gateway`: all servers, one catalogue, and what each client may do with it.
+"""`Gateway`: many servers behind one catalogue, and the tools that each client may list and call.
 
-Owns catalogue, index, scout and pool, and answers the requests of clients in their own terms. The
-wire is `server`'s; which server runs and when is the pool's.
+It owns the catalogue, the scout and the pool. The wire protocol is left to `server`; the pool
+decides which server runs and when.
 
-Why a tool is not known: its server is not there to tell of it.
-
-A model that calls `server__tool` should learn that the server failed, is starting or waits for a
-login, and what to do about it. A caller who may not see a server learns nothing of it (R77).
+A model that calls a tool of a server that failed, is starting or waits for a login learns so, and
+what to do about it. A caller who may not see a server learns nothing about it (R77).
 """
 
 import asyncio
 import contextlib
 import json
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +50,20 @@ from toolscout.tokens import count_tokens
 from toolscout.tools import Effect, Tool
 
 OTHER_SPELLING = "mcp__"
+"""Some clients put this before the names of tools."""
 SEPARATORS = ("__", ".", "/", ":")
+"""What models write between the names of a server and a tool."""
+SPLIT = {
+    "tool_read": frozenset({Effect.READ}),
+    "tool_write": frozenset({Effect.WRITE, Effect.UNKNOWN}),
+    "tool_destroy": frozenset({Effect.DESTRUCTIVE}),
+}
+"""The variants of `tool_call`, and the effects that each admits."""
+_SPLIT_TEXTS = {
+    "tool_read": "Run a found tool that only reads.",
+    "tool_write": "Run a found tool that changes something, or may.",
+    "tool_destroy": "Run a found tool that deletes or overwrites for good.",
+}
 
 _LATER = "Try again later, or use another tool."
 _STATES: Mapping[Phase, tuple[str, str]] = {
@@ -71,12 +81,15 @@ _STATES: Mapping[Phase, tuple[str, str]] = {
 def explain_absence(
     members: Mapping[str, ServerState], session: Session, name: object
 ) -> ServerUnavailable | None:
-    """Return why a name that means no tool may still have one, or nothing."""
+    """Return why a tool is unknown: its server is not available. None if it is."""
     server = _find_server(str(name).strip(), members)
-    if server is None or not _is_known_to(session, server):
+    if server is None:
+        return None
+    possible_tools = (Tool.define("x", server=server, effect=effect) for effect in Effect)
+    if not any(map(session.policy.sees, possible_tools)):
         return None
     member = members[server]
-    # One that rests is as it should be, and what it offers is known.
+    # A server that stopped because it was idle is fine, and its tools are known.
     if member.phase not in _STATES or (member.phase is Phase.STOPPED and not member.is_held):
         return None
     state, remedy = _STATES[member.phase]
@@ -84,7 +97,7 @@ def explain_absence(
 
 
 def _find_server(text: str, servers: Iterable[str]) -> str | None:
-    """Return the server that a name begins with, the longest if there are several."""
+    """Return the server that a name begins with; the longest if there are several."""
     text = text.casefold().removeprefix(OTHER_SPELLING)
     found = [server for server in servers if text.startswith(tuple(_list_prefixes(server)))]
     return max(found, key=len, default=None)
@@ -95,30 +108,10 @@ def _list_prefixes(server: str) -> Iterable[str]:
         yield from (f"{head.casefold()}{separator}" for separator in SEPARATORS)
 
 
-def _is_known_to(session: Session, server: str) -> bool:
-    tools = (Tool.define("x", server=server, effect=effect) for effect in Effect)
-    return any(map(session.policy.sees, tools))
-
-
-_log = logging.getLogger(__name__)
-
-SPLIT = {
-    "tool_read": frozenset({Effect.READ}),
-    "tool_write": frozenset({Effect.WRITE, Effect.UNKNOWN}),
-    "tool_destroy": frozenset({Effect.DESTRUCTIVE}),
-}
-"""The variants of `tool_call`, and the effects that each may have."""
-_SPLIT_TEXTS = {
-    "tool_read": "Run a found tool that only reads.",
-    "tool_write": "Run a found tool that changes something, or may.",
-    "tool_destroy": "Run a found tool that deletes or overwrites for good.",
-}
-
-
 class Gateway:
     """One gateway. Use it as an asynchronous context manager.
 
-    `tokens` is the folder with the OAuth tokens of servers; without it, those want a login.
+    `tokens` is the folder with the OAuth tokens of servers; without it, such servers need a login.
     """
 
     def __init__(
@@ -163,7 +156,7 @@ class Gateway:
         )
 
     async def __aenter__(self) -> "Gateway":
-        # Servers that start would take the time that the first search needs.
+        # Servers that start now would slow down the first search.
         self.pool.may_learn.clear()
         await self.pool.__aenter__()
         self.subscriptions.open()
@@ -183,13 +176,13 @@ class Gateway:
             self.pool.may_learn.set()
 
     def _load(self) -> None:
-        """Load what the first search would have to wait for."""
+        """Load the tokenizer and the encoder, so that the first search need not wait for them."""
         count_tokens("")
         if self.scout.index.encoder is not None:
             self.scout.index.encoder.encode(["warm"], kind="question")
 
     def open_session(self, client: str, profile: Profile | None = None) -> Session:
-        """Return the session of a client, which sees what its profile admits."""
+        """Return the session of a client, which sees the tools that its profile admits."""
         allowed = filter_for(profile) if profile is not None else None
         return self.scout.session(client, allowed=allowed)
 
@@ -202,31 +195,31 @@ class Gateway:
         self.events.emit(LogLine(server=server, line=line))
 
     def has_growing_list(self, context: Context) -> bool:
-        """Tell whether a client's list of tools grows by what it finds.
+        """Tell whether the tools that a client finds are added to its list of tools.
 
-        2026-07-28 forbids a list that varies as a side effect, so only older clients have it.
+        MCP 2026-07-28 forbids lists that change as a side effect, so only older clients have one.
         """
         is_older = context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
         return is_older and self.config.gateway.mode is GatewayMode.DYNAMIC
 
     def list_tools(self, session: Session, *, grows: bool = False) -> list[Json]:
-        """Return what `tools/list` tells a client, in an order that never changes by itself.
+        """Return the definitions for `tools/list`, in a stable order.
 
-        With `grows`, what the session has found stands at the end.
+        With `grows`, the tools that the session has found follow at the end.
         """
         if self._is_direct(session):
-            shown = [tool for tool in session.list_visible() if tool.kind == "tool"]
-            return [to_definition(tool, Dialect.MCP) for tool in shown]
+            visible = [tool for tool in session.list_visible() if tool.kind == "tool"]
+            return [to_definition(tool, Dialect.MCP) for tool in visible]
         meta = [to_definition(tool, Dialect.MCP) for tool in build_meta_tools()]
         if self.config.gateway.split_calls:
             meta = [*meta[:2], *(_build_variant(meta[2], name) for name in SPLIT)]
         names = (*session.pinned, *(session.loaded if grows else ()))
-        shown = [tool for name in names if (tool := self.catalog.get(name)) is not None]
-        tools = [tool for tool in shown if tool.kind == "tool"]
+        known = [tool for name in names if (tool := self.catalog.get(name)) is not None]
+        tools = [tool for tool in known if tool.kind == "tool"]
         return [*meta, *(to_definition(tool, Dialect.MCP) for tool in tools)]
 
     def can_change_tools(self, session: Session, change: Change, grows: bool) -> bool:
-        """Tell whether a change of what a session sees is one of what `tools` returns."""
+        """Tell whether a change of the tools that a session sees changes `list_tools` too."""
         changed = [t for t in (*change.added, *change.removed) if t.kind == TOOL]
         is_direct = self._is_direct(session)
         if self.config.gateway.mode is GatewayMode.AUTO:
@@ -242,11 +235,12 @@ class Gateway:
         self, session: Session, context: Context, params: types.CallToolRequestParams
     ) -> Json:
         """Answer `tools/call`: a meta-tool, or any permitted tool by its own name."""
-        name, arguments = params.name, params.arguments
+        name = params.name
+        arguments = params.arguments
         if name in SPLIT and self.config.gateway.split_calls:
-            wrong = self._refuse_variant(session, name, arguments)
-            if wrong is not None:
-                return wrong
+            refusal = self._refuse_variant(session, name, arguments)
+            if refusal is not None:
+                return refusal
             name = CALL
         forwarded = self.forward(session, context, params)
         reply = await session.handle(name, arguments, executor=forwarded)
@@ -259,7 +253,7 @@ class Gateway:
     def forward(
         self, session: Session, context: Context, params: types.InputResponseRequestParams
     ) -> ForwardedCall:
-        """Return the way of one request to its server and back."""
+        """Return the executor of one request at its server."""
         return ForwardedCall(
             self.pool,
             context,
@@ -276,14 +270,14 @@ class Gateway:
         return mode is GatewayMode.DIRECT
 
     def _explain_unknown(self, session: Session, target: object, reply: Reply) -> Reply:
-        """Return a reply that says if a tool is unknown because its server is not there."""
+        """Replace the reply if the tool is unknown because its server is not available."""
         error = explain_absence(self.pool.servers, session, target)
         if error is None:
             return reply
         return refuse(error, code=error.code, budget=session.settings.describe_tokens)
 
     def _refuse_variant(self, session: Session, name: str, arguments: Any) -> Json | None:
-        """Return a refusal that names the right variant, where this one is wrong."""
+        """Return a refusal that names the right variant, or None if this one is right."""
         called = _read_called_name(CALL, arguments)
         effect = session.effect_of(CALL, arguments)
         if called is None or effect in SPLIT[name]:
@@ -299,9 +293,9 @@ class Gateway:
 
 
 def _run_afterwards(work: Callable[[], None]) -> None:
-    """Run work after an answer over HTTP is sent, which takes the event loop two turns at most.
+    """Run work once an answer over HTTP is sent, which takes the event loop two turns at most.
 
-    In a thread without a loop no client waits, so the work runs at once.
+    In a thread without an event loop no client is waiting, so the work runs at once.
     """
     try:
         loop = asyncio.get_running_loop()
@@ -312,7 +306,7 @@ def _run_afterwards(work: Callable[[], None]) -> None:
 
 
 def _read_called_name(name: str, arguments: object) -> object:
-    """Return the name of the tool that a request calls, or nothing if `tool_call` has none."""
+    """Return the name of the tool that a request calls; None if `tool_call` names none."""
     if to_meta_name(name) != CALL:
         return name
     with contextlib.suppress(ModelError):
@@ -330,5 +324,5 @@ def _build_variant(definition: Json, name: str) -> Json:
 
 
 def filter_for(profile: Profile) -> Callable[[Tool], bool]:
-    """Return which tools a profile admits, as a policy's predicate."""
+    """Return a predicate for the tools that a profile admits."""
     return lambda tool: profile.admits(tool.server, tool.name, tool.effect)

@@ -1,7 +1,8 @@
 """The gateway over HTTP: MCP for new and old clients, and pages for operators and probes.
 
 `/mcp` is streamable HTTP; `/sse` and `/messages/` serve older clients; `/healthz`, `/readyz`,
-`/metrics` and `/status` report on the gateway. `auth` decides who may ask.
+`/metrics` and `/status` report the state of the gateway. A `WebPages`, such as the console, adds
+routes of its own. `middleware` decides which requests are admitted.
 """
 
 import asyncio
@@ -83,12 +84,13 @@ class WebPages:
     """Ends streams that would keep the gateway from stopping."""
 
 
-MCP_PATH, MESSAGES_PATH = "/mcp", "/messages/"
+MCP_PATH = "/mcp"
+MESSAGES_PATH = "/messages/"
 SESSIONS_KEPT = 1_000
-"""Sessions that stay open between requests; others are opened again from the store."""
+"""Sessions that stay in memory between requests; others are loaded from the store."""
 SESSION_IDLE_SECONDS = 6 * 3600.0
-"""How long a handshake client may ask nothing and keep no stream open before it is forgotten."""
-SAID_AGAIN = ("notifications/initialized", "resources/subscribe", "resources/unsubscribe")
+"""After this time without a request or an open stream, the SDK drops a handshake client."""
+REPLAYED_METHODS = ("notifications/initialized", "resources/subscribe", "resources/unsubscribe")
 LOOPBACK_ORIGIN = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 
 _log = logging.getLogger(__name__)
@@ -102,10 +104,10 @@ async def serve_http(
     ready: Callable[[str], None] | None = None,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Serve until `stop` is set or a signal says so; running calls may end first.
+    """Serve until `stop` is set or a signal arrives, then let running calls finish.
 
-    `ready` is told the address once requests are answered. Raises `InvalidConfig` for an address
-    that cannot be had, or that others reach while there is no token.
+    Calls `ready` with the address once the gateway answers requests. Raises `InvalidConfig` if the
+    address is not available, or if other machines can reach it and no token is configured.
     """
     stop = stop or asyncio.Event()
     http = _HttpGateway(gateway, config, pages)
@@ -120,10 +122,10 @@ async def serve_http(
 
 
 def identify_client(context: Context) -> tuple[str, Principal]:
-    """Return the name under which a client's session is kept, and who the client is.
+    """Return the name of a client's session, and the client's principal.
 
-    A client of the handshake era has a session of its own; later ones have none on the wire and
-    share their principal's. The SDK has checked the ids, but only for the era they belong to.
+    A client of the handshake era has a session of its own. Later clients have none on the wire, so
+    all clients of a principal share one. The SDK checks session ids in the handshake era only.
     """
     request = cast("Request", context.request)
     principal: Principal = request.scope[PRINCIPAL]
@@ -135,14 +137,14 @@ def identify_client(context: Context) -> tuple[str, Principal]:
 
 
 class _HttpGateway:
-    """One gateway's application, and what is needed to stop it."""
+    """The ASGI application of one gateway, which can be stopped in good order."""
 
     def __init__(self, gateway: Gateway, config: GatewayConfig, pages: WebPages | None) -> None:
         self.running = RunningRequests()
         self._gateway = gateway
         self._metrics = Metrics(gateway)
         self._pages = pages
-        # Opening a session looks at every tool that its profile may admit.
+        # Opening a session is slow: it checks every tool against the profile.
         self._session = lru_cache(maxsize=SESSIONS_KEPT)(gateway.open_session)
         self._clients = KnownClients(gateway.store, config.session_days, gateway.scout.forget)
         self._mcp_app = McpApp(
@@ -177,12 +179,12 @@ class _HttpGateway:
         )
 
     async def _answer_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Clients of 2026-07-28 have no session on the wire that could be lost.
+        # Clients of 2026-07-28 have no session on the wire, so none can be lost.
         is_modern = read_method(read_headers(scope)) is not None
         await (self._mcp_app if is_modern else self._resumer)(scope, receive, send)
 
     def _build_routes(self, mcp: ASGIApp, old: "_SseApp") -> Starlette:
-        """Return what answers beside MCP, and knows that `/mcp/` means `/mcp`."""
+        """Return the application for all other paths; it also redirects `/mcp/` to `/mcp`."""
         return Starlette(
             routes=[
                 Route(MCP_PATH, mcp),
@@ -210,18 +212,18 @@ class _HttpGateway:
                 await asyncio.wait((sweeping,))
 
     async def _sweep_clients(self) -> None:
-        """Forget sessions whose clients stayed away, at start and daily."""
+        """Remove the sessions of clients that stayed away, at the start and then daily."""
         while True:
             try:
-                gone = await asyncio.to_thread(self._clients.sweep)
+                removed = await asyncio.to_thread(self._clients.sweep)
             except ToolscoutError as error:
-                _log.warning("Old sessions could not be removed: %s", error)
+                _log.warning("Could not remove old sessions: %s", error)
             else:
-                _log.info("Sessions removed for their age: %d.", gone)
+                _log.info("Removed %d old sessions.", removed)
             await asyncio.sleep(DAY_SECONDS)
 
     async def stop(self, seconds: float) -> None:
-        """End streams in good order, then all requests once nothing runs any more."""
+        """End streams in good order, give running requests up to `seconds`, then end the rest."""
         await self._gateway.subscriptions.close()
         if self._pages is not None:
             await self._pages.close()
@@ -237,13 +239,13 @@ class _HttpGateway:
         return self._session(client, principal.profile)
 
     async def _watch(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        # Over SSE, a request is answered long after its post has ended.
+        # Over SSE, the answer is sent long after the POST request has ended.
         is_work = ctx.request_id is not None and ctx.method != LISTENING
         with self.running.counted if is_work else contextlib.nullcontext():
             result = await call_next(ctx)
         if _is_list(ctx) and isinstance(result, dict):
             self._emit_listed(ctx, result["tools"])
-        if ctx.method in SAID_AGAIN and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+        if ctx.method in REPLAYED_METHODS and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
             self._remember_subscription(ctx)
         return result
 
@@ -260,7 +262,7 @@ class _HttpGateway:
         )
 
     def _remember_subscription(self, ctx: Context) -> None:
-        """Keep what a client of the handshake era would have to say again after a restart."""
+        """Store what a handshake-era client would have to send again after a restart."""
         client, _ = identify_client(ctx)
         if ctx.method == "notifications/initialized":
             self._remember_client(client, ctx)
@@ -279,13 +281,13 @@ class _HttpGateway:
             )
 
     async def _serve_readyz(self, request: Request) -> Response:
-        told = build_readiness(self._gateway)
-        return JSONResponse(told, 200 if told["ready"] else 503)
+        readiness = build_readiness(self._gateway)
+        return JSONResponse(readiness, 200 if readiness["ready"] else 503)
 
     async def _serve_metrics(self, request: Request) -> Response:
         if _is_limited(request):
             return build_problem("limited", 403)
-        # The first look counts tokens, which may take a second.
+        # The first request counts tokens, which may take a second.
         text = await asyncio.to_thread(self._metrics.render)
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
@@ -298,36 +300,37 @@ class _HttpGateway:
 
 
 class _Router:
-    """Leads requests of MCP straight to it: the routes beside it would look at each first."""
+    """Passes requests for `/mcp` straight to MCP, past the slower matching of routes."""
 
     def __init__(self, mcp: ASGIApp, others: ASGIApp) -> None:
-        self._mcp, self._build_routes = mcp, others
+        self._mcp = mcp
+        self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_mcp = scope["type"] == "http" and scope["path"] == MCP_PATH
-        await (self._mcp if is_mcp else self._build_routes)(scope, receive, send)
+        await (self._mcp if is_mcp else self._others)(scope, receive, send)
 
 
 class _SseApp:
-    """Serves the transport of 2024: one stream for answers, and posts for questions."""
+    """Serves the transport of MCP 2024-11-05: requests by POST, answers on one event stream."""
 
     def __init__(self, server: Server[Any], max_body_bytes: int) -> None:
         self.transport = SseServerTransport(MESSAGES_PATH, max_request_body_size=max_body_bytes)
-        self._build_server = server
+        self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":
             await build_problem("wrong_method", 405, headers={"Allow": "GET"})(scope, receive, send)
             return
-        options = self._build_server.create_initialization_options()
+        options = self._server.create_initialization_options()
         async with self.transport.connect_sse(scope, receive, send) as (read, write):
-            await self._build_server.run(read, write, options)
+            await self._server.run(read, write, options)
 
 
 async def _close(
     server: uvicorn.Server, http: _HttpGateway, stop: asyncio.Event, seconds: float
 ) -> None:
-    """Take no more connections once told to stop, and end the ones there are in order."""
+    """Wait for `stop`, then refuse new connections and end the open ones in good order."""
     await stop.wait()
     server.should_exit = True
     await http.stop(seconds)
@@ -347,7 +350,7 @@ async def _refuse_method(request: Request, error: Exception) -> Response:
 
 
 def _is_list(ctx: Context) -> bool:
-    """Tell whether a client asked for its tools; the SDK lists them itself before some calls."""
+    """Tell whether the client asked for its tools; before some calls the SDK lists them itself."""
     if ctx.method != "tools/list":
         return False
     asked = read_method(read_headers(cast("Request", ctx.request).scope))
@@ -355,22 +358,22 @@ def _is_list(ctx: Context) -> bool:
 
 
 def _is_limited(request: Request) -> bool:
-    """Tell whether somebody sees a part of the catalogue only."""
+    """Tell whether the principal sees only a part of the catalogue."""
     principal: Principal = request.scope[PRINCIPAL]
     return principal.profile is not None
 
 
 def _format_client(ctx: Context) -> str:
-    """Return what a client calls itself."""
+    """Return the name and version that a client gave for itself."""
     hello = ctx.session.client_params
-    return (
-        _join_name_and_version(hello.client_info.name, hello.client_info.version) if hello else ""
-    )
+    if hello is None:
+        return ""
+    return _join_name_and_version(hello.client_info.name, hello.client_info.version)
 
 
 @lru_cache(maxsize=SESSIONS_KEPT)
 def _join_name_and_version(program: str, version: str) -> str:
-    # Every request tells it, and few programs ask.
+    # Cached because every request needs it and there are few client programs.
     return to_one_line(f"{program} {version}", 80)
 
 
