@@ -1,12 +1,12 @@
 """`Ledger`: the tokens that toolscout saved and the tokens that it cost.
 
-The one place where a gateway counts tokens: `/metrics`, `/status` and the console all read it. It
-listens to the gateway's events and keeps sums for the process, for each session, and for each hour
-and principal. The hours are kept in the store under this process's name, so that several gateways
-may share a store and the chart survives a restart.
+This is the only place where a gateway counts tokens; `/metrics`, `/status` and the console read it.
+It listens to the gateway's events and keeps sums for the process, for each session, and for each
+hour and principal. It saves the hours in the store under the name of this process, so that several
+gateways can share a store and the console's chart survives a restart.
 
-A list of tools is only noted when it is sent. Its tokens are counted in `settle`, which every
-reader calls first, because counting a large catalogue may take a second.
+Counting a large catalogue may take a second. When a client is sent a list of tools, the ledger
+therefore only notes the list; `settle`, which every reader calls first, counts its tokens.
 """
 
 import json
@@ -29,10 +29,10 @@ KIND = "savings"
 HOUR_SECONDS = 3_600
 HOURS_KEPT = 24 * 62
 PENDING_LISTS = 200
-"""Noted lists beyond which a thread counts them, though nobody has asked."""
+"""When this many lists are noted, a thread counts them without waiting for a reader."""
 SESSIONS_KEPT = 1_000
 COUNTED_PARTS = ("name", "description", "inputSchema")
-"""Parts of a listed definition that are counted, as in `count_definition_tokens`."""
+"""The parts of a definition whose tokens are counted, as in `count_definition_tokens`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,9 +40,9 @@ class Tally:
     """Sums of tokens."""
 
     not_sent: int = 0
-    """Definitions that a list would have had without toolscout."""
+    """Definitions that clients would have been sent without toolscout."""
     menu: int = 0
-    """Definitions that were listed."""
+    """Definitions that clients were sent."""
     replies: int = 0
     """Replies to searches and user messages, and refusals."""
     descriptions: int = 0
@@ -71,18 +71,18 @@ class Tally:
 
     @property
     def net(self) -> int:
-        """Tokens saved after all costs; below 0 where toolscout cost more than it saved."""
+        """Tokens saved after all costs; negative if toolscout cost more than it saved."""
         return self.not_sent - self.used
 
     def to_json(self) -> Json:
-        """Return the sums without the servers."""
+        """Return all sums except those by server."""
         names = ("not_sent", "menu", "replies", "descriptions", "net")
         return {name: getattr(self, name) for name in names}
 
 
 @dataclass(slots=True)
 class _PendingList:
-    """A list of tools that was sent so many times and is not counted yet."""
+    """A list of tools that was sent `times` times and whose tokens are not counted yet."""
 
     event: Listed
     hour: int
@@ -91,7 +91,7 @@ class _PendingList:
 
 @dataclass(slots=True)
 class _Account:
-    """A session: whose it is, and its tokens."""
+    """The principal and the tokens of one session."""
 
     principal: str = ANONYMOUS.name
     tally: Tally = field(default_factory=Tally)
@@ -102,7 +102,7 @@ Hours = dict[int, dict[str, Tally]]
 
 
 class Ledger:
-    """All tokens of one gateway; threads may share it."""
+    """Counts the tokens of one gateway; safe to share between threads."""
 
     def __init__(self, store: Store | None = None, *, clock: Callable[[], float] = time.time):
         self._store = store
@@ -117,7 +117,7 @@ class Ledger:
         self._settling = threading.Lock()
 
     def on_event(self, event: Event) -> None:
-        """Count an event; made for `EventStream.subscribe`."""
+        """Count the tokens of an event; a listener for `EventStream.subscribe`."""
         match event:
             case Requested():
                 with self._lock:
@@ -125,7 +125,7 @@ class Ledger:
             case Listed():
                 self._note_list(event)
             case Called(made=True):
-                pass  # the result of a call would be sent without toolscout too
+                pass  # without toolscout, the client would have received the result too
             case Described():
                 self._add(event.session, self.hour, Tally(descriptions=event.tokens))
             case Answered():
@@ -139,9 +139,9 @@ class Ledger:
         return int(self._clock() // HOUR_SECONDS)
 
     def settle(self) -> None:
-        """Count the tokens of all lists since the last time."""
+        """Count the tokens of all lists that were noted since the last time."""
         with self._settling:
-            with self._lock:  # not for longer: events must not wait while tokens are counted
+            with self._lock:  # held briefly: events must not wait while tokens are counted
                 pending = list(self._pending.values())
                 self._pending = {}
             for one in pending:
@@ -158,15 +158,15 @@ class Ledger:
             return self._total.copy()
 
     def get_session(self, session: str) -> Tally:
-        """Return the tokens of one session, without lists that are not settled yet."""
+        """Return the tokens of one session, without lists that are not counted yet."""
         with self._lock:
             account = self._accounts.get(session)
             return Tally() if account is None else account.tally.copy()
 
     def sum_hours(self, hours: int, includes: Callable[[str], bool]) -> dict[int, Tally]:
-        """Return a tally for each of the last hours, of the principals that are included.
+        """Return a tally for each of the last hours, of the principals that `includes` accepts.
 
-        These are the hours of this process and of all others that share the store.
+        The tallies cover this process and all others that share the store.
         """
         self.settle()
         last = self.hour
@@ -179,7 +179,7 @@ class Ledger:
         return points
 
     def save(self) -> None:
-        """Write the hours that have changed to the store."""
+        """Write the hours that have changed since the last time to the store."""
         self.settle()
         with self._lock:
             changed = self._changed
@@ -193,7 +193,7 @@ class Ledger:
                 self._store.write(KIND, f"{hour:09d}/{self._process}", text.encode())
 
     def remove_old(self) -> None:
-        """Forget the hours that are too old to be asked for."""
+        """Delete hours that are older than `HOURS_KEPT`, in memory and in the store."""
         oldest = self.hour - HOURS_KEPT
         with self._lock:
             for hour in [hour for hour in self._hours if hour < oldest]:
@@ -243,7 +243,7 @@ class Ledger:
             ]
 
     def _read_others(self, first: int) -> list[tuple[int, dict[str, Tally]]]:
-        """Return what other processes, or this machine before a restart, have saved."""
+        """Return the hours that other processes have saved, including earlier runs of this one."""
         if self._store is None:
             return []
         found: list[tuple[int, dict[str, Tally]]] = []
@@ -256,7 +256,7 @@ class Ledger:
 
 
 def count_listed_tokens(definition: Json) -> int:
-    """Return the tokens of a listed definition, by the parts that are counted of a tool."""
+    """Return the tokens of the counted parts of a listed definition."""
     parts = {key: definition.get(key) for key in COUNTED_PARTS}
     return count_tokens(json.dumps(parts, ensure_ascii=False, separators=(",", ":")))
 
@@ -275,7 +275,7 @@ def _hour_from_key(key: str) -> int:
 
 
 def _tallies_from_json(data: bytes | None) -> dict[str, Tally]:
-    """Return saved tallies; what another version wrote and nobody can read counts as nothing."""
+    """Return saved tallies; data that this version cannot read counts as empty."""
     names = {item.name for item in fields(Tally)}
     try:
         rows = json.loads(data or b"{}")

@@ -1,7 +1,7 @@
-"""The gateway's log: to stderr, as text or JSON, without secrets, by request.
+"""The gateway's log: text or JSON on stderr, with secrets masked.
 
-Every line that is written while a request is answered carries that request's name: a digest of
-the session and the client's own id, by which it can be matched with the client's log.
+Lines that are logged while the gateway answers a request name that request: a digest of the session
+and the client's own request id, so that they can be matched with the client's log.
 """
 
 import hashlib
@@ -17,13 +17,13 @@ from toolscout.sessions.events import Called, Described, Event, Searched
 TEXT = "%(asctime)s %(levelname)s %(name)s%(place)s: %(message)s"
 
 CURRENT_REQUEST: ContextVar[tuple[str, object] | None] = ContextVar("request", default=None)
-"""Session and id of the request that is being answered."""
+"""Session and id of the current request."""
 _log = logging.getLogger("toolscout.sessions.metatools")
 
 
 def _name_request() -> str:
-    """Return the name of the request that is being answered; few requests log a line."""
-    current = CURRENT_REQUEST.get()
+    """Return the name of the current request, or an empty string."""
+    current = CURRENT_REQUEST.get()  # named here, not for every request: few log a line
     if current is None:
         return ""
     session, request = current
@@ -34,36 +34,39 @@ def _name_request() -> str:
 def log_event(event: Event) -> None:
     """Log one search, description, call or refusal: counts and codes, no text (R108).
 
-    What went well is for those who look closely; the rest is for every operator.
+    Success is logged at level DEBUG, everything else at INFO.
     """
+    subject = ""
     match event:
         case Searched():
-            kind, what = "search", event.form
+            kind = "search"
+            subject = event.form
         case Described():
-            kind, what = "describe", ""
+            kind = "describe"
         case Called():
-            kind, what = "call" if event.made else "refusal", event.tool
+            kind = "call" if event.made else "refusal"
+            subject = event.tool
         case _:
             return
     level = logging.DEBUG if event.code == "ok" else logging.INFO
-    _log.log(level, "%s %s %s %.1f ms", kind, what or "-", event.code, event.milliseconds)
+    _log.log(level, "%s %s %s %.1f ms", kind, subject or "-", event.code, event.milliseconds)
 
 
 def log_to_stderr(form: LogFormat, level: str, mask: SecretMask) -> None:
-    """Set up the log of this process, without the secrets that the mask knows.
+    """Set up the log of this process, with the mask's secrets masked.
 
-    Update the mask when the configuration is reloaded.
+    Callers update the mask when they reload the configuration.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json(mask) if form is LogFormat.JSON else _Text(mask))
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    # The one tells too much, the other writes whole addresses, in which secrets may stand.
+    # mcp logs too much, and httpx2 logs whole URLs, which may contain secrets.
     for name in ("mcp", "httpx2"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
 class _Text(logging.Formatter):
-    """One line for people; a traceback follows on lines of its own."""
+    """Formats a record as one line of text; a traceback follows on lines of its own."""
 
     def __init__(self, mask: SecretMask) -> None:
         super().__init__(TEXT)
@@ -76,7 +79,7 @@ class _Text(logging.Formatter):
 
 
 class _Json(logging.Formatter):
-    """One object to a line."""
+    """Formats a record as one JSON object on one line."""
 
     def __init__(self, mask: SecretMask) -> None:
         super().__init__()

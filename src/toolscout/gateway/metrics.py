@@ -1,7 +1,7 @@
-"""`Metrics`: a gateway in numbers, as Prometheus text and as totals.
+"""`Metrics`: what a gateway does, counted, as Prometheus text and as totals.
 
-Listens to the gateway's events and reads the token ledger. It keeps no text of a request: only the
-names of servers and tools and reply codes label the numbers (R108).
+It listens to the gateway's events and reads the token ledger. It keeps no text of any request:
+labels hold only names of servers and tools, and reply codes (R108).
 """
 
 import threading
@@ -17,13 +17,13 @@ from toolscout.servers.pool import Phase
 from toolscout.sessions.events import Answered, Called, Described, Event, Searched
 
 LABELLED_TOOLS = 500
-"""Tools that have numbers of their own; all further ones count as `OTHER`."""
+"""Tools that have a label of their own; all further ones are counted as `OTHER`."""
 OTHER = "other"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Metrics:
-    """All numbers of one gateway; threads may share it."""
+    """The metrics of one gateway; safe to share between threads."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -63,11 +63,11 @@ class Metrics:
                 pass
 
     def render(self) -> bytes:
-        """Return all numbers in Prometheus' text format."""
+        """Return all metrics in the Prometheus text format."""
         return generate_latest(self.registry)
 
     def count_totals(self) -> Json:
-        """Return the sums that a person wants to see."""
+        """Return the totals that `/status` and the console show."""
         calls = _sum(self._calls)
         return {
             "searches": _sum(self._searches),
@@ -81,7 +81,7 @@ class Metrics:
         }
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the numbers that others keep: the ledger's tokens and the pool's servers."""
+        """Yield the metrics that are kept elsewhere: the ledger's tokens and the pool's servers."""
         total = self._gateway.ledger.get_total()
         for name, text, value in (
             ("definition", "Tokens of all visible definitions, for each list.", total.not_sent),
@@ -89,7 +89,7 @@ class Metrics:
             ("reply", "Tokens of toolscout's own replies.", total.used - total.menu),
         ):
             yield CounterMetricFamily(f"toolscout_{name}_tokens", text, value=value)
-        # The net may fall, so it is no counter.
+        # The net can fall, so it is a gauge and not a counter.
         net = "Definition tokens less listed and reply tokens."
         yield GaugeMetricFamily("toolscout_tokens_not_sent", net, value=total.net)
         family = GaugeMetricFamily("toolscout_servers", "Servers by phase.", labels=["phase"])

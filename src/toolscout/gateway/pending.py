@@ -1,8 +1,9 @@
-"""`PendingCalls`: calls that wait at their servers until their clients bring an answer.
+"""`PendingCalls`: calls that wait at their servers until the client sends an answer.
 
-A server of the handshake era asks while it works, and a client of 2026-07-28 cannot be asked then.
-So its call is answered with the questions and a state, stays open at the server, and goes on when
-the client repeats it with the answers and that state. What can be asked at once is not for here.
+A server of the handshake era asks questions during a call, but a client of 2026-07-28 cannot be
+asked during a call. The gateway therefore answers the client with the questions and a state, and
+keeps the call open at the server. The call goes on when the client repeats it with its answers and
+that state. `forward` handles the clients that can be asked at once.
 """
 
 import asyncio
@@ -23,9 +24,9 @@ SUSPENDED_LIMIT = 256
 STATE_BYTES = 24
 
 Abilities = types.ClientCapabilities | None
-"""What a client says it can do."""
+"""The capabilities that a client has declared."""
 Work = Callable[[Relay], Coroutine[Any, Any, Json]]
-"""Makes a call; what the server asks meanwhile goes to the relay."""
+"""Makes a call; questions that the server asks meanwhile go to the relay."""
 
 _SAMPLED = (types.CreateMessageResult, types.CreateMessageResultWithTools)
 _OTHER_KIND = types.ErrorData(
@@ -38,7 +39,7 @@ _UNANSWERED = types.ErrorData(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallKey:
-    """Which call this is, and whose; a pending is resumed by an equal one only."""
+    """Identifies a call and its session; only a request with an equal key resumes a call."""
 
     session: str
     tool: str
@@ -48,10 +49,10 @@ class CallKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRequest:
-    """One request of a client on behalf of a call, the first one or a later one."""
+    """One request that a client sends for a call: the first one, or one with answers."""
 
     relay: Relay
-    """Hears progress and log messages for as long as the request is open."""
+    """Receives progress and log messages while the request is open."""
     abilities: Abilities = None
     state: str | None = None
     answers: Mapping[str, types.InputResponse] | None = None
@@ -64,7 +65,7 @@ class _Question:
 
 
 class PendingCalls:
-    """The suspended calls of one gateway."""
+    """The calls of one gateway that wait for answers."""
 
     def __init__(self, *, limit: int = SUSPENDED_LIMIT) -> None:
         self._limit = limit
@@ -76,10 +77,10 @@ class PendingCalls:
     async def run(
         self, key: CallKey, request: ClientRequest, work: Work, *, seconds: float
     ) -> Json:
-        """Return the result of a call, or the questions that come before it.
+        """Return the result of a call, or the questions that the client must answer first.
 
-        With a state the suspended call goes on, and `work` is not begun. A state that is unknown,
-        expired or of another call raises `InvalidRequest`. Each answer may take `seconds`.
+        A request with a state resumes its call and does not start `work`. Raises `InvalidRequest`
+        if the state is unknown, expired or of another call. Each answer may take `seconds`.
         """
         if request.state is None:
             pending = _PendingCall(key, work)
@@ -141,23 +142,24 @@ class _PendingCall:
 
     @property
     def is_over(self) -> bool:
-        """Whether the call has ended, one way or another."""
+        """Whether the call has ended, successfully or not."""
         return self._work.done()
 
     def get_result(self) -> Json:
-        """Return what the server answered, or raise what went wrong."""
+        """Return the server's answer, or raise the error that ended the call."""
         return self._work.result()
 
     def list_questions(self) -> Json:
-        """Return the open questions by key, as they go to the client."""
+        """Return the open questions by key, in the form that is sent to the client."""
         return {
             key: question.request.model_dump(by_alias=True, mode="json", exclude_none=True)
             for key, question in self._questions.items()
         }
 
     async def follow(self, request: ClientRequest) -> None:
-        """Hand over a request's answers, and wait for the end of the call or an open question."""
-        self._relay, self._abilities = request.relay, request.abilities
+        """Hand over a request's answers, then wait for the end of the call or an open question."""
+        self._relay = request.relay
+        self._abilities = request.abilities
         for key, answer in (request.answers or {}).items():
             self._settle(key, answer)
         try:
@@ -181,12 +183,12 @@ class _PendingCall:
     async def report_progress(
         self, progress: float, total: float | None, message: str | None
     ) -> None:
-        """Pass on how far the work is, if somebody listens."""
+        """Pass progress on to the client while one of its requests is open."""
         if self._relay is not None:
             await self._relay.report_progress(progress, total, message)
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
-        """Pass on a log message, if somebody listens."""
+        """Pass a log message on to the client while one of its requests is open."""
         if self._relay is not None:
             await self._relay.log(params)
 
@@ -225,14 +227,14 @@ class _PendingCall:
 
     def _end(self, work: asyncio.Task[Json]) -> None:
         if not work.cancelled():
-            work.exception()  # looked at, even if the client never comes back
+            work.exception()  # or asyncio warns if the client never comes back
         for key in list(self._questions):
             self._settle(key, _UNANSWERED)
         self._news.set()
 
 
 def check_abilities(request: types.InputRequest, abilities: Abilities) -> types.ErrorData | None:
-    """Return what a server is told that asks for something the client has not declared."""
+    """Return an error for the server if the client has not declared the requested ability."""
     match request:
         case types.CreateMessageRequest():
             missing = _find_missing_in_sampling(request.params, abilities)
@@ -262,5 +264,5 @@ def _find_missing_in_elicitation(params: types.ElicitRequestParams, abilities: A
         return "elicitation"
     if isinstance(params, types.ElicitRequestURLParams):
         return "" if elicitation.url else "elicitation by URL"
-    # No mode at all means forms: clients before 2025-11-25 knew nothing else.
+    # No mode at all means forms, the only mode for clients before 2025-11-25.
     return "elicitation by form" if elicitation.url and not elicitation.form else ""

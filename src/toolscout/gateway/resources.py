@@ -1,7 +1,7 @@
-"""`Resources`: resources, prompts and completions of all servers, under names of their own.
+"""`Resources`: the resources, prompts and completions of all servers.
 
-A resource of a server is listed as `toolscout://SERVER/URI`, a prompt by its exposed name. What a
-session may not see is neither listed nor read. Requests go to the server that owns the thing.
+The gateway lists a resource as `toolscout://SERVER/URI` and a prompt by its exposed name, and
+passes requests on to the owning server. A session can neither list nor read what it may not see.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -24,7 +24,7 @@ from toolscout.tools import Effect, Tool
 SCHEME = "toolscout://"
 
 _KEYS = {RESOURCE: ("uri", "uri"), TEMPLATE: ("uriTemplate",) * 2, PROMPT: ("name", "prompt")}
-"""By what a server knows an entry: the member of its definition, and that of a tool's extras."""
+"""The members that identify an entry: in the server's definition, and in a tool's extras."""
 _LISTS: dict[str, Callable[[Manifest], tuple[Json, ...]]] = {
     RESOURCE: lambda manifest: manifest.resources,
     TEMPLATE: lambda manifest: manifest.templates,
@@ -33,7 +33,7 @@ _LISTS: dict[str, Callable[[Manifest], tuple[Json, ...]]] = {
 
 
 class Resources:
-    """What servers offer besides tools."""
+    """Lists and reads the resources and prompts of a pool's servers."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -56,13 +56,13 @@ class Resources:
         return [{**row, "name": name} for _, name, row in self._list_rows(session, PROMPT)]
 
     async def read(self, session: Session, uri: str, forwarded: ForwardedCall) -> Json:
-        """Return a resource, with the addresses of its parts as this gateway lists them."""
+        """Return a resource, with the URIs of its parts as this gateway lists them."""
         server, own = self.find_owner(session, uri)
         result = await _await_answer(
             forwarded.ask(server, "resources/read", {"uri": own}, called=uri)
         )
         if "contents" not in result:
-            return result  # a question comes before it
+            return result  # the server asks for input first
         parts = [
             {**part, "uri": to_gateway_uri(server, part["uri"])} if "uri" in part else part
             for part in result["contents"]
@@ -78,7 +78,7 @@ class Resources:
         return await _await_answer(forwarded.ask(server, "prompts/get", params, called=name))
 
     async def complete(self, session: Session, params: Json) -> Json:
-        """Return what may stand for an argument of a prompt or template."""
+        """Return possible values for an argument of a prompt or template."""
         asked: Json = params["ref"]
         if asked.get("type") == "ref/prompt":
             server, own = self._find_prompt(session, str(asked.get("name")))
@@ -90,7 +90,7 @@ class Resources:
         return await _await_answer(self._pool.request(server, "completion/complete", params))
 
     def find_owner(self, session: Session, uri: str) -> tuple[str, str]:
-        """Return the server of a resource, and its address there; `MCPError` if there is none."""
+        """Return the server of a resource and its URI there; raise `MCPError` if there is none."""
         server, slash, own = uri.removeprefix(SCHEME).partition("/")
         if not uri.startswith(SCHEME) or not slash or not self.sees(session, server, own):
             raise _build_error(f"No resource {uri!r}. Use an address that resources/list shows.")
@@ -99,7 +99,7 @@ class Resources:
     def sees(self, session: Session, server: str, own: str) -> bool:
         """Tell whether a session may read a resource, or fill in a template, of a server.
 
-        One that is not listed, as links in results may be, is judged by its address.
+        A resource that is not listed, such as a link in a result, is judged by its URI.
         """
         member = self._pool.servers.get(server)
         if member is None or member.manifest is None:
@@ -113,7 +113,7 @@ class Resources:
         return any((server, kind, key) in visible for kind, key in meant)
 
     def _map_visible_names(self, session: Session) -> dict[tuple[str, str, str], str]:
-        """Return the exposed names of what a session sees besides tools."""
+        """Return the exposed names of the resources, templates and prompts that a session sees."""
         return {
             (tool.server, tool.kind, str(tool.extras.get(_KEYS[tool.kind][1]))): tool.name
             for tool in session.list_visible()
@@ -121,7 +121,7 @@ class Resources:
         }
 
     def _list_rows(self, session: Session, kind: str) -> Iterator[tuple[str, str, Json]]:
-        """Yield server, exposed name and definition of what a session may see, in order."""
+        """Yield server, exposed name and definition of each entry that a session may see."""
         visible = self._map_visible_names(session)
         for server, member in sorted(self._pool.servers.items()):
             if member.manifest is None:
@@ -140,19 +140,19 @@ class Resources:
 
 
 def to_gateway_uri(server: str, uri: str) -> str:
-    """Return the address under which the gateway lists a resource of a server."""
+    """Return the URI under which the gateway lists a resource of a server."""
     return f"{SCHEME}{server}/{uri}"
 
 
 def _list_addresses(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield kind and address of all that can be read."""
+    """Yield kind and URI of each resource and template."""
     for kind in (RESOURCE, TEMPLATE):
         for row in _LISTS[kind](manifest):
             yield kind, str(row.get(_KEYS[kind][0]))
 
 
 def _normalize_uri(uri: str) -> str:
-    # A server may take other spellings for the same, and what is hidden must stay so in all.
+    # A server may accept several spellings of a URI; a hidden resource must be hidden in all.
     return unquote(uri).rstrip("/").casefold()
 
 
