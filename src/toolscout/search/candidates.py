@@ -1,8 +1,8 @@
-"""Candidates: which tools are worth a close look for a question.
+"""Choose the candidates: the tools that are worth a close look for a question.
 
-Every tool gets a rough score out of its words and its vector; the best are compared exactly, as
-all are where they are few, and the best of those go on to `evidence`. Very large catalogues are
-asked for near vectors instead of being looked through.
+A rough score from words and vectors picks some of many tools, and an exact comparison picks the
+best of those; a small catalogue is compared exactly from the start. A very large one can ask an
+approximate index for near vectors instead of scanning all of them. `evidence` does the close look.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,28 +20,31 @@ from toolscout.search.vectors import compare_vectors, take_leading_row
 CANDIDATES = 48
 ROUGH_CANDIDATES = 96
 FEW = 512
-"""So many tools are all compared exactly, which takes less time than to pick some of them."""
+"""Up to this many tools are all compared exactly, which is faster than picking some of them."""
 
 
 class Similarities:
-    """Similarities of a question's texts with tools.
+    """Compares the texts of a question with tools.
 
-    Every tool is looked at, by the leading dimensions where the encoder has such, unless the
-    state has an approximate index; `at` is exact in any case.
+    `vectors` holds the distinct texts; `lines` gives the row of the text, of the text without
+    values and of each clause. Rough scores use only the leading dimensions, where the encoder
+    supports that; `compare` and `score_exactly` use all of them.
     """
 
     def __init__(self, state: State, vectors: Floats, lines: list[int]) -> None:
-        self._state, self._vectors, self._lines = state, vectors, lines
+        self._state = state
+        self._vectors = vectors
+        self._lines = lines
 
     def score_roughly(self) -> Floats:
-        """Return a rough score of every place, see `_score_meaning`."""
-        # The text without its values says little that the text and its clauses do not.
+        """Return a rough score of every place (see `_score_meaning`)."""
+        # The text without values adds little to the text and its clauses.
         text, _, *clauses = self._lines
         lines = dict.fromkeys((text, *clauses) if len(clauses) > 1 else (text,))
         parts = [cast("Floats", shard.scanned) for shard in self._state.shards]
         vectors = self._take_leading_lines(lines, parts[0].shape[1])
         if len(lines) == 1:
-            vectors *= 2  # the question is its own clause: both parts of the score are the same
+            vectors *= 2  # the question is its only clause, so both parts of the score are equal
         found = [compare_vectors(rows, vectors) for rows in parts]
         whole, *rest = found[0] if len(found) == 1 else np.concatenate(found, axis=1)
         return _score_meaning([whole, whole, *rest]) if rest else whole
@@ -53,7 +56,7 @@ class Similarities:
         return np.array(vectors)
 
     def compare(self, places: NDArray[np.int64]) -> Floats:
-        """Return a line for each distinct text, a column for each place."""
+        """Return exact similarities: a row for each distinct text, a column for each place."""
         parts = group_by_shard(self._state.shards, places)
         found = [
             compare_vectors(_take_vectors(shard, rows), self._vectors) for shard, _, rows in parts
@@ -66,16 +69,16 @@ class Similarities:
         return whole
 
     def expand_lines(self, found: Floats) -> Floats:
-        """Return lines of distinct texts as one for text, plain text and each clause."""
+        """Return the rows of `compare` in the order text, plain text, clauses."""
         return found.take(self._lines, axis=0)
 
     def score_exactly(self, found: Floats) -> Floats:
-        """Return the exact score of each place (see `_score_meaning`) given `compare`'s lines."""
+        """Return the exact score of each place (see `_score_meaning`) from rows of `compare`."""
         listed = list(found)
         return _score_meaning([listed[line] for line in self._lines])
 
     def find_near(self) -> NDArray[np.int64]:
-        """Return the places that an approximate index finds near, and all that it does not know."""
+        """Return the places that approximate indexes find, and all places that have no index."""
         found: list[NDArray[np.int64]] = []
         offset = 0
         for shard in self._state.shards:
@@ -91,7 +94,7 @@ class Similarities:
 def _take_vectors(shard: Shard, rows: NDArray[np.int64]) -> Floats:
     if shard.size > FEW:
         return cast("NDArray[np.int16]", shard.vectors).take(rows, axis=0).astype(np.float32)
-    # All rows of a shard stand in order.
+    # Rows are in order, so as many as the shard has are all of them.
     return shard.exact if len(rows) == shard.size else shard.exact.take(rows, axis=0)
 
 
@@ -102,7 +105,8 @@ def score_lexically(state: State, question: Question) -> Floats:
     gains = np.array(list(map(mul, rarities, question.gains)), np.float32)
     offset = 0
     for shard in state.shards if rarities else ():
-        mine, listed = scores[offset : offset + shard.size], shard.postings.by_term
+        mine = scores[offset : offset + shard.size]
+        listed = shard.postings.by_term
         spans = listed.find_spans(question.numbers)
         weights = np.concatenate([listed.weights[begin:end] for begin, end in spans])
         weights *= gains.repeat([end - begin for begin, end in spans])
@@ -113,7 +117,7 @@ def score_lexically(state: State, question: Question) -> Floats:
 
 
 def count_candidates(wanted: int) -> int:
-    """Return how many candidates there are to be for so many hits."""
+    """Return how many candidates to choose when a search wants this many hits."""
     return CANDIDATES if wanted <= CANDIDATES else ROUGH_CANDIDATES
 
 
@@ -127,11 +131,12 @@ def choose_candidates(
 ) -> tuple[NDArray[np.int64], Floats]:
     """Return the `count` places worth a close look, with their similarities.
 
-    A rough score picks some of many places, an exact one the best of those.
+    A rough score picks some of many places, and an exact one the best of those. Places in `also`
+    are always included.
     """
     best = np.maximum.reduce(lexical)
     shares = lexical / best if best > 0 else lexical
-    # Near vectors are few: a filter could leave none of them, so filtered searches look at all.
+    # A filter could remove all of the few near vectors, so a filtered search scans every place.
     if state.is_approximate and mask is state.open:
         some = _find_near_places(shares, similar, mask)
     else:
@@ -151,7 +156,7 @@ def choose_candidates(
 
 
 def _find_near_places(shares: Floats, similar: Similarities, mask: Mask) -> NDArray[np.int64]:
-    """Return the places of near vectors and those of the highest shares."""
+    """Return the places with near vectors and those with the best lexical scores."""
     chosen = np.zeros(len(mask), np.bool_)
     chosen[similar.find_near()] = True
     chosen[_find_best_places(shares, shares.nonzero()[0], CANDIDATES)] = True
@@ -159,9 +164,9 @@ def _find_near_places(shares: Floats, similar: Similarities, mask: Mask) -> NDAr
 
 
 def _score_meaning(lines: Sequence[Floats] | Floats) -> Floats:
-    """Return the similarity with the whole question plus how well a place does for any clause.
+    """Return the similarity with the whole question plus the standing for the best clause.
 
-    Only differences between places mean something.
+    Only differences between places are meaningful.
     """
     text, plain, *clauses = lines
     whole = text if text is plain else (text + plain) / 2
@@ -175,7 +180,7 @@ def _score_meaning(lines: Sequence[Floats] | Floats) -> Floats:
 
 
 def _find_best_places(scores: Floats, places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return about `count` places of highest score, with all that tie at the cut."""
+    """Return the `count` places with the highest scores, and all that tie with the last one."""
     if len(places) <= count:
         return places
     if len(places) == len(scores):
@@ -184,12 +189,13 @@ def _find_best_places(scores: Floats, places: NDArray[np.int64], count: int) -> 
 
 
 def _find_best_rows(scores: Floats, count: int) -> NDArray[np.int64]:
-    """Return where the `count` highest of more scores stand, with all that tie at the cut."""
+    """Return the rows of the `count` highest scores, and all that tie with the last one."""
     if len(scores) <= 16 * count:
         return (scores >= _find_cut(scores, count)).nonzero()[0]
-    # What the best of `count` groups reach, at least `count` scores do, and few more: the rest
-    # need not be ordered.
-    size, groups = len(scores) // (4 * count), 4 * count
+    # At least `count` scores reach the maximum of the `count`-th best group, and few others do.
+    # The rest need not be ordered.
+    groups = 4 * count
+    size = len(scores) // groups
     highest = np.maximum.reduce(scores[: size * groups].reshape(size, groups))
     some = (scores >= _find_cut(highest, count)).nonzero()[0]
     passed = scores.take(some)
@@ -204,20 +210,21 @@ def find_best(
     *,
     count: int = CANDIDATES,
 ) -> NDArray[np.int64]:
-    """Return where the best places stand among some; where scores tie at the cut, names decide."""
+    """Return the rows of the `count` best places; ties at the cut are broken by name."""
     if len(places) <= count:
         return np.arange(len(places))
     kept = _find_best_rows(scores, count)
     if len(kept) > count:
         cut = scores[kept].min()
-        above, level = (scores > cut).nonzero()[0], (scores == cut).nonzero()[0]
+        above = (scores > cut).nonzero()[0]
+        level = (scores == cut).nonzero()[0]
         named = state.sort_by_name(places[level])[: count - len(above)]
         kept = np.concatenate([above, level[np.isin(places[level], named)]])
     return np.union1d(kept, np.isin(places, also).nonzero()[0]) if also else kept
 
 
 def _find_cut(scores: Floats, count: int) -> np.float32:
-    """Return the score that the `count` best reach, of at least so many."""
+    """Return the lowest of the `count` highest scores; there must be at least that many."""
     ordered = scores.copy()
     place = len(ordered) - count
     ordered.partition(place)

@@ -1,8 +1,8 @@
-"""Evidence: what speaks for each candidate of a search, as numbers by `Signal`.
+"""Compute the evidence for each candidate of a search, one number per `Signal`.
 
-Takes a question, a state of the index and some candidates; fills a table, a line for each signal
-and a column for each candidate. Every sum runs within one column and in an order that does not
-depend on the others, so that equal catalogues give equal bits whatever their history.
+The functions fill a table with a row for each signal and a column for each candidate; `fusion`
+turns it into scores. Every sum stays within one column, in an order that does not depend on other
+columns, so that equal catalogues give bit-identical results whatever their history.
 """
 
 from collections.abc import Sequence
@@ -19,21 +19,22 @@ from toolscout.search.vectors import compare_vectors
 
 _LOOKED_AT = np.array([0xFF, *COVERED], np.uint8)[:, None]
 _HAS = ((np.arange(256, dtype=np.uint8) & _LOOKED_AT) != 0).astype(np.float64)
-"""Whether field bits, a column each, hold any field, then each that a question covers: what
-`MATCH` to `SERVER` look at, in their order."""
+"""For each possible byte of field bits, a column each: whether it has any field, then whether it
+has each of `COVERED`. The rows are in the order of the signals `MATCH` to `SERVER`."""
 
 Matches = tuple[Floats, NDArray[np.uint8]]
-"""The weights and field bits of the question's terms, a line each, in candidates, a column each."""
+"""Weights and field bits: a row for each term of the question, a column for each candidate."""
 
 
 def find_matches(question: Question, state: State, places: NDArray[np.int64]) -> Matches:
-    """Return what candidates have of the question."""
+    """Return the weights and field bits of the question's terms in some candidates."""
     parts = group_by_shard(state.shards, places)
     if len(parts) == 1:
         shard, _, rows = parts[0]
         return _find_matches_in_shard(shard.postings.by_term, question.numbers, rows)
     shape = len(question.numbers), len(places)
-    weights, masks = np.zeros(shape, np.float32), np.zeros(shape, np.uint8)
+    weights = np.zeros(shape, np.float32)
+    masks = np.zeros(shape, np.uint8)
     for shard, positions, rows in parts:
         found = _find_matches_in_shard(shard.postings.by_term, question.numbers, rows)
         weights[:, positions], masks[:, positions] = found
@@ -43,16 +44,17 @@ def find_matches(question: Question, state: State, places: NDArray[np.int64]) ->
 def _find_matches_in_shard(
     listed: ByTerm, numbers: Sequence[int], places: NDArray[np.int64]
 ) -> Matches:
-    """Return what rows of one shard have of some terms.
+    """Return the weights and field bits of some terms in some rows of one shard.
 
-    The rows of a term ascend, so that a few halvings find each; most terms of a tool are not
-    asked for and stay unread.
+    The rows of a term are sorted, so binary search finds each row without reading the other terms
+    of a tool.
     """
-    shape, rows = (len(numbers), len(places)), places.astype(np.int32)
+    shape = (len(numbers), len(places))
+    rows = places.astype(np.int32)
     if not numbers or not len(listed.rows):
         return np.zeros(shape, np.float32), np.zeros(shape, np.uint8)
     spans = listed.find_spans(numbers)
-    # A term's last row is left out: what lies beyond the others is then given its place.
+    # Leaving out a term's last row makes every row beyond the others point at the last one.
     at = np.concatenate([listed.rows[a : b - 1].searchsorted(rows) for a, b in spans])
     at = at.reshape(shape)
     at += np.array([begin for begin, _ in spans])[:, None]
@@ -65,7 +67,7 @@ def _find_matches_in_shard(
 def fill_lexical(
     table: Doubles, question: Question, state: State, places: NDArray[np.int64]
 ) -> None:
-    """Fill in the lines that words alone decide."""
+    """Fill in the signals that depend on words alone."""
     found, masks = find_matches(question, state, places)
     listed = state.list_rarities(question.numbers)
     ideal = sum(map(mul, listed, question.counted)) + question.unknown * state.unknown_rarity
@@ -82,7 +84,7 @@ def fill_lexical(
 
 
 def _add_clauses(weights: Doubles, parts: Floats | None) -> Sequence[Doubles]:
-    """Return what candidates have of the whole question, then of each clause."""
+    """Return the summed weights for the whole question, then for each clause."""
     if parts is None:
         whole = np.add.reduce(weights)
         return whole, whole
@@ -92,15 +94,16 @@ def _add_clauses(weights: Doubles, parts: Floats | None) -> Sequence[Doubles]:
 def _judge_coverage(
     lines: Doubles, question: Question, rarities: Doubles, masks: NDArray[np.uint8]
 ) -> None:
-    """Fill in how much of the question stands in any field, and in each that it covers."""
+    """Fill in how much of the question occurs in any field, then in each of `COVERED`."""
     worth = np.empty((len(_HAS), 1, len(rarities)))
-    worth[0], worth[1:] = question.counted, rarities
-    # Rarities have half the digits of these sums: nothing is rounded, in whatever order.
+    worth[0] = question.counted
+    worth[1:] = rarities
+    # Rarities have half the precision of these sums, so nothing is rounded in any order.
     np.matmul(worth, _HAS.take(masks, axis=1), out=lines[:, None])
 
 
 def fill_meaning(table: Doubles, similar: Floats) -> None:
-    """Fill in the lines of meaning, given similarities with text, plain text and clauses."""
+    """Fill in the signals of meaning from similarities with text, plain text and clauses."""
     table[Signal.MEANING : Signal.MEANING_CLAUSE + 1] = similar[:3]
     clauses = similar[2:]
     if len(clauses) == 1:
@@ -115,7 +118,10 @@ def fill_meaning(table: Doubles, similar: Floats) -> None:
 def fill_name_meaning(
     table: Doubles, question: Question, state: State, places: NDArray[np.int64], asked: Floats
 ) -> None:
-    """Fill in how much of each name the question comes near; `asked` are its words' vectors."""
+    """Fill in how much of each name is close to the question.
+
+    `asked` holds the vectors of the question's words.
+    """
     listed = _list_name_words(state, places)
     at = (listed >= 0).ravel().nonzero()[0]
     words = listed.take(at)
@@ -129,7 +135,7 @@ def fill_name_meaning(
 
 
 def _list_name_words(state: State, places: NDArray[np.int64]) -> Ints:
-    """Return the numbers of each candidate's name words, a line each, filled up with -1."""
+    """Return the numbers of each candidate's name words, a row each, padded with -1."""
     if len(state.shards) == 1:
         return state.shards[0].name_table.take(places, axis=0)
     width = max(shard.name_table.shape[1] for shard in state.shards)
@@ -140,6 +146,6 @@ def _list_name_words(state: State, places: NDArray[np.int64]) -> Ints:
 
 
 def _compare_words(asked: Floats, vectors: Floats) -> Doubles:
-    """Return how near each vector comes to any asked one, 0 to 1, falling off fast."""
+    """Return each vector's squared similarity, 0 to 1, with the nearest word of the question."""
     best = np.maximum.reduce(compare_vectors(vectors, asked), initial=0.0)
     return np.square(best, dtype=np.float64)

@@ -1,14 +1,9 @@
-"""What past calls teach about rank (R37).
+"""Learn from past calls which tools to rank higher (R37).
 
-Takes outcomes of calls, each with the query that led to it; gives a result in which tools that
-served similar queries stand higher. It only reorders what a search found, so a tool that the
-caller may not see stays unseen (R77). An exact hit is never displaced, and success with other
-queries counts for nothing.
-
-What became of a call: the record that feedback and statistics are made of.
-
-Values only. Who keeps them and for how long is decided elsewhere; so is whether a query is kept
-as it was or hashed. The time is told, not looked up.
+`Usage` records the outcome of one call and the query that led to it. `Feedback` learns from such
+outcomes and raises tools that served similar queries. It only reorders the hits of a search, so
+a tool that the caller may not see stays hidden (R77), and it never displaces an exact hit.
+Others decide who stores usages, for how long, and whether their queries are hashed.
 """
 
 import hashlib
@@ -39,7 +34,7 @@ class Usage:
 
     session: str
     query: str
-    """What was searched for before, as it was or hashed; empty if nothing was."""
+    """The query of the search before the call, plain or hashed; empty if there was none."""
     tool: str
     """The exposed name."""
     code: str
@@ -49,7 +44,7 @@ class Usage:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the tool did what it was called for."""
+        """Whether the call succeeded."""
         return self.code == OK
 
 
@@ -63,7 +58,7 @@ def bytes_from_usage(usage: Usage) -> bytes:
 
 
 def usage_from_bytes(data: bytes) -> Usage | None:
-    """Return the usage that JSON holds, or None for anything else; unknown members are ignored."""
+    """Return the usage in some JSON, ignoring unknown members, or None if there is no usage."""
     try:
         row = json.loads(data)
         texts = [row[name] for name in ("session", "query", "tool", "code")]
@@ -78,9 +73,9 @@ def usage_from_bytes(data: bytes) -> Usage | None:
 
 
 def hash_query(query: str) -> str:
-    """Return a query as `#` and 16 hexadecimal digits; case and blanks make no difference.
+    """Return a query's hash as `#` and 16 hexadecimal digits, ignoring case and extra spaces.
 
-    What is hashed already stays as it is.
+    A query that is already a hash is returned unchanged.
     """
     if is_hashed(query):
         return query
@@ -89,27 +84,27 @@ def hash_query(query: str) -> str:
 
 
 def is_hashed(query: str) -> bool:
-    """Tell whether a query is kept as its hash."""
+    """Tell whether a query is a hash."""
     return _HASHED.fullmatch(query) is not None
 
 
 PAIRS = 10_000
-"""Pairs of query and tool that are remembered; the oldest leave."""
+"""How many pairs of query and tool to remember; the oldest are forgotten first."""
 TERM_LIMIT = 64
-"""Distinct terms of one query that are compared."""
+"""How many distinct terms of a query are compared."""
 MOST_LIFT = 2.0
-"""How far past calls may raise a chance, in log-odds."""
+"""The most that past calls can raise a chance, in log-odds."""
 FADING = 0.9
-"""What earlier outcomes of a query count for at each new one."""
+"""Each new outcome of a query multiplies the weight of its earlier ones by this."""
 
 Terms = frozenset[str]
-"""The terms of a query, or its hash alone: no term begins with `#`."""
+"""The terms of a query, or only its hash, which no term can equal because it starts with `#`."""
 
 
 class Feedback:
-    """Remembers which tools served which queries; threads may share it.
+    """Remembers which tools served which queries; safe to share between threads.
 
-    `past` holds query, tool and whether the call succeeded, oldest first.
+    `past` gives the query, the tool and whether the call succeeded, oldest call first.
     """
 
     def __init__(self, past: Iterable[tuple[str, str, bool]] = (), *, pairs: int = PAIRS) -> None:
@@ -119,15 +114,15 @@ class Feedback:
         self._having: dict[str, set[Terms]] = {}
         self._pairs: dict[tuple[Terms, str], None] = {}
         self.is_empty = True
-        """Whether nothing was learnt yet, so that no result would change."""
+        """Whether nothing has been learnt yet, so that no result would change."""
         for query, tool, succeeded in past:
             self.learn(query, tool, succeeded=succeeded)
 
     def learn(self, query: str, tool: str, *, succeeded: bool) -> None:
-        """Take note of one call.
+        """Learn from one call.
 
-        From a hashed query only equal queries profit. One that names tools, or cannot be read,
-        teaches nothing.
+        A hashed query helps only equal queries. A query that names tools or that cannot be parsed
+        is ignored.
         """
         asked = _read_learnt_terms(query)
         if asked:
@@ -138,13 +133,13 @@ class Feedback:
                     self._forget(*next(iter(self._pairs)))
 
     def apply(self, result: Result, limit: int) -> Result:
-        """Return the best hits of a result, raised by what was learnt.
+        """Return the `limit` best hits of a result after raising those that past calls support.
 
-        Give it more hits than `limit`, so that there is something to raise. Equal chances stay
-        in the order of the search.
+        The result should have more hits than `limit`, so that there is something to raise. Hits
+        with equal chances keep their order.
         """
         if result.query.select:
-            return result  # what is asked for by name is given whole, whatever the limit
+            return result  # tools selected by name are all returned, whatever the limit
         lifts = self._compute_lifts(result)
         if not lifts and len(result) <= limit:
             return result
@@ -175,7 +170,7 @@ class Feedback:
                 del self._having[each]
 
     def _compute_lifts(self, result: Result) -> dict[str, float]:
-        """Return how far to raise the chance of each tool that similar queries speak for."""
+        """Return the lift, in log-odds, of each tool that past calls of similar queries support."""
         with self._lock:
             if not self._standings:
                 return {}
@@ -191,7 +186,7 @@ class Feedback:
     def _find_similar(self, asked: Terms) -> set[Terms]:
         """Return the past queries that may share more than half of the terms.
 
-        Such a query has one of any half of them: those that fewest queries have are tried.
+        Such a query has at least one term of any half, so only the rarest half is looked up.
         """
         rarest = sorted(asked, key=lambda each: len(self._having.get(each, ())))
         tried = rarest[: len(asked) - len(asked) // 2]
@@ -221,25 +216,25 @@ def _stem_words(listed: list[str]) -> Terms:
 
 
 def _hash_terms(query: Query) -> Terms:
-    # A list of tools by name or filter is no question that a call could have answered.
+    # A query without words only lists tools, so a later call says nothing about it.
     return frozenset((hash_query(query.text),)) if query.words or query.required else frozenset()
 
 
 def _compare_terms(asked: Terms, learnt: Terms) -> float:
-    """Return 1 for the same terms, 0 where half of the longer query's are shared, or fewer.
+    """Return 1 for equal terms, and 0 if at most half of the longer query's terms are shared.
 
-    Half is often no more than the verb: 'create issue' says nothing about 'create channel'.
+    Half is often only the verb: 'create issue' says nothing about 'create channel'.
     """
     return max(0.0, 2 * len(asked & learnt) / max(len(asked), len(learnt)) - 1)
 
 
 def _compute_lift(tool: str, past: Sequence[tuple[float, dict[str, float]]]) -> float:
-    """Return the log-odds that past queries add: towards the most, times the best nearness."""
+    """Return the log-odds that past queries add: up to `MOST_LIFT` times the best nearness."""
     known = [(nearness, standing[tool]) for nearness, standing in past if tool in standing]
-    # `fsum` gives one sum for any order; sets have none.
+    # `past` comes from sets, so its order varies; `fsum` gives the same sum for any order.
     support = fsum(nearness * strength for nearness, strength in known)
     if support <= 0:
-        return 0.0  # a failed call may be the fault of its arguments: it takes back, no more
+        return 0.0  # a call may fail because of its arguments, so failures never lower a tool
     nearest = max(nearness for nearness, strength in known if strength > 0)
     return MOST_LIFT * nearest * support / (support + 1)
 
@@ -256,7 +251,7 @@ def _lift_hit(hit: Hit, lift: float) -> Hit:
 
 
 def _explain_lift(explain: Callable[[], Why], found: float) -> Why:
-    """Return an explanation in which past calls have the part that is not what a search found."""
+    """Return an explanation in which the search has the share `found` and past calls the rest."""
     why = explain()
     shares = {name: share * found for name, share in why.shares.items()}
     return replace(why, shares={**shares, "past calls": 1 - fsum(shares.values())})

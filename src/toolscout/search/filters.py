@@ -1,7 +1,7 @@
-"""Filters: which tools a query admits, and which it names.
+"""Apply the filters of a query, and find tools by pattern or prefix.
 
-Masks over the places of a state. They are applied before anything is ranked, so that a required
-term binds meaning as well as words (R6).
+Filters are masks over the places of a state. They are applied before ranking, so that a required
+term also limits what the encoder can find (R6).
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ PATTERN_TEXT_LIMIT = 4_000
 
 
 def mask_admitted(state: State, query: Query, allowed: Callable[[Tool], bool] | None) -> Mask:
-    """Return the places that a query may give; `state.open` itself where it excludes nothing."""
+    """Return the places that a query admits; `state.open` itself if it excludes nothing."""
     mask = state.open
     if allowed is not None:
         mask = mask & state.mask_accepted(allowed)
@@ -38,7 +38,10 @@ def mask_admitted(state: State, query: Query, allowed: Callable[[Tool], bool] | 
 
 
 def _mask_servers(state: State, servers: Sequence[str], seen: Mask) -> Mask:
-    """Return the places of some servers; one with no tool to be seen is unknown, and not near."""
+    """Return the places of some servers.
+
+    A server without a visible tool counts as unknown and is not suggested as a near name.
+    """
     mask = np.zeros(len(state.open), np.bool_)
     for server in servers:
         name = state.live_servers.get(fold_name(server))
@@ -56,19 +59,19 @@ def _matches_filters(query: Query, tool: Tool) -> bool:
 
 
 def _mask_term(state: State, text: str) -> Mask:
-    """Return the places that have every word of a term in any field."""
+    """Return the places of tools that have every word of a term in some field."""
     mask = state.open
     listed = split_words(text)
     for word in listed:
         number = state.find(stem(word))
         mask = mask & (state.mask_term(number) if number is not None else np.False_)
-    if not listed:  # only symbols, such as an emoji: look at the texts themselves
+    if not listed:  # only symbols, such as an emoji, so search the texts themselves
         mask = state.mask_accepted(lambda tool: text in f"{tool.leaf} {tool.description}")
     return mask
 
 
 def find_by_pattern(state: State, source: str, mask: Mask) -> list[int]:
-    """Return tools whose name matches, then those whose description does, each by name."""
+    """Return the tools whose name matches, then those whose description does, sorted by name."""
     engine: Any = re2  # its module is only half typed
     options = engine.Options()
     options.max_mem = PATTERN_MEMORY_BYTES
@@ -87,7 +90,7 @@ def find_by_pattern(state: State, source: str, mask: Mask) -> list[int]:
 
 
 def find_by_prefix(state: State, prefix: str, mask: Mask) -> list[int]:
-    """Return tools whose exposed name or leaf begins so, by name."""
+    """Return the tools whose exposed name or leaf has a prefix, sorted by name."""
     begin = prefix.casefold().removeprefix("mcp__")
     found = [
         place

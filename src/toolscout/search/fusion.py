@@ -1,8 +1,9 @@
-"""One score from all signals, how sure it is, and how many results are worth showing.
+"""Combine all signals into one score, and turn scores into calibrated chances.
 
-Weights and calibration are tables, one for each family of encoders, fitted on the dev sets by
-`python -m benchmarks fit` and checked with whole sets left out; docs/search.md has the figures.
-A floor labels results, it never drops them: hard gates empty ordinary replies.
+Each family of encoders has its own weights and calibration, which `python -m benchmarks fit` fits
+on the dev sets and checks with whole sets left out; docs/search.md has the figures. Thresholds
+only label hits and say how many are worth showing. They never drop a hit, because a hard cut
+would leave ordinary searches without results.
 """
 
 from collections.abc import Sequence
@@ -19,39 +20,39 @@ Doubles = NDArray[np.float64]
 
 
 class Signal(IntEnum):
-    """The columns of evidence, each about between 0 and 1 for every candidate."""
+    """The columns of evidence; most values lie between 0 and 1."""
 
     BM25 = 0
-    """BM25F score as a share of what a tool with all words could have."""
+    """BM25F score as a share of what a tool with all words could reach."""
     MATCH = 1
-    """Share of the question's words that the tool has, rare or not."""
+    """Share of the question's words that the tool has, whether rare or common."""
     NAME = 2
     """Share of the name's weight that the question mentions."""
     DESCRIPTION = 3
     SERVER = 4
     CLAUSE = 5
-    """Best standing for any clause, as a share of that clause's best candidate."""
+    """Score for the best clause, as a share of the score of that clause's best candidate."""
     MEANING = 6
     """Similarity of question and tool."""
     MEANING_PLAIN = 7
-    """The same without quoted strings and numbers."""
+    """The same for the question without quoted strings and numbers."""
     MEANING_CLAUSE = 8
-    """Best similarity of any clause."""
+    """Highest similarity of any clause."""
     MEANING_CLAUSE_GAP = 9
-    """How far behind the nearest candidate, for the best clause: 0 or below."""
+    """Distance behind the nearest candidate, for the best clause: 0 or negative."""
     NAME_MEANING = 10
-    """Share of the name's weight that some word of the question comes near."""
+    """Share of the name's weight that is close in meaning to some word of the question."""
 
 
 LEXICAL = (Signal.BM25, Signal.MATCH, Signal.NAME, Signal.DESCRIPTION, Signal.SERVER, Signal.CLAUSE)
 LENGTHENED = [Signal.CLAUSE, Signal.MEANING_CLAUSE_GAP, Signal.MEANING]
 """Signals whose weight changes with the question's length."""
 GATED = [Signal.MATCH, Signal.CLAUSE, Signal.MEANING, Signal.MEANING_CLAUSE_GAP]
-"""Signals whose weight changes with how many of the question's words the best candidate has:
-where no tool has most of them, meaning counts for more."""
+"""Signals whose weight depends on how many of the question's words the best candidate has: if no
+tool has most of them, meaning counts for more."""
 WEIGHTS = len(Signal) + len(LENGTHENED) + len(GATED)
 
-# What a person is told a signal is.
+# The groups of signals that an explanation names.
 GROUPS = {
     "words": (Signal.BM25, Signal.MATCH, Signal.DESCRIPTION, Signal.SERVER),
     "name": (Signal.NAME, Signal.NAME_MEANING),
@@ -67,27 +68,28 @@ WORTH_FLOOR = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fusion:
-    """Fitted numbers for one family of encoders."""
+    """The fitted weights and calibration for one family of encoders."""
 
     weights: tuple[float, ...]
-    """By `Signal`, then of `LENGTHENED` by the question's length, then of `GATED` by the gate."""
+    """A weight for each `Signal`, then slopes: of `LENGTHENED` by the question's length and of
+    `GATED` by the gate."""
     calibration: tuple[float, ...]
-    """Constant, log of the share among candidates, then the signals of `CERTAINTY`."""
+    """The constant, then coefficients: of the log share among candidates and of `CERTAINTY`."""
 
     def score(self, evidence: Doubles, length: float, gate: float) -> Doubles:
-        """Return a score for each candidate; only differences mean something."""
-        # Summed row by row: a matrix product may round a row by where it stands.
+        """Return a score for each candidate; only differences are meaningful."""
+        # Summed row by row: a matrix product may round a row differently by its position.
         return np.add.reduce(evidence * self._compute_weights(length, gate), axis=1)
 
     def predict_chances(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
-        """Return how likely some candidates are wanted, given the scores of all, highest first."""
+        """Return how likely each candidate is the wanted one, given the scores of all rivals."""
         return np.array(self.list_chances(evidence, scores, rivals))
 
     def list_chances(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> list[float]:
-        """Return the same as plain numbers."""
+        """Return the same as `predict_chances`, as a list."""
         constant, slope, a, b, c, d, e = self.calibration
         level = _compute_level(rivals)
-        # Of a few candidates, plain numbers take less time than arrays.
+        # For a few candidates, plain numbers are faster than arrays.
         signals: list[list[float]] = evidence.T.take(CERTAINTY, axis=0).tolist()
         odds = [
             constant + slope * (score - level) + a * v + b * w + c * x + d * y + e * z
@@ -103,7 +105,7 @@ class Fusion:
         return {name: value / total if total else 0.0 for name, value in sums.items()}
 
     def _compute_weights(self, length: float, gate: float) -> Doubles:
-        """Return the weight of each signal for a question of some length, at some gate."""
+        """Return the weight of each signal for the length of a question and its gate."""
         weights = list(self.weights[: len(Signal)])
         slopes = iter(self.weights[len(Signal) :])
         for signal in LENGTHENED:
@@ -117,12 +119,12 @@ CERTAINTY = [Signal.BM25, Signal.MATCH, Signal.MEANING, Signal.NAME, Signal.NAME
 
 
 def compute_gate(evidence: Doubles) -> float:
-    """Return the largest share of the question's words that any candidate has."""
+    """Return the gate: the largest share of the question's words that any candidate has."""
     return float(np.maximum.reduce(evidence[:, Signal.MATCH], initial=0.0))
 
 
 def build_columns(evidence: Doubles, length: float) -> Doubles:
-    """Return the evidence with a column for each weight that depends on the question."""
+    """Return the evidence with extra columns for the weights that depend on the question."""
     by_length = evidence[:, LENGTHENED] * length
     return np.concatenate(
         [evidence, by_length, evidence[:, GATED] * compute_gate(evidence)], axis=1
@@ -130,7 +132,7 @@ def build_columns(evidence: Doubles, length: float) -> Doubles:
 
 
 def build_certainty(evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
-    """Return what calibration looks at for some candidates, given the scores of all."""
+    """Return the inputs of the calibration for some candidates, given the scores of all."""
     found = np.empty((len(scores), 2 + len(CERTAINTY)))
     found[:, 0] = 1
     found[:, 1] = scores - _compute_level(rivals)
@@ -139,9 +141,9 @@ def build_certainty(evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doub
 
 
 def _compute_level(rivals: Doubles) -> float:
-    """Return the logarithm of what all rivals weigh together."""
+    """Return the logarithm of the summed exponentials of all rivals' scores."""
     top = float(np.maximum.reduce(rivals, initial=-1e9))
-    # An imagined rival keeps a lone candidate from looking like a sure thing.
+    # An imaginary rival keeps a single candidate from looking certain.
     return top + log(1.0 + float(np.add.reduce(np.exp(rivals - top))))
 
 
@@ -153,7 +155,7 @@ def confidence_from_chance(chance: float) -> Confidence:
 
 
 def count_worth_showing(chances: Sequence[float]) -> int:
-    """Return how many of falling chances are worth showing; one, if there is any."""
+    """Return how many chances, given in falling order, are worth showing: at least the first."""
     if not chances:
         return 0
     floor = max(chances[0] * WORTH_SHARE, WORTH_FLOOR)
@@ -161,7 +163,7 @@ def count_worth_showing(chances: Sequence[float]) -> int:
 
 
 LATIN_FAMILIES = frozenset({"static", "minilm"})
-"""Encoders that were trained on English: of other scripts they see noise."""
+"""Families of encoders that were trained on English and see only noise in other scripts."""
 
 FUSIONS: dict[str, Fusion] = {
     "": Fusion(
@@ -237,5 +239,5 @@ FUSIONS: dict[str, Fusion] = {
 
 
 def choose_fusion(family: str) -> Fusion:
-    """Return the fitted fusion of a family of encoders; an unknown one is taken for MiniLM's."""
+    """Return the fitted fusion of a family of encoders; an unknown family gets MiniLM's."""
     return FUSIONS.get(family, FUSIONS["minilm"])

@@ -1,6 +1,6 @@
-"""What a search gives: hits, how sure each is, and why.
+"""The result of a search: hits with their confidence and their explanation.
 
-Values only. The explanation of a hit is worked out when it is asked for, because most are not.
+These are values only. An explanation is computed when it is read, because most never are.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from toolscout.tools import Tool
 
 
 class Confidence(StrEnum):
-    """How sure a hit is; `docs/search.md` says how often each holds."""
+    """How certain a hit is; `docs/search.md` says how often each label is right."""
 
     EXACT = "exact"
     """The query is this tool's name, alias or leaf, or a filter that it passes."""
@@ -24,14 +24,14 @@ class Confidence(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """What brought a tool up, and what held it back."""
+    """What raised a tool in the ranking, and what held it back."""
 
     matched: Mapping[str, tuple[str, ...]]
     """Query words found in the tool, by field."""
     shares: Mapping[str, float]
-    """Each signal's share of the score, between 0 and 1; they add up to 1 unless all are 0."""
+    """The share of the score, 0 to 1, of each group of signals; they add up to 1 or are all 0."""
     held_back: tuple[str, ...]
-    """Plain sentences."""
+    """Full sentences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +40,13 @@ class Hit:
 
     tool: Tool
     score: float
-    """The estimated chance, 0 to 1, that this tool is wanted; falls from hit to hit."""
+    """The estimated chance, 0 to 1, that this is the wanted tool; never rises from hit to hit."""
     confidence: Confidence
     explain: Callable[[], Why] = field(repr=False, compare=False)
 
     @property
     def why(self) -> Why:
-        """What brought this tool up."""
+        """The explanation of this hit, computed now."""
         return self.explain()
 
 
@@ -59,15 +59,16 @@ class Missing:
 
 
 class Hits(Sequence[Hit]):
-    """Hits that are made when they are first read: a search gives more than are looked at.
+    """Hits that are created when they are first read, because callers rarely read all of them.
 
-    `make` gives the hits of some ranks, the best being 0.
+    `make` returns the hits of a range of ranks; the best hit has rank 0.
     """
 
     __slots__ = ("_made", "_make", "_ranks")
 
     def __init__(self, count: int, make: Callable[[range], list[Hit]]) -> None:
-        self._ranks, self._make = range(count), make
+        self._ranks = range(count)
+        self._make = make
         self._made: list[Hit] = []
 
     @overload
@@ -95,10 +96,10 @@ class Hits(Sequence[Hit]):
         return repr(tuple(self))
 
     def _make_first(self, count: int) -> list[Hit]:
-        """Return at least so many of the first hits."""
+        """Return at least the first `count` hits."""
         made = self._made
         if len(made) < count:
-            # A new list, never a longer one: another thread may be reading this one.
+            # This builds a new list, because another thread may be reading the old one.
             made = self._made = made + self._make(range(len(made), count))
         return made
 
@@ -110,12 +111,12 @@ class Result(Sequence[Hit]):
     query: Query
     found: Sequence[Hit]
     worth: int
-    """How many of the hits are worth showing; the rest is far behind or weak."""
+    """How many of the hits are worth showing; the others are weak or far behind."""
     total: int
-    """How many tools the query could have given with no limit."""
+    """How many tools the query would find without a limit."""
     missing: tuple[Missing, ...] = ()
     corrected: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Words read as others, because nothing matched as written: typed to understood."""
+    """The words that were replaced because nothing matched as typed: from typed to understood."""
 
     @property
     def hits(self) -> tuple[Hit, ...]:

@@ -1,8 +1,8 @@
-"""`Index`: the catalogue made searchable, and kept in step with it.
+"""`Index`: search over a catalogue, kept up to date with it.
 
-Follows a catalogue's changes; `search` takes a query and gives a `Result`. A search works on one
-state from beginning to end, whatever other threads change meanwhile. It keeps no memory of what
-was searched, and it never changes the catalogue.
+The index subscribes to the changes of a catalogue; `search` takes a query and returns a `Result`.
+Each search works on one immutable state, whatever other threads change meanwhile. The index does
+not remember queries and never changes the catalogue.
 """
 
 import threading
@@ -39,9 +39,9 @@ _BUILT_IN_ENCODERS = {"static": StaticEncoder, "onnx": OnnxEncoder}
 class Index:
     """Search over a catalogue.
 
-    `encoder` is `"static"` (the default), `"onnx"`, any `Encoder`, or None to match words alone.
-    `approximate` looks at near vectors only instead of all; left out, it does so from 100,000
-    tools on, where the `ann` extra is installed. `load` also takes a `file` written by `save`.
+    `encoder` is `"static"` (the default), `"onnx"`, any `Encoder`, or None to match only words.
+    `approximate` uses an approximate index of vectors instead of scanning all of them; by default,
+    this starts at 100,000 tools if the `ann` extra is installed. `file` is one that `save` wrote.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Index:
         self._writing = threading.Lock()
         self._writer = Writer(self._encoder, approximate=approximate)
         self._ranker = Ranker(self._encoder, self._writer.word_vectors, fusion)
-        # Subscribing first and catching up afterwards loses no change between the two.
+        # Subscribing before catching up makes sure that no change is lost in between.
         self._unsubscribe = catalog.subscribe(self._follow)
         self._catch_up(read_stored(file) if file else None)
 
@@ -71,21 +71,21 @@ class Index:
         encoder: EncoderChoice = "static",
         approximate: bool | None = None,
     ) -> Self:
-        """Return an index of a catalogue that reuses what `save` wrote.
+        """Return an index of a catalogue that reuses a file written by `save`.
 
-        Tools that are new or changed since are indexed, tools that are gone are left out. A file
-        of another encoder or an older layout is passed over; a broken one raises `InvalidFile`.
+        Only tools that are new or changed since then are indexed. A file from another encoder or
+        an older version of the format is ignored; a corrupt file raises `InvalidFile`.
         """
         return cls(catalog, encoder=encoder, approximate=approximate, file=Path(path))
 
     def save(self, path: str | Path) -> None:
-        """Write what the index knows of its tools, at once or not at all."""
+        """Write the index to a file, atomically."""
         with self._writing:
             write_stored(Path(path), self._writer.export(self._state))
 
     @property
     def encoder(self) -> Encoder | None:
-        """What turns texts into vectors, if anything does."""
+        """The encoder that turns texts into vectors, if there is one."""
         return self._encoder
 
     def __len__(self) -> int:
@@ -104,8 +104,8 @@ class Index:
     ) -> Result:
         """Return the best tools for a query, exact names first.
 
-        `allowed` says which tools this caller may see; others leave no trace in the result.
-        Raises a `ModelError` for a query that cannot be read or names no server.
+        `allowed` says which tools the caller may see; others leave no trace in the result.
+        Raises a `ModelError` if the query is invalid or names an unknown server.
         """
         if limit < 1:
             raise UsageError(f"A limit of {limit} gives no result. Use 1 or more.")
@@ -136,7 +136,7 @@ class Index:
         return [self.search(query, limit, allowed=allowed) for query in queries]
 
     def explain(self, query: str | Query, name: str) -> Why:
-        """Say what speaks for and against one tool, found or not, for a query of words."""
+        """Return what speaks for and against one tool, whether or not the query finds it."""
         state = self._state
         asked = query_from_text(query) if isinstance(query, str) else query
         place = state.find_place(name)
@@ -152,7 +152,7 @@ class Index:
     ) -> tuple[tuple[Tool, ...], Doubles, float]:
         """Return the candidates for a text, the signals of each, and the text's length.
 
-        This is what a fusion is fitted on; `hidden` names tools to leave out.
+        A fusion is fitted on these; `hidden` names tools to leave out.
         """
         state = self._state
         mask = state.open.copy()
@@ -166,7 +166,7 @@ class Index:
         return tools, ranking.evidence, ranking.question.length
 
     def list_vectors(self) -> tuple[tuple[Tool, ...], NDArray[np.int16] | None]:
-        """Return all tools and the vector of each on the grid; no vectors without an encoder."""
+        """Return all tools and their quantized vectors, or None without an encoder."""
         state = self._state
         places: list[int] = state.places.tolist()
         tools = tuple(state.tools[place] for place in places)
@@ -237,7 +237,9 @@ def _build_result(
     best = _Best(state, ranking)
     found: Sequence[Hit] = Hits(len(best.places), best.build_hits)
     if exact:
-        found = _put_named_first(best, set(exact), found)[:limit]
+        named = set(exact)
+        others = [hit for place, hit in zip(best.places, found, strict=True) if place not in named]
+        found = (*_build_exact_hits(state, ranking, named), *others)[:limit]
     return Result(
         query=query,
         found=found,
@@ -248,19 +250,22 @@ def _build_result(
 
 
 class _Best:
-    """The best of a ranking, as numbers that cost little to read one by one."""
+    """The best candidates of a ranking, as plain numbers that are cheap to read one by one."""
 
     __slots__ = ("chances", "places", "ranking", "rows", "state")
 
     def __init__(self, state: State, ranking: Ranking) -> None:
-        self.state, self.ranking = state, ranking
+        self.state = state
+        self.ranking = ranking
         self.rows: list[int] = ranking.best.tolist()
         self.places: list[int] = ranking.places.take(ranking.best).tolist()
         self.chances = ranking.chances
 
     def build_hits(self, ranks: range) -> list[Hit]:
-        """Return the hits of some ranks."""
-        state, ranking, tools = self.state, self.ranking, self.state.tools
+        """Return the hits of a range of ranks."""
+        state = self.state
+        ranking = self.ranking
+        tools = state.tools
         some = slice(ranks.start, ranks.stop)
         return [
             Hit(
@@ -275,13 +280,8 @@ class _Best:
         ]
 
 
-def _put_named_first(best: _Best, named: set[int], found: Sequence[Hit]) -> tuple[Hit, ...]:
-    others = [hit for place, hit in zip(best.places, found, strict=True) if place not in named]
-    return (*_build_exact_hits(best.state, best.ranking, named), *others)
-
-
 def _build_exact_hits(state: State, ranking: Ranking, named: set[int]) -> list[Hit]:
-    """Return the named tools in the order of the ranking, then those it passed over, by name."""
+    """Return the named tools in the order of the ranking, then those not in it, by name."""
     listed: list[int] = ranking.places.tolist()
     order: list[int] = ranking.order.tolist()
     rows = {listed[row]: row for row in order if listed[row] in named}

@@ -1,9 +1,9 @@
-"""BM25F: weighted words of all fields, saturated once per word.
+"""BM25F: the weights of terms over all fields of a tool, saturated once per term.
 
-`Vocabulary` numbers the terms; `Postings` holds, for some tools, how much each term weighs in
-each. A weight depends on its own tool alone: field lengths are compared with fixed typical ones,
-not with the catalogue's mean. So tools come and go without touching each other's weights, and
-how rare a term is enters at search time. Which tools are alive is the index's business.
+`Vocabulary` numbers the terms, and `Postings` holds the weight of each term in each of some tools.
+A weight depends only on its own tool, because field lengths are compared with fixed typical
+lengths and not with the catalogue's mean. Adding or removing a tool therefore changes no other
+weight; rarity is applied at search time. `shard` keeps track of which tools still exist.
 """
 
 import threading
@@ -35,13 +35,13 @@ JOINED_WEIGHT = 1.0
 
 NAME_BIT, SERVER_BIT, DESCRIPTION_BIT = 1, 2, 4
 COVERED = (NAME_BIT, DESCRIPTION_BIT, SERVER_BIT)
-"""The fields of which it is asked how much a question covers."""
+"""The fields for which evidence says how much of them a question covers."""
 _MEMO_LIMIT = 30_000
 _PIECE = 2_000
 
 
 class Vocabulary:
-    """Terms as numbers. It only grows: a number once given means the same term for good."""
+    """Numbers terms. It only grows, so a number always means the same term."""
 
     def __init__(self, terms: Iterable[str] = ()) -> None:
         self.terms: list[str] = list(terms)
@@ -53,12 +53,12 @@ class Vocabulary:
         return len(self.terms)
 
     def find(self, texts: Iterable[str]) -> dict[str, int]:
-        """Return the numbers of those terms that any tool ever had."""
+        """Return the numbers of those terms that are known."""
         numbers = self._numbers
         return {text: numbers[text] for text in texts if text in numbers}
 
     def number(self, text: str) -> int:
-        """Return the number of a term, new if need be."""
+        """Return the number of a term, and assign one to a new term."""
         found = self._numbers.get(text)
         if found is None:
             with self._lock:
@@ -70,7 +70,7 @@ class Vocabulary:
         return found
 
     def number_text(self, text: str) -> list[int]:
-        """Return the term numbers of a text; stop words only where nothing else remains."""
+        """Return the term numbers of a text, without stop words unless there is nothing else."""
         kept: list[int] = []
         whole: list[int] = []
         for token in split_tokens(text):
@@ -94,24 +94,25 @@ class ByTerm:
     """Postings sorted by term, then row."""
 
     starts: NDArray[np.int64]
-    """Where each term begins; one more than there are terms."""
+    """Where the entries of each term begin, and finally where the last ones end."""
     rows: Ints
     weights: Floats
     masks: NDArray[np.uint8]
 
     def find_spans(self, numbers: Iterable[int]) -> list[tuple[int, int]]:
         """Return where the rows of some terms begin and end."""
-        start, last = self.starts.item, len(self.starts) - 1
-        # A term that came later than these tools has none of them.
+        start = self.starts.item
+        last = len(self.starts) - 1
+        # A term that is newer than these postings occurs in none of their tools.
         return [(start(n), start(n + 1)) if n < last else (0, 0) for n in numbers]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Postings:
-    """Term weights of some tools. Rows are tools, in the order given."""
+    """Term weights of some tools, a row for each tool in the order given."""
 
     starts: NDArray[np.int64]
-    """Where each row begins in `terms`, `weights` and `masks`; one more than there are rows."""
+    """Where each row begins in `terms`, `weights` and `masks`, and finally where the last ends."""
     terms: Ints
     weights: Floats
     masks: NDArray[np.uint8]
@@ -119,7 +120,7 @@ class Postings:
 
     @cached_property
     def by_term(self) -> ByTerm:
-        """The same entries by term: what a search reads. Made when first asked for."""
+        """The same entries sorted by term, as a search reads them; built on first use."""
         rows = np.repeat(np.arange(len(self.starts) - 1, dtype=np.int32), np.diff(self.starts))
         order = np.argsort(self.terms, kind="stable")
         counts = np.bincount(self.terms)
@@ -131,13 +132,14 @@ class Postings:
         )
 
     def sum_fields(self, rarity: Floats) -> NDArray[np.float64]:
-        """Return how much all terms of a row's `COVERED` fields weigh together, field by field."""
+        """Return the summed rarity of the terms in each of a row's `COVERED` fields."""
         found = np.zeros((len(self.starts) - 1, len(COVERED)))
         filled = np.flatnonzero(np.diff(self.starts))
-        for begin in range(0, len(filled), _PIECE):  # what is needed on the way stays small
+        for begin in range(0, len(filled), _PIECE):  # in pieces, to keep temporary arrays small
             rows = filled[begin : begin + _PIECE]
             entries = slice(self.starts[rows[0]], self.starts[rows[-1] + 1])
-            weights, masks = rarity[self.terms[entries]], self.masks[entries]
+            weights = rarity[self.terms[entries]]
+            masks = self.masks[entries]
             starts = self.starts[rows] - entries.start
             for column, bit in enumerate(COVERED):
                 inside = weights * ((masks & bit) > 0)
@@ -145,11 +147,11 @@ class Postings:
         return found
 
     def find_entries(self, rows: NDArray[np.integer]) -> tuple[Ints, NDArray[np.int64]]:
-        """Return, for some rows, whose position each of their entries has, and the entries."""
+        """Return the entries of some rows, after the position of the row each belongs to."""
         return find_entries(self.starts, rows)
 
     def take(self, rows: NDArray[np.integer]) -> "Postings":
-        """Return the postings of some rows alone."""
+        """Return the postings of only some rows."""
         _, entries = self.find_entries(rows)
         return Postings(
             starts=_compute_starts(np.diff(self.starts)[rows]),
@@ -166,7 +168,7 @@ class Postings:
 def find_entries(
     starts: NDArray[np.int64], rows: NDArray[np.integer]
 ) -> tuple[Ints, NDArray[np.int64]]:
-    """Return the entries of some rows of a ragged table, and which row each belongs to."""
+    """Return the entries of some rows of a ragged table, after the row each belongs to."""
     ends = starts.take(rows + 1)
     lengths = ends - starts.take(rows)
     owners = np.arange(len(rows), dtype=np.int32).repeat(lengths)
@@ -179,7 +181,7 @@ def build_postings(
     vocabulary: Vocabulary,
     step: Callable[[], None] = lambda: None,
 ) -> Postings:
-    """Return the postings of tools, given as their texts by `Field`; calls `step` for each tool."""
+    """Return the postings of tools, given as texts by `Field`; calls `step` after each tool."""
     numbers: list[int] = []
     lengths: list[int] = []
     names_joined: list[list[int]] = []
@@ -209,8 +211,8 @@ def _weigh_terms(
     """Sum each term's occurrences over the fields of its tool, then saturate."""
     tools, fields = lengths.shape
     slots = np.repeat(np.arange(tools * fields, dtype=np.int64), lengths.ravel())
-    # One key sorts by tool, term and field at once; a sum then runs in field order, so that a
-    # tool's weights are the same bits whatever else is indexed with it.
+    # One key sorts by tool, term and field at once. Sums then run in field order, so that a tool's
+    # weights are bit-identical whatever else is indexed with it.
     keys = (slots // fields * size + numbers) * fields + slots % fields
     unique, counts = np.unique(keys, return_counts=True)
     pairs, field = np.divmod(unique, fields)
@@ -224,7 +226,9 @@ def _weigh_terms(
     bits = np.zeros(len(all_pairs), np.uint8)
     bits[: len(pairs)] = np.left_shift(1, field).astype(np.uint8)
     order = np.argsort(all_pairs, kind="stable")
-    all_pairs, shares, bits = all_pairs[order], shares[order], bits[order]
+    all_pairs = all_pairs[order]
+    shares = shares[order]
+    bits = bits[order]
     first = np.flatnonzero(np.diff(all_pairs, prepend=-1))
     total = np.add.reduceat(shares, first) if len(first) else shares
     masks = np.bitwise_or.reduceat(bits, first) if len(first) else bits
@@ -242,7 +246,7 @@ def _compute_starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def concatenate_postings(parts: Sequence[Postings]) -> Postings:
-    """Return the postings of several groups of tools as those of one."""
+    """Return the postings of several groups of tools as one."""
     return Postings(
         starts=_compute_starts(np.concatenate([np.diff(part.starts) for part in parts])),
         terms=np.concatenate([part.terms for part in parts]),

@@ -1,6 +1,6 @@
-"""A query as the rankers need it: term numbers, clauses, and the texts to encode.
+"""Turn the words of a query into a `Question`: term numbers, clauses and texts to encode.
 
-Made once for each search against one vocabulary; holds nothing of the catalogue.
+A question is built once per search, against one vocabulary. It knows nothing about the tools.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,24 +21,23 @@ from toolscout.search.text import (
 )
 
 WORD_LIMIT = 300
-"""Distinct words of one query that are ranked; a longer text is cut, not refused."""
+"""How many distinct words of a query count; the rest of a longer one is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, in numbers."""
+    """What a query asks for, as numbers."""
 
     words: tuple[str, ...]
-    """Distinct content words, as typed but folded."""
+    """Distinct content words, folded but not stemmed."""
     numbers: tuple[int, ...]
-    """Distinct known terms in the order of their text, so that sums run in one order however
-    terms came to be numbered."""
+    """Distinct known terms, sorted by their text so that sums do not depend on the numbering."""
     parts: NDArray[np.float32] | None
-    """What each counts for by how often it occurs, 1 for once and towards 2 for many; then a line
-    for each clause: how often each occurs in it, or all 1 for a lone clause. None where all of
-    these are 1."""
+    """The first row holds the gain of each term: 1 if it occurs once, approaching 2 for many
+    times. Then a row for each clause says how often each term occurs in it; for a single clause,
+    all are 1. None if everything is 1."""
     counted: tuple[float, ...]
-    """1, or 0 for a pair of words written as one: it helps, but is no word of its own."""
+    """1, or 0 for a pair of words joined into one: it helps, but does not count as a word."""
     distinct: int
     """Distinct terms, known or not."""
     unknown: int
@@ -49,12 +48,12 @@ class Question:
 
     @property
     def gains(self) -> Sequence[float]:
-        """What each term counts for by how often it occurs."""
+        """The gain of each term, which grows with how often it occurs."""
         return (1.0,) * len(self.numbers) if self.parts is None else self.parts[0].tolist()
 
     @property
     def length(self) -> float:
-        """How long the question is: -1 for a word or two, 0 at seven, towards 1 for a page."""
+        """The length from -1 (one or two words) through 0 (about seven) towards 1 (a page)."""
         return tanh(log(self.distinct) - 2)
 
 
@@ -63,9 +62,10 @@ def read_question(
     numbered: Callable[[Iterable[str]], dict[str, int]],
     corrected: Mapping[str, str] | None = None,
 ) -> Question:
-    """Return a text as a question; `numbered` gives the numbers of terms that some tool has.
+    """Return the question that a text asks.
 
-    `corrected` gives words to read in place of others.
+    `numbered` returns the numbers of those terms that occur in some tool; `corrected` maps words
+    to the words to read instead.
     """
     swap = corrected or {}
     read = split_words(text)
@@ -78,7 +78,8 @@ def read_question(
     terms = _count_terms(whole)
     pairs = {pair_term(*both) for both in pairwise(distinct)} - terms.keys()
     known = numbered((*terms, *pairs))
-    order, once = sorted(known), len(terms) == len(whole)
+    order = sorted(known)
+    once = len(terms) == len(whole)
     parts = split_clauses(text)
     return Question(
         words=tuple(distinct),
@@ -99,17 +100,14 @@ def _count_parts(
     counts = np.ones((1 + len(parts), len(order)), np.float32)
     counts[0] = [2 - 2 / (terms.get(t, 1) + 1) for t in order]
     if len(parts) > 1:
-        counts[1:] = _count_clauses(parts, order, swap)
+        for row, part in enumerate(parts, 1):
+            found = _count_terms([swap.get(word, word) for word in split_words(part)])
+            counts[row] = [found.get(t, 0) for t in order]
     return counts
 
 
-def _count_clauses(parts: list[str], order: list[str], swap: Mapping[str, str]) -> list[list[int]]:
-    counted = [_count_terms([swap.get(word, word) for word in split_words(part)]) for part in parts]
-    return [[counts.get(t, 0) for t in order] for counts in counted]
-
-
 def _count_terms(listed: list[str]) -> dict[str, int]:
-    """Return how often each term occurs; a `Counter` takes three times as long for a few."""
+    """Return how often each term occurs; for a few words, a `Counter` takes three times as long."""
     counts: dict[str, int] = {}
     for word in listed:
         one = stem(word)

@@ -1,13 +1,9 @@
-"""Rankings: the candidates of one question in order, with what speaks for each.
+"""Rank the candidates of a question, and explain a ranking.
 
-`Ranker` brings question, candidates, evidence and fusion together for one encoder. It reads a
-state and keeps nothing but the vectors of words it met.
-
-Explanations: what brought a candidate up and what held it back, in words.
-
-Reads a ranking that is already made; changes nothing about it.
-
-Words read as others: typing errors, forgiven on whole words of names only (R32).
+`Ranker` combines question, candidates, evidence and fusion for one encoder. If nothing matches
+well, it also tries the question in English and with typing errors corrected; only whole words of
+names serve as corrections (R32). `explain` says in words why a candidate got its rank. `index`
+turns rankings into hits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,34 +44,16 @@ from toolscout.search.vectors import encode_questions
 from toolscout.tools import Tool
 
 SHORTEST = 4
-
-
-def find_corrections(typed: Sequence[str], known: Sequence[str]) -> Mapping[str, str]:
-    """Return the known word meant by each typed one that is a slip away from it.
-
-    From eight letters on, two slips are forgiven.
-    """
-    found: dict[str, str] = {}
-    for word in typed:
-        if len(word) < SHORTEST:
-            continue
-        slips = 1 if len(word) < 8 else 2
-        # `known` is sorted, and the first of equals wins, so ties go by name.
-        near = process.extractOne(word, known, scorer=OSA.distance, score_cutoff=slips)
-        if near is not None:
-            found[word] = near[0]
-    return found
-
-
+"""Letters of the shortest word that is corrected."""
 KNOWN_SHARE = 0.2
-"""Of a question's foreign words, how many tools may have before it is left as it is."""
+"""A question is not translated if tools have more than this share of its foreign words."""
 ASKED_WORDS = 64
-"""Words of a question that are compared with the words of names."""
+"""How many words of a question are compared with the words of names."""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """The candidates of one question, with what speaks for each."""
+    """The candidates of one question, with the evidence for each."""
 
     question: Question
     places: NDArray[np.int64]
@@ -83,16 +61,16 @@ class Ranking:
     fusion: Fusion
     scores: Doubles
     order: NDArray[np.int64]
-    """Candidates by falling score; those of equal score by name."""
+    """Rows of all candidates, highest score first; equal scores are sorted by name."""
     total: int
     best: NDArray[np.int64]
-    """The first candidates, as many as are wanted."""
+    """The first rows of `order`, as many as were requested."""
     chances: list[float]
-    """How likely each of the best is wanted, never rising, to six digits."""
+    """How likely each of `best` is the wanted tool, in falling order, rounded to six digits."""
 
     @property
     def top_chance(self) -> float:
-        """How likely the best candidate is wanted; 0 without one."""
+        """How likely the best candidate is the wanted tool; 0 if there is no candidate."""
         return self.chances[0] if self.chances else 0.0
 
 
@@ -111,7 +89,7 @@ class Ranker:
     def rank_corrected(
         self, state: State, text: str, mask: Mask, wanted: int
     ) -> tuple[Ranking, Mapping[str, str]]:
-        """Return the ranking of a text, and the words read as others to get it."""
+        """Return the best ranking of a text and the words that were replaced to get it."""
         ranking = self.rank(state, text, mask, wanted=wanted)
         if not ranking.question.unknown:
             return ranking, {}
@@ -128,7 +106,7 @@ class Ranker:
         return ranking, {}
 
     def _translate(self, state: State, question: Question) -> tuple[str, Mapping[str, str]]:
-        """Return a question's text in English words, and which were in another language."""
+        """Return a question's text in English, and its foreign words with their translations."""
         if self._encoder is not None and not self._latin_only:
             return "", {}  # an encoder that may know the language needs no help
         foreign = [stem(word) for word in question.words if not word.isascii()]
@@ -140,7 +118,7 @@ class Ranker:
 
         lexicon = Lexicon.load()
         read = lexicon.find_foreign(question.text, is_unknown)
-        # English shares words with its neighbours; its small words tell it from them.
+        # Related languages share words with English, but English text has English stop words.
         if _is_latin(question.text) and len(read) < sum(
             w in STOP_WORDS for w in split_words(question.text)
         ):
@@ -148,7 +126,7 @@ class Ranker:
         return lexicon.translate(question.text, is_unknown), read
 
     def _find_corrections(self, state: State, ranking: Ranking) -> Mapping[str, str]:
-        """Return how to read words that no tool has, if nothing matched well as written."""
+        """Return corrections of words that no tool has, unless the question matched well."""
         if ranking.top_chance >= LIKELY:
             return {}
         unknown = [w for w in ranking.question.words if state.find(stem(w)) is None]
@@ -166,7 +144,7 @@ class Ranker:
     ) -> Ranking:
         """Return the ranking of a text among the places of a mask.
 
-        `also` are places to judge in any case; `swap` gives words to read in place of others.
+        Places in `also` are always candidates; `swap` maps words to the words to read instead.
         """
         question = read_question(text, state.number_terms, swap)
         count = count_candidates(wanted)
@@ -174,7 +152,7 @@ class Ranker:
         table = self._collect_evidence(state, question, places, lines)
         fusion = self._fusion if lines is not None else choose_fusion("")
         scores = fusion.score(table.T, question.length, compute_gate(table.T)).round(9)
-        order, rivals = _sort_by_score(state, places, scores)  # so, whatever the order of places
+        order, rivals = _sort_by_score(state, places, scores)
         best = order[:wanted]
         found = fusion.list_chances(table.take(best, axis=1).T, rivals[:wanted], rivals)
         chances = [round(chance * 1e6) / 1e6 for chance in accumulate(found, min)]
@@ -183,17 +161,17 @@ class Ranker:
     def _find_candidates(
         self, state: State, question: Question, mask: Mask, also: Sequence[int], count: int
     ) -> tuple[NDArray[np.int64], Floats | None, int]:
-        """Return candidates, their similarities unless words alone count, and how many there are.
+        """Return the candidates, their similarities, and how many tools match at all.
 
-        Candidates are only the best of those.
+        Similarities are None if only words count for this question.
         """
         if not state.shards:
             return np.zeros(0, np.int64), None, 0
         lexical = score_lexically(state, question)
         if mask is not state.open or state.count < len(mask):
             lexical *= mask
-        matched = int(np.count_nonzero(lexical > 0))  # several times as fast as without the sign
-        # An encoder trained on English sees noise in other scripts; words, if any match, do not.
+        matched = int(np.count_nonzero(lexical > 0))  # much faster on booleans than on floats
+        # An encoder trained on English sees only noise in other scripts; matching words are better.
         if self._encoder is None or (matched and self._latin_only and not _is_latin(question.text)):
             found = lexical.nonzero()[0]
             places = found[find_best(state, lexical[found], found, count=count)]
@@ -215,7 +193,7 @@ class Ranker:
         places: NDArray[np.int64],
         lines: Floats | None,
     ) -> Doubles:
-        """Return a line for each signal, a column for each candidate."""
+        """Return the evidence: a row for each signal, a column for each candidate."""
         table = np.zeros((len(Signal), len(places)))
         if len(places):
             fill_lexical(table, question, state, places)
@@ -231,7 +209,7 @@ class Ranker:
 def _sort_by_score(
     state: State, places: NDArray[np.int64], scores: Doubles
 ) -> tuple[NDArray[np.int64], Doubles]:
-    """Return rows by falling score, those of equal score by name, and the scores so ordered."""
+    """Return the rows, highest score first and ties by name, and the scores in that order."""
     order = scores.argsort()[::-1]
     ranked = scores.take(order)
     if np.logical_and.reduce(ranked[1:] < ranked[:-1]):
@@ -250,6 +228,23 @@ def _is_latin(text: str) -> bool:
     return 2 * sum(char < "\u0250" for char in letters) >= len(letters)
 
 
+def find_corrections(typed: Sequence[str], known: Sequence[str]) -> Mapping[str, str]:
+    """Return the known word for each typed word that is one edit away from it.
+
+    Words of eight letters or more may be two edits away.
+    """
+    found: dict[str, str] = {}
+    for word in typed:
+        if len(word) < SHORTEST:
+            continue
+        edits = 1 if len(word) < 8 else 2
+        # `known` is sorted and the first of equally near words wins, so ties go by name.
+        near = process.extractOne(word, known, scorer=OSA.distance, score_cutoff=edits)
+        if near is not None:
+            found[word] = near[0]
+    return found
+
+
 FIELD_NAMES = {
     Field.NAME: "name",
     Field.SERVER: "server",
@@ -261,11 +256,11 @@ FIELD_NAMES = {
     Field.TITLE: "title",
 }
 FAR = 0.25
-"""Similarity below which meaning does not speak for a tool."""
+"""Below this similarity, an explanation says that the meaning is far from the query."""
 
 
 def explain(state: State, ranking: Ranking, row: int) -> Why:
-    """Return why one candidate of a ranking stands where it does."""
+    """Return why one candidate of a ranking has its rank."""
     tool = state.tools[int(ranking.places[row])]
     matched = _list_matches(state, ranking, row)
     return Why(
@@ -292,24 +287,24 @@ def _list_matches(state: State, ranking: Ranking, row: int) -> dict[str, tuple[s
 def _list_drawbacks(
     ranking: Ranking, row: int, tool: Tool, matched: dict[str, tuple[str, ...]]
 ) -> list[str]:
-    said: list[str] = []
+    drawbacks: list[str] = []
     has = {word for listed in matched.values() for word in listed}
     missing = [word for word in ranking.question.words if word not in has]
     if missing:
-        said.append(f"It does not mention: {', '.join(missing[:8])}.")
+        drawbacks.append(f"It does not mention: {', '.join(missing[:8])}.")
     extra = [
         w
         for w in dict.fromkeys(drop_stop_words(split_words(tool.leaf)))
         if stem(w) not in map(stem, has)
     ]
     if extra and ranking.evidence[row, Signal.NAME_MEANING] < 0.99:
-        said.append(f"Its name also says: {', '.join(extra[:8])}.")
+        drawbacks.append(f"Its name also says: {', '.join(extra[:8])}.")
     if not tool.description:
-        said.append("It has no description.")
+        drawbacks.append("It has no description.")
     if 0 < ranking.evidence[row, Signal.MEANING] < FAR:
-        said.append("Its meaning is far from the query.")
+        drawbacks.append("Its meaning is far from the query.")
     better = int(np.sum(ranking.scores > ranking.scores[row]))
     if better:
         fit = "tool fits" if better == 1 else "tools fit"
-        said.append(f"{better} other {fit} better.")
-    return said
+        drawbacks.append(f"{better} other {fit} better.")
+    return drawbacks

@@ -1,9 +1,9 @@
-"""Words: how text becomes terms that can meet, for tools and queries alike (R13 to R20).
+"""Turn text into words and terms, in the same way for tools and queries (R13 to R20).
 
-`split_words` splits and folds, `stem` turns a word into its term, `drop_stop_words` filters,
-`split_clauses` takes a long request apart and `remove_values` drops quoted strings and numbers.
-`list_fields` and `build_encoding_text` choose the texts of a tool that are searched. Nothing here
-scores.
+`split_words` splits and folds a text, `stem` turns a word into its term, and `drop_stop_words`
+filters words. `split_clauses` divides a long request, and `remove_values` drops quoted strings
+and numbers. `list_fields` and `build_encoding_text` choose the texts of a tool that are searched.
+Scoring happens elsewhere.
 """
 
 import re
@@ -33,15 +33,15 @@ _STOP_WORDS = (
 )
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
-# Han, kana and hangul are written without blanks between words.
+# Words in Han characters and kana have no spaces between them; hangul is split the same way.
 _CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _TOKEN = re.compile(r"[^\W_]+(?:[+#]+(?!\w))?|(?<!\w)\.net\b", re.IGNORECASE)
 _CJK_RUN = re.compile(f"[{_CJK}]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _DIGITS = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
-# Runs are taken whole or not at all, so that time grows with the length of a text, not its square.
+# Possessive quantifiers keep the time linear in the length of the text.
 _CLAUSE_END = re.compile(
-    # What begins otherwise ends no clause, which most letters then show at once.
+    # This lookahead rejects most characters at once.
     r"(?=[.!?;,\s\u3002\uff01\uff1f\uff1b])(?:"
     r"(?<![.!?;])[.!?;]++\s++|[\u3002\uff01\uff1f\uff1b]++|,\s++(?:and|then|also|but)\s++"
     r"|(?<!\s)\s++(?:and then|and also|as well as|after that|then)\s++"
@@ -50,7 +50,7 @@ _CLAUSE_END = re.compile(
 )
 _QUOTED = re.compile(r"\"[^\"]{0,300}\"|\u201c[^\u201d]{0,300}\u201d|(?<!\w)'[^']{1,60}'(?!\w)")
 _ASCII_RUN = re.compile(r"[!-~]++")
-# One of these is in every quoted string, mail address and number.
+# Every quoted string, mail address and number contains one of these.
 _VALUE_SIGN = re.compile(r"[\"'\u201c@0-9]")
 CLAUSE_LIMIT = 8
 
@@ -58,20 +58,23 @@ _stemmer: Any = stemming.Stemmer("english")  # pyright: ignore[reportUnknownMemb
 
 
 def fold(text: str) -> str:
-    """Return text without accents and compatibility forms; case stays, because it splits names."""
+    """Return text without accents and compatibility forms; keeps case, which splits names."""
     if text.isascii():
         return text
     bare = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
-    return unicodedata.normalize("NFC", bare)  # hangul syllables come back together
+    return unicodedata.normalize("NFC", bare)  # composes hangul syllables again
 
 
 def split_tokens(text: str) -> list[str]:
-    """Return the raw tokens of a text; `split_token` makes words of each."""
+    """Return the raw tokens of a text; `split_token` splits each into words."""
     return _TOKEN.findall(fold(text))
 
 
 def split_token(token: str) -> tuple[str, ...]:
-    """Return the case-folded words of one token: camelCase, acronyms, digits, CJK bigrams."""
+    """Return the case-folded words of a token, split at camel case, acronyms and digits.
+
+    Runs of Chinese, Japanese and Korean characters become bigrams.
+    """
     if token.isascii() and token.isalpha() and token.islower():
         return (token,)
     if not token.isascii() and _CJK_RUN.search(token):
@@ -87,7 +90,8 @@ def _split_mixed(token: str) -> Iterable[str]:
     for match in _CJK_RUN.finditer(token):
         if match.start() > end:
             yield from split_token(token[end : match.start()])
-        run, end = match[0], match.end()
+        run = match[0]
+        end = match.end()
         yield from (run[i : i + 2] for i in range(len(run) - 1)) if len(run) > 1 else (run,)
     if end < len(token):
         yield from split_token(token[end:])
@@ -103,17 +107,17 @@ def split_words(text: str) -> list[str]:
 
 @lru_cache(maxsize=20_000)
 def stem(word: str) -> str:
-    """Return what a word counts as: its English stem, or itself."""
+    """Return the term of a word: its English stem, or the word itself."""
     return _stemmer.stemWord(word)
 
 
 def drop_stop_words(all_words: list[str]) -> list[str]:
-    """Return the words that are no stop words, or all of them when nothing else remains."""
+    """Return the words that are not stop words, or all words if every one is."""
     return [word for word in all_words if word not in STOP_WORDS] or all_words
 
 
 def join_name_words(name: str) -> list[str]:
-    """Return the terms of neighbouring words of a name written as one, and of the whole (R14)."""
+    """Return the terms of neighbouring words of a name, and of all its words, joined (R14)."""
     parts = split_words(name)
     if len(parts) < 2:
         return []
@@ -122,19 +126,19 @@ def join_name_words(name: str) -> list[str]:
 
 
 def pair_term(first: str, second: str) -> str:
-    """Return the term of two words written as one: an ending belongs to the second."""
+    """Return the term of two joined words; only the second one is stemmed."""
     return first + stem(second)
 
 
 def split_clauses(text: str) -> list[str]:
-    """Return the parts of a request that may each need a tool of their own."""
+    """Return the parts of a request that may each need a different tool."""
     parts = [part.strip() for part in _CLAUSE_END.split(text)]
     kept = [part for part in parts if len(part.split()) > 1 or _CJK_RUN.search(part)]
     return kept[:CLAUSE_LIMIT] if len(kept) > 1 else [text]
 
 
 def remove_values(text: str) -> str:
-    """Return a request without quoted strings, addresses and numbers: those name no tool."""
+    """Return a request without quoted strings, addresses and numbers, which name no tool."""
     if not _VALUE_SIGN.search(text) and "://" not in text:
         return " ".join(text.split()) or text
     plain = _ASCII_RUN.sub(_remove_value, _QUOTED.sub(" ", text))
@@ -176,7 +180,7 @@ def list_fields(tool: Tool) -> list[str]:
 
 
 def build_encoding_text(tool: Tool, fields: list[str]) -> str:
-    """Return the text of a tool that encoders see: what it is called, then what it says."""
+    """Return the text of a tool for an encoder: its names, description and parameters."""
     names = (fields[Field.SERVER], fields[Field.NAME], fields[Field.TITLE], fields[Field.HINT])
     spelt = " ".join(word for name in names for word in split_words(name))
     arguments = " ".join(split_words(fields[Field.PARAMETER]))[:ENCODED_PARAMETERS]

@@ -1,9 +1,9 @@
-"""Words of other languages as English ones, so that a request meets tools described in English.
+"""Replace words of other languages by English ones, so that a request finds English descriptions.
 
-`Lexicon.load` reads `translations.tsv` beside this module: a line for each concept, with English
-words and how Chinese, Japanese, Korean, German, French and Spanish write it; a line without
-English words holds function words. `english` tells which parts of a text mean what, `in_english`
-writes the text with them. This is no translator: order and grammar stay as they are.
+`Lexicon.load` reads `translations.tsv` in this package. Each line is a concept: its English words,
+then its forms in Chinese, Japanese, Korean, German, French and Spanish; a line without English
+words holds function words. `find_foreign` lists the foreign parts of a text and `translate` writes
+the text in English words. This is not a real translator: word order and grammar stay unchanged.
 """
 
 import re
@@ -18,16 +18,16 @@ from toolscout.search.text import fold
 LANGUAGES = ("zh", "ja", "ko", "de", "fr", "es")
 LATIN = ("de", "fr", "es")
 GAP = "…"
-"""In a form, stands for the words between a verb and its separated part: `lade … hoch`."""
+"""In a form, this stands for the words between a verb and its separated part: `lade … hoch`."""
 GAP_WORDS = 20
-"""How many words further the separated part of a verb is looked for."""
+"""How many words after a verb its separated part may follow."""
 LONGEST_COMPOUND = 40
 SHORTEST_PART = 4
-"""Letters in either part of a compound; shorter words are found in too many others."""
+"""Least letters of each part of a compound; shorter words occur inside too many others."""
 
 _HAN = r"\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # and kana
 _HANGUL = r"\uac00-\ud7a3"
-# Forms of several Korean words need the blanks between them.
+# A Korean form may have several words, so a run includes the spaces between them.
 _RUN = re.compile(rf"(?P<han>[{_HAN}]+)|[{_HANGUL}]+(?: [{_HANGUL}]+)*")
 _CJK = re.compile(f"[{_HAN}{_HANGUL}]+")
 _WORD = re.compile(rf"(?:(?![{_HAN}{_HANGUL}])[^\W_])+")
@@ -35,7 +35,7 @@ _FORM_WORD = re.compile(rf"[^\W_]+|{GAP}")
 _KANA = re.compile("[\u3040-\u30ff]")
 _KATAKANA = re.compile("[\u30a0-\u30ff]*")
 _SENTENCE_END = re.compile(r"[.!?;\n]")
-_LINKS = ("", "s", "n", "en", "es")  # what German puts between the parts of a compound
+_LINKS = ("", "s", "n", "en", "es")  # letters between the parts of a German compound
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
 _PARTICLES = frozenset(
     ["", "을", "를", "이", "가", "은", "는", "의", "에", "도", "만", "과", "와", "로", "으로"]
@@ -44,7 +44,7 @@ _PARTICLES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A stretch of a text that is read as English words, or goes if they are empty."""
+    """A part of a text and the English words that replace it; if they are empty, it is dropped."""
 
     start: int
     end: int
@@ -63,23 +63,23 @@ class _Word:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tongue:
-    """The forms of one language in Latin script, each with its English."""
+    """The forms of one language in Latin script, each with its English words."""
 
     words: Mapping[str, str]
     phrases: Mapping[str, list[tuple[tuple[str, ...], str]]]
-    """By first word: all words of the form, longest form first."""
+    """By first word: all words of each form, with the longest form first."""
     gaps: Mapping[str, Mapping[str, str]]
     """By verb, then by separated part."""
     loans: frozenset[str]
-    """English words that may be half of a compound; empty where there are no compounds."""
+    """English words that may be half of a compound; empty if the language has no compounds."""
 
     def translate(self, word: _Word) -> str | None:
-        """Return the English of a word; an accent, where written, tells words apart."""
+        """Return the English words for a word; the form with accents comes first."""
         found = self.words.get(word.written)
         return self.words.get(word.folded) if found is None else found
 
     def translate_compound(self, word: str) -> str:
-        """Return the English of a word made of two, empty if it is none."""
+        """Return the English words for a compound of two words, or an empty string."""
         if not self.loans or len(word) > LONGEST_COMPOUND:
             return ""
         for cut in range(len(word) - SHORTEST_PART, SHORTEST_PART - 1, -1):
@@ -104,7 +104,7 @@ class _Tongue:
 
 
 class Lexicon:
-    """What the words that requests to tools are made of mean in English."""
+    """Knows the English for words that are common in requests to tools."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         rows = [line.split("\t") for line in lines]
@@ -112,9 +112,12 @@ class Lexicon:
             language: [(row[0], row[at].split("|")) for row in rows if row[at]]
             for at, language in enumerate(LANGUAGES, 1)
         }
-        chinese, japanese = _make_plain(cells["zh"]), _make_plain(cells["ja"])
-        # Han alone is taken for Chinese, beside kana for Japanese; one fills the other's gaps.
-        self._chinese, self._japanese = japanese | chinese, chinese | japanese
+        chinese = _make_plain(cells["zh"])
+        japanese = _make_plain(cells["ja"])
+        # Han characters count as Japanese if the text has kana, otherwise as Chinese. Each language
+        # falls back on the forms of the other.
+        self._chinese = japanese | chinese
+        self._japanese = chinese | japanese
         self._korean = _make_plain(cells["ko"])
         self._longest = max(map(len, (*self._chinese, *self._korean)), default=0)
         loans = frozenset(word for row in rows for word in row[0].split())
@@ -125,14 +128,14 @@ class Lexicon:
 
     @staticmethod
     def load() -> "Lexicon":
-        """Return the lexicon of the package, which is read once."""
+        """Return the lexicon of the package, which is read only once."""
         return _load_lexicon()
 
     def find_foreign(self, text: str, unknown: Callable[[str], bool]) -> dict[str, str]:
-        """Return which parts of a text mean which English words, in the order of the text.
+        """Return the foreign parts of a text with their English words, in the order of the text.
 
-        Words in Latin script are read only if `unknown` says that no tool has them. It is asked
-        about case-folded words without accents, and the result names them so.
+        Words in Latin script count only if `unknown` says that no tool has them. It receives
+        case-folded words without accents, which is also how the result spells them.
         """
         found: dict[str, str] = {}
         for part in self._find_parts(_normalize(text), unknown):
@@ -143,8 +146,8 @@ class Lexicon:
     def translate(self, text: str, unknown: Callable[[str], bool]) -> str:
         """Return a text with English words in place of those that the lexicon knows.
 
-        What it does not know stays in Latin script and goes in Chinese, Japanese and Korean.
-        A text without any of these comes back as it is.
+        Unknown words stay if they are in Latin script; unknown Chinese, Japanese and Korean ones
+        are dropped. A text with nothing to replace or drop is returned unchanged.
         """
         normal = _normalize(text)
         parts = self._find_parts(normal, unknown)
@@ -154,7 +157,7 @@ class Lexicon:
         end = 0
         for part in parts:
             written += (_CJK.sub(" ", normal[end : part.start]), f" {part.english} ")
-            end = max(end, part.end)  # a phrase may reach over the separated part of a verb
+            end = max(end, part.end)  # a phrase may extend over the separated part of a verb
         written.append(_CJK.sub(" ", normal[end:]))
         return " ".join("".join(written).split())
 
@@ -177,7 +180,7 @@ class Lexicon:
         strange = {folded: unknown(folded) for folded in dict.fromkeys(w.folded for w in words)}
         if not any(strange.values()):
             return []
-        # A text is in one language: the one in which most of it can be read.
+        # A text has one language, so the one that covers most of it wins.
         readings = (_Reading(text, words, strange, tongue) for tongue in self._tongues)
         best = max((list(reading.find_parts()) for reading in readings), key=_count_covered)
         return best if any(part.english for part in best) else []
@@ -193,7 +196,7 @@ class _Reading:
     tongue: _Tongue
 
     def find_parts(self) -> Iterator[_Part]:
-        """Give what can be read, from left to right."""
+        """Yield the parts that the language knows, from left to right."""
         separated: set[int] = set()
         at = 0
         while at < len(self.words):
@@ -238,7 +241,7 @@ class _Reading:
         return None
 
     def _match_single(self, at: int) -> str | None:
-        """Return the English of one word: empty for a function word, None if it stays."""
+        """Return the English of one word: empty for a function word, None to leave it unchanged."""
         word = self.words[at]
         english = self.tongue.translate(word)
         if english == "":
@@ -292,7 +295,7 @@ def _build_tongue(cells: list[tuple[str, list[str]]], loans: frozenset[str]) -> 
 
 
 def _list_spellings(form: str) -> set[str]:
-    """Return a form without accents, and with e for German dots."""
+    """Return a form without accents, and one with umlauts written as `ae`, `oe` and `ue`."""
     dotless = form.translate(_UMLAUTS)
     return (
         {_strip_accents(form)}
@@ -302,7 +305,7 @@ def _list_spellings(form: str) -> set[str]:
 
 
 def _strip_accents(form: str) -> str:
-    # Folding would make three full stops of the sign for a gap.
+    # Folding the whole form would turn the gap sign into three full stops.
     return GAP.join(map(fold, form.split(GAP)))
 
 
@@ -315,7 +318,7 @@ def _find_longest_form(run: str, at: int, forms: Mapping[str, str], longest: int
 
 
 def _is_cut_short(run: str, at: int, end: int) -> bool:
-    """Tell whether one or two katakana are the beginning of a longer word."""
+    """Tell whether one or two katakana are only the beginning of a longer word."""
     return end - at <= 2 and _find_katakana_end(run, at) > end
 
 
@@ -330,18 +333,18 @@ def _read_han(run: str, offset: int, forms: Mapping[str, str], longest: int) -> 
         if form := _find_longest_form(run, at, forms, longest):
             yield _Part(offset + at, offset + at + len(form), form, forms[form])
             at += len(form)
-        else:  # a word in katakana is known from its beginning or not at all
+        else:  # a katakana word can only match from its beginning, so skip to its end
             at = max(at + 1, _find_katakana_end(run, at))
 
 
 def _read_hangul(run: str, offset: int, forms: Mapping[str, str], longest: int) -> Iterator[_Part]:
-    """Read stems from the beginning of each word on; what follows them is an ending."""
+    """Read stems at the beginning of each word; whatever follows a stem is an ending."""
     at = 0
     while at < len(run):
         end = run.find(" ", at)
         end = len(run) if end < 0 else end
         form = _find_longest_form(run, at, forms, longest)
-        # One syllable is too little to tell a word by, unless the word ends there.
+        # One syllable does not identify a word, unless only a particle follows it.
         if not form or (len(form) == 1 and run[at + 1 : end] not in _PARTICLES):
             at = end + 1
             continue
