@@ -9,7 +9,7 @@ import sys
 
 from toolscout import Catalog, Mode, Scout, Session, Settings
 from toolscout.dialects import Dialect
-from toolscout.testing import FakeServer, Recording, ScriptedModel, Step, call, calls_in
+from toolscout.testing import FakeServer, Recording, ScriptedModel, Step, call, calls_from_message
 
 
 def create_issue(title: str, body: str = "", labels: list[str] | None = None) -> dict[str, int]:
@@ -76,7 +76,7 @@ async def converse(session: Session, model: ScriptedModel, message: str) -> Reco
         tools, system = session.tools(model.dialect), session.system_prompt()
         answer = model.reply(recording.messages, tools, system)
         recording.add(answer)
-        calls = calls_in(answer)
+        calls = calls_from_message(answer)
         if not calls:
             return recording
         replies = [(id_, await session.handle(name, args)) for id_, name, args in calls]
@@ -98,7 +98,7 @@ async def main() -> None:
         dialect = Dialect.ANTHROPIC if mode is Mode.REFERENCE else Dialect.OPENAI_CHAT
         model = ScriptedModel(script(mode), dialect=dialect)
         recording = await converse(scout.session(f"example-{mode}"), model, TASK)
-        sys.stdout.write(f"== {mode} ==\n{recording.transcript()}\n")
+        sys.stdout.write(f"== {mode} ==\n{recording.render_transcript()}\n")
         sys.stdout.write(f"tools by request: {[len(r.tools) for r in model.requests]}\n\n")
 
 

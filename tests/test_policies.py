@@ -225,8 +225,8 @@ def test_permissions_may_be_given_by_name_and_later():
     def named(_: Tool, __: Json) -> Any:
         return "deny"
 
-    asked = Policy(permit=later).permission(tool("files", "read"), {})
-    denied = Policy(permit=named).permission(tool("files", "read"), {})
+    asked = Policy(permit=later).decide(tool("files", "read"), {})
+    denied = Policy(permit=named).decide(tool("files", "read"), {})
 
     assert asyncio.run(asked) is Permission.ASK
     assert asyncio.run(denied) is Permission.DENY

@@ -48,7 +48,7 @@ def scout_of(**options: Any) -> Scout:
 
 
 def permission(session: Session, name: str, arguments: object) -> Permission:
-    return asyncio.run(session.permission_of(name, arguments))
+    return asyncio.run(session.find_permission(name, arguments))
 
 
 def test_whatever_the_model_calls_is_answered():
@@ -152,7 +152,7 @@ def test_a_call_does_what_its_target_does_and_no_server_passes_for_a_search(
     """R81"""
     scout = scout_of()
 
-    assert scout.session("s").effect_of(name, arguments) is effect
+    assert scout.session("s").find_effect(name, arguments) is effect
 
 
 @pytest.mark.requirement("R81")

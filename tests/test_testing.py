@@ -7,7 +7,7 @@ import pytest
 from toolscout import Catalog, Scout, Tool
 from toolscout.errors import InvalidFile, UsageError
 from toolscout.schemas import Json
-from toolscout.testing import FakeServer, Recording, ScriptedModel, call, calls_in
+from toolscout.testing import FakeServer, Recording, ScriptedModel, call, calls_from_message
 
 SEARCH: Json = {"type": "function", "function": {"name": "tool_search", "parameters": {}}}
 USER: Json = {"role": "user", "content": "Hello"}
@@ -24,7 +24,7 @@ def test_a_scripted_model_plays_its_steps_and_keeps_what_it_was_sent():
     first = model.reply([USER], [SEARCH], system="Be kind.")
     second = model.reply([USER, first], [SEARCH])
 
-    assert calls_in(first) == [("call_1", "tool_search", '{"queries": ["greet"]}')]
+    assert calls_from_message(first) == [("call_1", "tool_search", '{"queries": ["greet"]}')]
     assert second == {"role": "assistant", "content": "Done."}
     assert model.requests[0].system == "Be kind."
     assert model.requests[1].messages == [USER, first]
@@ -77,7 +77,9 @@ def test_a_deferred_tool_may_be_called_only_after_a_reference():
     with pytest.raises(UsageError, match="calls 'greet'"):
         early.reply([USER], tools)
     late = ScriptedModel([call("greet", name="Anna")], dialect="anthropic")
-    assert calls_in(late.reply([USER, found], tools)) == [("call_1", "greet", {"name": "Anna"})]
+    assert calls_from_message(late.reply([USER, found], tools)) == [
+        ("call_1", "greet", {"name": "Anna"})
+    ]
 
 
 def test_a_reference_to_an_undeclared_tool_is_refused():
@@ -111,7 +113,7 @@ def test_a_recording_is_written_and_read_back(tmp_path: Path):
     recording.write(tmp_path / "talk.jsonl")
 
     assert Recording.read(tmp_path / "talk.jsonl") == recording
-    assert recording.transcript() == "user: Hello\nassistant: Grüß Gott"
+    assert recording.render_transcript() == "user: Hello\nassistant: Grüß Gott"
 
 
 def test_a_broken_recording_names_its_line(tmp_path: Path):

@@ -1,8 +1,8 @@
-"""`Policy`: which tools a caller may see, which are switched off, and which calls need a yes.
+"""`Policy` decides which tools a caller may see, which are disabled and which calls need approval.
 
-One predicate serves search, description and call, so that what a search may show a call may run,
-and nothing else (R77). A policy that raises has not answered: nothing is shown or called (R79).
-It does not know what a session has loaded.
+Search, description and call use one predicate, so a caller can run exactly the tools that a
+search may show (R77). If a policy raises, nothing is shown or called (R79). A policy does not know
+what a session has loaded.
 """
 
 import inspect
@@ -17,11 +17,11 @@ from toolscout.tools import Tool
 
 
 class Permission(StrEnum):
-    """What the host says to one call."""
+    """The host's answer to one call."""
 
     ALLOW = "allow"
     ASK = "ask"
-    """A person has to approve it first."""
+    """A person has to approve the call first."""
     DENY = "deny"
 
 
@@ -35,9 +35,9 @@ class Policy:
     allowed: Callable[[Tool], bool] | None = None
     """Tools that it rejects do not exist for the caller."""
     disabled: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Name or pattern with `*` to the reason that a call is told; searches do not find them."""
+    """Names or patterns with `*`, each with the reason that a call returns; searches skip them."""
     permit: Permit | None = None
-    """Asked for every call, with the arguments that would be sent."""
+    """Called for every call, with the arguments that would be sent."""
 
     is_open: bool = field(init=False, repr=False, compare=False)
     """Whether every tool is visible."""
@@ -47,10 +47,10 @@ class Policy:
 
     def sees(self, tool: Tool) -> bool:
         """Tell whether a search may show a tool."""
-        return self.knows(tool) and not (self.disabled and self.why_disabled(tool))
+        return self.knows(tool) and not (self.disabled and self.explain_disabled(tool))
 
     def knows(self, tool: Tool) -> bool:
-        """Tell whether a tool exists for the caller, switched off or not."""
+        """Tell whether a tool exists for the caller, disabled or not."""
         if self.allowed is None:
             return True
         try:
@@ -58,15 +58,15 @@ class Policy:
         except Exception as error:
             raise BrokenPolicy(f"tool {tool.name!r}", error) from error
 
-    def why_disabled(self, tool: Tool) -> str:
-        """Return why a tool is switched off, or an empty text."""
+    def explain_disabled(self, tool: Tool) -> str:
+        """Return why a tool is disabled, or an empty text if it is not."""
         for pattern, reason in self.disabled.items():
             if tool.name == pattern or fnmatchcase(tool.name, pattern):
                 return reason or "no reason given"
         return ""
 
-    async def permission(self, tool: Tool, arguments: Json) -> Permission:
-        """Return what the host says to a call; anything but a clear answer is a failure."""
+    async def decide(self, tool: Tool, arguments: Json) -> Permission:
+        """Return the host's answer to a call, or raise `BrokenPolicy` if it gives none."""
         if self.permit is None:
             return Permission.ALLOW
         try:
@@ -98,6 +98,6 @@ def _accepts(predicate: Callable[[Tool], object], tool: Tool) -> bool:
     if inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()
-        # It would count as true, and let everything through.
+        # A coroutine counts as true, so it would allow everything.
         raise TypeError("an asynchronous predicate gives no answer")
     return bool(answer)

@@ -1,7 +1,7 @@
 """Fakes for testing an agent that uses toolscout, without a paid model or a live server.
 
 `ScriptedModel` plays a model and is as strict as a provider; `FakeServer` offers tools, answers
-from a table and remembers its calls; `Recording` keeps a conversation's messages. Nothing in
+from a table and records its calls; `Recording` holds a conversation's messages. Nothing in
 toolscout imports this module.
 """
 
@@ -35,14 +35,14 @@ def call(name: str, /, **arguments: Any) -> ScriptedCall:
 
 
 Move = str | ScriptedCall | Sequence[ScriptedCall]
-"""What a model does in one step: it says something, or calls one or several tools."""
+"""One step of a model: it says something, or calls one or several tools."""
 Step = Move | Callable[[list[Json]], Move]
 """A move, or a function that looks at the messages and decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a model was sent."""
+    """A request that a model received."""
 
     system: str
     messages: list[Json]
@@ -51,11 +51,11 @@ class Request:
     @property
     def tool_names(self) -> list[str]:
         """The names of the tools, in order."""
-        return [_name_of(tool) for tool in self.tools]
+        return [_get_name(tool) for tool in self.tools]
 
 
 class ScriptedModel:
-    """Answers each request with the next step of a script, and refuses what a provider would.
+    """Answers each request with the next step of a script, and is as strict as a provider.
 
     A request with two tools of one name, a name that no provider takes, a reference to an
     undeclared tool or nothing but deferred tools raises `UsageError`; so does a step that calls
@@ -76,7 +76,7 @@ class ScriptedModel:
         """Return the assistant's message, in the model's dialect."""
         request = Request(system=system, messages=_copy(messages), tools=_copy(tools))
         self.requests.append(request)
-        offered = _offered(request)
+        offered = _find_callable_names(request)
         if len(self.requests) > len(self._steps):
             raise UsageError(
                 f"The script has {len(self._steps)} steps and was asked for one more. Add a step."
@@ -90,13 +90,13 @@ class ScriptedModel:
             if made.name not in offered:
                 near = ", ".join(sorted(offered))
                 raise UsageError(f"The script calls {made.name!r}; the request offers {near}.")
-        return self._message([(self._id(), made) for made in calls])
+        return self._build_message([(self._make_id(), made) for made in calls])
 
-    def _id(self) -> str:
+    def _make_id(self) -> str:
         self._calls += 1
         return f"call_{self._calls}"
 
-    def _message(self, calls: list[tuple[str, ScriptedCall]]) -> Json:
+    def _build_message(self, calls: list[tuple[str, ScriptedCall]]) -> Json:
         if self.dialect is Dialect.ANTHROPIC:
             blocks = [
                 {"type": "tool_use", "id": id_, "name": made.name, "input": made.arguments}
@@ -117,7 +117,7 @@ class ScriptedModel:
         }
 
 
-def calls_in(message: Json) -> list[tuple[str, str, object]]:
+def calls_from_message(message: Json) -> list[tuple[str, str, object]]:
     """Return id, name and arguments of the calls in an assistant's message."""
     found = [
         (str(entry["id"]), str(entry["function"]["name"]), entry["function"]["arguments"])
@@ -131,10 +131,10 @@ def calls_in(message: Json) -> list[tuple[str, str, object]]:
 
 
 class FakeServer:
-    """Offers tools, answers calls from a table, and remembers what was called.
+    """Offers tools, answers calls from a table, and records them.
 
-    `answers` has, by leaf name, a value to return, an exception to raise, or a function of the
-    arguments. Without an entry, a tool made of a function runs it, and any other echoes.
+    `answers` maps leaf names to a value to return, an exception to raise, or a function of the
+    arguments. Without an entry, a tool made of a function runs it, and any other tool echoes.
     """
 
     def __init__(
@@ -142,14 +142,14 @@ class FakeServer:
     ) -> None:
         self.name = name
         given = [Tool.from_any(tool, name) for tool in tools]
-        # A tool with a function would run itself and never come here.
+        # A tool with a function would run it and never call this server.
         self.tools = [replace(tool, function=None) for tool in given]
         self._functions = {tool.leaf: tool.function for tool in given}
         self.answers: dict[str, object] = dict(answers or {})
         self.calls: list[tuple[str, Json]] = []
 
     def connect(self, catalog: Catalog) -> None:
-        """Put the tools into a catalogue; the server is ready."""
+        """Put the tools into a catalogue, as a server that is ready."""
         catalog.replace(self.name, self.tools)
 
     async def __call__(self, tool: Tool, arguments: Json) -> object:
@@ -168,7 +168,7 @@ class FakeServer:
 
 @dataclass(slots=True)
 class Recording:
-    """A conversation's messages, to be read, stored and replayed."""
+    """The messages of a conversation, to read, store and replay."""
 
     messages: list[Json] = field(default_factory=list[Json])
 
@@ -183,7 +183,7 @@ class Recording:
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Return what `write` wrote."""
+        """Return the recording in a file that `write` wrote."""
         messages: list[Json] = []
         for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
             try:
@@ -196,21 +196,21 @@ class Recording:
             messages.append(message)
         return cls(messages)
 
-    def transcript(self) -> str:
-        """Return the conversation for people: who said what, one line for each thing."""
-        return "\n".join(line for message in self.messages for line in _lines(message))
+    def render_transcript(self) -> str:
+        """Return the conversation for people, one line for each message or call."""
+        return "\n".join(line for message in self.messages for line in _render_lines(message))
 
 
 def _copy(values: Sequence[Json]) -> list[Json]:
     return cast("list[Json]", json.loads(json.dumps(list(values))))
 
 
-def _name_of(tool: Json) -> str:
+def _get_name(tool: Json) -> str:
     function = tool.get("function")
     return str(function["name"] if is_object(function) else tool["name"])
 
 
-def _offered(request: Request) -> set[str]:
+def _find_callable_names(request: Request) -> set[str]:
     """Return the tools that a model may call now, or raise as a provider would."""
     names = request.tool_names
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -219,46 +219,46 @@ def _offered(request: Request) -> set[str]:
     for name in names:
         if not is_exposed_name(name):
             raise UsageError(f"The request offers {name!r}. Providers refuse such a name.")
-    deferred = {_name_of(tool) for tool in request.tools if tool.get("defer_loading") is True}
+    deferred = {_get_name(tool) for tool in request.tools if tool.get("defer_loading") is True}
     if deferred and len(deferred) == len(names):
         raise UsageError("All tools of the request are deferred. Providers refuse that.")
-    referred = _references(request.messages)
+    referred = _find_references(request.messages)
     undeclared = sorted(referred - set(names))
     if undeclared:
         raise UsageError(f"A result refers to {undeclared[0]!r}, which the request lacks.")
     return {name for name in names if name not in deferred or name in referred}
 
 
-def _references(messages: Iterable[Json]) -> set[str]:
+def _find_references(messages: Iterable[Json]) -> set[str]:
     found: set[str] = set()
     for message in messages:
-        for block in _content(message):
-            for inner in _content(block):
+        for block in _list_blocks(message):
+            for inner in _list_blocks(block):
                 if inner.get("type") == "tool_reference":
                     found.add(str(inner.get("tool_name")))
     return found
 
 
-def _content(message: Json) -> list[Json]:
+def _list_blocks(message: Json) -> list[Json]:
     content = message.get("content")
     return [block for block in content if is_object(block)] if is_list(content) else []
 
 
-def _lines(message: Json) -> Iterable[str]:
+def _render_lines(message: Json) -> Iterable[str]:
     role = str(message.get("role", ""))
     content = message.get("content")
     if isinstance(content, str) and content:
-        yield f"{role}: {_short(content)}"
-    for _, name, arguments in calls_in(message):
-        told = arguments if isinstance(arguments, str) else json.dumps(arguments)
-        yield f"{role} calls {name}({_short(told)})"
-    for block in _content(message):
+        yield f"{role}: {_shorten(content)}"
+    for _, name, arguments in calls_from_message(message):
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        yield f"{role} calls {name}({_shorten(text)})"
+    for block in _list_blocks(message):
         if block.get("type") == "tool_result":
             inner = block.get("content")
-            names = [str(entry.get("tool_name")) for entry in _content(block)]
-            told = inner if isinstance(inner, str) else f"refers to {', '.join(names)}"
-            yield f"tool: {_short(told)}"
+            names = [str(entry.get("tool_name")) for entry in _list_blocks(block)]
+            text = inner if isinstance(inner, str) else f"refers to {', '.join(names)}"
+            yield f"tool: {_shorten(text)}"
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return to_one_line(text, TRANSCRIPT_CHARS)

@@ -354,11 +354,11 @@ def test_tools_that_come_and_go_are_announced_once():
     catalog.add("slack", tools_of("slack", "archive_channel"))
     catalog.remove("github", ["list_issues"])
 
-    assert session.announcement() == (
+    assert session.announce_changes() == (
         "New hidden tools of slack: slack__archive_channel. Tools that are gone: "
         "github__list_issues."
     )
-    assert session.announcement() == ""
+    assert session.announce_changes() == ""
 
 
 @pytest.mark.requirement("R99")
@@ -368,16 +368,16 @@ def test_an_announcement_is_repeated_after_compaction_on_request():
     session = session_of(catalog)
     session.system_prompt()
     catalog.add("slack", tools_of("slack", "archive_channel"))
-    first = session.announcement()
+    first = session.announce_changes()
     catalog.remove("github")
-    second = session.announcement()
+    second = session.announce_changes()
     session.compact()
 
     assert "github" not in first
     assert "slack" not in second
-    assert session.announcement() == f"{first} {second}"
-    assert session.announcement() == ""
-    assert session.announcement(again=True) == f"{first} {second}"
+    assert session.announce_changes() == f"{first} {second}"
+    assert session.announce_changes() == ""
+    assert session.announce_changes(again=True) == f"{first} {second}"
 
 
 @pytest.mark.requirement("R99")
@@ -392,10 +392,10 @@ def test_announcements_survive_a_restart():
     catalog.remove("slack")
     restored = scout.restore(state)
 
-    assert restored.announcement() == (
+    assert restored.announce_changes() == (
         "New hidden tools of late: late__one. Tools that are gone: slack (all)."
     )
-    assert restored.announcement() == ""
+    assert restored.announce_changes() == ""
 
 
 def test_a_tool_that_was_pinned_meanwhile_is_not_announced_as_gone():
@@ -406,8 +406,8 @@ def test_a_tool_that_was_pinned_meanwhile_is_not_announced_as_gone():
     session.pin("slack")
     restored = Scout(catalog, encoder=None, settings=Settings(pins=("slack",))).restore(state)
 
-    assert session.announcement() == ""
-    assert restored.announcement() == ""
+    assert session.announce_changes() == ""
+    assert restored.announce_changes() == ""
 
 
 def test_without_a_listing_there_is_nothing_to_announce():
@@ -416,7 +416,7 @@ def test_without_a_listing_there_is_nothing_to_announce():
     session.tools("mcp")
     catalog.remove("slack")
 
-    assert session.announcement() == ""
+    assert session.announce_changes() == ""
 
 
 @pytest.mark.requirement("R105")

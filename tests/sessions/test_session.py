@@ -711,7 +711,7 @@ def test_removed_tools_leave_index_and_session_and_are_announced_once():
     session.search(f"select:{SEND},{ISSUE}")
     catalog.remove("slack")
     replies = [session.search("send a message to a channel") for _ in range(2)]
-    announced = [session.announcement() for _ in range(2)]
+    announced = [session.announce_changes() for _ in range(2)]
 
     assert [hit.tool.server for reply in replies for hit in reply.hits] == []
     assert (session.loaded, session.pinned) == ((ISSUE,), ())

@@ -205,7 +205,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(again=st.booleans())
     def prompt(self, again: bool) -> None:
         self.session.system_prompt()
-        self.session.announcement(again=again)
+        self.session.announce_changes(again=again)
 
     @rule()
     def compact(self) -> None:

@@ -149,7 +149,7 @@ def _explain_tool(index: Index, query: Query, tool: Tool) -> Why:
 def _list_exclusions(view: View, query: Query, tool: Tool) -> list[str]:
     """Return what keeps a tool out of a result, however well it fits."""
     reasons: list[str] = []
-    reason = view.policy.why_disabled(tool)
+    reason = view.policy.explain_disabled(tool)
     if reason:
         reasons.append(f"It is hidden by policy: {reason}.")
     filters = (

@@ -279,7 +279,7 @@ class Gateway:
     def _refuse_variant(self, session: Session, name: str, arguments: Any) -> Json | None:
         """Return a refusal that names the right variant, or None if this one is right."""
         called = _read_called_name(CALL, arguments)
-        effect = session.effect_of(CALL, arguments)
+        effect = session.find_effect(CALL, arguments)
         if called is None or effect in SPLIT[name]:
             return None
         right = next(variant for variant, effects in SPLIT.items() if effect in effects)

@@ -151,7 +151,7 @@ def find_tool(state: SessionState, name: object) -> Tool:
     text = name.strip() if isinstance(name, str) else ""
     policy = state.policy
     tools = [tool for tool in state.engine.catalog.resolve(text) if policy.knows(tool)]
-    tools = [tool for tool in tools if not policy.why_disabled(tool)] or tools
+    tools = [tool for tool in tools if not policy.explain_disabled(tool)] or tools
     if len(tools) > 1:
         loaded = [tool for tool in tools if state.is_callable(tool)]
         tools = loaded if len(loaded) == 1 else tools
@@ -160,7 +160,7 @@ def find_tool(state: SessionState, name: object) -> Tool:
     if len(tools) > 1:
         names = [tool.name for tool in tools]
         raise AmbiguousTool(to_one_line(text, NAME_CHARS), names[:AMBIGUOUS_SHOWN])
-    reason = policy.why_disabled(tools[0])
+    reason = policy.explain_disabled(tools[0])
     if reason:
         raise ToolDisabled(tools[0].name, reason)
     return tools[0]
@@ -177,7 +177,7 @@ def find_target(state: SessionState, name: str, arguments: object) -> tuple[Tool
 
 def find_effect(state: SessionState, name: str, arguments: object) -> Effect:
     """Return what a call may do."""
-    if _only_reads(state.engine.catalog, name, arguments):
+    if _is_read_only(state.engine.catalog, name, arguments):
         return Effect.READ
     tool, _ = find_target(state, name, arguments)
     return tool.effect if tool is not None else Effect.UNKNOWN
@@ -185,7 +185,7 @@ def find_effect(state: SessionState, name: str, arguments: object) -> Effect:
 
 async def find_permission(state: SessionState, name: str, arguments: object) -> Permission:
     """Return the host's answer to a call; what could not be sent needs a person's approval."""
-    if _only_reads(state.engine.catalog, name, arguments):
+    if _is_read_only(state.engine.catalog, name, arguments):
         return Permission.ALLOW
     tool, given = find_target(state, name, arguments)
     if tool is None:
@@ -194,10 +194,10 @@ async def find_permission(state: SessionState, name: str, arguments: object) -> 
         prepared = prepare(tool, {} if given is None else given)
     except ModelError:
         return Permission.ASK
-    return await state.policy.permission(tool, prepared.arguments)
+    return await state.policy.decide(tool, prepared.arguments)
 
 
-def _only_reads(catalog: Catalog, name: str, arguments: object) -> bool:
+def _is_read_only(catalog: Catalog, name: str, arguments: object) -> bool:
     target, _ = _read_target(catalog, name, arguments)
     return find_meta_tool(catalog, name) in (SEARCH, DESCRIBE) or is_handle(target)
 
@@ -246,7 +246,7 @@ def _check_gate(state: SessionState, tool: Tool) -> None:
 
 
 async def _ask_host(state: SessionState, tool: Tool, arguments: Json, *, approved: bool) -> None:
-    permission = await state.policy.permission(tool, arguments)
+    permission = await state.policy.decide(tool, arguments)
     if permission is Permission.DENY:
         raise NotAllowed(tool.name)
     if permission is Permission.ASK and not approved:

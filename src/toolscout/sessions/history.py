@@ -1,9 +1,9 @@
-"""What a conversation's messages say about its session, in OpenAI's and Anthropic's shapes.
+"""Read a session's steps from the messages of its conversation, as OpenAI or Anthropic shape them.
 
-Takes messages or items as JSON; gives, in order, the calls that the model made and the tools that
-structured results refer to. Text is never read, nor what a tool put into its result: it loads
-nothing, whatever it looks like (R51). Calls are replayed through the same gate as live ones, by
-the scout.
+`steps_from_messages` takes messages or items as JSON and returns, in order, the calls that the
+model made and the tools that structured results refer to. It ignores text and tools' own output,
+so neither can load a tool, whatever it looks like (R51). `Session.replay` replays the calls and
+checks them like live ones.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,20 +16,17 @@ from toolscout.sessions.metatools import SEARCH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One thing that happened, as far as messages tell it by structure."""
+    """A call of the model, as the structure of the messages shows it."""
 
     name: str
-    """The tool that the model called; `tool_search` where a provider searched for it."""
+    """The tool that the model called; `tool_search` if its provider searched."""
     arguments: object = None
     references: tuple[str, ...] = ()
-    """Tools that the result refers to. Any tool can claim that: only a search may be believed."""
+    """Tools that the result refers to. Trust them only if the call was a search."""
 
 
 def steps_from_messages(messages: Iterable[object]) -> list[Step]:
-    """Return the steps of a history; what is not understood is passed over.
-
-    A call that is known to have failed is no step.
-    """
+    """Return the steps of a history, except failed calls and messages of unknown shape."""
     reader = _Reader()
     for message in messages:
         if _is_mapping(message):
@@ -45,14 +42,14 @@ class _Reader:
         self._open: dict[str, int] = {}
 
     def read(self, message: Mapping[str, Any]) -> None:
-        # By role, because a message of a tool may hold whatever the tool wrote.
+        # A tool's message may hold anything that the tool wrote, so only these roles count.
         match message.get("role"):
             case None:
                 self._read_item(message)
             case "assistant":
-                self._read_said(message)
+                self._read_assistant(message)
             case "user":
-                for block in _mappings(message.get("content")):
+                for block in _list_mappings(message.get("content")):
                     self._read_answer(block)
             case _:
                 pass
@@ -60,23 +57,23 @@ class _Reader:
     def _read_item(self, item: Mapping[str, Any]) -> None:
         """Read an item of the Responses API."""
         if item.get("type") == "function_call":
-            self._call(item.get("call_id"), item.get("name"), item.get("arguments"))
+            self._add_call(item.get("call_id"), item.get("name"), item.get("arguments"))
         elif item.get("type") == "tool_search_output":
-            self._searched(_names(_flattened(item.get("tools")), "name"))
+            self._add_search(_list_names(_flatten(item.get("tools")), "name"))
 
-    def _read_said(self, message: Mapping[str, Any]) -> None:
-        """Read what the model said: calls, and searches that its provider made."""
-        for call in _mappings(message.get("tool_calls")):
+    def _read_assistant(self, message: Mapping[str, Any]) -> None:
+        """Read the calls of the model and the searches of its provider."""
+        for call in _list_mappings(message.get("tool_calls")):
             function = call.get("function")
             if _is_mapping(function):
-                self._call(call.get("id"), function.get("name"), function.get("arguments"))
-        for block in _mappings(message.get("content")):
+                self._add_call(call.get("id"), function.get("name"), function.get("arguments"))
+        for block in _list_mappings(message.get("content")):
             if block.get("type") == "tool_use":
-                self._call(block.get("id"), block.get("name"), block.get("input"))
+                self._add_call(block.get("id"), block.get("name"), block.get("input"))
             elif block.get("type") == "tool_search_tool_result":
                 found = block.get("content")
                 listed = found.get("tool_references") if _is_mapping(found) else None
-                self._searched(_referred(listed))
+                self._add_search(_list_references(listed))
 
     def _read_answer(self, block: Mapping[str, Any]) -> None:
         call_id = block.get("tool_use_id")
@@ -86,39 +83,39 @@ class _Reader:
         step = self.steps[place] if place is not None else None
         if place is not None and step is not None:
             failed = block.get("is_error") is True
-            references = _referred(block.get("content"))
+            references = _list_references(block.get("content"))
             self.steps[place] = None if failed else replace(step, references=references)
 
-    def _call(self, call_id: object, name: object, arguments: object) -> None:
+    def _add_call(self, call_id: object, name: object, arguments: object) -> None:
         if isinstance(name, str):
             if isinstance(call_id, str):
                 self._open[call_id] = len(self.steps)
             self.steps.append(Step(name=name, arguments=arguments))
 
-    def _searched(self, names: tuple[str, ...]) -> None:
+    def _add_search(self, names: tuple[str, ...]) -> None:
         if names:
             self.steps.append(Step(name=SEARCH, references=names))
 
 
-def _referred(content: object) -> tuple[str, ...]:
-    blocks = (block for block in _mappings(content) if block.get("type") == "tool_reference")
-    return _names(blocks, "tool_name")
+def _list_references(content: object) -> tuple[str, ...]:
+    blocks = (block for block in _list_mappings(content) if block.get("type") == "tool_reference")
+    return _list_names(blocks, "tool_name")
 
 
-def _names(entries: Iterable[Mapping[str, Any]], key: str) -> tuple[str, ...]:
+def _list_names(entries: Iterable[Mapping[str, Any]], key: str) -> tuple[str, ...]:
     return tuple(entry[key] for entry in entries if isinstance(entry.get(key), str))
 
 
-def _flattened(definitions: object) -> Iterator[Mapping[str, Any]]:
-    """Yield definitions, also those that stand in a namespace."""
-    for entry in _mappings(definitions):
+def _flatten(definitions: object) -> Iterator[Mapping[str, Any]]:
+    """Yield definitions, including those inside a namespace."""
+    for entry in _list_mappings(definitions):
         if entry.get("type") == "namespace":
-            yield from _mappings(entry.get("tools"))
+            yield from _list_mappings(entry.get("tools"))
         else:
             yield entry
 
 
-def _mappings(value: object) -> list[Mapping[str, Any]]:
+def _list_mappings(value: object) -> list[Mapping[str, Any]]:
     return [entry for entry in value if _is_mapping(entry)] if is_list(value) else []
 
 

@@ -247,7 +247,11 @@ class Record:
     def to_json(self) -> Json:
         """Return plain JSON that shares nothing with the record; equal records give equal bytes."""
         plain = {name: _copy_plain(getattr(self, name)) for name in _PLAIN_FIELDS}
-        return {"layout": LAYOUT, **plain, "entries": [*map(_entry_to_json, self.entries.values())]}
+        return {
+            "layout": LAYOUT,
+            **plain,
+            "entries": [*map(_json_from_entry, self.entries.values())],
+        }
 
     def to_bytes(self) -> bytes:
         """Return the JSON as it is stored."""
@@ -293,7 +297,7 @@ def _copy_plain(value: object) -> object:
     return list(value) if is_list(value) else value
 
 
-def _entry_to_json(entry: Entry) -> Json:
+def _json_from_entry(entry: Entry) -> Json:
     return {name: getattr(entry, name) for name in _ENTRY_FIELDS}
 
 

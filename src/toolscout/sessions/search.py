@@ -407,7 +407,7 @@ def _answer_to_json(state: SessionState, answer: QueryAnswer, shown: set[str]) -
         "query": answer.query,
         "code": answer.code,
         "error": answer.error,
-        "hits": [_hit_to_json(state, h, answer) for h in answer.hits if h.tool.name in shown],
+        "hits": [_json_from_hit(state, h, answer) for h in answer.hits if h.tool.name in shown],
         "left_off": [hit.tool.name for hit in answer.hits if hit.tool.name not in shown],
         "already_loaded": [hit.tool.name for hit in answer.known],
         "missing": [{"name": m.name, "near": list(m.near)} for m in answer.missing],
@@ -416,7 +416,7 @@ def _answer_to_json(state: SessionState, answer: QueryAnswer, shown: set[str]) -
     }
 
 
-def _hit_to_json(state: SessionState, hit: Hit, answer: QueryAnswer) -> Json:
+def _json_from_hit(state: SessionState, hit: Hit, answer: QueryAnswer) -> Json:
     return {
         "name": hit.tool.name,
         "server": hit.tool.server,

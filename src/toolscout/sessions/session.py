@@ -222,11 +222,11 @@ class Session:
         reply = Reply(text="", code=code, is_error=failed, details=details, references=tuple(added))
         self._finish_call(reply, call.started)
 
-    def effect_of(self, name: str, arguments: object = None) -> Effect:
+    def find_effect(self, name: str, arguments: object = None) -> Effect:
         """Return what a call may do; `tool_call` does what its target does (R81)."""
         return find_effect(self._state, name, arguments)
 
-    async def permission_of(self, name: str, arguments: object = None) -> Permission:
+    async def find_permission(self, name: str, arguments: object = None) -> Permission:
         """Return the host's answer to a call; search and describe are always allowed (R81).
 
         The policy sees the arguments that would be sent. A call that could not be sent needs a
@@ -269,7 +269,7 @@ class Session:
         """Return the session's part of the system prompt."""
         return self._read(lambda: self._prompt.render_system_prompt(listing=listing))
 
-    def announcement(self, *, again: bool = False) -> str:
+    def announce_changes(self, *, again: bool = False) -> str:
         """Return a message about tools that came and went, or an empty text (R99)."""
         return self._read(lambda: self._prompt.render_announcement(again=again))
 

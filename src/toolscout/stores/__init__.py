@@ -1,7 +1,7 @@
-"""Stores: where sessions, results and usage are kept between runs.
+"""Stores keep sessions, results and usage between runs.
 
-`MemoryStore` for one process, `SqliteStore` for one machine, `PostgresStore` for several. Each is
-imported when it is first asked for, so that who keeps everything in memory loads no database.
+`MemoryStore` serves one process, `SqliteStore` one machine and `PostgresStore` several. Each is
+imported on first use, so a program that keeps everything in memory loads no database driver.
 """
 
 from importlib import import_module
@@ -16,7 +16,7 @@ __all__ = ["MemoryStore", "PostgresStore", "SqliteStore"]
 
 _HOMES = {"MemoryStore": "memory", "PostgresStore": "postgres", "SqliteStore": "sqlite"}
 
-if not TYPE_CHECKING:  # a checker that saw this would take every misspelt name for real
+if not TYPE_CHECKING:  # otherwise type checkers would accept every misspelt name
 
     def __getattr__(name: str) -> object:
         if name not in _HOMES:

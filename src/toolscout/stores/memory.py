@@ -1,6 +1,6 @@
-"""`MemoryStore`: what is kept lives as long as the object.
+"""`MemoryStore` keeps values as long as the object lives.
 
-Behaves like every other store, number for number, and may be used from several threads.
+It behaves exactly like the other stores, and several threads may use it.
 """
 
 import threading
@@ -12,7 +12,7 @@ from typing import Self
 
 
 class MemoryStore:
-    """Keeps values in this process."""
+    """A store in the memory of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,7 +26,7 @@ class MemoryStore:
             return self._values.get(kind, {}).get(key)
 
     def write(self, kind: str, key: str, value: bytes | None) -> None:
-        """Keep a value in place of the one before; None deletes."""
+        """Write a value over the previous one; None deletes it."""
         with self._lock:
             held = self._values.setdefault(kind, {})
             if value is None:
@@ -40,25 +40,25 @@ class MemoryStore:
             return sorted(self._values.get(kind, ()))
 
     def append(self, kind: str, value: bytes) -> None:
-        """Add a value to the log of a kind, under a number above all given so far."""
+        """Add a value to the log of a kind, with a higher number than every value before it."""
         with self._lock:
             self._logs.setdefault(kind, []).append((next(self._numbers), value))
 
     def scan(self, kind: str, after: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Yield the numbered values of a log, oldest first, from the first above `after`."""
+        """Yield the values of a log with their numbers above `after`, oldest first."""
         with self._lock:
             log = self._logs.get(kind, [])
             found = log[bisect_right(log, after, key=itemgetter(0)) :]
         yield from found
 
     def trim(self, kind: str, keep: int) -> None:
-        """Forget all but the newest values of a log; their numbers are not given again."""
+        """Delete all but the newest `keep` values of a log; their numbers are never reused."""
         with self._lock:
             log = self._logs.get(kind, [])
             del log[: max(len(log) - max(keep, 0), 0)]
 
     def close(self) -> None:
-        """Do nothing: there is nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,8 @@
-"""`PostgresStore`: what is kept lives in a PostgreSQL database, shared by several replicas.
+"""`PostgresStore` keeps values in a PostgreSQL database that several replicas share.
 
-A write is committed when the call returns. One connection serves all threads, behind a lock, and
-is opened anew when it was lost. The tables lie in a schema of their own, `toolscout` unless told.
+A write is committed when the call returns. All threads share one connection behind a lock, and
+the store reconnects after losing it. The tables live in a schema of their own, by default
+`toolscout`.
 """
 
 import threading
@@ -21,12 +22,12 @@ except ModuleNotFoundError as error:
 CONNECT_SECONDS = 10
 ROWS_AT_ONCE = 256
 LOCK = 0x54534354
-"""The advisory lock under which tables are made and logs are numbered."""
+"""The advisory lock for creating tables and numbering logs."""
 
-# The table `layout` says how many of these a schema has been through. Steps are only ever added.
+# The table `layout` records how many of these ran. Never change or remove one: append.
 MIGRATIONS: tuple[tuple[LiteralString, ...], ...] = (
     (
-        # A key is bytes, because text may hold zeros and lone surrogates, which text here may not.
+        # Keys are bytes, because PostgreSQL's text holds neither zeros nor lone surrogates.
         """CREATE TABLE entries (
             kind bytea NOT NULL, key bytea NOT NULL, value bytea NOT NULL, PRIMARY KEY (kind, key)
         )""",
@@ -55,62 +56,63 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 class PostgresStore:
-    """Keeps values in a database, given as `postgresql://user:password@host/name`.
+    """A store in the database at `postgresql://user:password@host/name`.
 
-    Makes its schema and tables if there are none. Raises `StoreUnavailable`, without the
-    password, when the database cannot be reached or refuses.
+    Creates its schema and tables if they are missing. Raises `StoreUnavailable`, which does not
+    show the password, if the database fails or cannot be reached.
     """
 
     def __init__(self, url: str, *, schema: str = "toolscout") -> None:
-        self._url, self._schema = url, schema
+        self._url = url
+        self._schema = schema
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._closed = False
-        with self._lock, self._translated():
-            self._connection = self._opened()
+        with self._lock, self._translate_errors():
+            self._connection = self._open_connection()
 
     def read(self, kind: str, key: str) -> bytes | None:
         """Return the value of a key, or None."""
         statement = "SELECT value FROM entries WHERE kind = %s AND key = %s"
-        found = self._run(statement, _bytes_of(kind), _bytes_of(key))
+        found = self._run(statement, _encode(kind), _encode(key))
         return found[0][0] if found else None
 
     def write(self, kind: str, key: str, value: bytes | None) -> None:
-        """Keep a value in place of the one before; None deletes."""
+        """Write a value over the previous one; None deletes it."""
         if value is None:
             statement = "DELETE FROM entries WHERE kind = %s AND key = %s"
-            self._run(statement, _bytes_of(kind), _bytes_of(key))
+            self._run(statement, _encode(kind), _encode(key))
         else:
-            self._run(_WRITE, _bytes_of(kind), _bytes_of(key), value)
+            self._run(_WRITE, _encode(kind), _encode(key), value)
 
     def keys(self, kind: str) -> list[str]:
         """Return the keys of a kind, sorted."""
         statement = "SELECT key FROM entries WHERE kind = %s ORDER BY key"
-        found = self._run(statement, _bytes_of(kind))
+        found = self._run(statement, _encode(kind))
         return [bytes(key).decode("utf-8", "surrogatepass") for (key,) in found]
 
     def append(self, kind: str, value: bytes) -> None:
-        """Add a value to the log of a kind, under a number above all given so far."""
-        with self._lock, self._translated():
-            connection = self._ready()
-            # Numbers must appear in their order: a reader that has seen 8 would never ask for 7.
+        """Add a value to the log of a kind, with a higher number than every value before it."""
+        with self._lock, self._translate_errors():
+            connection = self._ensure_connection()
+            # Numbers must become visible in order: a reader that has seen 8 never asks for 7.
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
-                connection.execute(_APPEND, (_bytes_of(kind), value))
+                connection.execute(_APPEND, (_encode(kind), value))
 
     def scan(self, kind: str, after: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Yield the numbered values of a log, oldest first, from the first above `after`."""
-        while rows := self._run(_SCAN, _bytes_of(kind), after, ROWS_AT_ONCE):
+        """Yield the values of a log with their numbers above `after`, oldest first."""
+        while rows := self._run(_SCAN, _encode(kind), after, ROWS_AT_ONCE):
             yield from rows
             after = rows[-1][0]
 
     def trim(self, kind: str, keep: int) -> None:
-        """Forget all but the newest values of a log; their numbers are not given again."""
-        with self._lock, self._translated():
-            self._ready().execute(_TRIM, {"kind": _bytes_of(kind), "keep": max(keep, 0)})
+        """Delete all but the newest `keep` values of a log; their numbers are never reused."""
+        with self._lock, self._translate_errors():
+            self._ensure_connection().execute(_TRIM, {"kind": _encode(kind), "keep": max(keep, 0)})
 
     def close(self) -> None:
-        """Close the connection; a second time does nothing."""
+        """Close the connection; a second call does nothing."""
         with self._lock:
             self._closed = True
             if self._connection is not None:
@@ -123,18 +125,18 @@ class PostgresStore:
         self.close()
 
     def _run(self, statement: LiteralString, *values: str | int | bytes) -> list[Any]:
-        with self._lock, self._translated():
-            cursor = self._ready().execute(statement, values, binary=True)
+        with self._lock, self._translate_errors():
+            cursor = self._ensure_connection().execute(statement, values, binary=True)
             return cursor.fetchall() if cursor.description else []
 
-    def _ready(self) -> Connection:
+    def _ensure_connection(self) -> Connection:
         if self._closed:
             raise UsageError(f"The store {self._place} is closed. Open it again.")
         if self._connection is None or self._connection.closed:
-            self._connection = self._opened()
+            self._connection = self._open_connection()
         return self._connection
 
-    def _opened(self) -> Connection:
+    def _open_connection(self) -> Connection:
         connection = psycopg.connect(
             self._url, autocommit=True, connect_timeout=CONNECT_SECONDS, prepare_threshold=1
         )
@@ -147,25 +149,25 @@ class PostgresStore:
 
     @property
     def _place(self) -> str:
-        """The database in words that hold no secret."""
+        """The address of the database without user and password."""
         parts = urlsplit(self._url)
         return f"{parts.hostname or 'local'}{parts.path or '/'}"
 
     @contextmanager
-    def _translated(self) -> Generator[None]:
+    def _translate_errors(self) -> Generator[None]:
         try:
             yield
         except psycopg.Error as error:
-            said = str(error).partition("\n")[0].replace(self._url, self._place)
-            raise StoreUnavailable(self._place, said) from None
+            reason = str(error).partition("\n")[0].replace(self._url, self._place)
+            raise StoreUnavailable(self._place, reason) from None
 
 
-def _bytes_of(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
 def _migrate(connection: Connection, schema: str, place: str) -> None:
-    """Take the steps that are missing, all or none; one replica at a time."""
+    """Run the missing migrations in one transaction, one replica at a time."""
     name = sql.Identifier(schema)
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
@@ -176,8 +178,8 @@ def _migrate(connection: Connection, schema: str, place: str) -> None:
         taken = int(row[0] or 0) if row else 0
         if taken > len(MIGRATIONS):
             known = len(MIGRATIONS)
-            said = f"it was written by a newer toolscout (layout {taken}, known up to {known})"
-            raise StoreUnavailable(place, said)
+            reason = f"it was written by a newer toolscout (layout {taken}, known up to {known})"
+            raise StoreUnavailable(place, reason)
         for statements in MIGRATIONS[taken:]:
             for statement in statements:
                 connection.execute(statement)

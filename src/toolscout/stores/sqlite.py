@@ -1,9 +1,9 @@
-"""`SqliteStore`: what is kept lives in one file, shared by threads and processes.
+"""`SqliteStore` keeps values in one file that threads and processes share.
 
-A write is there when the call returns, and it is there as a whole or not at all, whenever the
-process is killed. One connection serves all threads, behind a lock: SQLite lets one writer in at
-a time anyway, every statement is short, and a connection for each thread would stay open when
-its thread ends. Not to be carried over a `fork`. What the bytes mean is their owner's business.
+A write is complete when the call returns, and never half done if the process is killed. All
+threads share one connection behind a lock: SQLite admits one writer at a time anyway, every
+statement is short, and a connection for each thread would outlive its thread. Do not use a store
+across a `fork`.
 """
 
 import os
@@ -22,14 +22,14 @@ ROWS_AT_ONCE = 256
 OPENING_TRIES = 20
 
 APPLICATION_ID = 0x54534354
-"""Marks a file as ours, so that another program's database is never written to."""
+"""Marks a file as ours, so that we never write to another program's database."""
 
-# A file's `user_version` says how many of these it has been through. Steps are only ever added.
+# A file's `user_version` records how many of these ran. Never change or remove one: append.
 MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "values by kind and key",
         (
-            # A key is a blob, because text may hold lone surrogates, which SQLite refuses.
+            # Keys are blobs, because SQLite refuses lone surrogates in text.
             """CREATE TABLE entries (
                 kind TEXT NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL,
                 PRIMARY KEY (kind, key)
@@ -40,7 +40,7 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "numbered logs",
         (
-            # AUTOINCREMENT: a number that was trimmed away must not come back.
+            # AUTOINCREMENT never reuses the number of a trimmed value.
             """CREATE TABLE records (
                 number INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, value BLOB NOT NULL
             )""",
@@ -63,7 +63,7 @@ _TRIM = """
 _CHECK = ("cannot be used", "Check the path, the file and the free space.")
 _PROBLEMS = {
     sqlite3.SQLITE_NOTADB: ("is not a database", "Move it away, or choose another path."),
-    sqlite3.SQLITE_CORRUPT: ("is damaged", "Put a copy in its place, or delete it to start anew."),
+    sqlite3.SQLITE_CORRUPT: ("is damaged", "Restore a copy, or delete it to start over."),
     sqlite3.SQLITE_BUSY: ("is locked by another process", "Stop that process, or try again."),
     sqlite3.SQLITE_FULL: ("cannot grow", "Free some space on its disk."),
     sqlite3.SQLITE_READONLY: ("may not be written to", "Make file and folder writable."),
@@ -72,33 +72,33 @@ _PROBLEMS = {
 
 
 class SqliteStore:
-    """Keeps values in an SQLite file, which is made for its owner alone if there is none.
+    """A store in an SQLite file, created readable by its owner only.
 
-    The folder has to exist. Raises `InvalidFile` for a file that cannot be used, now or later.
+    The folder has to exist. Every method raises `InvalidFile` if the file cannot be used.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        # Made absolute, so that no name such as ":memory:" means anything else to SQLite.
+        # An absolute path keeps names such as ":memory:" from meaning something else to SQLite.
         self._path = Path(path).resolve()
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         _create(self._path)
-        with _translated(self._path):
-            self._connection = _opened(self._path)
+        with _translate_errors(self._path):
+            self._connection = _open_connection(self._path)
 
     def read(self, kind: str, key: str) -> bytes | None:
         """Return the value of a key, or None."""
         found = self._run(
-            "SELECT value FROM entries WHERE kind = ? AND key = ?", kind, _bytes_of(key)
+            "SELECT value FROM entries WHERE kind = ? AND key = ?", kind, _encode(key)
         )
         return found[0][0] if found else None
 
     def write(self, kind: str, key: str, value: bytes | None) -> None:
-        """Keep a value in place of the one before; None deletes."""
+        """Write a value over the previous one; None deletes it."""
         if value is None:
-            self._run("DELETE FROM entries WHERE kind = ? AND key = ?", kind, _bytes_of(key))
+            self._run("DELETE FROM entries WHERE kind = ? AND key = ?", kind, _encode(key))
         else:
-            self._run(_WRITE, kind, _bytes_of(key), value)
+            self._run(_WRITE, kind, _encode(key), value)
 
     def keys(self, kind: str) -> list[str]:
         """Return the keys of a kind, sorted."""
@@ -106,22 +106,22 @@ class SqliteStore:
         return [key.decode("utf-8", "surrogatepass") for (key,) in found]
 
     def append(self, kind: str, value: bytes) -> None:
-        """Add a value to the log of a kind, under a number above all given so far."""
+        """Add a value to the log of a kind, with a higher number than every value before it."""
         self._run("INSERT INTO records (kind, value) VALUES (?, ?)", kind, value)
 
     def scan(self, kind: str, after: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Yield the numbered values of a log, oldest first, from the first above `after`."""
-        # In batches, because a cursor left open would keep the file from being tidied.
+        """Yield the values of a log with their numbers above `after`, oldest first."""
+        # In batches, because an open cursor would block checkpoints of the write-ahead log.
         while rows := self._run(_SCAN, kind, after, ROWS_AT_ONCE):
             yield from rows
             after = rows[-1][0]
 
     def trim(self, kind: str, keep: int) -> None:
-        """Forget all but the newest values of a log; their numbers are not given again."""
+        """Delete all but the newest `keep` values of a log; their numbers are never reused."""
         self._run(_TRIM, kind, max(keep, 0))
 
     def close(self) -> None:
-        """Close the file; a second time does nothing."""
+        """Close the file; a second call does nothing."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
@@ -134,18 +134,18 @@ class SqliteStore:
         self.close()
 
     def _run(self, statement: str, *values: str | int | bytes) -> list[Any]:
-        with self._lock, _translated(self._path):
+        with self._lock, _translate_errors(self._path):
             if self._connection is None:
                 raise UsageError(f"The store {str(self._path)!r} is closed. Open it again.")
             return self._connection.execute(statement, values).fetchall()
 
 
-def _bytes_of(key: str) -> bytes:
+def _encode(key: str) -> bytes:
     return key.encode("utf-8", "surrogatepass")
 
 
 def _create(path: Path) -> None:
-    """Create the file unless it is there; SQLite would let others read it."""
+    """Create the file if it is missing; SQLite would create it readable by others."""
     if not path.parent.is_dir():
         raise InvalidFile(
             str(path),
@@ -153,8 +153,8 @@ def _create(path: Path) -> None:
             remedy=f"Create the folder {str(path.parent)!r} first.",
         )
     try:
-        # Never a file that exists: closing it would take away the locks that this process
-        # holds on it through another store.
+        # Never open an existing file here: closing it would release the locks that this
+        # process holds on it through another store.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY))
     except FileExistsError:
         return
@@ -167,8 +167,8 @@ def _create(path: Path) -> None:
 
 
 @contextmanager
-def _translated(path: Path) -> Generator[None]:
-    """Let what goes wrong in SQLite become `InvalidFile`."""
+def _translate_errors(path: Path) -> Generator[None]:
+    """Raise SQLite's errors as `InvalidFile`."""
     try:
         yield
     except sqlite3.Error as error:
@@ -177,17 +177,17 @@ def _translated(path: Path) -> Generator[None]:
         raise InvalidFile(str(path), f"{problem} ({error})", remedy=remedy) from error
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open_connection(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
-        with _transaction(connection, "DEFERRED"):
-            version = _version(connection, path)
+        with _run_transaction(connection, "DEFERRED"):
+            version = _read_version(connection, path)
         if version < len(MIGRATIONS):
             _migrate(connection, path)
-        _log_ahead(connection)
-        # Enough for a killed process. A power cut may cost the last writes, not the file.
+        _enable_write_ahead_log(connection)
+        # Safe if the process is killed. A power cut may lose the last writes, but not the file.
         connection.execute("PRAGMA synchronous = NORMAL")
     except BaseException:
         connection.close()
@@ -195,11 +195,11 @@ def _opened(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _version(connection: sqlite3.Connection, path: Path) -> int:
-    """Return how many steps a file has been through, if it is ours and not of the future."""
-    version = _number(connection, "PRAGMA user_version")
-    owner = _number(connection, "PRAGMA application_id")
-    is_empty = not _number(connection, "SELECT count(*) FROM sqlite_schema")
+def _read_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return how many migrations a file has had; refuse other programs' and newer files."""
+    version = _read_number(connection, "PRAGMA user_version")
+    owner = _read_number(connection, "PRAGMA application_id")
+    is_empty = not _read_number(connection, "SELECT count(*) FROM sqlite_schema")
     if owner != APPLICATION_ID and not (is_empty and owner == version == 0):
         raise InvalidFile(
             str(path), "is a database of another program", remedy="Choose another path."
@@ -214,33 +214,33 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Take the steps that are missing, all or none."""
-    with _transaction(connection, "IMMEDIATE"):
-        # Asked again: another process may have taken them meanwhile.
-        for _, statements in MIGRATIONS[_version(connection, path) :]:
+    """Run the missing migrations in one transaction."""
+    with _run_transaction(connection, "IMMEDIATE"):
+        # Read the version again: another process may have migrated the file meanwhile.
+        for _, statements in MIGRATIONS[_read_version(connection, path) :]:
             for statement in statements:
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
 
-def _log_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log, with which readers and a writer do not wait for each other."""
+def _enable_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log, so that readers and a writer do not block each other."""
     for tries_left in reversed(range(OPENING_TRIES)):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError:
-            # The switch fails at once, whatever the timeout, while another process opens the
-            # file. To ask for the file alone does wait.
+            # While another process opens the file, the switch fails at once, whatever the
+            # timeout. An exclusive transaction does wait.
             if not tries_left:
                 raise
-            with _transaction(connection, "EXCLUSIVE"):
+            with _run_transaction(connection, "EXCLUSIVE"):
                 pass
 
 
 @contextmanager
-def _transaction(connection: sqlite3.Connection, kind: str) -> Generator[None]:
-    """See one state of the file; what is done is kept only if nothing is raised."""
+def _run_transaction(connection: sqlite3.Connection, kind: str) -> Generator[None]:
+    """Run the body in a transaction, and roll back if it raises."""
     connection.execute(f"BEGIN {kind}")
     try:
         yield
@@ -250,5 +250,5 @@ def _transaction(connection: sqlite3.Connection, kind: str) -> Generator[None]:
     connection.commit()
 
 
-def _number(connection: sqlite3.Connection, statement: str) -> int:
+def _read_number(connection: sqlite3.Connection, statement: str) -> int:
     return connection.execute(statement).fetchone()[0]

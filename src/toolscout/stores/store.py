@@ -5,14 +5,14 @@ from typing import Protocol
 
 
 class Store(Protocol):
-    """Keeps values between runs, by kind and key, and logs by kind."""
+    """Keeps values by kind and key, and logs by kind."""
 
     def read(self, kind: str, key: str) -> bytes | None:
-        """Return a value, or None."""
+        """Return the value of a key, or None."""
         ...
 
     def write(self, kind: str, key: str, value: bytes | None) -> None:
-        """Keep a value; None deletes it."""
+        """Write a value over the previous one; None deletes it."""
         ...
 
     def keys(self, kind: str) -> list[str]:
@@ -20,17 +20,17 @@ class Store(Protocol):
         ...
 
     def append(self, kind: str, value: bytes) -> None:
-        """Add a value to a log."""
+        """Add a value to the log of a kind, with a higher number than every value before it."""
         ...
 
     def scan(self, kind: str, after: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Yield a log's values with their numbers, oldest first."""
+        """Yield the values of a log with their numbers above `after`, oldest first."""
         ...
 
     def trim(self, kind: str, keep: int) -> None:
-        """Delete all but the newest values of a log."""
+        """Delete all but the newest `keep` values of a log; their numbers are never reused."""
         ...
 
     def close(self) -> None:
-        """Release what is held open."""
+        """Close files and connections."""
         ...
