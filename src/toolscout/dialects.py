@@ -1,7 +1,7 @@
-"""The shapes in which providers take definitions and tool results, as plain dicts.
+"""Write tool definitions and results in the JSON formats of providers.
 
-Takes our values; gives JSON for one dialect. No SDK is imported and nothing is decided here:
-which tools to tell a model, and with what text, is told by the caller.
+The results are plain dicts and no SDK is imported. The caller decides which tools and texts a
+model receives.
 """
 
 import re
@@ -14,7 +14,7 @@ from toolscout.tools import Effect, Tool
 
 
 class Dialect(StrEnum):
-    """Who reads a definition."""
+    """The format in which a provider or client reads definitions and results."""
 
     OPENAI_CHAT = "openai-chat"
     OPENAI_RESPONSES = "openai-responses"
@@ -23,9 +23,9 @@ class Dialect(StrEnum):
 
 
 def to_definition(tool: Tool, dialect: Dialect | str, *, deferred: bool = False) -> Json:
-    """Return a tool as a provider wants it; the schema is the server's own.
+    """Return the definition of a tool in a dialect, with the server's own schema.
 
-    `deferred` marks a tool that the provider keeps hidden until something refers to it.
+    `deferred` marks a tool that the provider hides until something refers to it.
     """
     shaped = _DEFINITIONS[Dialect(dialect)](tool)
     if deferred and Dialect(dialect) is not Dialect.MCP:
@@ -44,8 +44,8 @@ def to_result(
 ) -> Json:
     """Return a tool's result as the message, item or block that answers a call.
 
-    Anthropic reads `references` in place of the text: it shows the definitions of these tools.
-    Images go along where the dialect takes them; Chat Completions takes text alone.
+    For Anthropic, `references` replace the text: it shows the definitions of these tools to the
+    model. Images are included if the dialect supports them; Chat Completions takes only text.
     """
     match Dialect(dialect):
         case Dialect.OPENAI_CHAT:
@@ -72,7 +72,7 @@ def to_result(
 
 
 def to_search(tool: Tool, dialect: Dialect | str) -> Json:
-    """Return `tool_search` as a search that the provider has its client run."""
+    """Return `tool_search` as a search tool that the provider lets its client run."""
     check_definitions(dialect)
     shaped = _to_function(tool)
     return {
@@ -91,29 +91,32 @@ def to_search_output(
     grouped: bool = False,
     define: Callable[[Tool], Json] | None = None,
 ) -> Json:
-    """Return the answer to a search that the client ran: whole definitions.
+    """Return the answer to a search that the client ran: full definitions.
 
-    `grouped` puts them into namespaces by server. A conversation is to keep to one of the two.
-    `define` is for a host that has definitions of its own.
+    `grouped` puts them into namespaces by server; do not change it within a conversation.
+    `define` builds the definition of a tool for a host that has its own.
     """
     check_definitions(dialect)
     shape = define or _to_responses
-    told = [*_group_into_namespaces(tools, shape)] if grouped else [shape(tool) for tool in tools]
+    if grouped:
+        definitions = list(_group_into_namespaces(tools, shape))
+    else:
+        definitions = [shape(tool) for tool in tools]
     return {
         "type": "tool_search_output",
         "call_id": call_id,
         "execution": "client",
         "status": "completed",
-        "tools": told,
+        "tools": definitions,
     }
 
 
 def check_definitions(dialect: Dialect | str) -> None:
-    """Raise `UsageError` for a dialect in which a search cannot be answered with definitions."""
+    """Raise `UsageError` unless a search in this dialect can be answered with definitions."""
     if Dialect(dialect) is not Dialect.OPENAI_RESPONSES:
         raise UsageError(
-            f"Mode 'definitions' speaks 'openai-responses' alone, not {str(dialect)!r}. "
-            "Use mode 'native' or 'bridge' there."
+            f"Mode 'definitions' works only with 'openai-responses', not with {str(dialect)!r}. "
+            "Use mode 'native' or 'bridge' instead."
         )
 
 
@@ -193,7 +196,7 @@ def _to_mcp(tool: Tool) -> Json:
 
 
 def _to_hints(tool: Tool) -> Json:
-    """Return what clients that hide tools themselves want to know of one."""
+    """Return the metadata for clients that hide tools themselves."""
     hints: Json = {"anthropic/alwaysLoad": True} if tool.always_load else {}
     if tool.hint:
         hints["anthropic/searchHint"] = tool.hint
@@ -201,7 +204,7 @@ def _to_hints(tool: Tool) -> Json:
 
 
 def _require_object(schema: Json) -> Json:
-    """Return a schema that says it is of an object, without which providers refuse a request."""
+    """Return a schema with the type 'object', without which providers refuse a request."""
     return schema if schema.get("type") == "object" else {**schema, "type": "object"}
 
 

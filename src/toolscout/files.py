@@ -1,14 +1,9 @@
-"""Read and write tools as JSON or JSON lines, compressed where the name ends in `.gz`.
+"""Read and write tools as JSON or JSON lines, compressed if the file name ends in `.gz`.
 
-Reads any definition that `Tool.from_any` knows, in a list, one for each line, or under `tools` or
-`servers`; writes toolscout's own shape, which reads back to equal tools. A file is written beside
-its place and moved there, so that a reader never sees half of it. Catalogues, indexes and
-vectors are stored elsewhere.
-
-A catalogue in the shapes that others read.
-
-toolscout's own shape reads back to equal tools. The shapes of providers hold what a model would
-be sent: exposed names, and nothing that their format has no place for.
+`read_tools` accepts every definition that `Tool.from_any` knows: in a list, one on each line, or
+under `tools` or `servers`. `write_tools` writes toolscout's own format, which reads back to equal
+tools, and replaces a file atomically. `export_tools` can also write the formats of providers, which
+contain only what a model would receive. Indexes and vectors are stored elsewhere.
 """
 
 import gzip
@@ -30,10 +25,10 @@ from toolscout.tools import Effect, Tool
 
 LINES_AT_ONCE = 500
 SHARED_TEXT_LIMIT = 60
-"""Longer strings rarely repeat, so that looking them up would cost more than it saves."""
+"""Longer strings rarely repeat, so looking them up would cost more than it saves."""
 
 SHAPES = (
-    "Expected a list of tool definitions, one definition for each line, {'tools': [...]} "
+    "Expected a list of tool definitions, one definition on each line, {'tools': [...]} "
     "or {'servers': {name: [...]}}."
 )
 
@@ -41,11 +36,11 @@ _DEFAULTS = Tool(name="tool")
 _PLAIN_FIELDS = ("title", "description", "summary", "hint", "kind", "always_load")
 
 Row = tuple[int | None, object]
-"""A definition and the line it stands on, where lines mean something."""
+"""A definition and its line number, or None if the file is a single document."""
 
 
 def read_tools(path: str | os.PathLike[str]) -> list[Tool]:
-    """Return the tools of a `.json` or `.jsonl` file, in its order; raises `InvalidFile`."""
+    """Return the tools in a `.json` or `.jsonl` file, in order, or raise `InvalidFile`."""
     shared: dict[str, str] = {}
     tools: list[Tool] = []
     for line, row, server in _read_rows(Path(path)):
@@ -53,20 +48,20 @@ def read_tools(path: str | os.PathLike[str]) -> list[Tool]:
             tools.append(_share_strings(tool_from_json(row, server), shared))
         except InvalidTool as error:
             raise InvalidFile(
-                str(path), str(error).rstrip("."), line=line, remedy="Mend or remove that tool."
+                str(path), str(error).rstrip("."), line=line, remedy="Fix or remove that tool."
             ) from error
     return tools
 
 
 def write_tools(path: str | os.PathLike[str], tools: Iterable[Tool]) -> None:
-    """Write tools to a `.json` or `.jsonl` file, in place of what was there, all or nothing."""
+    """Write tools to a `.json` or `.jsonl` file and atomically replace an existing one."""
     place = Path(path)
     rows = [json.dumps(json_from_tool(tool), ensure_ascii=False) for tool in tools]
     if _is_lines(place):
         text = "".join(f"{row}\n" for row in rows)
     else:
         text = "[\n" + ",\n".join(rows) + "\n]\n"
-    # A lone surrogate, which UTF-8 cannot hold, becomes the escape that JSON has for it.
+    # UTF-8 cannot encode a lone surrogate, so it is written as a JSON escape.
     data = text.encode("utf-8", "backslashreplace")
     if place.suffix == ".gz":
         data = gzip.compress(data, mtime=0)  # the same tools give the same bytes
@@ -74,7 +69,7 @@ def write_tools(path: str | os.PathLike[str], tools: Iterable[Tool]) -> None:
 
 
 def json_from_tool(tool: Tool) -> Json:
-    """Return a tool in toolscout's own shape; what has its default is left out."""
+    """Return a tool in toolscout's own format, without members that have their default."""
     row: Json = {"server": tool.server, "name": tool.leaf}
     for name in _PLAIN_FIELDS:
         value = getattr(tool, name)
@@ -94,7 +89,7 @@ def json_from_tool(tool: Tool) -> Json:
 
 
 def tool_from_json(row: object, server: str = "") -> Tool:
-    """Return the tool of one row in any known shape; a server named in the row wins."""
+    """Return the tool for a row in any known format; a server named in the row wins."""
     return Tool.from_any(row, server)
 
 
@@ -106,8 +101,8 @@ def _is_lines(path: Path) -> bool:
         return False
     raise InvalidFile(
         str(path),
-        "has a name that does not say what it holds",
-        remedy="Name it .json or .jsonl, with .gz behind where it is compressed.",
+        "has a name that does not say which format it is in",
+        remedy="Name it .json or .jsonl, followed by .gz if it is compressed.",
     )
 
 
@@ -138,8 +133,8 @@ def _parse_lines(path: Path) -> Iterator[Row]:
 
 
 def _parse_together(path: Path, lines: list[tuple[int, str]]) -> Iterable[Row]:
-    # One parse shares the keys of all its objects, which halves their memory; one line at a
-    # time is only for finding the line that is wrong.
+    # Parsing lines together shares the keys of all objects, which halves their memory. If that
+    # fails, parsing line by line finds the broken line.
     values: object = None
     with suppress(json.JSONDecodeError, RecursionError):
         values = json.loads("[" + ",".join(text for _, text in lines) + "]")
@@ -160,7 +155,7 @@ def _parse_line(path: Path, number: int, text: str) -> object:
 
 @contextmanager
 def _open_text(path: Path) -> Generator[IO[str]]:
-    """Open a file for reading; what goes wrong while it is open becomes `InvalidFile`."""
+    """Open a file for reading; errors while it is open become `InvalidFile`."""
     try:
         opener = gzip.open if path.suffix == ".gz" else open
         with opener(path, "rt", encoding="utf-8-sig", newline="\n") as file:
@@ -169,20 +164,21 @@ def _open_text(path: Path) -> Generator[IO[str]]:
     except UnicodeDecodeError:
         problem = "is not UTF-8"
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        problem = f"is not a whole gzip file ({error})"
+        problem = f"is not a complete gzip file ({error})"
     except OSError as error:
         problem = f"cannot be read ({error.strerror or error})"
     raise InvalidFile(str(path), problem, remedy="Check the path and the file.")
 
 
 def _list_definitions(path: Path, line: int | None, value: object) -> Iterator[tuple[object, str]]:
-    """Yield the definitions in one parsed value, each with the server it stands under."""
+    """Yield the definitions in one parsed value, each with the server that it is listed under."""
     if is_list(value):
         yield from ((row, "") for row in value)
         return
     if not is_object(value):
         raise InvalidFile(str(path), f"holds a {type(value).__name__}", line=line, remedy=SHAPES)
-    servers, tools = value.get("servers"), value.get("tools", value.get("result"))
+    servers = value.get("servers")
+    tools = value.get("tools", value.get("result"))
     if is_object(servers):
         for server, rows in servers.items():
             for row, _ in _list_definitions(path, line, rows):
@@ -198,9 +194,9 @@ def _list_definitions(path: Path, line: int | None, value: object) -> Iterator[t
 
 
 def _share_strings(tool: Tool, shared: dict[str, str]) -> Tool:
-    """Let equal short strings of fresh JSON be one object; who reads the tool sees no difference.
+    """Replace equal short strings in a tool's JSON by one shared object, to save memory.
 
-    Safe only because the values were parsed a moment ago and nobody else holds them.
+    This edits the JSON in place, which is safe because it was just parsed and nobody else has it.
     """
     nodes: list[Any] = [tool.input_schema, tool.output_schema, tool.extras]
     for node in nodes:  # grows while it is read
@@ -217,7 +213,7 @@ def _share_strings(tool: Tool, shared: dict[str, str]) -> Tool:
 
 
 def _write_at_once(path: Path, data: bytes) -> None:
-    # Opened like any new file, and not by `tempfile`, which would leave it unreadable to others.
+    # `tempfile` would create a file that other users cannot read.
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with beside.open("xb") as file:
@@ -228,17 +224,17 @@ def _write_at_once(path: Path, data: bytes) -> None:
         raise InvalidFile(
             str(path),
             f"cannot be written ({error.strerror or error})",
-            remedy="Check that its folder exists and may be written to.",
+            remedy="Check that its folder exists and is writable.",
         ) from error
 
 
 class Shape(StrEnum):
-    """Who is to read a catalogue."""
+    """A format for exporting a catalogue."""
 
     JSON = "json"
     JSONL = "jsonl"
     MCP = "mcp"
-    """The answer of `tools/list`."""
+    """The result of `tools/list`."""
     OPENAI = "openai"
     """Chat Completions."""
     OPENAI_RESPONSES = "openai-responses"
@@ -254,7 +250,7 @@ _DIALECTS = {
 
 
 def export_tools(tools: Iterable[Tool], shape: Shape) -> str:
-    """Return tools as the text of a file, which ends in a line break."""
+    """Return tools as the text of a file, with a line break at the end."""
     dialect = _DIALECTS.get(shape)
     rows = [to_definition(t, dialect) if dialect else json_from_tool(t) for t in tools]
     lines = [json.dumps(row, ensure_ascii=False) for row in rows]

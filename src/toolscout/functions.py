@@ -1,9 +1,9 @@
 """Read a Python function as a tool definition.
 
-`definition_from_callable` takes any callable with a signature and gives name, description and a
-JSON Schema of its parameters, from type hints, defaults and docstring. A hint that cannot be
-expressed, or not even be resolved, becomes `{}`: the parameter then takes anything.
-Pydantic models describe themselves and are recognised by their method; nothing is imported.
+`definition_from_callable` takes any callable with a signature and returns its name, description and
+a JSON Schema of its parameters, based on type hints, defaults and docstring. A hint that cannot be
+resolved or expressed becomes `{}`, so that the parameter accepts anything. Pydantic models are
+recognised by their `model_json_schema` method, without importing Pydantic.
 """
 
 import datetime
@@ -77,10 +77,10 @@ _PARAMETER_HEADS = ("args", "arguments", "parameters", "params", "keyword a", "o
 
 
 def definition_from_callable(fn: Callable[..., object]) -> tuple[str, str, Json]:
-    """Return name, description and JSON Schema of a callable.
+    """Return the name, description and JSON Schema of a callable.
 
-    `self`, `cls`, `*args` and `**kwargs` are left out. Defaults that are not JSON only make
-    their parameter optional.
+    `self`, `cls`, `*args` and `**kwargs` are left out. A default that is not JSON makes its
+    parameter optional but does not appear in the schema.
     """
     plain = _unwrap(fn)
     description, about = _split_docstring(inspect.getdoc(plain) or "")
@@ -94,10 +94,15 @@ def definition_from_callable(fn: Callable[..., object]) -> tuple[str, str, Json]
             schema["description"] = text
         if parameter.default is inspect.Parameter.empty:
             required.append(parameter.name)
-        elif _is_json(parameter.default):
-            schema["default"] = _to_json_value(parameter.default)
+        else:
+            default = parameter.default
+            if isinstance(default, enum.Enum):
+                default = default.value
+            if not find_problem(default):
+                schema["default"] = default
         properties[parameter.name] = schema
-    return _get_name(plain), description, _build_object(properties, required)
+    name = getattr(plain, "__name__", None) or type(plain).__name__
+    return name, description, _build_object(properties, required)
 
 
 def _unwrap(fn: Callable[..., object]) -> Callable[..., object]:
@@ -109,10 +114,6 @@ def _unwrap(fn: Callable[..., object]) -> Callable[..., object]:
     return fn
 
 
-def _get_name(fn: Callable[..., object]) -> str:
-    return getattr(fn, "__name__", None) or type(fn).__name__
-
-
 def _read_hints(fn: Callable[..., object]) -> dict[str, Any]:
     source: object = fn
     if inspect.isclass(fn):
@@ -122,7 +123,7 @@ def _read_hints(fn: Callable[..., object]) -> dict[str, Any]:
     try:
         return get_type_hints(source, include_extras=True)
     except Exception:
-        # Hints are the author's code: a name may be missing or its evaluation may fail anyhow.
+        # Evaluating hints runs the author's code, which may fail in any way.
         return _read_hints_one_by_one(source)
 
 
@@ -144,11 +145,12 @@ def _list_parameters(fn: Callable[..., object]) -> Iterable[inspect.Parameter]:
     except (TypeError, ValueError):
         return []  # some built-ins have no signature
     skipped = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [p for i, p in enumerate(listed) if p.kind not in skipped and not _is_receiver(i, p)]
-
-
-def _is_receiver(position: int, parameter: inspect.Parameter) -> bool:
-    return position == 0 and parameter.name in ("self", "cls")
+    return [
+        parameter
+        for position, parameter in enumerate(listed)
+        if parameter.kind not in skipped
+        and not (position == 0 and parameter.name in ("self", "cls"))
+    ]
 
 
 def _build_object(properties: Json, required: list[str]) -> Json:
@@ -178,7 +180,7 @@ def _build_schema(hint: object, depth: int) -> Json:
 def _build_plain(hint: object, depth: int) -> Json:
     try:
         simple = _SIMPLE.get(hint)
-    except TypeError:  # unhashable, so it is no type
+    except TypeError:  # unhashable, so not a type
         return {}
     if simple is not None:
         return dict(simple)
@@ -274,7 +276,7 @@ def _ask_model(model: object) -> Json:
     try:
         schema = describe()
     except Exception:
-        # The model's own code failed on one of its members; the parameter stays usable.
+        # The model's own code failed; the parameter stays usable as an object of any shape.
         return {"type": "object"}
     return (
         _inline_definitions(cast("Json", schema))
@@ -284,7 +286,7 @@ def _ask_model(model: object) -> Json:
 
 
 def _inline_definitions(schema: Json) -> Json:
-    """Return a model's schema with its `$defs` written out, since `#` will mean another root."""
+    """Return a model's schema with its `$defs` inlined, because `#` will refer to another root."""
     definitions = cast("Json", schema.get("$defs") or {})
 
     def resolve(node: object, depth: int) -> Any:
@@ -304,16 +306,8 @@ def _inline_definitions(schema: Json) -> Json:
     return cast("Json", resolve(schema, MAX_DEPTH // 2))
 
 
-def _is_json(value: object) -> bool:
-    return not find_problem(_to_json_value(value))
-
-
-def _to_json_value(value: object) -> object:
-    return value.value if isinstance(value, enum.Enum) else value
-
-
 def _split_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """Split a docstring into its leading prose and the texts of its parameters."""
+    """Split a docstring into its leading prose and the descriptions of its parameters."""
     lines = text.splitlines()
     prose: list[str] = []
     about: dict[str, str] = {}
@@ -348,7 +342,8 @@ def _read_parameter_texts(lines: list[str]) -> dict[str, str]:
         if _GOOGLE_HEAD.match(line) or _is_ruled(lines, number):
             is_ours = bare.lower().startswith(_PARAMETER_HEADS)
             inside = ("numpy" if _is_ruled(lines, number) else "google") if is_ours else ""
-            names, indent = [], 0
+            names = []
+            indent = 0
             continue
         depth = len(line) - len(line.lstrip())
         if _REST_FIELD.match(bare):
@@ -366,7 +361,7 @@ def _read_parameter_texts(lines: list[str]) -> dict[str, str]:
 
 
 def _start_entry(found: dict[str, list[str]], entry: re.Match[str] | None) -> list[str]:
-    """Open the entry of one parameter, or of several that share a text; return their names."""
+    """Start the entry of one parameter, or of several with one description; return their names."""
     if entry is None:
         return []
     names = [name.strip(" *") for name in entry[1].split(",")]

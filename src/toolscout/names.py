@@ -17,11 +17,11 @@ from rapidfuzz import fuzz, process
 NAME_LIMIT = 64
 HASH_DIGITS = 8
 LEAF_SHARE = 36
-"""Characters that a leaf may keep before its server's name gives way, when both are too long."""
+"""How many characters of a leaf are kept before the server's name is, if both are too long."""
 
 NEAR_SCORE = 60.0
 NAMES_LISTED = 8
-"""Names that one line holds before it says how many more there are."""
+"""How many names a line lists before it says how many more there are."""
 
 _SEPARATOR_RUN = re.compile(r"[ ./:@\\]+")
 _UNSAFE_RUN = re.compile(r"[^A-Za-z0-9_-]+")
@@ -29,8 +29,8 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FOLD = dict.fromkeys(map(ord, "_-./:"))
 _SPACED = str.maketrans(dict.fromkeys("_-./:", " "))
 
-# Invisible characters steer a reader who cannot see them: controls, direction overrides,
-# byte order marks and the tag block. Joiners stay, because Persian and emoji need them.
+# Invisible characters can hide instructions from people: controls, direction overrides, byte order
+# marks and the tag block. Joiners stay, because Persian and emoji need them.
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064"
     r"\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
@@ -42,9 +42,9 @@ _BLANKS = re.compile(r"\s+")
 def make_exposed_name(server: str, leaf: str) -> str:
     """Return `server__leaf` in at most 64 characters of `[A-Za-z0-9_-]`.
 
-    A run of separators (blank `.` `/` `:` `@` and backslash) becomes `_`. Any other character
-    that has to go takes meaning with it, so that part then ends in a hash of its original.
-    `a.b` and `a/b` therefore still collide; the catalogue names both owners.
+    A run of separators (space `.` `/` `:` `@` and backslash) becomes `_`. If any other character
+    has to be replaced, that part of the name ends in a hash of the original. `a.b` and `a/b`
+    therefore still collide; the catalogue reports such a collision with both owners.
     """
     tail = _make_safe_part(leaf, "tool")
     head = _make_safe_part(server, "server") if server else ""
@@ -55,7 +55,7 @@ def make_exposed_name(server: str, leaf: str) -> str:
 
 
 def is_exposed_name(name: str) -> bool:
-    """Tell whether a name could go to every provider as it is."""
+    """Tell whether every provider accepts a name as it is."""
     return _SAFE_NAME.fullmatch(name) is not None
 
 
@@ -85,21 +85,21 @@ def _hash(text: str) -> str:
 
 
 def fold_name(text: str) -> str:
-    """Return what is left of a name when case and separators do not count (R3)."""
+    """Return a name without case and separators, for comparing spellings (R3)."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return "".join(text.casefold().translate(_FOLD).split())
 
 
 Spelling = tuple[int, str]
-"""How a tool may be called: 0 for its qualified name, 1 for an alias or 2 for its leaf, and the
-folded name."""
+"""One way to write a tool's name: 0 for its qualified name, 1 for an alias or 2 for its leaf, then
+the folded name."""
 
 
 def read_spellings(text: str) -> list[Spelling]:
-    """Return the spellings that a text may mean, in the order to try them; the first match wins.
+    """Return the spellings that a text may mean, in the order to try; the first match wins.
 
-    Claude Code and others write `mcp__server__leaf`; folding leaves "mcp" in front.
+    Claude Code and others write `mcp__server__leaf`, so a leading "mcp" is also tried without.
     """
     key = fold_name(text)
     bare = key.removeprefix("mcp")
@@ -109,9 +109,9 @@ def read_spellings(text: str) -> list[Spelling]:
 
 
 def find_near_names(wanted: str, names: Iterable[str], limit: int = 3) -> list[str]:
-    """Return up to `limit` names that resemble `wanted`, nearest first, ties by name.
+    """Return up to `limit` names that resemble `wanted`, nearest first; ties go by name.
 
-    A name counts by itself and by its part after the server, whichever is nearer.
+    `wanted` is compared with the whole name and with its leaf, and the better match counts.
     """
     listed = sorted(set(names))
     if not listed:
@@ -130,7 +130,10 @@ def _compare_names(wanted: str, names: list[str]) -> list[float]:
 
 
 def clean_text(text: str, limit: int) -> str:
-    """Return at most `limit` characters without invisible ones; lone surrogates become U+FFFD."""
+    """Return at most `limit` characters of a text, without invisible ones.
+
+    Lone surrogates become U+FFFD.
+    """
     if len(text) > limit:
         text = text[:limit]
     if text.isascii() and text.isprintable():
@@ -140,10 +143,10 @@ def clean_text(text: str, limit: int) -> str:
 
 
 def to_one_line(text: str, limit: int) -> str:
-    """Return cleaned text on one line, cut at a word, in which nothing opens a tag."""
-    # Four characters for each one that is shown leave room for what cleaning removes.
+    """Return cleaned text on one line, cut at a word; angle brackets become similar characters."""
+    # Reading four times the limit leaves room for characters that cleaning removes.
     line = _BLANKS.sub(" ", clean_text(text, 4 * limit)).strip()
-    line = line.replace("<", "\u2039").replace(">", "\u203a")  # the quotation marks that look alike
+    line = line.replace("<", "\u2039").replace(">", "\u203a")  # so that nothing opens a tag
     if len(line) <= limit:
         return line
     cut = line[: limit - 1]

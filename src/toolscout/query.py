@@ -1,8 +1,8 @@
-"""Read what the model typed into a `Query`.
+"""Parse the text that a model typed into a `Query`.
 
-Takes any value; gives selected names, a prefix, required and excluded terms, filters, a pattern
-and free words, or raises `InvalidQuery` with the forms to use instead, and nothing else.
-It never looks at the catalogue: whether a name or server exists is `scout`'s question.
+A query has selected names, a prefix, required and excluded terms, filters, a pattern and free
+words. `query_from_text` accepts any value and raises only `InvalidQuery`, which lists the valid
+forms. It never looks at the catalogue; `search` finds out whether a name or server exists.
 """
 
 import re
@@ -42,24 +42,24 @@ _PREFIX = re.compile(r"([^*]*[^\W_][^*]*)\*+|(.*[^\W_]_+|.*[\w-][./])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """One query, taken apart. With no words, prefix, pattern or selection it lists by filter."""
+    """A parsed query. Without words, prefix, pattern or selection, it lists tools by filter."""
 
     text: str
     """The whole query, cleaned."""
     words: str = ""
-    """What is left after the operators, as it was spelt."""
+    """The text that remains without the operators, as typed."""
     select: tuple[str, ...] = ()
     prefix: str = ""
     required: tuple[str, ...] = ()
-    """Terms; of one with several words, all must match."""
+    """Required terms; all words of a term must match."""
     excluded: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
     effects: tuple[Effect, ...] = ()
     kinds: tuple[str, ...] = ()
     pattern: str = ""
-    """RE2 source, known to compile."""
+    """RE2 source that is known to compile."""
     load: bool = True
-    """False after `discover:`: show, but load nothing."""
+    """Whether to load the hits; False after `discover:`, which only shows them."""
 
     @property
     def has_filter(self) -> bool:
@@ -68,17 +68,18 @@ class Query:
 
 
 def query_from_text(text: object) -> Query:
-    """Return what a query asks for.
+    """Return the parsed query.
 
-    Operators count in any case and at the start of a word. `discover:` comes first; `select:`
-    takes all that follows, filters apart. Unknown operators and addresses are words.
+    Operators are recognised at the start of a word, in upper or lower case. `discover:` comes
+    first; `select:` takes everything after it except filters. Unknown operators and addresses
+    are words.
     """
     if not isinstance(text, str):
         raise InvalidQuery(f"A query is text, not {type(text).__name__}", remedy=FORMS)
     return _parse(text)
 
 
-# Every call of a tool that a query found reads that query again, to learn from it.
+# Cached, because feedback parses the query again for every call of a tool that it found.
 @lru_cache(maxsize=REMEMBERED_QUERIES)
 def _parse(text: str) -> Query:
     whole = _clean(text)
@@ -124,7 +125,7 @@ def _read(whole: str, rest: str, filters: "_Filters", load: bool) -> Query:
         return build(pattern=pattern)
     words, required, excluded = _split_terms(rest)
     if excluded and not (words or required or filters):
-        return build(words=rest)  # nothing is left to exclude from
+        return build(words=rest)  # there is nothing to exclude from
     prefix = _read_prefix(words)
     free = "" if prefix or words == ["*"] else " ".join(words)
     return build(
@@ -141,8 +142,9 @@ def _clean(text: str) -> str:
 
 
 def _strip_operator(text: str, operator: str) -> str | None:
-    head, rest = text[: len(operator)], text[len(operator) :]
-    return rest.strip() if head.lower() == operator else None
+    if text[: len(operator)].lower() != operator:
+        return None
+    return text[len(operator) :].strip()
 
 
 def _drop_duplicates(values: Iterable[str]) -> tuple[str, ...]:
@@ -163,12 +165,11 @@ def _take_filters(text: str) -> tuple[_Filters, str]:
     found: dict[str, list[str]] = {"server": [], "effect": [], "kind": []}
 
     def take(match: re.Match[str]) -> str:
-        quoted, plain = match[2], match[3]
-        values = [quoted] if plain is None else plain.split(",")
+        values = [match[2]] if match[3] is None else match[3].split(",")
         found[match[1].lower()] += filter(None, (value.strip() for value in values))
         return ""
 
-    # A pattern may hold what looks like a filter, so those in front are taken first.
+    # A pattern may contain text that looks like a filter, so filters before it are taken first.
     while match := _FILTER.match(text):
         take(match)
         text = text[match.end() :].lstrip()
@@ -199,10 +200,10 @@ def _split_names(text: str) -> tuple[str, ...]:
 
 
 def _read_pattern(text: str) -> str:
-    """Return the RE2 source of `/…/` or `/…/i`, or nothing.
+    """Return the RE2 source of `/…/` or `/…/i`, or an empty string.
 
-    The slashes enclose all of the text. `/etc/hosts/` is a path: with a slash inside and nothing
-    but path characters it is no pattern.
+    The slashes must enclose the whole text. Text such as `/etc/hosts/`, with a slash inside and
+    only path characters, is a path and not a pattern.
     """
     match = _PATTERN.fullmatch(text)
     if match is None or ("/" in match[1] and _PATH.fullmatch(match[1])):
@@ -265,5 +266,8 @@ def _is_answerable(query: Query) -> bool:
 
 
 def _has_content(text: str) -> bool:
-    """Tell letters, digits and emoji (category So, or too new to have one) from punctuation."""
+    """Tell whether a text has a letter, a digit or an emoji, and not only punctuation.
+
+    Emoji have the category So, or none if they are newer than Python's Unicode data.
+    """
     return any(char.isalnum() or unicodedata.category(char) in ("So", "Cn", "Co") for char in text)

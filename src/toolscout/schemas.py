@@ -56,7 +56,7 @@ def is_list(value: object) -> TypeGuard[list[Any]]:
 
 
 def find_problem(value: object) -> str:
-    """Say why a value cannot be kept as JSON, or return an empty string."""
+    """Return why a value is not acceptable JSON, or an empty string if it is."""
     level: list[object] = [value]
     seen = 0
     for _ in range(MAX_NESTING + 1):
@@ -85,7 +85,7 @@ def _is_text(value: object) -> bool:
 
 
 def to_canonical_json(value: object) -> bytes:
-    """Return JSON that does not depend on key order; the value has passed `find_problem`."""
+    """Return JSON that does not depend on key order; check the value with `find_problem` first."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -94,25 +94,25 @@ def list_parameters(
 ) -> list[Parameter]:
     """Return the parameters of a schema, outer ones before nested ones.
 
-    Walking level by level means that a bound cuts what lies deep, never an outer parameter.
+    The walk goes level by level, so the limits cut off deep parameters before outer ones.
     """
     return list(_Walk(schema, max_depth, max_parameters).run())
 
 
 @dataclass(slots=True)
 class _Place:
-    """An object schema that is still to be listed."""
+    """An object schema whose members have yet to be listed."""
 
     schema: Json
     prefix: str
     depth: int
     refs: tuple[str, ...]
-    """References followed on the way here; meeting one again means recursion."""
+    """References followed on the way here; meeting one of them again means recursion."""
 
 
 @dataclass(slots=True)
 class _Facts:
-    """What the parts of one property say together."""
+    """What all parts of one property say together."""
 
     types: list[str] = field(default_factory=list[str])
     enum: list[str] = field(default_factory=list[str])
@@ -125,7 +125,7 @@ class _Walk:
         self.root = root
         self.max_depth = max_depth
         self.room = max_parameters
-        # Branches that share references multiply; this bounds the work whatever they do.
+        # Branches that share references multiply; this limits the work in any case.
         self.parts_left = 4 * max_parameters + 10_000
 
     def run(self) -> Iterator[Parameter]:
@@ -208,7 +208,7 @@ class _Walk:
     ) -> None:
         items = part.get("items")
         text = "any[]"
-        # A list of lists of lists is a bound of its own: each level makes the path longer.
+        # Nested lists are limited too: each level adds brackets to the path.
         if is_object(items) and not path.endswith("[]" * self.max_depth):
             inner = self.collect_facts(items, refs, f"{path}[]", depth)
             facts.children.extend(inner.children)
@@ -221,9 +221,9 @@ class _Walk:
     def list_parts(
         self, schema: Json, refs: tuple[str, ...]
     ) -> list[tuple[Json, bool, tuple[str, ...]]]:
-        """Return a schema and all that it combines or refers to.
+        """Return a schema and all schemas that it combines or refers to.
 
-        The second value says whether the part always holds: branches of anyOf and oneOf do not.
+        The second value says whether a part always applies; branches of anyOf and oneOf do not.
         """
         if self.parts_left <= 0:
             return []
@@ -258,7 +258,7 @@ class _Walk:
 
 
 def _list_kinds(part: Json) -> list[str]:
-    """Return the types that one part names, or that its keywords imply; "null" says nothing."""
+    """Return the types that one part names or that its keywords imply, without "null"."""
     kind = part.get("type")
     if isinstance(kind, str):
         return [kind] if kind != "null" else []
@@ -279,33 +279,29 @@ def _add_enum(part: Json, found: list[str]) -> None:
     if not is_list(values):
         values = [part["const"]] if "const" in part else []
     for value in values[:MAX_ENUM]:
-        text = value if isinstance(value, str) else _format_scalar(value)
+        if isinstance(value, str):
+            text = value
+        else:
+            text = json.dumps(value) if isinstance(value, bool | int | float) else ""
         if text and text not in found and len(found) < MAX_ENUM:
             found.append(text)
-
-
-def _format_scalar(value: object) -> str:
-    return json.dumps(value) if isinstance(value, bool | int | float) else ""
 
 
 def render_signature(name: str, schema: Json, *, optional: int = SHOWN_OPTIONAL) -> str:
     """Return a tool's arguments on one line, for example `find(text*, limit?: integer)`.
 
-    Required ones (`*`) come first and are never dropped (R40); of the others at most `optional`
-    are shown, and whatever was left off shows as `…`.
-    Strings carry no type. One nested level is written out in braces, deeper ones as `{…}`.
+    Required arguments (`*`) come first and are never dropped (R40). At most `optional` others are
+    shown, and `…` stands for the rest. Strings have no type. One nested level is written out in
+    braces, deeper ones as `{…}`.
     """
     found = list_parameters(schema, max_depth=3, max_parameters=SIGNATURE_PARAMETERS)
     children: dict[str, list[Parameter]] = {}
     for parameter in found:
         if parameter.depth:
-            children.setdefault(_find_parent(parameter), []).append(parameter)
+            parent = parameter.path[: -len(parameter.name) - 1].rstrip("[]")
+            children.setdefault(parent, []).append(parameter)
     outer = [parameter for parameter in found if not parameter.depth]
     return f"{name}({_render_list(outer, children, optional)})"
-
-
-def _find_parent(parameter: Parameter) -> str:
-    return parameter.path[: -len(parameter.name) - 1].rstrip("[]")
 
 
 def _render_list(
@@ -339,7 +335,7 @@ def _render_kind(parameter: Parameter, children: dict[str, list[Parameter]]) -> 
 
 
 def _quote_word(text: str) -> str:
-    """Return a name or value as it is to be sent; quoted and escaped where it is not one word."""
+    """Return a name or value as a caller must send it, quoted and escaped unless it is one word."""
     if _PLAIN_WORD.fullmatch(text):
         return text
     cut = text if len(text) <= 60 else f"{text[:59]}…"

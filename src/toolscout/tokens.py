@@ -1,8 +1,8 @@
-"""How many tokens a text or a tool's definition costs, counted offline.
+"""Count the tokens of a text or a tool definition offline.
 
-Counts as OpenAI's `o200k_base` does, the encoding of GPT-4o and later. Other models split text
-differently, so for them a figure is an estimate: good for comparing, not for billing.
-The encoding, a few megabytes, is loaded at the first count.
+The counts use `o200k_base`, the encoding of GPT-4o and later OpenAI models. Other models split text
+differently, so for them a count is an estimate, good for comparisons but not for billing. The
+encoding, a few megabytes, is loaded on first use.
 """
 
 import json
@@ -18,29 +18,30 @@ from toolscout.tools import Tool
 
 ENCODING = "o200k_base"
 COUNTED_TOOLS = 2_000
-"""Of larger catalogues at most this many tools are counted, evenly spread, then scaled up."""
+"""In a larger catalogue, at most this many evenly spread tools are counted and scaled up."""
 
 LONG_RUN = 64
-"""Characters of one run of letters, marks or blanks that are encoded together. The encoder's time
-grows with the square of a run's length, so that one page of Chinese would take minutes; cutting
-longer runs adds at most one token for each cut."""
+"""How many characters of a run of letters, marks or blanks are encoded together. The encoder takes
+quadratic time for a run, so a page of Chinese would take minutes. Each cut adds at most one token
+to the count."""
 _MORE = f"{{{LONG_RUN + 1},}}"
 _LONG_RUN = re.compile(rf"[^\s!-@\[-`{{-~]{_MORE}|[!-/:-@\[-`{{-~]{_MORE}|\s{_MORE}")
 REMEMBERED_LENGTH = 2_000
-"""Characters of the longest text whose count is remembered."""
+"""Longest text, in characters, whose count is cached."""
 BY_LINE_LENGTH = 10_000
-"""Characters of the longest text whose lines are: no reply of toolscout's own is much longer, and
-the lines of others do not come again."""
-SAMPLES, SAMPLE_LENGTH = 8, 125
+"""Longest text, in characters, that is counted line by line with cached counts. toolscout's own
+replies are rarely longer, and the lines of other texts rarely repeat."""
+SAMPLES = 8
+SAMPLE_LENGTH = 125
 _LINE_START = re.compile(r"(?<=\n)(?=[^\s/])")
-"""Where a text can be cut without changing its tokens: none holds a line's end and a letter, digit
-or other sign of the next line, a slash apart."""
+"""Where a text can be cut without changing its tokens: no token contains both a line break and a
+following character other than a blank or a slash."""
 
 
 def count_tokens(text: str) -> int:
-    """Return the tokens of a text; what looks like a special token counts as plain text.
+    """Return the number of tokens in a text; special tokens count as plain text.
 
-    Lone surrogates, which JSON can hold and UTF-8 cannot, count as question marks.
+    Lone surrogates, which UTF-8 cannot encode, count as question marks.
     """
     if len(text) <= REMEMBERED_LENGTH:
         return _count_remembered(text)
@@ -51,7 +52,7 @@ def count_tokens(text: str) -> int:
 
 
 def estimate_tokens(text: str) -> int:
-    """Return about how many tokens a text has: of a long one, scaled up from some places."""
+    """Return about how many tokens a text has; a long text is sampled and scaled up."""
     if len(text) <= REMEMBERED_LENGTH:
         return count_tokens(text)
     step = (len(text) - SAMPLE_LENGTH) // (SAMPLES - 1)
@@ -61,7 +62,7 @@ def estimate_tokens(text: str) -> int:
 
 @lru_cache(maxsize=20_000)
 def _count_remembered(text: str) -> int:
-    # Replies differ, but most of their lines have been counted before.
+    # Replies differ, but most of their lines have already been counted.
     first, *others = _LINE_START.split(text)
     return sum(map(_count_remembered, (first, *others))) if others else _count(text)
 
@@ -83,15 +84,15 @@ def _split_runs(text: str) -> Iterator[str]:
 
 
 def count_definition_tokens(tool: Tool) -> int:
-    """Return the tokens of a tool's name, description and input schema as JSON.
+    """Return the number of tokens in a tool's name, description and input schema as JSON.
 
-    Providers add a little around every definition, so what is billed is rather more than less.
+    Providers add a little to every definition, so they bill slightly more.
     """
     return _count_content_tokens(_Content(tool.fingerprint, tool))
 
 
 def count_all_definition_tokens(tools: Sequence[Tool]) -> int:
-    """Return the tokens of all definitions; beyond 2,000 tools, scaled up from some."""
+    """Return the number of tokens in all definitions; above 2,000 tools, this is an estimate."""
     step = max(1, -(-len(tools) // COUNTED_TOOLS))
     counted = tools[::step]
     total = sum(map(count_definition_tokens, counted))
@@ -100,7 +101,7 @@ def count_all_definition_tokens(tools: Sequence[Tool]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """A tool that compares by its fingerprint alone, as a key of the cache."""
+    """A cache key for a tool that compares only its fingerprint."""
 
     fingerprint: str
     tool: Tool = field(compare=False)
@@ -121,7 +122,7 @@ _loading = Lock()
 
 
 def _get_encoding() -> Any:
-    # Without the lock, two threads that count at once would both load it, each for as long.
+    # Without the lock, two threads could load the encoding at the same time.
     with _loading:
         return _load_encoding()
 

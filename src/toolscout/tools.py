@@ -1,9 +1,9 @@
-"""`Tool`: one definition as a frozen value, whatever shape it came in.
+"""`Tool`: a tool definition as a frozen value, whatever format it came in.
 
-Takes MCP, OpenAI and Anthropic definitions and Python functions; gives values that compare,
-carry a fingerprint of their content and write themselves on one line. `Tool.define` is the one
-place where a definition is checked and bounded. Schemas are read-only values: nobody edits them.
-It imports no SDK and does no I/O; `files` reads and writes, `catalog` holds.
+A tool can be made from MCP, OpenAI and Anthropic definitions and from Python functions.
+`Tool.define` is the only place that checks definitions and limits their size. Schemas are treated
+as read-only. This module imports no SDK and does no I/O; `files` reads and writes tools, and
+`catalog` holds them.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ _MARKDOWN = re.compile(r"\*\*|__|```\w*|^[\s#>*-]+")
 
 
 class Effect(StrEnum):
-    """What a call may do to the world, as far as the tool's owner says."""
+    """What a call may do to the world, according to the tool's owner."""
 
     READ = "read"
     WRITE = "write"
@@ -59,17 +59,17 @@ def _make_empty_extras() -> Json:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """One tool. Make it with `define` or a `from_` method: the constructor checks nothing."""
+    """One tool. Create it with `define` or a `from_` method; the constructor checks nothing."""
 
     name: str
-    """The exposed name: unique in a catalogue, accepted by every provider."""
+    """The exposed name: unique in a catalogue and accepted by every provider."""
     server: str = ""
     leaf: str = ""
-    """The name at its server; the exposed name where none is given."""
+    """The name at the tool's server; by default, the exposed name."""
     title: str = ""
     description: str = ""
     summary: str = ""
-    """Stands in for the description in replies, never in the index (R25)."""
+    """Replaces the description in replies, but not in the index (R25)."""
     input_schema: Json = field(default_factory=_make_empty_schema)
     output_schema: Json | None = None
     hint: str = ""
@@ -79,9 +79,9 @@ class Tool:
     effect: Effect = Effect.UNKNOWN
     always_load: bool = False
     extras: Json = field(default_factory=_make_empty_extras)
-    """What else the owner said: kept, never searched or shown."""
+    """Other members of the definition, which are kept but never searched or shown."""
     function: Callable[..., object] | None = field(default=None, repr=False, compare=False)
-    """What runs the tool in this process, where it is a Python function."""
+    """The Python function that the tool was made from, if any."""
     _fingerprint: str = field(default="", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -111,10 +111,10 @@ class Tool:
         extras: Mapping[str, Any] | None = None,
         function: Callable[..., object] | None = None,
     ) -> Self:
-        """Return a checked and bounded tool, or raise `InvalidTool`.
+        """Return a tool with checked content, or raise `InvalidTool`.
 
-        Texts of a wrong type count as absent, because servers send null and worse; only a name
-        or schema that cannot be used is refused.
+        Texts of a wrong type count as absent, because servers send null and worse, and overlong
+        texts are cut. Only an unusable name, schema or effect is an error.
         """
         server, leaf = _check_names(server, leaf)
         output = None
@@ -141,22 +141,22 @@ class Tool:
 
     @classmethod
     def from_mcp(cls, definition: object, server: str = "") -> Self:
-        """Return the tool of an MCP listing, given as JSON or as the SDK's object.
+        """Return the tool for an MCP definition, given as JSON or as the SDK's object.
 
-        Only what MCP lets a server say is read; other members are kept in `extras`, so that no
-        server marks its own tools (R81).
+        Only members that MCP defines are read. Others go to `extras`, so that a server cannot set
+        toolscout's own members for its tools (R81).
         """
         row = _to_mapping(definition, server)
         return cls.define(**_read_mcp_fields(row), server=server)
 
     @classmethod
     def from_anthropic(cls, definition: Mapping[str, Any], server: str = "") -> Self:
-        """Return the tool of an Anthropic Messages definition."""
+        """Return the tool for an Anthropic Messages definition."""
         return cls.from_mcp(definition, server)
 
     @classmethod
     def from_openai(cls, definition: Mapping[str, Any], server: str = "") -> Self:
-        """Return the tool of a Chat Completions, Responses or bare function definition."""
+        """Return the tool for a Chat Completions, Responses or bare function definition."""
         row = _to_mapping(definition, server)
         function = row.get("function")
         return cls.from_mcp(function if _is_mapping(function) else row, server)
@@ -171,7 +171,7 @@ class Tool:
         description: str | None = None,
         **options: Any,
     ) -> Self:
-        """Return the tool of a Python function; further options are those of `define`."""
+        """Return the tool for a Python function; `options` are those of `define`."""
         own_name, own_description, schema = definition_from_callable(fn)
         return cls.define(
             own_name if name is None else name,
@@ -182,10 +182,10 @@ class Tool:
 
     @classmethod
     def from_any(cls, definition: object, server: str = "") -> "Tool":
-        """Return the tool of a definition in any known shape.
+        """Return the tool for a definition in any known format.
 
-        Mappings may also carry toolscout's own members (server, effect, hint, aliases, tags,
-        kind, …); a server named there wins over the argument.
+        Mappings may also have toolscout's own members (server, effect, hint, aliases, tags,
+        kind, …); a server given there takes precedence over the argument.
         """
         if isinstance(definition, Tool):
             return definition
@@ -205,7 +205,7 @@ class Tool:
         return cls.define(**fields, server=row.get("server") or server)
 
     def move_to(self, server: str) -> "Tool":
-        """Return this tool as one of another server, under the exposed name it has there."""
+        """Return this tool as a tool of another server, with the exposed name it has there."""
         server, _ = _check_names(server, self.leaf)
         return dataclasses.replace(
             self, server=server, leaf=self.leaf, name=make_exposed_name(server, self.leaf)
@@ -213,7 +213,10 @@ class Tool:
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits over all that model or index see; the same in every process (R87)."""
+        """16 hex digits over all content that a model or the index sees (R87).
+
+        The fingerprint is the same in every process.
+        """
         if not self._fingerprint:
             digest = hashlib.sha256(to_canonical_json(self._list_content())).hexdigest()[:16]
             object.__setattr__(self, "_fingerprint", digest)
@@ -228,7 +231,7 @@ class Tool:
 
     @property
     def spellings(self) -> set[Spelling]:
-        """Every spelling by which the tool may be called, for the catalogue and the index."""
+        """All spellings that mean this tool, for the catalogue and the index."""
         leaf = fold_name(self.leaf)
         found: set[Spelling] = {(0, fold_name(self.name)), (0, fold_name(self.server) + leaf)}
         found.update((1, fold_name(alias)) for alias in self.aliases)
@@ -236,7 +239,7 @@ class Tool:
         return found
 
     def render_signature(self, *, optional: int = schemas.SHOWN_OPTIONAL) -> str:
-        """Return name and parameters on one line, as `schemas.render_signature` writes them."""
+        """Return name and parameters on one line (see `schemas.render_signature`)."""
         return schemas.render_signature(self.name, self.input_schema, optional=optional)
 
     @property
@@ -265,7 +268,7 @@ def _check_names(server: object, leaf: object) -> tuple[str, str]:
         )
     if not isinstance(server, str) or max(len(server), len(leaf)) > NAME_LIMIT:
         raise InvalidTool(
-            f"has a name or server that is no string of at most {NAME_LIMIT} characters",
+            f"has a name or server that is not a string of at most {NAME_LIMIT} characters",
             server=shown[:80],
             tool=leaf[:80],
             remedy="Shorten it at its server.",
@@ -274,7 +277,7 @@ def _check_names(server: object, leaf: object) -> tuple[str, str]:
 
 
 def _replace_surrogates(text: str) -> str:
-    # A name goes back to its server as it came, so nothing else is cleaned out of it.
+    # The server must get its own name back, so nothing else is changed.
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
@@ -313,7 +316,7 @@ def _clean(value: object, limit: int) -> str:
 
 
 def _clean_all(values: object) -> tuple[str, ...]:
-    """Return the strings among some values, without duplicates; one string stands for itself."""
+    """Return the distinct strings among some values; a single string counts as a list of one."""
     if isinstance(values, str):
         values = [values]
     if not isinstance(values, Iterable):
@@ -344,7 +347,7 @@ def _has_schema(definition: object) -> bool:
 
 
 def _dump_model(value: object) -> object:
-    """Return a pydantic model's members as JSON, and anything else as it is."""
+    """Return the members of a pydantic model as JSON, and any other value unchanged."""
     dump = getattr(value, "model_dump", None)
     return dump(mode="json", by_alias=True, exclude_none=True) if callable(dump) else value
 
@@ -360,7 +363,7 @@ def _read_mcp_fields(row: Mapping[str, Any]) -> Json:
         if _is_mapping(given):
             extras.update(given)
     if isinstance(extras.get("type"), str):
-        del extras["type"]  # "function" and "custom" name the shape, not the tool
+        del extras["type"]  # "function" and "custom" describe the format, not the tool
     extras.pop("function", None)
     return {
         "leaf": _get_first(row, "leaf", "name"),
@@ -383,9 +386,10 @@ def _get_first(row: Mapping[str, Any], *keys: str) -> Any:
 
 
 def _read_effect(read_only: object, destructive: object) -> Effect:
-    """Read MCP's hints; one that writes and is silent on destruction counts as destructive.
+    """Return the effect that MCP's hints declare.
 
-    That is MCP's own default for `destructiveHint`. Values other than true and false say nothing.
+    A tool that writes counts as destructive unless it says otherwise, which is MCP's own default
+    for `destructiveHint`. Values other than true and false are ignored.
     """
     if read_only is True:
         return Effect.READ

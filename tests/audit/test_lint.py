@@ -264,7 +264,7 @@ def test_a_line_that_is_no_probe_is_told_with_its_number(tmp_path: Path, row: st
     file = tmp_path / "queries.jsonl"
     file.write_text(f'{{"query": "a", "tool": "x"}}\n{row}\n')
 
-    with pytest.raises(InvalidFile, match=r"queries\.jsonl, line 2: holds no query"):
+    with pytest.raises(InvalidFile, match=r"queries\.jsonl, line 2: has no query"):
         read_probes(file)
 
 

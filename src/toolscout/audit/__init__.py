@@ -1,6 +1,6 @@
-"""Audits of a catalogue: lint rules, near-duplicates, probes, differences and replays.
+"""Audit a catalogue: lint it, compare it with another one, and replay recorded queries.
 
-`lint` runs all rules over a catalogue; `rules` judges single tools, `duplicates` pairs of tools and
-`probes` searches. `diff` compares two catalogues and `replay` asks recorded queries again. Nothing
-here changes a tool or prints.
+`lint` runs all checks: `rules` checks single tools, `duplicates` checks pairs of tools, and
+`probes` checks what searches find. `diff` compares two catalogues, and `replay` repeats recorded
+queries. Nothing here changes a tool or prints anything.
 """

@@ -1,7 +1,6 @@
-"""What changed between two catalogues: tools that came, went or are defined otherwise.
+"""Compare two catalogues and describe in words which tools were added, removed or changed.
 
-Takes tools; gives values that say in words what changed. Tools are matched by exposed name: one
-that was renamed went and came.
+Tools are matched by exposed name, so a renamed tool counts as one removed and one added.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,14 +20,14 @@ class Detail:
     """One thing about a tool that changed."""
 
     what: str
-    """`description`, `list_parameters`, `effect`, `output` or another member's name."""
+    """`description`, `parameters`, `output` or the name of another attribute of `Tool`."""
     text: str
-    """What changed, in words."""
+    """A description of the change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """A tool that is defined otherwise."""
+    """A tool whose definition changed."""
 
     name: str
     details: tuple[Detail, ...]
@@ -36,7 +35,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What changed between two catalogues, by name."""
+    """The differences between two catalogues, sorted by name."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -64,8 +63,9 @@ class Difference:
 
 
 def compare_catalogs(old: Iterable[Tool], new: Iterable[Tool]) -> Difference:
-    """Return what changed from old to new."""
-    before, after = ({tool.name: tool for tool in tools} for tools in (old, new))
+    """Return the differences from old to new."""
+    before = {tool.name: tool for tool in old}
+    after = {tool.name: tool for tool in new}
     changed: list[Changed] = []
     both = sorted(before.keys() & after.keys())
     for name in both:
@@ -87,23 +87,25 @@ def _list_details(old: Tool, new: Tool) -> Iterator[Detail]:
             what="description", text=_describe_difference(old.description, new.description) or text
         )
     if to_canonical_json(old.input_schema) != to_canonical_json(new.input_schema):
-        told = list(_list_parameter_changes(old.input_schema, new.input_schema))
-        for text in told or ["a rule of the schema changed"]:
+        changes = list(_list_parameter_changes(old.input_schema, new.input_schema))
+        for text in changes or ["a rule of the schema changed"]:
             yield Detail(what="parameters", text=to_one_line(text, SHOWN_CHANGE))
     if to_canonical_json(old.output_schema) != to_canonical_json(new.output_schema):
         yield Detail(what="output", text="the schema of its results changed")
     for member in PLAIN:
-        one, other = getattr(old, member), getattr(new, member)
+        one = getattr(old, member)
+        other = getattr(new, member)
         if one != other:
             yield Detail(what=member, text=f"{_quote(str(one))} became {_quote(str(other))}")
     for member in ("aliases", "tags"):
-        one, other = getattr(old, member), getattr(new, member)
+        one = getattr(old, member)
+        other = getattr(new, member)
         if one != other:
             yield Detail(what=member, text=f"{list(one)} became {list(other)}")
 
 
 def _describe_difference(old: str, new: str) -> str:
-    """Return where long texts that begin alike part, or nothing for short ones."""
+    """Return the first difference between long texts, or nothing for short ones."""
     if max(len(old), len(new)) <= SHOWN_TEXT:
         return ""
     same = next((at for at, pair in enumerate(zip(old, new, strict=False)) if len({*pair}) > 1), -1)
@@ -113,7 +115,8 @@ def _describe_difference(old: str, new: str) -> str:
 
 
 def _list_parameter_changes(old: Json, new: Json) -> Iterator[str]:
-    before, after = _index_by_path(old), _index_by_path(new)
+    before = _index_by_path(old)
+    after = _index_by_path(new)
     for path, parameter in after.items():
         if path not in before:
             need = "required" if parameter.required else "optional"
@@ -133,8 +136,8 @@ def _compare_parameter(old: Parameter, new: Parameter) -> Iterator[str]:
     if old.enum != new.enum:
         gone = ", ".join(value for value in old.enum if value not in new.enum)
         come = ", ".join(value for value in new.enum if value not in old.enum)
-        told = [f"without {gone}" if gone else "", f"with {come}" if come else ""]
-        yield f"{old.path} has other values: {' and '.join(filter(None, told)) or 'reordered'}"
+        changes = [f"without {gone}" if gone else "", f"with {come}" if come else ""]
+        yield f"{old.path} has other values: {' and '.join(filter(None, changes)) or 'reordered'}"
     if old.description != new.description:
         yield f"{old.path}: its description changed"
 

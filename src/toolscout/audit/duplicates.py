@@ -1,10 +1,10 @@
-"""Near-duplicates: tools that mean the same in nearly the same words.
+"""Find near-duplicates: tools that say the same thing in nearly the same words.
 
-Vectors find the pairs, words confirm them: vectors alone take 'start' for 'stop'. Tools of equal
-leaf or equal description are compared in any case; without vectors, no others are.
+Vectors propose pairs and words confirm them, because vectors alone confuse 'start' with 'stop'.
+Tools with equal leaves or equal descriptions are always compared; without an encoder, only those.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
@@ -21,14 +21,14 @@ from toolscout.search.vectors import GRID
 from toolscout.tools import Tool
 
 ALIKE = 0.93
-"""Cosine from which two tools may be one."""
+"""Tools with at least this cosine similarity may be duplicates."""
 SHARED_WORDS = 0.8
-"""Share of the words of both that both have, from which they are."""
+"""Tools are duplicates if they have at least this share of their words in common."""
 MOST_COMPARED = 50_000
-"""Tools up to which all pairs are compared; the time grows with the square."""
+"""The largest catalogue in which all pairs are compared, which takes quadratic time."""
 ROWS_AT_ONCE = 512
 MOST_TWINS = 20
-"""Twins of one tool that are looked at: a catalogue of copies must not take forever."""
+"""How many twins of one tool are examined, to bound the time for a catalogue full of copies."""
 SHOWN_TWINS = 3
 NEAREST = 5
 
@@ -38,15 +38,15 @@ Report = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Near:
-    """A tool that another is easily taken for."""
+    """A tool that is easily confused with another one."""
 
     name: str
     similarity: float
-    """0 to 1: the cosine of vectors or, without an encoder, the share of words in common."""
+    """0 to 1: the cosine similarity or, without an encoder, the share of common words."""
 
 
 def find_near(index: Index, name: str, limit: int = NEAREST) -> tuple[Near, ...]:
-    """Return the tools nearest in meaning to one, nearest first, ties by name."""
+    """Return the tools that are nearest in meaning to one, nearest first; ties go by name."""
     tools, vectors = index.list_vectors()
     place = next((at for at, tool in enumerate(tools) if tool.name == name), None)
     if place is None:
@@ -62,7 +62,7 @@ def find_near(index: Index, name: str, limit: int = NEAREST) -> tuple[Near, ...]
 
 
 def find_twins(index: Index, progress: Report = lambda done: None) -> Iterator[Finding]:
-    """Find near-duplicates; `progress` hears of tools that have been compared."""
+    """Yield a finding for each near-duplicate; calls `progress` with how many were compared."""
     tools, vectors = index.list_vectors()
     pairs = dict.fromkeys(_find_equal_pairs(tools))
     if vectors is None or len(tools) > MOST_COMPARED:
@@ -86,11 +86,11 @@ def _make_finding(tool: Tool, others: Sequence[Tool]) -> Finding:
     return Finding(
         tool=tool.name,
         code="near-duplicate",
-        # Two services may well offer one thing; one server that does so confuses for nothing.
+        # Two services may well offer the same thing, but within one server it only confuses.
         severity=Severity.INFO if elsewhere else Severity.WARNING,
         message=f"It says nearly the same as {shown}.",
         remedy="Merge them, or begin each description with what sets it apart"
-        + (", such as the service it is of." if elsewhere else "."),
+        + (", such as the name of its service." if elsewhere else "."),
         others=tuple(names),
     )
 
@@ -100,7 +100,7 @@ def _find_near_pairs(vectors: NDArray[np.int16], progress: Report) -> Iterator[P
         block = vectors[begin : begin + ROWS_AT_ONCE]
         likeness = _compute_cosines(vectors[begin:], block)
         for row in range(len(block)):
-            # Each pair once: a row looks only at those behind it.
+            # Comparing a row only with later ones yields each pair once.
             ahead = np.flatnonzero(likeness[row, row + 1 :] >= ALIKE)[:MOST_TWINS]
             yield from ((begin + row, begin + row + 1 + int(step)) for step in ahead)
         progress(len(block))
@@ -122,14 +122,16 @@ def _find_equal_pairs(tools: Sequence[Tool]) -> Iterator[Pair]:
 
 
 def _is_same_in_words(one: Tool, other: Tool) -> bool:
-    """Tell whether two tools share their words, at least those of their descriptions."""
-    first, second = _collect_terms(one.description), _collect_terms(other.description)
-    is_told_alike = bool(first) and _measure_overlap(first, second) >= SHARED_WORDS
-    return is_told_alike or _compare_words(one, other) >= SHARED_WORDS
+    """Tell whether two tools share most words of their descriptions, or of all their text."""
+    first = _collect_terms(one.description)
+    second = _collect_terms(other.description)
+    if first and _measure_overlap(first, second) >= SHARED_WORDS:
+        return True
+    return _compare_words(one, other) >= SHARED_WORDS
 
 
 def _compare_words(one: Tool, other: Tool) -> float:
-    """Return the share of words that two tools have in common, by leaf and description."""
+    """Return the share of words that two tools have in common in leaf and description."""
     return _measure_overlap(
         _collect_terms(one.leaf, one.description), _collect_terms(other.leaf, other.description)
     )
@@ -141,9 +143,4 @@ def _measure_overlap(first: frozenset[str], second: frozenset[str]) -> float:
 
 @lru_cache(maxsize=4_096)
 def _collect_terms(*texts: str) -> frozenset[str]:
-    return frozenset(_stem_texts(texts))
-
-
-def _stem_texts(texts: Iterable[str]) -> Iterator[str]:
-    for text in texts:
-        yield from map(stem, drop_stop_words(split_words(text)))
+    return frozenset(stem(word) for text in texts for word in drop_stop_words(split_words(text)))

@@ -1,6 +1,6 @@
-"""All rules over one catalogue.
+"""Lint a catalogue: run every check and collect the findings by tool.
 
-Rules about names: those that several tools ask for, or that hardly differ.
+The checks of names across tools are here; `rules`, `duplicates` and `probes` hold the others.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,9 +19,9 @@ SHOWN_NAME = 64
 
 
 def build_catalog(tools: Iterable[Tool]) -> tuple[Catalog, list[Finding]]:
-    """Return a catalogue of tools and a finding for each that it cannot hold.
+    """Return a catalogue of tools, and a finding for each tool that it cannot hold.
 
-    Of tools that ask for one exposed name, the first is kept; an equal one is no mistake.
+    If tools share an exposed name, the first one is kept; an exact copy is not a finding.
     """
     kept: dict[str, Tool] = {}
     found: list[Finding] = []
@@ -39,7 +39,7 @@ def build_catalog(tools: Iterable[Tool]) -> tuple[Catalog, list[Finding]]:
 
 
 def find_clashing_names(tools: Sequence[Tool]) -> Iterator[Finding]:
-    """Find tools of one server whose names differ in case and separators alone."""
+    """Find tools of one server whose names differ only in case and separators."""
     for group in _group_by_server(tools, lambda tool: fold_name(tool.leaf)):
         for tool in group:
             others = _list_others(tool, group)
@@ -48,7 +48,7 @@ def find_clashing_names(tools: Sequence[Tool]) -> Iterator[Finding]:
                 code="name-clash",
                 severity=Severity.ERROR,
                 message=f"Its name differs only in spelling from {_format_names(others)}.",
-                remedy="Rename one: models and searches take these for one name.",
+                remedy="Rename one: to models and searches, these are the same name.",
                 others=others,
             )
 
@@ -67,8 +67,8 @@ def find_similar_names(tools: Sequence[Tool]) -> Iterator[Finding]:
                     code="similar-name",
                     severity=Severity.INFO,
                     message=f"Its name has the same words as {_format_names(others)}.",
-                    remedy="Say in name and first sentence what sets it apart, such as 'one' or "
-                    "'all'.",
+                    remedy="Say in the name and the first sentence what sets it apart, such as "
+                    "'one' or 'all'.",
                     others=others,
                 )
 
@@ -79,7 +79,8 @@ def _report_taken_name(tool: Tool, owner: str) -> Finding:
         code="name-taken",
         severity=Severity.ERROR,
         message=f"{to_one_line(tool.leaf, SHOWN_NAME)!r} of server {tool.server!r} would be "
-        f"{tool.name!r}, which {to_one_line(owner, 2 * SHOWN_NAME)} has. It cannot be catalogued.",
+        f"{tool.name!r}, the name of {to_one_line(owner, 2 * SHOWN_NAME)}. It cannot be "
+        "catalogued.",
         remedy="Rename the tool or its server.",
     )
 
@@ -104,12 +105,12 @@ def _format_names(names: Sequence[str]) -> str:
 
 
 MOST_PROBED = 4_000
-"""Tools whose first sentence is tried; each takes one search. Of more, some are tried, evenly
-spread, so that a large catalogue takes seconds and gives the same findings every time."""
+"""How many first sentences are tried, each with one search. In a larger catalogue they are evenly
+spread, so that it takes seconds and gives the same findings every time."""
 
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being looked at, how much of it is done, and how much there is."""
+"""Called with the current stage, how many steps of it are done, and how many there are."""
 
 
 def lint_catalog(
@@ -120,9 +121,9 @@ def lint_catalog(
     most_probed: int = MOST_PROBED,
     progress: Progress = lambda stage, done, total: None,
 ) -> dict[str, list[Finding]]:
-    """Return the findings of each tool that has any, worst first; tools by name.
+    """Return the findings by tool, worst first, with the tools sorted by name.
 
-    `probes` are queries with the tools that they are to find.
+    `probes` are queries with the tools that they should find.
     """
     tools = catalog.tools
     tried = sample_tools(tools, most_probed)
@@ -142,12 +143,12 @@ def lint_catalog(
 
 
 def sample_tools(tools: Sequence[Tool], most: int = MOST_PROBED) -> Sequence[Tool]:
-    """Return the tools whose first sentence is tried: all, or some that are evenly spread."""
+    """Return the tools whose first sentence is tried: all, or an evenly spread sample."""
     return tools[:: max(1, -(-len(tools) // max(1, most)))]
 
 
 def group_by_tool(found: Iterable[Finding]) -> dict[str, list[Finding]]:
-    """Return findings by tool, worst first; tools by name."""
+    """Return findings by tool, worst first, with the tools sorted by name."""
     groups: dict[str, list[Finding]] = {}
     for finding in sorted(found, key=lambda f: (f.tool, -f.severity.rank, f.code, f.message)):
         groups.setdefault(finding.tool, []).append(finding)

@@ -1,6 +1,6 @@
-"""Probes: queries that should find a tool, tried out.
+"""Try probes: queries that should find a certain tool.
 
-Some are made of the tool's own first sentence, without its name; others are given by its author.
+Some are made from a tool's own first sentence, without its name; others come from a file.
 """
 
 import json
@@ -20,24 +20,24 @@ from toolscout.search.text import drop_stop_words, split_words
 from toolscout.tools import Tool
 
 FOUND_WITHIN = 5
-"""Hits that a reply shows a model by default."""
+"""How many hits a reply shows to a model by default."""
 LOOKED_AT = 50
 LEAST_WORDS = 3
 SHOWN_QUERY = 80
 SHOWN_BETTER = 3
-REMEDY = 'Write {"query": "…", "tool": "name"} on a line.'
+REMEDY = 'Write one {"query": "…", "tool": "name"} on each line.'
 
 Report = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """A query, and the tools of which one should be found by it."""
+    """A query and the tools of which it should find at least one."""
 
     query: str
     tools: tuple[str, ...]
     times: int = 1
-    """How often it was asked."""
+    """How often the query was recorded."""
 
 
 def read_probes(path: Path) -> list[Probe]:
@@ -46,10 +46,10 @@ def read_probes(path: Path) -> list[Probe]:
     for number, line in enumerate(_read_lines(path), 1):
         if line.strip():
             try:
-                probes.append(_probe(json.loads(line)))
+                probes.append(_probe_from_row(json.loads(line)))
             except (ValueError, KeyError, TypeError):
                 raise InvalidFile(
-                    str(path), "holds no query with its tool", line=number, remedy=REMEDY
+                    str(path), "has no query with a tool", line=number, remedy=REMEDY
                 ) from None
     return probes
 
@@ -57,7 +57,7 @@ def read_probes(path: Path) -> list[Probe]:
 def find_missed_queries(
     probes: Iterable[Probe], catalog: Catalog, index: Index, progress: Report = lambda done: None
 ) -> Iterator[Finding]:
-    """Find tools that a given query should find and does not."""
+    """Find tools that a probe should find but does not."""
     for probe in probes:
         wanted = [tool for name in probe.tools for tool in catalog.resolve(name)]
         if wanted:
@@ -76,7 +76,7 @@ def find_missed_sentences(
     for tool in tools:
         query = build_own_query(tool)
         if query:
-            # As words alone: what looks like a filter in a sentence is none.
+            # Not parsed, because a sentence may contain words that look like a filter.
             asked = Query(text=query, words=query)
             rank, better = _rank(index, asked, {tool.name})
             if rank > FOUND_WITHIN:
@@ -85,14 +85,17 @@ def find_missed_sentences(
 
 
 def build_own_query(tool: Tool) -> str:
-    """Return what a tool's first sentence asks for, or nothing where it says too little."""
+    """Return a query made of a tool's first sentence, or nothing if that has too few words."""
     sentence = tool.first_sentence.replace(tool.name, " ").replace(tool.leaf, " ")
     asked = split_words(sentence)
     return " ".join(asked) if len(drop_stop_words(asked)) >= LEAST_WORDS else ""
 
 
 def _rank(index: Index, query: str | Query, wanted: set[str]) -> tuple[int, list[str]]:
-    """Return where the first wanted tool stands, past the last hit if nowhere, and who is first."""
+    """Return the rank of the first wanted tool, and the names of the first hits.
+
+    A tool that is not found gets the rank after the last one.
+    """
     try:
         hits = index.search(query, LOOKED_AT).hits
     except ModelError:
@@ -127,7 +130,7 @@ def _report_unknown(probe: Probe, catalog: Catalog) -> Finding:
         tool=name,
         code="missed-query",
         severity=Severity.ERROR,
-        message=f"The query {to_one_line(probe.query, SHOWN_QUERY)!r} is to find "
+        message=f"The query {to_one_line(probe.query, SHOWN_QUERY)!r} should find "
         f"{to_one_line(name, SHOWN_QUERY)!r}, which is not in the catalogue.",
         remedy=f"Near: {', '.join(close)}." if close else "Check the name.",
         others=tuple(close),
@@ -141,7 +144,7 @@ def _read_lines(path: Path) -> list[str]:
         raise InvalidFile(str(path), "is not UTF-8", remedy=REMEDY) from None
 
 
-def _probe(row: object) -> Probe:
+def _probe_from_row(row: object) -> Probe:
     if not is_object(row):
         raise ValueError
     named: Any = row.get("tool") or row.get("tools") or row.get("relevant")

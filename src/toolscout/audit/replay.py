@@ -1,8 +1,8 @@
-"""Replays: recorded queries asked again of a changed catalogue, to see what moved.
+"""Replay recorded queries on a changed catalogue to see which tools moved in the ranking.
 
-A recording is a list of probes: a query, the tool that was then called, and how often. It comes
-from what a gateway keeps of past calls, or from a file. Ranks are those of the search alone: what
-past calls teach is left out, because it would hide what a change does.
+A recording is a list of probes: a query, the tool that was called after it, and how often. It comes
+from the calls that a gateway has stored, or from a file. Ranks come from search without feedback,
+which would hide the effect of a change.
 """
 
 import json
@@ -27,37 +27,37 @@ Report = Callable[[int], None]
 
 
 class Fate(StrEnum):
-    """What became of a query's tool, worst first."""
+    """What happened to the tool of a query, worst first."""
 
     GONE = "gone"
-    """It is not in the new catalogue."""
+    """The new catalogue does not have it."""
     MISSING = "missing"
-    """It was found before, and is not."""
+    """It was found before and is not found now."""
     LOWER = "lower"
     UNFOUND = "unfound"
-    """It is not found, and was not before or nothing is known of before."""
+    """It is not found now, and was not before, or there is no old catalogue."""
     HIGHER = "higher"
     FOUND = "found"
-    """It is found, and was not before."""
+    """It is found now and was not before."""
     SAME = "same"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One query, and where its tool stands."""
+    """One query and the rank of its tool before and after."""
 
     query: str
     tool: str
     times: int
     before: int | None
-    """The rank in the old catalogue; nothing if not found, or if there is no old one."""
+    """The rank in the old catalogue, or None if not found or if there is no old catalogue."""
     after: int | None
     fate: Fate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What a change of the catalogue does to recorded queries."""
+    """The effect of a change of the catalogue on recorded queries."""
 
     moves: tuple[Move, ...]
     within: int
@@ -67,17 +67,17 @@ class Replay:
 
     @property
     def found(self) -> float:
-        """The share of recorded queries whose tool is found, each as often as it was asked."""
-        return self._share([move.after for move in self.moves])
+        """The share of recorded queries whose tool is found, weighted by how often they ran."""
+        return self._compute_share([move.after for move in self.moves])
 
     @property
     def found_before(self) -> float | None:
-        """The same for the old catalogue."""
-        return self._share([move.before for move in self.moves]) if self.compared else None
+        """The same for the old catalogue, or None without one."""
+        return self._compute_share([move.before for move in self.moves]) if self.compared else None
 
     @property
     def counts(self) -> Counter[Fate]:
-        """How many queries met each fate."""
+        """How many queries have each fate."""
         return Counter(move.fate for move in self.moves)
 
     def to_json(self) -> Json:
@@ -101,7 +101,7 @@ class Replay:
             ],
         }
 
-    def _share(self, ranks: Sequence[int | None]) -> float:
+    def _compute_share(self, ranks: Sequence[int | None]) -> float:
         asked = sum(move.times for move in self.moves)
         pairs = zip(self.moves, ranks, strict=True)
         hit = sum(move.times for move, rank in pairs if rank is not None and rank <= self.within)
@@ -110,20 +110,20 @@ class Replay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What past calls say should be found."""
+    """Probes made from the calls that a gateway has stored."""
 
     probes: tuple[Probe, ...]
     hashed: int
-    """Calls whose query is kept as its hash alone, which cannot be asked again."""
+    """How many calls were left out because only the hash of their query is stored."""
 
     def to_lines(self) -> str:
-        """Return JSON lines that `audit.read_probes` reads."""
+        """Return JSON lines that `probes.read_probes` can read."""
         rows = [{"query": p.query, "tool": p.tools[0], "times": p.times} for p in self.probes]
         return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
 
 def read_recording(store: Store) -> Recording:
-    """Return the successful calls that a gateway keeps, each with the query that led to it."""
+    """Return the successful calls in a gateway's store, each with the query that led to it."""
     counts: Counter[tuple[str, str]] = Counter()
     hashed = 0
     for _, data in store.scan(USAGE_KIND):
@@ -140,7 +140,7 @@ def read_recording(store: Store) -> Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the catalogues that are compared."""
+    """One of the two catalogues to compare, with its index."""
 
     catalog: Catalog
     index: Index
@@ -150,12 +150,12 @@ class Side:
         wanted = self.find_wanted(probe)
         try:
             hits = self.index.search(probe.query, LOOKED_AT).hits if wanted else ()
-        except ModelError:  # a query that cannot be read finds nothing
+        except ModelError:  # an invalid query finds nothing
             hits = ()
         return next((at for at, hit in enumerate(hits, 1) if hit.tool.name in wanted), None)
 
     def find_wanted(self, probe: Probe) -> set[str]:
-        """Return the exposed names that a probe's tools have here."""
+        """Return the exposed names of a probe's tools in this catalogue."""
         return {tool.name for name in probe.tools for tool in self.catalog.resolve(name)}
 
 
@@ -167,10 +167,11 @@ def replay(
     within: int = FOUND_WITHIN,
     progress: Report = lambda done: None,
 ) -> Replay:
-    """Ask recorded queries again; those that fared worst come first."""
+    """Run recorded queries again and compare the ranks of their tools; worst fates come first."""
     moves: list[Move] = []
     for probe in probes:
-        before, after = old.rank(probe) if old else None, new.rank(probe)
+        before = old.rank(probe) if old else None
+        after = new.rank(probe)
         moves.append(
             Move(
                 query=probe.query,
@@ -192,7 +193,8 @@ def replay(
 def _decide_fate(
     before: int | None, after: int | None, within: int, *, is_known: bool, old: Side | None
 ) -> Fate:
-    was, now = (rank is not None and rank <= within for rank in (before, after))
+    was = before is not None and before <= within
+    now = after is not None and after <= within
     if not is_known:
         return Fate.GONE
     if old is None:

@@ -1,6 +1,7 @@
-"""Rules about one tool by itself. Each takes a tool and gives a finding or nothing.
+"""Rules that check a single tool.
 
-`Finding`: one thing that makes a tool hard to find, and what mends it.
+Each rule takes a tool and returns a `Finding` or None. A finding says what makes a tool hard to
+find or expensive, and how to improve it.
 """
 
 import json
@@ -31,17 +32,17 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one rule says about one tool."""
+    """A problem that a rule found with a tool."""
 
     tool: str
     """The exposed name."""
     code: str
-    """Which rule; stays the same between versions."""
+    """The code of the rule, which stays the same between versions."""
     severity: Severity
     message: str
     remedy: str
     others: tuple[str, ...] = ()
-    """Exposed names of other tools that have a part in it."""
+    """Exposed names of other tools that are involved."""
 
     def to_json(self) -> Json:
         """Return the finding as plain JSON."""
@@ -59,7 +60,7 @@ Rule = Callable[[Tool], Finding | None]
 
 LONG_DEFINITION_TOKENS = 1_000
 LEAST_TOKEN_BYTES = 2
-"""A token of a definition hardly ever stands for fewer; counting only longer ones saves time."""
+"""Fewest bytes per token in practice; tokens are not counted in definitions too short to matter."""
 SHOWN_PARAMETERS = 5
 TEXT_SHOWN = 60
 
@@ -71,7 +72,7 @@ _EMPTY_WORDS = (
     "something allows allow lets enables provides given specified data value values"
 )
 EMPTY_WORDS = frozenset(map(stem, _EMPTY_WORDS.split()))
-"""Stems that tell a reader, and a search, nothing about what a tool is for."""
+"""Stems that say nothing about what a tool is for."""
 
 _VAGUE_NAME_WORDS = (
     "do run exec execute call invoke perform handle process get set make api tool function "
@@ -79,7 +80,7 @@ _VAGUE_NAME_WORDS = (
     "default foo bar baz tmp temp misc helper util generic custom my new"
 )
 VAGUE_NAME_WORDS = frozenset(map(stem, _VAGUE_NAME_WORDS.split()))
-"""Stems that name no subject: a name of these alone could be any tool's."""
+"""Stems that name no subject: a name with only these could belong to any tool."""
 
 _PLACEHOLDER = re.compile(
     r"\W*(todo|tbd|fixme|n/?a|none|null|no description( (available|provided|given))?|"
@@ -89,16 +90,16 @@ _PLACEHOLDER = re.compile(
 
 
 def find_empty_description(tool: Tool) -> Finding | None:
-    """Find a description that is missing or stands for a missing one."""
+    """Find a description that is missing or only a placeholder."""
     if not _PLACEHOLDER.fullmatch(tool.description.strip()):
         return None
-    said = to_one_line(tool.description, TEXT_SHOWN)
+    text = to_one_line(tool.description, TEXT_SHOWN)
     return Finding(
         tool=tool.name,
         code="empty-description",
         severity=Severity.ERROR,
-        message=f"Its description is {said!r}." if said else "It has no description.",
-        remedy="Say in one sentence what it does to what, in the words of who would ask for it.",
+        message=f"Its description is {text!r}." if text else "It has no description.",
+        remedy="Say in one sentence what it does, in the words of someone who would ask for it.",
     )
 
 
@@ -115,13 +116,13 @@ def find_vague_description(tool: Tool) -> Finding | None:
         severity=Severity.WARNING,
         message=f"Its description, {to_one_line(tool.description, TEXT_SHOWN)!r}, says no more "
         "than its name.",
-        remedy="Say what it works on, what it gives back and when to use it.",
+        remedy="Say what it works on, what it returns and when to use it.",
     )
 
 
 def find_vague_name(tool: Tool) -> Finding | None:
-    """Find a name that could be any tool's."""
-    # Whole tokens: the pieces of 'k8s' say nothing, and the token does.
+    """Find a name that could belong to any tool."""
+    # Tokens with digits stay whole, because 'k8s' has a meaning and its pieces do not.
     parts = [part for token in split_tokens(tool.leaf) for part in _split_part(token)]
     if any(stem(part) not in VAGUE_NAME_WORDS for part in parts):
         return None
@@ -135,7 +136,7 @@ def find_vague_name(tool: Tool) -> Finding | None:
 
 
 def find_undescribed_parameters(tool: Tool) -> Finding | None:
-    """Find parameters that nothing explains; required ones weigh more."""
+    """Find parameters without a description; required ones are more severe."""
     outer = list_parameters(tool.input_schema, max_depth=1)
     bare = [p for p in outer if not p.description.strip() and len(p.enum) < 2]
     if not bare:
@@ -149,12 +150,12 @@ def find_undescribed_parameters(tool: Tool) -> Finding | None:
         severity=Severity.WARNING if any(p.required for p in bare) else Severity.INFO,
         message=f"{len(bare)} of {len(outer)} parameters have no description: {shown}"
         + (f" and {more} more." if more > 0 else "."),
-        remedy="Give each a 'description' with its meaning, form and an example.",
+        remedy="Give each a 'description' with its meaning, its format and an example.",
     )
 
 
 def find_unknown_effect(tool: Tool) -> Finding | None:
-    """Find a tool of which nobody says whether it changes anything."""
+    """Find a tool that does not say whether it changes anything."""
     if tool.effect is not Effect.UNKNOWN:
         return None
     return Finding(
@@ -168,7 +169,7 @@ def find_unknown_effect(tool: Tool) -> Finding | None:
 
 
 def find_overlong_definition(tool: Tool) -> Finding | None:
-    """Find a definition that takes much of a model's context."""
+    """Find a definition that takes up much of a model's context."""
     schema = json.dumps(tool.input_schema, ensure_ascii=False)
     size = len(tool.description.encode("utf-8", "replace")) + len(schema.encode("utf-8", "replace"))
     if size < LONG_DEFINITION_TOKENS * LEAST_TOKEN_BYTES:
@@ -180,7 +181,8 @@ def find_overlong_definition(tool: Tool) -> Finding | None:
         tool=tool.name,
         code="overlong-definition",
         severity=Severity.WARNING,
-        message=f"Its definition takes {cost:,} tokens; {LONG_DEFINITION_TOKENS:,} are much.",
+        message=f"Its definition takes {cost:,} tokens; {LONG_DEFINITION_TOKENS:,} is already a "
+        "lot.",
         remedy="Move examples and reference text out of it, or split it into several tools.",
     )
 
@@ -196,7 +198,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def _split_part(token: str) -> tuple[str, ...]:
-    """Return the words of one part of a name; version numbers and single letters are none."""
+    """Return the words of one token of a name, ignoring version numbers and single letters."""
     if re.fullmatch(r"v?\d+|\w", token, re.IGNORECASE):
         return ()
     return (token,) if any(map(str.isdigit, token)) else split_token(token)
