@@ -489,7 +489,7 @@ def _hash_tools(tools: Iterable[Tool]) -> str:
 
 
 def _is_changed(old: Tool, new: Tool) -> bool:
-    # Python takes 1, 1.0 and True for equal; the fingerprint, being JSON, does not. A reloaded
+    # Python considers 1, 1.0 and True equal; the fingerprint, being JSON, does not. A reloaded
     # function is another function, even if its definition is the same.
     return old is not new and (
         old != new or old.fingerprint != new.fingerprint or old.function is not new.function

@@ -214,13 +214,13 @@ def _share_strings(tool: Tool, shared: dict[str, str]) -> Tool:
 
 def _write_at_once(path: Path, data: bytes) -> None:
     # `tempfile` would create a file that other users cannot read.
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with beside.open("xb") as file:
+        with temporary.open("xb") as file:
             file.write(data)
-        beside.replace(path)
+        temporary.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise InvalidFile(
             str(path),
             f"cannot be written ({error.strerror or error})",

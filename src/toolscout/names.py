@@ -17,7 +17,7 @@ from rapidfuzz import fuzz, process
 NAME_LIMIT = 64
 HASH_DIGITS = 8
 LEAF_SHARE = 36
-"""How many characters of a leaf are kept before the server's name is, if both are too long."""
+"""How many characters of a leaf take precedence over the server's name in an overlong name."""
 
 NEAR_SCORE = 60.0
 NAMES_LISTED = 8

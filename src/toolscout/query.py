@@ -88,7 +88,8 @@ def _parse(text: str) -> Query:
     rest = whole if rest is None else rest
     filters, rest = _take_filters(rest)
     query = _read(whole, rest, filters, load)
-    if not _is_answerable(query):
+    parts = (query.select, query.prefix, query.pattern, query.required, query.has_filter)
+    if not any(parts) and not _has_content(query.words):
         raise InvalidQuery("The query holds nothing to search for", remedy=FORMS)
     return query
 
@@ -258,11 +259,6 @@ def _read_prefix(words: list[str]) -> str:
         return ""
     match = _PREFIX.fullmatch(words[0])
     return (match[1] or match[2]) if match else ""
-
-
-def _is_answerable(query: Query) -> bool:
-    parts = (query.select, query.prefix, query.pattern, query.required, query.has_filter)
-    return any(parts) or _has_content(query.words)
 
 
 def _has_content(text: str) -> bool:

@@ -354,7 +354,7 @@ def _dump_model(value: object) -> object:
 
 def _read_mcp_fields(row: Mapping[str, Any]) -> Json:
     annotations = row.get("annotations")
-    said: Mapping[str, Any] = annotations if _is_mapping(annotations) else {}
+    hints: Mapping[str, Any] = annotations if _is_mapping(annotations) else {}
     notes = row.get("_meta") or row.get("meta")
     meta: Mapping[str, Any] = notes if _is_mapping(notes) else {}
     extras: Json = {key: value for key, value in row.items() if key not in _KNOWN_KEYS}
@@ -367,15 +367,15 @@ def _read_mcp_fields(row: Mapping[str, Any]) -> Json:
     extras.pop("function", None)
     return {
         "leaf": _get_first(row, "leaf", "name"),
-        "title": row.get("title") or said.get("title"),
+        "title": row.get("title") or hints.get("title"),
         "description": row.get("description"),
         "input_schema": _get_first(row, *_INPUT_KEYS),
         "output_schema": _get_first(row, *_OUTPUT_KEYS),
         "hint": meta.get("anthropic/searchHint"),
         "always_load": meta.get("anthropic/alwaysLoad"),
         "effect": _read_effect(
-            _get_first(said, "readOnlyHint", "read_only_hint"),
-            _get_first(said, "destructiveHint", "destructive_hint"),
+            _get_first(hints, "readOnlyHint", "read_only_hint"),
+            _get_first(hints, "destructiveHint", "destructive_hint"),
         ),
         "extras": extras,
     }

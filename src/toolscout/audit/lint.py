@@ -23,17 +23,17 @@ def build_catalog(tools: Iterable[Tool]) -> tuple[Catalog, list[Finding]]:
 
     If tools share an exposed name, the first one is kept; an exact copy is not a finding.
     """
-    kept: dict[str, Tool] = {}
+    by_name: dict[str, Tool] = {}
     found: list[Finding] = []
     for tool in tools:
-        owner = kept.setdefault(tool.name, tool)
+        owner = by_name.setdefault(tool.name, tool)
         if tool.name in RESERVED_NAMES:
             found.append(_report_taken_name(tool, "toolscout's own tool"))
-            del kept[tool.name]
+            del by_name[tool.name]
         elif owner is not tool and owner != tool:
             found.append(_report_taken_name(tool, f"{owner.leaf!r} of server {owner.server!r}"))
     by_server: dict[str, list[Tool]] = {}
-    for tool in kept.values():
+    for tool in by_name.values():
         by_server.setdefault(tool.server, []).append(tool)
     return Catalog(by_server), found
 

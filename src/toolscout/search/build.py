@@ -427,7 +427,8 @@ def _build_stored(header: dict[str, Any], arrays: Any) -> Stored:
 
 def _is_sound(stored: Stored) -> bool:
     """Tell whether the parts fit together, so that no search meets a number out of range."""
-    rows, postings = len(stored.fingerprints), stored.postings
+    rows = len(stored.fingerprints)
+    postings = stored.postings
     return (
         len(postings.starts) == len(stored.name_starts) == rows + 1
         and len(postings.terms) == len(postings.weights) == len(postings.masks)

@@ -151,8 +151,8 @@ def choose_candidates(
     if len(some) <= count:
         return some, similar.expand_lines(found)
     scores = shares.take(some) + similar.score_exactly(found)
-    kept = find_best(state, scores, some, also, count=count)
-    return some.take(kept), similar.expand_lines(found.take(kept, axis=1))
+    best_rows = find_best(state, scores, some, also, count=count)
+    return some.take(best_rows), similar.expand_lines(found.take(best_rows, axis=1))
 
 
 def _find_near_places(shares: Floats, similar: Similarities, mask: Mask) -> NDArray[np.int64]:
@@ -213,14 +213,14 @@ def find_best(
     """Return the rows of the `count` best places; ties at the cut are broken by name."""
     if len(places) <= count:
         return np.arange(len(places))
-    kept = _find_best_rows(scores, count)
-    if len(kept) > count:
-        cut = scores[kept].min()
+    best_rows = _find_best_rows(scores, count)
+    if len(best_rows) > count:
+        cut = scores[best_rows].min()
         above = (scores > cut).nonzero()[0]
         level = (scores == cut).nonzero()[0]
         named = state.sort_by_name(places[level])[: count - len(above)]
-        kept = np.concatenate([above, level[np.isin(places[level], named)]])
-    return np.union1d(kept, np.isin(places, also).nonzero()[0]) if also else kept
+        best_rows = np.concatenate([above, level[np.isin(places[level], named)]])
+    return np.union1d(best_rows, np.isin(places, also).nonzero()[0]) if also else best_rows
 
 
 def _find_cut(scores: Floats, count: int) -> np.float32:

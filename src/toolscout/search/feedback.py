@@ -146,8 +146,8 @@ class Feedback:
         hits = [_lift_hit(hit, lifts.get(hit.tool.name, 0.0)) for hit in result.hits]
         if lifts:
             hits.sort(key=lambda hit: (hit.confidence is not Confidence.EXACT, -hit.score))
-        kept = tuple(hits[:limit])
-        return replace(result, found=kept, worth=count_worth_showing([hit.score for hit in kept]))
+        best = tuple(hits[:limit])
+        return replace(result, found=best, worth=count_worth_showing([hit.score for hit in best]))
 
     def _note(self, asked: Terms, tool: str, outcome: float) -> None:
         standing = self._standings.setdefault(asked, {})

@@ -71,22 +71,22 @@ class Vocabulary:
 
     def number_text(self, text: str) -> list[int]:
         """Return the term numbers of a text, without stop words unless there is nothing else."""
-        kept: list[int] = []
+        content: list[int] = []
         whole: list[int] = []
         for token in split_tokens(text):
             both = self._memo.get(token) or self._learn(token)
-            kept += both[0]
+            content += both[0]
             whole += both[1]
-        return kept or whole
+        return content or whole
 
     def _learn(self, token: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         parts = split_token(token)
         whole = tuple(self.number(stem(word)) for word in parts)
-        kept = tuple(n for n, word in zip(whole, parts, strict=True) if word not in STOP_WORDS)
+        content = tuple(n for n, word in zip(whole, parts, strict=True) if word not in STOP_WORDS)
         if len(self._memo) >= _MEMO_LIMIT:
             self._memo.clear()
-        self._memo[token] = kept, whole
-        return kept, whole
+        self._memo[token] = content, whole
+        return content, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -319,7 +319,8 @@ class State:
     def number_terms(self, terms: Iterable[str]) -> dict[str, int]:
         """Return the numbers of those terms that some living tool has."""
         known = self.vocabulary.find(terms)
-        frequency, size = self.frequencies.item, len(self.frequencies)
+        frequency = self.frequencies.item
+        size = len(self.frequencies)
         return {term: n for term, n in known.items() if n < size and frequency(n)}
 
     def find_place(self, name: str) -> int | None:

@@ -133,8 +133,8 @@ def pair_term(first: str, second: str) -> str:
 def split_clauses(text: str) -> list[str]:
     """Return the parts of a request that may each need a different tool."""
     parts = [part.strip() for part in _CLAUSE_END.split(text)]
-    kept = [part for part in parts if len(part.split()) > 1 or _CJK_RUN.search(part)]
-    return kept[:CLAUSE_LIMIT] if len(kept) > 1 else [text]
+    clauses = [part for part in parts if len(part.split()) > 1 or _CJK_RUN.search(part)]
+    return clauses[:CLAUSE_LIMIT] if len(clauses) > 1 else [text]
 
 
 def remove_values(text: str) -> str:
