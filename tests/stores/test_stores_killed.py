@@ -37,6 +37,7 @@ NURSERY = """
 import hashlib, os, random, sys
 
 from toolscout import Catalog, Scout, Settings, Tool
+from toolscout.sessions.record import Record
 from toolscout.stores import MemoryStore, SqliteStore
 
 TOOLS = [
