@@ -57,7 +57,7 @@ def test_arguments_that_do_not_fit_are_not_sent(config: Path):
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("UTC", "'UTC' is no argument. Write key=value"),
+        ("UTC", "'UTC' is not an argument. Write key=value"),
         ("{UTC}", "The arguments are not JSON"),
     ],
 )

@@ -1,14 +1,8 @@
-"""`Connection`: what the pool needs of a running server, whatever it speaks.
+"""`Connection`, the pool's view of a running server, whatever protocol it speaks.
 
-Also `Relay`, which takes what a server says during a call back to whoever made the call, and the
-words for what went wrong. How connections are made is known to `dials`, when to the pool.
-
-`Delays`: how long the pool waits for what, in one place, so that a test can wait for less.
-
-`Relays`: whom to ask what a server asks for while it works on calls.
-
-A server's question does not say which call it belongs to. With several calls running, the answer
-of one client could reach the call of another, so nobody is asked then.
+Also here: `Relay`, which passes a server's messages back to the client that made the call,
+`Relays`, which finds the right relay, `Delays`, and errors for servers that cannot be used.
+The pool decides which connection a server gets and when it opens.
 """
 
 import asyncio
@@ -33,12 +27,12 @@ FAILED, NEEDS_LOGIN, STOPPED = "failed", "needs login", "stopped"
 
 
 class Relay(Protocol):
-    """Takes what a server says or asks while it works on a call back to whoever made the call."""
+    """Passes what a server says or asks during a call back to the client that made the call."""
 
     async def report_progress(
         self, progress: float, total: float | None, message: str | None
     ) -> None:
-        """Pass on how far the work is."""
+        """Report the progress of the call."""
         ...
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
@@ -59,24 +53,24 @@ class Relay(Protocol):
 
 
 class Connection(Protocol):
-    """One running server. `open` before use; one that ended is not opened again."""
+    """One running server. Open it before use; a connection that has ended cannot be reopened."""
 
     @property
     def ended(self) -> asyncio.Event:
-        """Set once the server is gone, or no longer of use."""
+        """Set once the server has gone or can no longer be used."""
         ...
 
     @property
     def reason(self) -> str:
-        """Why it ended."""
+        """Why the connection ended."""
         ...
 
     async def open(self) -> None:
-        """Start the server or reach it, or raise `ServerUnavailable`."""
+        """Start or reach the server; raises `ServerUnavailable` if that fails."""
         ...
 
     async def close(self) -> None:
-        """Stop the server and wait until it is gone."""
+        """Stop the server and wait until it has ended."""
         ...
 
     async def read_manifest(self) -> Manifest:
@@ -84,22 +78,22 @@ class Connection(Protocol):
         ...
 
     async def request(self, method: str, params: Json, relay: Relay | None = None) -> Json:
-        """Send one request and return its raw result; an error answer raises `MCPError`.
+        """Send one request and return its raw result; raises `MCPError` for an error response.
 
-        There is no limit of time here; cancelling it cancels the work at the server.
+        This sets no time limit. Cancelling it cancels the request at the server.
         """
         ...
 
     async def watch(self, uris: Set[str], on_update: Callable[[str], None]) -> frozenset[str]:
-        """Be told when these resources change, and no others; return those agreed to.
+        """Subscribe to exactly these resources; return those that the server accepted.
 
-        One at a time. Resources that were agreed to before stay so without a gap.
+        Do not run two at once. Resources that were already subscribed miss no update.
         """
         ...
 
 
 class ConnectionFactory(Protocol):
-    """Makes connections that are not open yet."""
+    """Creates connections without opening them."""
 
     def __call__(
         self,
@@ -108,18 +102,18 @@ class ConnectionFactory(Protocol):
         on_change: Callable[[], None],
         on_line: Callable[[str], None],
     ) -> Connection:
-        """Return a connection that tells changed lists, and lines written to stderr."""
+        """Return a connection that reports changed lists and the lines written to stderr."""
         ...
 
 
 def call_failed_from_error(name: str, error: MCPError) -> CallFailed:
-    """Return what an error answer means to the model."""
+    """Return the error that the model sees for an error response."""
     said = f"{error.error.message} (code {error.error.code})"
     return CallFailed(name, to_one_line(said, SAID_CHARS))
 
 
 def describe_error(error: Exception) -> str:
-    """Return what went wrong with a connection; it may hold secrets."""
+    """Return what went wrong with a connection; the text may contain secrets."""
     if isinstance(error, MCPError):
         return error.error.message
     if isinstance(error, FileNotFoundError):
@@ -132,35 +126,35 @@ def describe_error(error: Exception) -> str:
 def make_unavailable_error(
     config: ServerConfig, reason: str, state: str = FAILED
 ) -> ServerUnavailable:
-    """Return why a server cannot be used, in one line without its secrets."""
+    """Return the error for a server that cannot be used, on one line and without its secrets."""
     mask = SecretMask(config.list_secrets())
     return ServerUnavailable(config.name, state, to_one_line(mask.apply(reason), SAID_CHARS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delays:
-    """Seconds."""
+    """How long the pool waits for what, in seconds. Tests set shorter times."""
 
     first_retry: float = 0.5
-    """Before the first new start after a failure; doubled with each that follows."""
+    """Before the first restart after a failure; doubles with each further failure."""
     most_retry: float = 60.0
     change: float = 0.2
-    """How long notices of changed lists are gathered; doubled while they do not end."""
+    """How long to collect notices of changed lists; doubles while more keep coming."""
     most_change: float = 30.0
     idle_look: float = 1.0
-    """Between two looks for servers that nobody uses."""
+    """Between two checks for idle servers."""
     login_look: float = 1.0
-    """Between two looks for new tokens of servers that want a login."""
+    """Between two checks for new tokens of servers that need a login."""
     gate: float = 3.0
-    """How long one slow start keeps others from starting."""
+    """How long a slow start may hold up the next one."""
     drain: float = 10.0
-    """For running calls to end before their server is stopped."""
+    """For running calls to finish before their server is stopped."""
     exit: float = 2.0
-    """For a process to end by itself once its input is closed."""
+    """For a process to exit by itself once its input is closed."""
     kill: float = 2.0
-    """Between asking a process to end and killing it."""
+    """Between asking a process to exit and killing it."""
     rest: float = 0.2
-    """For what a dead process wrote to arrive, and for its own children to end."""
+    """For the last output of a dead process to arrive, and for its children to exit."""
 
 
 NOBODY = "No call is being worked on."
@@ -168,7 +162,11 @@ SEVERAL = "Several calls are being worked on, and it is not known which one asks
 
 
 class Relays:
-    """The relays of running calls; the methods are callbacks of the SDK."""
+    """The relays of running calls. Its methods are callbacks for the SDK.
+
+    A server's question does not say which call it belongs to. While several calls run, the answer
+    of one client could reach another client's call, so `Relays` then refuses to ask anyone.
+    """
 
     def __init__(self) -> None:
         self._relays: list[Relay] = []
@@ -198,7 +196,7 @@ class Relays:
         return await relay.list_roots() if relay else self._refuse()
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
-        """Pass on a log message, if it is clear whose it is."""
+        """Pass on a log message if only one call is running."""
         relay = self._get_only()
         if relay is not None:
             await relay.log(params)

@@ -1,13 +1,8 @@
-"""`ProbeResult`: one server started to see whether it works, and stopped again.
+"""Check, list and call configured servers for a person at a terminal.
 
-Tells what it offers and how long that took, or what went wrong and what mends it. What it offers
-is kept where a gateway looks for it, so that the next search knows its tools.
-
-The roster: all configured servers, and what is known of them without starting any.
-
-Errands: one call of one tool, for a person rather than a model.
-
-Starts the tool's server, checks the arguments as for any other call, calls, and stops it again.
+`probe_server` starts a server, reports what it offers or what went wrong, and stops it again.
+`list_servers` summarizes the configuration without starting anything. `call_tool` makes one call.
+A gateway finds the manifests saved here, so its next search knows the tools.
 """
 
 import asyncio
@@ -54,21 +49,17 @@ LINES_SHOWN = 3
 MISSING = "not found"
 
 
-def _make_counts() -> Mapping[str, int]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """How one server did."""
+    """The outcome of probing one server."""
 
     server: str
     seconds: float
-    counts: Mapping[str, int] = field(default_factory=_make_counts)
-    """What gets through to clients, by kind."""
+    counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many tools, resources and prompts clients see, by kind."""
     protocol: str = ""
     notes: tuple[str, ...] = ()
-    """What of it cannot be used, or what it wrote last before it failed."""
+    """The entries that cannot be used, or the last lines written before a failure."""
     problem: str = ""
     remedy: str = ""
 
@@ -81,13 +72,14 @@ class ProbeResult:
 async def probe_server(
     config: ServerConfig, dial: ConnectionFactory, store: Store | None = None
 ) -> ProbeResult:
-    """Start a server, ask what it offers and stop it; with a store, keep what it offers."""
-    began, lines = time.monotonic(), deque[str](maxlen=LINES_SHOWN)
+    """Start a server, read its manifest and stop it; save the manifest if there is a store."""
+    started = time.monotonic()
+    lines = deque[str](maxlen=LINES_SHOWN)
     try:
         manifest = await _read_manifest(config, dial, lines)
     except (ToolscoutError, MCPError) as error:
         problem, remedy = _explain(config, error)
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - started
         return ProbeResult(
             server=config.name,
             seconds=seconds,
@@ -95,15 +87,16 @@ async def probe_server(
             remedy=remedy,
             notes=tuple(lines),
         )
-    seconds, offers = time.monotonic() - began, build_entries(config, manifest)
+    seconds = time.monotonic() - started
+    entries = build_entries(config, manifest)
     if store is not None:
         save_manifest(store, config, manifest)
     return ProbeResult(
         server=config.name,
         seconds=seconds,
-        counts=Counter(tool.kind for tool in offers.tools),
+        counts=Counter(tool.kind for tool in entries.tools),
         protocol=manifest.protocol,
-        notes=offers.problems,
+        notes=entries.problems,
     )
 
 
@@ -129,7 +122,7 @@ async def _list_all(config: ServerConfig, connection: Connection) -> Manifest:
 
 
 def _explain(config: ServerConfig, error: Exception) -> tuple[str, str]:
-    """Return what went wrong and what mends it."""
+    """Return the problem and its remedy."""
     if isinstance(error, UsageError):
         return str(error), ""
     if isinstance(error, MCPError):
@@ -138,11 +131,11 @@ def _explain(config: ServerConfig, error: Exception) -> tuple[str, str]:
         return str(error), ""
     reason = error.reason or error.state
     if error.state == NEEDS_LOGIN and not has_own_token(config):
-        return "it wants a login", f"Run `{format_login_command(config.name)}`."
+        return "it needs a login", f"Run `{format_login_command(config.name)}`."
     if error.state == NEEDS_LOGIN:
-        return reason, "Put the right token into its configuration."
+        return reason, "Put a valid token into its configuration."
     if config.transport is not Transport.STDIO:
-        return reason, "Check its address, and whether it is running."
+        return reason, "Check its address and whether it is running."
     if MISSING in reason:
         return reason, f"Install {shlex.quote(config.command)}, or name another command."
     return reason, "Run its command by hand to see more."
@@ -150,13 +143,13 @@ def _explain(config: ServerConfig, error: Exception) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSummary:
-    """One server of the roster."""
+    """One configured server, and what is known about it without starting it."""
 
     server: ServerConfig
     file: Path
-    """Where it is configured."""
+    """The file that configures it."""
     tools: int | None
-    """How many get through to clients; nothing while they are unknown."""
+    """How many tools clients see; None if the tools are not known yet."""
     login: LoginState
 
     @property
@@ -170,9 +163,9 @@ class ServerSummary:
 def list_servers(
     config: Config, store: Store | None, tokens: Path, *, env: Mapping[str, str], now: float
 ) -> tuple[ServerSummary, ...]:
-    """Return all servers in the order of the configuration.
+    """Return a summary of every server, in the order of the configuration.
 
-    `store` is that of the gateway, `tokens` its folder of tokens.
+    `store` is the gateway's store, `tokens` its folder of tokens.
     """
     return tuple(
         ServerSummary(
@@ -199,20 +192,20 @@ def _find_login(
         return LoginState.NONE
     try:
         url = expand(server.url, env)
-    except InvalidConfig:  # nobody can have logged in at an address that is not known
+    except InvalidConfig:  # nobody can have logged in at an unknown address
         url = server.url
     return find_login_state(replace(server, url=url), tokens, now)
 
 
 WHOLE_RESULT_TOKENS = 1_000_000
 LONGEST_SECONDS = 86_400.0
-"""The pool has the server's own limits; the scout is to have none beside them."""
+"""The pool applies the server's own limits, so the scout should add none."""
 
 
 def arguments_from_words(tool: Tool, words: Sequence[str]) -> Json:
-    """Return arguments given as one JSON object, or as `key=value` words.
+    """Return arguments written as one JSON object or as `key=value` words.
 
-    A value is text where the tool takes text; elsewhere it is read as JSON if it is some.
+    A value stays text if the tool accepts text; otherwise it is parsed as JSON if possible.
     """
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         return _parse_object(words[0])
@@ -222,7 +215,7 @@ def arguments_from_words(tool: Tool, words: Sequence[str]) -> Json:
         key, sign, text = word.partition("=")
         if not sign or not key:
             raise UsageError(
-                f"{word!r} is no argument. Write key=value, or all arguments as one JSON object."
+                f"{word!r} is not an argument. Write key=value, or one JSON object for all."
             )
         found[key] = text if "string" in types.get(key, "any").split("|") else _parse_value(text)
     return found
@@ -231,7 +224,10 @@ def arguments_from_words(tool: Tool, words: Sequence[str]) -> Json:
 async def call_tool(
     config: ServerConfig, store: Store, tool: Tool, arguments: Json, *, tokens: Path
 ) -> Reply:
-    """Call a tool of a server; `tokens` is the folder with the tokens of servers."""
+    """Call a tool for a person: start its server, check the arguments, call, and stop the server.
+
+    `tokens` is the folder that holds the tokens of servers.
+    """
     if tool.kind != TOOL:
         raise UsageError(f"{tool.name!r} is a {tool.kind}, which cannot be called. Name a tool.")
     settings = Settings(
@@ -244,7 +240,7 @@ async def call_tool(
 
 
 class _Runner:
-    """Runs tools in a pool."""
+    """Executes tools through a pool."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -266,7 +262,7 @@ def _parse_object(text: str) -> Json:
             f"The arguments are not JSON ({error}). Quote them for your shell."
         ) from None
     if not is_object(value):
-        raise UsageError('The arguments are no JSON object. Write them as \'{"key": "value"}\'.')
+        raise UsageError('The arguments are not a JSON object. Write them as \'{"key": "value"}\'.')
     return value
 
 

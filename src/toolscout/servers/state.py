@@ -42,10 +42,6 @@ def _make_set_event() -> asyncio.Event:
     return event
 
 
-def _make_lines() -> deque[str]:
-    return deque(maxlen=LOG_LINES)
-
-
 @dataclass(slots=True, kw_only=True)
 class ServerState:
     """One server; all times are those of the event loop."""
@@ -73,7 +69,7 @@ class ServerState:
     """The login that the token file held at the last start."""
     manifest: Manifest | None = None
     problems: tuple[str, ...] = ()
-    lines: deque[str] = field(default_factory=_make_lines)
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
     """The last lines that the server wrote to stderr, with secrets masked."""
     connection: Connection | None = None
     opening: asyncio.Task[Connection] | None = None

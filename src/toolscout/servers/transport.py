@@ -109,7 +109,10 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             answer.status,
             headers=answer.raw_headers,
             stream=_Body(answer),
-            extensions={"http_version": b"HTTP/1.1", "reason_phrase": _get_reason(answer)},
+            extensions={
+                "http_version": b"HTTP/1.1",
+                "reason_phrase": (answer.reason or "").encode("latin-1", "replace"),
+            },
         )
 
     async def aclose(self) -> None:
@@ -170,7 +173,3 @@ def _to_timeout(seconds: dict[str, Any]) -> ClientTimeout:
         sock_connect=seconds.get("connect"),
         sock_read=seconds.get("read"),
     )
-
-
-def _get_reason(answer: ClientResponse) -> bytes:
-    return (answer.reason or "").encode("latin-1", "replace")

@@ -166,8 +166,8 @@ def test_where_nobody_can_register_the_remedy_is_a_client_id(tmp_path: Path):
         run(logged_in(config_of(world), tmp_path))
 
     assert caught.value.remedy == (
-        "If it registers nobody, register toolscout there with the redirect address "
-        "http://127.0.0.1:8975/callback and set 'oauth_client_id'."
+        "If it does not register clients itself, register toolscout there with the "
+        "redirect address http://127.0.0.1:8975/callback and set 'oauth_client_id'."
     )
 
 
@@ -239,7 +239,7 @@ MACHINE = replace(
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
-        (ServerConfig(name="web", transport=Transport.STDIO, command="run"), "by stdio"),
+        (ServerConfig(name="web", transport=Transport.STDIO, command="run"), "transport stdio"),
         (replace(WEB, token="${T}"), "a token of its own"),
         (replace(WEB, headers={"authorization": "${T}"}), "a token of its own"),
         (MACHINE, "needs no person"),

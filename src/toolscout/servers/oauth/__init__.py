@@ -1,1 +1,1 @@
-"""OAuth logins at servers, and the tokens they give."""
+"""OAuth logins at servers, and the tokens that they give."""

@@ -1,8 +1,8 @@
-"""`Callback`: where a browser brings the answer of an authorization server.
+"""`Callback`, the local address to which a browser brings the authorization server's answer.
 
-Listens on loopback for as long as it is open. An answer counts only with the state that was sent
-out, so that a page elsewhere can neither end a login nor slip in a code of its own. What is
-pasted by hand is judged the same way. The page that the browser shows is fixed text.
+It listens on loopback while it is open. An answer counts only if it carries the state that was
+sent out, so another page can neither end a login nor inject its own code. An address pasted by
+hand goes through the same checks. The page that the browser shows is fixed text.
 """
 
 import asyncio
@@ -27,31 +27,31 @@ MAX_FIELDS = 32
 
 _PAGES = {
     200: "You are logged in. Close this page and go back to the terminal.",
-    400: "This is not the answer that the login waits for. Go back to the terminal.",
-    403: "You are not logged in. The terminal tells more.",
+    400: "This is not the answer that the login is waiting for. Go back to the terminal.",
+    403: "You are not logged in. The terminal shows why.",
     404: "There is nothing here.",
 }
 _STATUS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found"}
 
 
 class LoginRefused(Exception):
-    """The authorization server, or the person before it, said no."""
+    """The authorization server, or the person logging in, refused."""
 
 
 class Callback:
-    """One address and one answer. Use it as an asynchronous context manager.
+    """Receives one answer at one address. Use it as an asynchronous context manager.
 
-    Without a port the usual one is taken, or any if that is in use.
+    Without `port` it listens on the default port, or on any free one if that is in use.
     """
 
     def __init__(self, port: int | None = None) -> None:
         self._port = port
         self._state = ""
         self._server: asyncio.Server | None = None
-        self._told: asyncio.Future[AuthorizationCodeResult] | None = None
+        self._answer: asyncio.Future[AuthorizationCodeResult] | None = None
 
     async def __aenter__(self) -> Self:
-        self._told = asyncio.get_running_loop().create_future()
+        self._answer = asyncio.get_running_loop().create_future()
         self._server = await self._start_listening()
         return self
 
@@ -59,31 +59,31 @@ class Callback:
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
-        if self._told is not None and self._told.done() and not self._told.cancelled():
-            self._told.exception()  # looked at, even if nobody waited for it
+        if self._answer is not None and self._answer.done() and not self._answer.cancelled():
+            self._answer.exception()  # avoids asyncio's warning if nobody waited for it
 
     @property
     def url(self) -> str:
-        """The address to be redirected to."""
+        """The redirect address."""
         return format_callback_url(
             self._server.sockets[0].getsockname()[1] if self._server else PORT
         )
 
     def expect(self, authorization_url: str) -> None:
-        """Take note of the state that an answer has to carry."""
+        """Remember the state that the answer has to carry."""
         self._state = _get_parameter(authorization_url, "state")
 
     def take(self, url: str) -> bool:
-        """Take an address that was pasted; tell whether it is the answer."""
+        """Accept an address that a person pasted; return whether it is the answer."""
         status = self._judge(url)
         self._settle(url, status)
         return status in (200, 403)
 
     async def answer(self, seconds: float) -> AuthorizationCodeResult:
         """Wait for the answer; raises `LoginRefused` or `TimeoutError`."""
-        assert self._told is not None, "open it first"
+        assert self._answer is not None, "Enter the context manager first."
         async with asyncio.timeout(seconds):
-            return await asyncio.shield(self._told)
+            return await asyncio.shield(self._answer)
 
     async def _start_listening(self) -> asyncio.Server:
         wanted = PORT if self._port is None else self._port
@@ -93,7 +93,7 @@ class Callback:
             if self._port is None and error.errno == errno.EADDRINUSE:
                 return await asyncio.start_server(self._handle_request, HOST, 0, limit=HEAD_BYTES)
             problem = f"cannot be listened on ({error.strerror or error})"
-            remedy = "Use another one; 0 takes any that is free."
+            remedy = "Choose another port, or 0 for any free one."
             raise InvalidConfig("--port", problem, remedy=remedy) from None
 
     async def _handle_request(
@@ -106,7 +106,7 @@ class Callback:
                 status = self._judge(target)
                 writer.write(_render_page(status))
                 await writer.drain()
-            # The browser has its page, so the login may go on and the program may end.
+            # Settle last: the program may exit as soon as the login is done.
             self._settle(target, status)
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, OSError):
             pass
@@ -116,7 +116,7 @@ class Callback:
                 await writer.wait_closed()
 
     def _judge(self, url: str) -> int:
-        """Return the HTTP status that an address deserves as an answer."""
+        """Return the HTTP status with which to respond to an address."""
         try:
             path = urlsplit(url).path
         except ValueError:
@@ -131,21 +131,21 @@ class Callback:
         return 200 if _get_parameter(url, "code") else 400
 
     def _settle(self, url: str, status: int) -> None:
-        if self._told is None or self._told.done():
+        if self._answer is None or self._answer.done():
             return
         if status == 200:
             issuer = _get_parameter(url, "iss") or None
             code, state = _get_parameter(url, "code"), _get_parameter(url, "state")
-            self._told.set_result(AuthorizationCodeResult(code=code, state=state, iss=issuer))
+            self._answer.set_result(AuthorizationCodeResult(code=code, state=state, iss=issuer))
         elif status == 403:
             said = " ".join(
                 (_get_parameter(url, "error"), _get_parameter(url, "error_description"))
             )
-            self._told.set_exception(LoginRefused(to_one_line(said, SAID_CHARS)))
+            self._answer.set_exception(LoginRefused(to_one_line(said, SAID_CHARS)))
 
 
 def format_callback_url(port: int) -> str:
-    """Return the address to be redirected to, as it has to be registered."""
+    """Return the redirect address, as it has to be registered."""
     return f"http://{HOST}:{port}{PATH}"
 
 

@@ -1,12 +1,8 @@
-"""Logins at servers behind HTTP: a person logs in once, and the tokens are kept in a file.
+"""Log in to servers over HTTP, and send the tokens with each request.
 
-`log_in` does that, `find_login_state` tells what came of it. Sending and renewing tokens is done by
-`bearers`, talking to the authorization server by `exchanges`.
-
-`BearerAuth`: sends the tokens of a login with each request, and renews them.
-
-`make_auth` decides whether a server is called with tokens at all. Where only a person could help,
-`LoginNeeded` says so: a gateway has none before it.
+A person logs in once with `log_in`; `tokens` keeps the result in a file. `find_login_state` says
+what a server's login is worth, `make_auth` decides whether requests carry tokens, and
+`BearerAuth` adds and renews them.
 """
 
 import asyncio
@@ -61,7 +57,7 @@ ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
 class LoginNeeded(Exception):
-    """A server wants a person to log in."""
+    """A server needs a person to log in."""
 
     def __init__(self, server: str) -> None:
         super().__init__(f"run `{format_login_command(server)}`")
@@ -72,46 +68,46 @@ class LoginState(StrEnum):
 
     NONE = "none"
     TOKEN = "token"
-    """By a token or header of the configuration."""
+    """The configuration holds a token or an authorization header."""
     MACHINE = "client credentials"
     LOGGED_IN = "logged in"
     EXPIRED = "expired"
-    """The tokens have ended and cannot be renewed."""
+    """The tokens have expired and cannot be renewed."""
     NEEDED = "needed"
 
 
 def format_login_command(server: str) -> str:
-    """Return what a person types to log in to a server."""
+    """Return the command with which a person logs in to a server."""
     return f"toolscout servers login {shlex.quote(server)}"
 
 
 def find_login_state(config: ServerConfig, folder: Path, now: float) -> LoginState:
-    """Return what is known of a server's login without asking it."""
+    """Return the state of a server's login without asking the server."""
     if has_own_token(config):
         return LoginState.TOKEN
     if config.oauth_grant is Grant.CLIENT_CREDENTIALS:
         return LoginState.MACHINE
-    kept = TokenFile(folder, config).read()
-    if kept is None:
+    stored = TokenFile(folder, config).read()
+    if stored is None:
         return LoginState.NEEDED if config.oauth else LoginState.NONE
-    is_usable = not kept.is_over(now) or can_renew(config, kept)
+    is_usable = not stored.is_over(now) or can_renew(config, stored)
     return LoginState.LOGGED_IN if is_usable else LoginState.EXPIRED
 
 
 def has_own_token(config: ServerConfig) -> bool:
-    """Tell whether the configuration itself says how to be let in."""
+    """Return whether the configuration itself holds the credentials."""
     return bool(config.token) or "authorization" in map(str.lower, config.headers)
 
 
 def check_login(config: ServerConfig) -> None:
-    """Raise `InvalidConfig` for a server at which no person can log in."""
+    """Raise `InvalidConfig` if a person cannot log in to this server."""
     key = join_keys("servers", config.name)
     if config.transport not in (Transport.HTTP, Transport.SSE):
-        problem = f"is reached by {config.transport}, which knows no login"
-        raise InvalidConfig(key, problem, remedy="Give it what it needs with 'env' or 'headers'.")
+        problem = f"uses the transport {config.transport}, which has no login"
+        raise InvalidConfig(key, problem, remedy="Pass its credentials with 'env' or 'headers'.")
     if has_own_token(config):
         problem = "has a token of its own in the configuration"
-        raise InvalidConfig(key, problem, remedy="Remove it to log in instead.")
+        raise InvalidConfig(key, problem, remedy="Remove the token to log in instead.")
     if config.oauth_grant is Grant.CLIENT_CREDENTIALS:
         remedy = f"Run `toolscout servers test {shlex.quote(config.name)}` to try them."
         raise InvalidConfig(key, "uses client credentials and needs no person", remedy=remedy)
@@ -125,30 +121,30 @@ async def log_in(
     redirect: Redirect,
     answer: Answer,
 ) -> bool:
-    """Have a person log in and keep the tokens; false where the server wants no login.
+    """Have a person log in and save the tokens; return False if the server needs no login.
 
-    `redirect` sends the person to an address, `answer` tells what came back to `callback`. What
-    was kept before stays until there is something better. Raises `LoginFailed`.
+    `redirect` sends the person to an address, `answer` returns what came back to `callback`.
+    Earlier tokens stay until the new ones work. Raises `LoginFailed`.
     """
-    wallet = MemoryTokenStorage(client=client_from_config(config, callback))
-    provider = make_provider(config, wallet, callback, redirect, answer)
+    storage = MemoryTokenStorage(client=client_from_config(config, callback))
+    provider = make_provider(config, storage, callback, redirect, answer)
     status = await _request_login(config, provider)
-    if wallet.tokens is None:
+    if storage.tokens is None:
         _check_welcome(config, status)
         return False
     if status == UNAUTHORIZED:
-        remedy = "Ask whoever runs it, or set other 'oauth_scopes'."
-        raise LoginFailed(config.name, "it refuses the tokens that it led to", remedy=remedy)
+        remedy = "Ask whoever runs the server, or set other 'oauth_scopes'."
+        raise LoginFailed(config.name, "it refuses the tokens from its own login", remedy=remedy)
     context = provider.context
-    kept = StoredLogin(
-        tokens=wallet.tokens,
+    stored = StoredLogin(
+        tokens=storage.tokens,
         login=secrets.token_hex(8),
         expires_at=context.token_expiry_time,
-        client=None if config.oauth_client_id else wallet.client,
+        client=None if config.oauth_client_id else storage.client,
         server=context.oauth_metadata,
         resource=context.protected_resource_metadata,
     )
-    TokenFile(folder, config).write(kept)
+    TokenFile(folder, config).write(stored)
     return True
 
 
@@ -159,7 +155,7 @@ def _check_welcome(config: ServerConfig, status: int) -> None:
 
 
 async def _request_login(config: ServerConfig, provider: OAuthClientProvider) -> int:
-    """Knock at a server, which leads to the login; return the status of its last answer."""
+    """Trigger the login with a first request; return the status of the last response."""
     try:
         return await _send_first_request(config, provider)
     except (TimeoutError, LoginRefused, OAuthFlowError, httpx2.HTTPError) as error:
@@ -175,14 +171,14 @@ async def _send_first_request(config: ServerConfig, provider: OAuthClientProvide
         async with http.stream(method, config.url, json=body) as response:
             status, session = response.status_code, response.headers.get(SESSION_HEADER)
         if session:
-            # Only the login was wanted of it.
+            # The request was only for the login, so end the session that it opened.
             with suppress(httpx2.HTTPError):
                 await http.delete(config.url, headers={SESSION_HEADER: session})
         return status
 
 
 def _explain(error: Exception) -> tuple[str, str]:
-    """Return why a login failed and what to do."""
+    """Return why a login failed, and the remedy."""
     said = to_one_line(str(error) or type(error).__name__, SAID_CHARS)
     match error:
         case TimeoutError():
@@ -191,17 +187,17 @@ def _explain(error: Exception) -> tuple[str, str]:
             return f"the answer was no ({said})", "Run the command again to agree."
         case OAuthRegistrationError():
             return said, (
-                "If it registers nobody, register toolscout there with the redirect address "
-                f"{format_callback_url(PORT)} and set 'oauth_client_id'."
+                "If it does not register clients itself, register toolscout there with the "
+                f"redirect address {format_callback_url(PORT)} and set 'oauth_client_id'."
             )
         case OAuthFlowError():
-            return said, "Tell whoever runs the server."
+            return said, "Report this to whoever runs the server."
         case _:
             return f"no answer ({said})", "Check its address and the network."
 
 
 def make_auth(config: ServerConfig, folder: Path) -> httpx2.Auth | None:
-    """Return what adds a server's tokens to requests; nothing where no OAuth is in use.
+    """Return the `Auth` that adds a server's tokens to requests, or None if it uses no OAuth.
 
     Without `oauth` in the configuration, tokens are sent once a person has logged in.
     """
@@ -220,68 +216,70 @@ def make_auth(config: ServerConfig, folder: Path) -> httpx2.Auth | None:
 
 
 class BearerAuth(httpx2.Auth):
-    """Sends the tokens of a file with each request, and renews them once they are over.
+    """Sends the tokens of a file with each request, and renews them when they expire.
 
-    The file is looked at for each request: a login, a logout or another process that renewed
-    the tokens counts at once.
+    It reads the file for each request, so that a login, a logout or a renewal by another process
+    takes effect at once. It raises `LoginNeeded` where only a person can help.
     """
 
     def __init__(
         self, config: ServerConfig, file: TokenFile, *, now: Callable[[], float] = time.time
     ) -> None:
-        self._config, self._file, self._now = config, file, now
+        self._config = config
+        self._file = file
+        self._now = now
         self._renewing: asyncio.Task[StoredLogin] | None = None
 
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Send a request, and once more where new tokens may help."""
-        kept = self._read_login()
-        if kept.is_over(self._now()):
-            kept = await self._get_renewed(kept)
-        response = yield _sign(request, kept)
+        """Send a request, and repeat it with new tokens if the server refuses the first ones."""
+        stored = self._read_login()
+        if stored.is_over(self._now()):
+            stored = await self._get_renewed(stored)
+        response = yield _sign(request, stored)
         if response.status_code != UNAUTHORIZED:
             return
-        response = yield _sign(request, await self._get_renewed(kept))
+        response = yield _sign(request, await self._get_renewed(stored))
         if response.status_code == UNAUTHORIZED:
             raise LoginNeeded(self._config.name)
 
     def _read_login(self) -> StoredLogin:
-        kept = self._file.read()
-        if kept is None:
+        stored = self._file.read()
+        if stored is None:
             raise LoginNeeded(self._config.name)
-        return kept
+        return stored
 
     async def _get_renewed(self, spent: StoredLogin) -> StoredLogin:
-        """Return tokens other than those that were no good; whoever asks first renews for all."""
-        kept = self._read_login()
-        if kept.tokens.access_token != spent.tokens.access_token:
-            return kept
+        """Return tokens other than the spent ones; the first caller renews them for all."""
+        stored = self._read_login()
+        if stored.tokens.access_token != spent.tokens.access_token:
+            return stored
         if self._renewing is None:
-            # A task: a call that is given up must not lose tokens that the server has replaced.
-            self._renewing = asyncio.create_task(self._renew(kept))
-            self._renewing.add_done_callback(self._was_renewed)
+            # In a task, because a cancelled call must not lose tokens that the server has replaced.
+            self._renewing = asyncio.create_task(self._renew(stored))
+            self._renewing.add_done_callback(self._finish_renewal)
         return await asyncio.shield(self._renewing)
 
-    def _was_renewed(self, task: asyncio.Task[StoredLogin]) -> None:
+    def _finish_renewal(self, task: asyncio.Task[StoredLogin]) -> None:
         self._renewing = None
         if not task.cancelled():
-            task.exception()  # looked at, even if nobody waits for it any more
+            task.exception()  # avoids asyncio's warning if nobody waits any more
 
     async def _renew(self, spent: StoredLogin) -> StoredLogin:
         if not can_renew(self._config, spent):
             raise LoginNeeded(self._config.name)
         tokens, expires_at = await renew_tokens(self._config, spent)
         if tokens is not None:
-            kept = replace(spent, tokens=tokens, expires_at=expires_at)
-            self._file.write(kept)
-            return kept
-        kept = self._read_login()
-        if kept.tokens.access_token == spent.tokens.access_token:
+            stored = replace(spent, tokens=tokens, expires_at=expires_at)
+            self._file.write(stored)
+            return stored
+        stored = self._read_login()
+        if stored.tokens.access_token == spent.tokens.access_token:
             raise LoginNeeded(self._config.name)
-        return kept  # another process was faster
+        return stored  # another process renewed them first
 
 
-def _sign(request: httpx2.Request, kept: StoredLogin) -> httpx2.Request:
-    request.headers["Authorization"] = f"Bearer {kept.tokens.access_token}"
+def _sign(request: httpx2.Request, stored: StoredLogin) -> httpx2.Request:
+    request.headers["Authorization"] = f"Bearer {stored.tokens.access_token}"
     return request

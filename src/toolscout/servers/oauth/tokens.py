@@ -1,13 +1,8 @@
-"""`TokenFile`: what a login at a server gave, in a file that its owner alone may read.
+"""The file in which a login is stored, and the exchange that renews its tokens.
 
-Beside the tokens it holds all that renewing them takes: when they end, what the authorization
-server registered us as, and where it is. Asking for tokens and renewing them is `logins`' work.
-
-One exchange with an authorization server, done by the SDK's client.
-
-`make_provider` makes the client that a login goes through, `renew_tokens` renews tokens without a
-person. Nothing is kept here: the results of an exchange are in its `MemoryTokenStorage` and in the
-SDK's context.
+`TokenFile` holds the tokens and everything needed to renew them: when they expire, our
+registration and the authorization server's metadata. `make_provider` builds the SDK's OAuth
+client for a login, `renew_tokens` uses one without a person.
 """
 
 import hashlib
@@ -36,32 +31,35 @@ from toolscout.schemas import Json, is_object
 from toolscout.servers.oauth.callback import PORT, format_callback_url
 
 EARLY_SECONDS = 10.0
-"""How long before their end tokens count as over, so that none ends on its way."""
+"""How early tokens count as expired, so that none expires on its way to the server."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class StoredLogin:
-    """What one login gave, as it was last renewed."""
+    """The result of one login, with its tokens as last renewed."""
 
     tokens: OAuthToken
     login: str = ""
-    """Another one for each login; renewing keeps it."""
+    """Identifies the login; renewing the tokens keeps it."""
     expires_at: float | None = None
-    """Seconds since 1970; nothing where the server did not say."""
+    """Seconds since 1970; None if the server did not say."""
     client: OAuthClientInformationFull | None = None
-    """What the authorization server registered us as, unless the configuration says it."""
+    """Our registration at the authorization server, unless the configuration holds it."""
     server: OAuthMetadata | None = None
     resource: ProtectedResourceMetadata | None = None
 
     def is_over(self, now: float) -> bool:
-        """Tell whether the tokens have ended, or are about to."""
+        """Return whether the tokens have expired or are about to."""
         return self.expires_at is not None and now > self.expires_at - EARLY_SECONDS
 
 
 class TokenFile:
-    """Keeps the tokens of one server; another address is another server."""
+    """The file that holds one server's login, readable only by its owner.
+
+    A server with another address has another file.
+    """
 
     def __init__(self, folder: Path, config: ServerConfig) -> None:
         digest = hashlib.sha256(f"{config.name}\n{config.url}".encode()).hexdigest()[:16]
@@ -69,12 +67,12 @@ class TokenFile:
 
     @property
     def login(self) -> str:
-        """Which login the tokens come from; empty without tokens."""
-        kept = self.read()
-        return kept.login if kept is not None else ""
+        """The id of the login that gave the tokens; empty without tokens."""
+        stored = self.read()
+        return stored.login if stored is not None else ""
 
     def read(self) -> StoredLogin | None:
-        """Return what is kept; a file that cannot be read is as good as none."""
+        """Return the stored login, or None if the file is missing or unreadable."""
         row = self._read_row()
         tokens = _validate_model(OAuthToken, row.get("tokens"))
         if tokens is None:
@@ -89,20 +87,20 @@ class TokenFile:
             resource=_validate_model(ProtectedResourceMetadata, row.get("resource")),
         )
 
-    def write(self, kept: StoredLogin) -> None:
-        """Keep this in place of what was kept, all or nothing."""
+    def write(self, stored: StoredLogin) -> None:
+        """Replace the file atomically."""
         row = {
-            "login": kept.login,
-            "tokens": _to_json(kept.tokens),
-            "expires_at": kept.expires_at,
-            "client": _to_json(kept.client),
-            "server": _to_json(kept.server),
-            "resource": _to_json(kept.resource),
+            "login": stored.login,
+            "tokens": _to_json(stored.tokens),
+            "expires_at": stored.expires_at,
+            "client": _to_json(stored.client),
+            "server": _to_json(stored.server),
+            "resource": _to_json(stored.resource),
         }
         write_private(self.path, json.dumps(row))
 
     def forget(self) -> bool:
-        """Delete the file, and tell whether there was one."""
+        """Delete the file, and return whether there was one."""
         with suppress(FileNotFoundError):
             self.path.unlink()
             return True
@@ -133,7 +131,7 @@ def _validate_model(kind: type[_Model], value: object) -> _Model | None:
 HTTP_SECONDS = 30.0
 BUSY = 429
 BROKEN = 500
-"""From here on, a status tells nothing about the tokens."""
+"""From here on, a status says nothing about the tokens."""
 
 Redirect = Callable[[str], Awaitable[None]]
 Answer = Callable[[], Awaitable[AuthorizationCodeResult]]
@@ -141,7 +139,7 @@ Answer = Callable[[], Awaitable[AuthorizationCodeResult]]
 
 @dataclass(slots=True)
 class MemoryTokenStorage:
-    """What the SDK keeps during one exchange."""
+    """Holds what the SDK stores during one exchange."""
 
     tokens: OAuthToken | None = None
     client: OAuthClientInformationFull | None = None
@@ -151,26 +149,26 @@ class MemoryTokenStorage:
         return self.tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Take tokens."""
+        """Store the tokens."""
         self.tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return what the authorization server knows us as."""
+        """Return our registration at the authorization server."""
         return self.client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Take what the authorization server registered us as."""
+        """Store our registration at the authorization server."""
         self.client = client_info
 
 
 def make_provider(
     config: ServerConfig,
-    wallet: MemoryTokenStorage,
+    storage: MemoryTokenStorage,
     callback: str,
     redirect: Redirect | None = None,
     answer: Answer | None = None,
 ) -> OAuthClientProvider:
-    """Return the SDK's client; without `redirect` and `answer` it can only renew."""
+    """Return the SDK's OAuth client; without `redirect` and `answer` it can only renew tokens."""
     kind = _Metadata if config.oauth_scopes else OAuthClientMetadata
     return OAuthClientProvider(
         server_url=config.url,
@@ -179,14 +177,14 @@ def make_provider(
             redirect_uris=[AnyUrl(callback)],
             scope=" ".join(config.oauth_scopes) or None,
         ),
-        storage=wallet,
+        storage=storage,
         redirect_handler=redirect,
         callback_handler=answer,
     )
 
 
 def client_from_config(config: ServerConfig, callback: str) -> OAuthClientInformationFull | None:
-    """Return what the configuration says that we are registered as."""
+    """Return the client registration from the configuration, if it holds one."""
     if not config.oauth_client_id:
         return None
     return OAuthClientInformationFull(
@@ -198,25 +196,26 @@ def client_from_config(config: ServerConfig, callback: str) -> OAuthClientInform
     )
 
 
-def can_renew(config: ServerConfig, kept: StoredLogin) -> bool:
-    """Tell whether tokens can be renewed without a person."""
-    return bool(kept.tokens.refresh_token and (kept.client or config.oauth_client_id))
+def can_renew(config: ServerConfig, stored: StoredLogin) -> bool:
+    """Return whether the tokens can be renewed without a person."""
+    return bool(stored.tokens.refresh_token and (stored.client or config.oauth_client_id))
 
 
 async def renew_tokens(
     config: ServerConfig, spent: StoredLogin
 ) -> tuple[OAuthToken | None, float | None]:
-    """Return renewed tokens and when they end; nothing where the server gives none."""
+    """Return renewed tokens and when they expire; the tokens are None if refused."""
     callback = format_callback_url(PORT)
     client = client_from_config(config, callback) or spent.client
     provider = make_provider(
         config, MemoryTokenStorage(tokens=spent.tokens, client=client), callback
     )
     context = provider.context
-    # The SDK forgets these between runs: it would take old tokens for good ones, and would look
-    # for the authorization server at the address of the MCP server.
+    # The SDK does not store these: it would treat expired tokens as valid, and look for the
+    # authorization server at the address of the MCP server.
     context.token_expiry_time = 1.0
-    context.oauth_metadata, context.protected_resource_metadata = spent.server, spent.resource
+    context.oauth_metadata = spent.server
+    context.protected_resource_metadata = spent.resource
     request = httpx2.Request("POST", config.url)
     flow = provider.async_auth_flow(request)
     try:
@@ -230,7 +229,7 @@ async def renew_tokens(
 
 
 class _Metadata(OAuthClientMetadata):
-    """Asks for the configured scopes; the SDK would ask for all that the server names."""
+    """Requests the configured scopes, where the SDK would request all that the server names."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name != "scope" or not self.scope:

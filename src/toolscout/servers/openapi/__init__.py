@@ -1,10 +1,10 @@
 """An OpenAPI 3.x document as a server: its operations are tools, called over HTTP.
 
-`tools_from_openapi` gives one tool for each operation; what a call needs to know travels in the
-tool's `extras`. `OpenApi` makes the calls: to one base URL, which the configuration fixes and no
-document, argument or redirect can change. Answers have the shape of MCP's results.
-Documents are other people's: size, depth and work are bounded, references that lead out of the
-document lead nowhere, and content of a wrong type is passed over.
+`tools_from_openapi` makes one tool of each operation and puts its route into the tool's `extras`.
+`OpenApi` makes the calls, all to one base URL that the configuration fixes and that no document,
+argument or redirect can change. Results have the shape of MCP's. Documents are not trusted: size,
+depth and work are bounded, references out of the document resolve to nothing, and content of the
+wrong type is ignored.
 """
 
 from toolscout.servers.openapi.document import is_openapi_file, read_document

@@ -1,13 +1,7 @@
-"""An OpenAPI 3.x document as checked values.
+"""Read an OpenAPI 3.x document, in JSON or YAML, into checked values.
 
 `read_document` takes a file or a text. `Document` follows references inside a document and counts
-the work that is done on it. What it says of values is the business of `schemas`, what it says of
-calls that of `operations`.
-
-A file or a text, in JSON or YAML, as plain values.
-
-YAML is read as OpenAPI wants it: scalars of JSON, string keys, no merging. Length and depth are
-bounded; what the values mean is the business of `documents`.
+the work done on it. `jsonschema` translates the schemas, `operations` lists the operations.
 """
 
 import json
@@ -33,27 +27,27 @@ _OPENERS = ("SequenceStartEvent", "MappingStartEvent")
 
 
 def read_text(path: Path, where: str) -> str:
-    """Return the text of a file, or raise `InvalidFile`."""
+    """Return the text of a file; raises `InvalidFile`."""
     try:
         if path.stat().st_size > DOCUMENT_BYTES:
-            raise make_size_error(where, f"is longer than {DOCUMENT_BYTES:,} bytes")
+            raise make_size_error(where, f"it is longer than {DOCUMENT_BYTES:,} bytes")
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        problem = "is not UTF-8"
+        problem = "it is not UTF-8"
     except OSError as error:
-        problem = f"cannot be read ({error.strerror or error})"
+        problem = f"it cannot be read ({error.strerror or error})"
     except ValueError:  # a path with a null character
-        problem = "is no path"
+        problem = "it is not a path"
     raise InvalidFile(where, problem, remedy="Check the path and the file.")
 
 
 def parse(text: str, where: str) -> object:
-    """Return the value of a text in JSON or YAML, or raise `InvalidFile`."""
+    """Parse a text in JSON or YAML; raises `InvalidFile`."""
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
         try:
             return json.loads(text)
         except json.JSONDecodeError:
-            pass  # a YAML mapping may be written in braces as well
+            pass  # YAML mappings may have braces too
         except (ValueError, RecursionError) as error:
             raise _make_unreadable(where, "JSON", error) from None
     return _parse_yaml(text, where)
@@ -75,25 +69,25 @@ def _parse_yaml(text: str, where: str) -> object:
 
 def _make_unreadable(where: str, language: str, error: Exception) -> InvalidFile:
     mark: Any = getattr(error, "problem_mark", None)
-    said = clean_text(str(getattr(error, "problem", None) or error), 200).rstrip(".")
+    reason = clean_text(str(getattr(error, "problem", None) or error), 200).rstrip(".")
     return InvalidFile(
         where,
-        f"is not {language} ({said})",
+        f"it is not {language} ({reason})",
         line=mark.line + 1 if mark is not None else None,
         remedy="Give an OpenAPI 3 document in JSON or YAML.",
     )
 
 
 def make_size_error(where: str, problem: str) -> InvalidFile:
-    """Return the error that says which bound a document breaks."""
+    """Return the error for a document that exceeds a limit."""
     return InvalidFile(where, problem, remedy="Keep only the paths that you need.")
 
 
 class _YamlReader:
-    """Builds a value from YAML's events.
+    """Builds a value from YAML events.
 
-    PyYAML's own loaders call themselves for each level, in C without a limit, and multiply what
-    is merged; events do neither.
+    PyYAML's own loaders recurse for each level, in C without a limit, and copy merged mappings
+    again and again; reading events avoids both.
     """
 
     def __init__(self, where: str) -> None:
@@ -106,7 +100,7 @@ class _YamlReader:
         if kind in _OPENERS:
             if len(self._open) >= DOCUMENT_NESTING:
                 raise make_size_error(
-                    self._where, f"is nested deeper than {DOCUMENT_NESTING} levels"
+                    self._where, f"it is nested deeper than {DOCUMENT_NESTING} levels"
                 )
             self._open.append(([], event.anchor))
         elif kind == "SequenceEndEvent":
@@ -118,10 +112,10 @@ class _YamlReader:
             self._put(_read_scalar(event), event.anchor)
         elif kind == "AliasEvent":
             if event.anchor not in self._anchors:
-                raise ValueError("an alias stands before the end of its anchor")
+                raise ValueError("an alias comes before the end of its anchor")
             self._put(self._anchors[event.anchor], None)
         elif kind == "DocumentStartEvent" and self.value is not None:
-            raise ValueError("it holds several documents")
+            raise ValueError("it contains several documents")
 
     def _put(self, value: object, anchor: str | None) -> None:
         if anchor:
@@ -154,14 +148,14 @@ def _read_scalar(event: Any) -> object:
 
 DOCUMENT_VALUES = 3_000_000
 WORK = 20_000_000
-"""Values looked at for all tools of a document together; each is looked at a few times."""
+"""How many values may be visited for all tools of a document; each is visited a few times."""
 NUMBER_BITS = 4_096
 REFERENCE_CHARS = 2_000
 HOPS = 20
 
 
 def is_openapi_file(path: Path) -> bool:
-    """Tell whether a file holds an OpenAPI document, valid or not."""
+    """Return whether a file holds an OpenAPI document, valid or not."""
     if path.suffix in YAML_ENDINGS:
         return True
     if path.suffix != ".json":
@@ -169,26 +163,26 @@ def is_openapi_file(path: Path) -> bool:
     try:
         value: object = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError):
-        return False  # reading it as a file of tools tells what is wrong
+        return False  # reading it as a file of tools reports the problem
     return is_object(value) and ("openapi" in value or "swagger" in value)
 
 
 def read_document(source: str | os.PathLike[str]) -> Json:
-    """Return the OpenAPI document of a file, or of a text that is one; raises `InvalidFile`.
+    """Return the OpenAPI document in a file or a text; raises `InvalidFile`.
 
-    A string with a line break or a leading brace is a text, any other a path. YAML is read as
-    OpenAPI wants it: scalars of JSON, string keys, no merging.
+    A string with a line break or a leading brace is a text, any other a path. YAML follows the
+    rules of OpenAPI: only JSON's scalars, string keys and no merging.
     """
     is_text = isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{"))
     where = "OpenAPI text" if is_text else str(source)
     text = str(source) if is_text else read_text(Path(source), where)
     if len(text) > DOCUMENT_BYTES:
-        raise make_size_error(where, f"is longer than {DOCUMENT_BYTES:,} bytes")
+        raise make_size_error(where, f"it is longer than {DOCUMENT_BYTES:,} bytes")
     return check_document(parse(text, where), where)
 
 
 def check_document(value: object, where: str) -> Json:
-    """Return an OpenAPI 3.x document as a JSON tree of its own, or raise `InvalidFile`."""
+    """Return a copy of an OpenAPI 3.x document as plain JSON; raises `InvalidFile`."""
     root = _Copy(where).copy(value, 0)
     version = root.get("openapi") if is_object(root) else None
     if is_object(root) and isinstance(version, str) and version.startswith("3."):
@@ -196,16 +190,16 @@ def check_document(value: object, where: str) -> Json:
     if is_object(root) and "swagger" in root:
         raise InvalidFile(
             where,
-            f"is Swagger {clean_text(str(root['swagger']), 20)}, not OpenAPI 3",
+            f"it is Swagger {clean_text(str(root['swagger']), 20)}, not OpenAPI 3",
             remedy="Convert it to OpenAPI 3 first, for example with swagger2openapi.",
         )
     raise InvalidFile(
-        where, "is no OpenAPI 3 document", remedy="Its member `openapi` has to say 3.0 or later."
+        where, "it is not an OpenAPI 3 document", remedy="Set its `openapi` member to 3.0 or later."
     )
 
 
 class _Copy:
-    """Copies JSON into a tree that shares nothing; what is no bounded JSON is refused."""
+    """Copies JSON into a tree without shared parts; refuses anything but bounded JSON."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -221,7 +215,7 @@ class _Copy:
         if not _is_scalar(node):
             raise InvalidFile(
                 self._where,
-                f"holds a {type(node).__name__} that JSON cannot express",
+                f"it contains a {type(node).__name__} that JSON cannot express",
                 remedy="Give an OpenAPI 3 document in JSON or YAML.",
             )
         return node
@@ -229,9 +223,11 @@ class _Copy:
     def _copy_container(self, node: dict[object, object] | list[object], depth: int) -> object:
         self._left -= len(node)
         if self._left < 0:
-            raise make_size_error(self._where, f"holds more than {DOCUMENT_VALUES:,} values")
+            raise make_size_error(self._where, f"it contains more than {DOCUMENT_VALUES:,} values")
         if depth > DOCUMENT_NESTING:
-            raise make_size_error(self._where, f"is nested deeper than {DOCUMENT_NESTING} levels")
+            raise make_size_error(
+                self._where, f"it is nested deeper than {DOCUMENT_NESTING} levels"
+            )
         if isinstance(node, list):
             return [self.copy(value, depth) for value in node]
         return {str(self.copy(key, depth)): self.copy(value, depth) for key, value in node.items()}
@@ -244,7 +240,7 @@ def _is_scalar(node: object) -> bool:
 
 
 class Document:
-    """A checked document, its references, and the work that may still be done on it."""
+    """A checked document that follows its references and limits the work done on it."""
 
     def __init__(self, value: object, *, where: str) -> None:
         self.root = check_document(value, where)
@@ -253,17 +249,17 @@ class Document:
         self._work = WORK
 
     def count_work(self, work: int) -> None:
-        """Count values that are looked at; raises `InvalidFile` when it becomes too many."""
+        """Count visited values; raises `InvalidFile` once there are too many."""
         self._work -= work
         if self._work < 0:
-            raise make_size_error(self._where, "asks for more work than a document may")
+            raise make_size_error(self._where, "it takes more work to read than is allowed")
 
     def make_size_error(self, problem: str) -> InvalidFile:
-        """Return the error that says why this document is too large."""
+        """Return the error for a limit that this document exceeds."""
         return make_size_error(self._where, problem)
 
     def find_target(self, reference: str) -> object:
-        """Return what a reference inside the document leads to, or None."""
+        """Return the target of a reference within the document, or None."""
         if not reference.startswith("#/") or len(reference) > REFERENCE_CHARS:
             return None
         node: object = self.root
@@ -278,7 +274,7 @@ class Document:
         return node
 
     def follow(self, node: object) -> Json:
-        """Return the object that a node is or refers to; an empty one if there is none."""
+        """Return the object that a node is or refers to, or an empty one."""
         for _ in range(HOPS):
             self.count_work(1)
             if not is_object(node):

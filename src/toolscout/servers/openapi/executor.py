@@ -1,9 +1,7 @@
-"""Runs the tools of one document over HTTP, at one base URL.
+"""Call the operations of a document over HTTP.
 
-`OpenApiConnection`: an HTTP interface with an OpenAPI document, as a connection of the pool.
-
-Reads the document when it is opened and answers `tools/list` and `tools/call` as an MCP server
-would. Requests are made by `openapi`.
+`OpenApi` sends requests to one base URL. `OpenApiConnection` lets the pool use it: it reads the
+document when it opens, and answers `tools/list` and `tools/call` as an MCP server would.
 """
 
 import asyncio
@@ -57,9 +55,9 @@ TIMEOUT_SECONDS = 30.0
 class OpenApi:
     """Calls the operations of one document.
 
-    Every request goes to `base_url`, with `headers` for credentials; nothing in the document, the
-    arguments or an answer changes that. A `client` given here brings its transport; its headers
-    and cookies are not used, and closing it is its owner's job. Cookies are never kept.
+    Every request goes to `base_url` with the configured `headers`; nothing in the document, the
+    arguments or a response changes that. A `client` passed in provides the transport only: its
+    headers and cookies are not used, and its owner closes it. Cookies are never stored.
     """
 
     def __init__(
@@ -83,10 +81,10 @@ class OpenApi:
         self._own: tuple[asyncio.AbstractEventLoop, httpx2.AsyncClient] | None = None
 
     async def __call__(self, tool: Tool, arguments: Json) -> Json:
-        """Return MCP's result of one call; a refusal by the server is a result too.
+        """Call a tool and return an MCP result; a refusal by the server is a result too.
 
-        Raises `InvalidArguments` for what no request can carry, and `UpstreamError` where there
-        is no answer.
+        Raises `InvalidArguments` if a request cannot carry an argument, and `UpstreamError` if
+        there is no response.
         """
         import httpx2
 
@@ -100,7 +98,7 @@ class OpenApi:
             raise self._explain_failure(tool, error) from None
 
     async def close(self) -> None:
-        """Close the connections, unless they are those of a client that was given."""
+        """Close the connections, except those of a client that was passed in."""
         own, self._own = self._own, None
         if own is not None and own[0] is asyncio.get_running_loop():
             await own[1].aclose()
@@ -117,7 +115,7 @@ class OpenApi:
         if self._given is not None:
             return self._given
         loop = asyncio.get_running_loop()
-        # Connections belong to the loop that opened them; a synchronous host has one per call.
+        # Connections belong to the loop that opened them; a synchronous host has a loop per call.
         if self._own is None or self._own[0] is not loop:
             no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
             self._own = (loop, httpx2.AsyncClient(cookies=no_cookies))
@@ -130,7 +128,7 @@ class OpenApi:
             return ServerUnavailable(self._server, "unreachable")
         if isinstance(error, httpx2.TimeoutException):
             return CallTimedOut(tool.name, self._timeout)
-        # The error's own words may name hosts and addresses.
+        # The error's own message may contain hosts and addresses.
         said = "no whole answer came back; it may still have had an effect"
         return CallFailed(tool.name, f"{said} ({type(error).__name__})")
 
@@ -156,7 +154,7 @@ class OpenApi:
     def _build_headers(
         self, tool: Tool, route: Route, arguments: Json, media: str
     ) -> dict[bytes, bytes]:
-        """Return the headers of a request; arguments cannot replace those of the configuration."""
+        """Return the headers of a request; arguments cannot replace configured headers."""
         headers = {
             "accept": "application/json, */*;q=0.8",
             "accept-encoding": "gzip, deflate",
@@ -164,7 +162,7 @@ class OpenApi:
             **build_headers(tool, route, arguments),
             **self._headers,
             "cookie": build_cookies(route, arguments, self._headers.get("cookie", "")),
-            "content-type": media,  # empty where the body brings its own
+            "content-type": media,  # empty if the body sets its own
         }
         return {k.encode(): v.encode("utf-8", "replace") for k, v in headers.items() if v}
 
@@ -177,7 +175,7 @@ class OpenApi:
                 if len(data) > self._max_bytes:
                     break
         finally:
-            # Also when the call is cancelled: the server then sees the connection end.
+            # If the call is cancelled, this also tells the server.
             await response.aclose()
         is_cut = len(data) > self._max_bytes
         answer = Answer(
@@ -191,7 +189,7 @@ class OpenApi:
         return build_result(answer, f"openapi://{quote_text(self._server)}/{quote_text(tool.leaf)}")
 
     async def _send(self, request: "httpx2.Request") -> "httpx2.Response":
-        """Return the answer, after redirects within the same origin; no other is followed."""
+        """Send a request, following redirects within the same origin only."""
         client = self._make_client()
         for _ in range(MAX_REDIRECTS):
             response = await client.send(request, stream=True, follow_redirects=False)
@@ -236,12 +234,12 @@ def _check_base(base_url: str) -> "httpx2.URL":
     except (httpx2.InvalidURL, TypeError):
         url = httpx2.URL("")
     if url.scheme not in ("http", "https") or not url.host:
-        problem = "is no http or https URL"
+        problem = "is not an http or https URL"
     elif url.userinfo or url.query or url.fragment or has_dots(url.path):
         problem = "has more than a scheme, a host and a path"
     else:
         return url
-    raise InvalidConfig("base_url", problem, remedy="Credentials belong into headers.")
+    raise InvalidConfig("base_url", problem, remedy="Put credentials into headers.")
 
 
 def _get_origin(url: "httpx2.URL") -> tuple[str, str, int | None]:
@@ -252,7 +250,7 @@ DOCUMENT_BYTES = 64 << 20
 
 
 class OpenApiConnection:
-    """The operations of one document."""
+    """Serves the operations of one document as an MCP server would."""
 
     def __init__(self, config: ServerConfig) -> None:
         self.ended = asyncio.Event()
@@ -261,14 +259,15 @@ class OpenApiConnection:
         self._api: OpenApi | None = None
 
     async def open(self) -> None:
-        """Read the document, or raise `ServerUnavailable`."""
+        """Read the document; raises `ServerUnavailable` if that fails."""
         config = self._config
         headers = dict(config.headers)
         if config.token:
             headers["Authorization"] = f"Bearer {config.token}"
         try:
             async with asyncio.timeout(config.start_seconds):
-                document = await _document(config.spec)
+                source = await _fetch(config.spec) if "://" in config.spec else config.spec
+                document = await asyncio.to_thread(read_document, source)
             self._api = OpenApi(
                 document,
                 server=config.name,
@@ -292,12 +291,12 @@ class OpenApiConnection:
     async def read_manifest(self) -> Manifest:
         """Return the operations as tools."""
         tools = self._get_opened().tools
-        # An operation is called by its leaf, as a tool of any other server is.
+        # The pool calls an operation by its leaf, like the tools of other servers.
         rows = [to_definition(replace(t, name=t.leaf), Dialect.MCP) for t in tools]
         return Manifest(tools=tuple(rows), protocol="openapi")
 
     async def request(self, method: str, params: Json, relay: Relay | None = None) -> Json:
-        """Answer `tools/call`."""
+        """Call a tool; `tools/call` is the only method."""
         api = self._get_opened()
         name = str(params.get("name"))
         tool = next((t for t in api.tools if t.leaf == name), None)
@@ -307,18 +306,13 @@ class OpenApiConnection:
         return await api(tool, arguments if is_object(arguments) else {})
 
     async def watch(self, uris: Set[str], on_update: Callable[[str], None]) -> frozenset[str]:
-        """Agree to nothing: operations have no resources."""
+        """Subscribe to nothing: operations have no resources."""
         return frozenset()
 
     def _get_opened(self) -> OpenApi:
         if self._api is None or self.ended.is_set():
             raise make_unavailable_error(self._config, self.reason)
         return self._api
-
-
-async def _document(spec: str) -> Json:
-    source = await _fetch(spec) if "://" in spec else spec
-    return await asyncio.to_thread(read_document, source)
 
 
 async def _fetch(url: str) -> str:

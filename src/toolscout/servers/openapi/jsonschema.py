@@ -1,7 +1,7 @@
-"""The schemas of an OpenAPI 3.x document as JSON Schema 2020-12.
+"""Translate the schemas of an OpenAPI 3.x document to JSON Schema 2020-12.
 
-`Schemas` translates what a document says of values, each schema once, and gathers the definitions
-that a schema refers to. Keywords of a wrong type are passed over.
+`Schemas` translates each schema once and collects the definitions that a schema refers to.
+Keywords of the wrong type are ignored.
 """
 
 import hashlib
@@ -15,10 +15,10 @@ from toolscout.servers.openapi.document import HOPS, Document
 
 INPUT_VALUES = 20_000
 OUTPUT_VALUES = 2_000
-"""Values of one tool's schema with its definitions; what lies further off is left open."""
+"""How many values a tool's schema may hold with its definitions; the rest is left open."""
 DESCRIPTION_CHARS = 2_000
 TEXT_CHARS = 64
-"""Characters of text that count as one value more."""
+"""How many characters of text count as one more value."""
 
 _COMPONENT = re.compile(r"#/components/schemas/([A-Za-z0-9._-]{1,200})")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -26,10 +26,10 @@ _ABSENT = object()
 
 
 class Schemas:
-    """The schemas of a document in JSON Schema 2020-12.
+    """Translates the schemas of a document to JSON Schema 2020-12.
 
-    `hidden` is `readOnly` or `writeOnly`: properties marked so are not sent this way. Results
-    share their parts; nobody edits them.
+    `hidden` is `readOnly` or `writeOnly`; properties with that mark are left out. Results share
+    their parts, so do not modify them.
     """
 
     def __init__(self, document: Document, *, hidden: str) -> None:
@@ -41,17 +41,17 @@ class Schemas:
         self._weights: dict[str, tuple[int, list[str]]] = {}
 
     def translate(self, schema: object) -> Json:
-        """Return a schema of the document in today's words; references stay references."""
+        """Return a schema in JSON Schema 2020-12; references stay references."""
         if not is_object(schema):
             return {"not": {}} if schema is False else {}
-        known = self._done.get(id(schema))  # the document outlives us, so no id is used twice
+        known = self._done.get(id(schema))  # ids are unique, as the document outlives this object
         if known is None:
             self._document.count_work(1 + len(schema))
             known = self._done[id(schema)] = self._translate(schema)
         return known
 
     def resolve(self, schema: Json) -> Json:
-        """Return the schema that a reference stands for, and any other as it is."""
+        """Return the target of a schema that is a reference, and any other schema unchanged."""
         for _ in range(HOPS):
             key = self._refer(schema)
             if key is None:
@@ -62,8 +62,7 @@ class Schemas:
     def merge_members(self, schema: Json) -> tuple[Json, list[str]] | None:
         """Return properties and required names of a plain object schema, None for any other.
 
-        Parts that hold together (`allOf`) count as one. Rules between the members are left to
-        the server.
+        The parts of `allOf` are merged. Rules between the members are left to the server.
         """
         properties: Json = {}
         required: list[str] = []
@@ -86,9 +85,10 @@ class Schemas:
         return (properties, required) if properties else None
 
     def complete(self, schema: Json, limit: int) -> Json:
-        """Return a schema with all that it refers to in `$defs`, within a number of values.
+        """Return a schema with everything that it refers to in `$defs`, up to `limit` values.
 
-        What is near comes first. A definition that no longer fits says its type and no more.
+        The nearest definitions come first. One that no longer fits is reduced to its type and
+        description.
         """
         schema = self._fit(schema, limit)
         size, waiting = self._measure(schema)
@@ -128,7 +128,7 @@ class Schemas:
         return self._weights[key]
 
     def _measure(self, schema: object) -> tuple[int, list[str]]:
-        """Return how many values a schema holds, and the keys of what it refers to."""
+        """Return how many values a schema holds, and the keys that it refers to."""
         nodes: list[object] = [schema]
         references: dict[str, None] = {}
         for node in nodes:  # grows while it is read
@@ -163,16 +163,16 @@ class Schemas:
         return _add_null(found) if schema.get("nullable") is True else found
 
     def _make_reference(self, reference: str, beside: Json) -> Json:
-        # OpenAPI 3.0 says that nothing counts beside a reference; its words do no harm.
+        # OpenAPI 3.0 ignores everything next to a reference; a description does no harm.
         if self._document.is_oldest:
             beside = {key: beside[key] for key in ("description",) if key in beside}
         key = self._make_key(reference)
         return {"$ref": f"#/$defs/{key}", **beside} if key else beside
 
     def _make_key(self, reference: str) -> str:
-        """Return the name that a referred schema has in `$defs`; none if it is not there.
+        """Return the key of a referenced schema in `$defs`, or "" if the schema does not exist.
 
-        It depends on the reference alone, so that a change elsewhere renames nothing.
+        The key depends only on the reference, so that a change elsewhere renames nothing.
         """
         if reference not in self._keys:
             target = self._document.find_target(reference)
@@ -196,22 +196,22 @@ class Schemas:
             found["required"] = [k for k in found.get("required", []) if k not in hidden]
 
     def read_schema(self, value: object) -> object:
-        """Return one inner schema; true and false are schemas too."""
+        """Translate one inner schema; true and false are schemas too."""
         if isinstance(value, bool):
             return value
         return self.translate(value) if is_object(value) else _ABSENT
 
     def read_items(self, value: object) -> object:
-        """Return what items are; older drafts list them one by one."""
+        """Translate `items`, which may be a list in older drafts."""
         return self.read_schemas(value) if is_list(value) else self.read_schema(value)
 
     def read_schemas(self, value: object) -> object:
-        """Return a list of inner schemas."""
+        """Translate a list of inner schemas."""
         listed = [self.translate(v) for v in value] if is_list(value) else []
         return listed or _ABSENT
 
     def read_members(self, value: object) -> object:
-        """Return inner schemas by name."""
+        """Translate inner schemas by name."""
         if not is_object(value):
             return _ABSENT
         return {name: self.translate(inner) for name, inner in value.items()}
@@ -232,7 +232,7 @@ def _make_stub(schema: object) -> Json:
 
 
 def _bring_up_to_date(found: Json, said: Json) -> None:
-    """Write the flags and lists of older drafts as the limits and schemas that they mean."""
+    """Replace the flags and lists of older drafts by their modern form."""
     for flag, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if said.get(flag) is True and limit in found:
             found[flag] = found.pop(limit)
@@ -265,21 +265,16 @@ def _is_count(value: object) -> bool:
     return _is_number(value) and isinstance(value, int) and value >= 0
 
 
-def _is_filled(value: object) -> bool:
-    return is_list(value) and bool(value)
-
-
 def _is_short(value: object) -> bool:
     return isinstance(value, str) and len(value) <= DESCRIPTION_CHARS
 
 
 def _read_type(_: Schemas, value: object) -> object:
-    kinds = [kind for kind in (value if is_list(value) else [value]) if _is_type(kind)]
-    return (list(dict.fromkeys(kinds)) if is_list(value) else value) if kinds else _ABSENT
-
-
-def _is_type(value: object) -> bool:
-    return isinstance(value, str) and value in _TYPES
+    given = value if is_list(value) else [value]
+    kinds = [kind for kind in given if isinstance(kind, str) and kind in _TYPES]
+    if not kinds:
+        return _ABSENT
+    return list(dict.fromkeys(kinds)) if is_list(value) else value
 
 
 def _read_text(_: Schemas, value: object) -> object:
@@ -293,8 +288,8 @@ def _read_names(_: Schemas, value: object) -> object:
 
 
 _TYPES = frozenset(("string", "integer", "number", "boolean", "array", "object", "null"))
-# What neither table lists says nothing to JSON Schema (`example`, `discriminator`, `xml`), or
-# would move references (`$id`), and is dropped.
+# Keywords in neither table are dropped: they mean nothing in JSON Schema (`example`,
+# `discriminator`, `xml`) or would change what references mean (`$id`).
 _KEPT: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("default", "const"), lambda _: True),
     **dict.fromkeys(("uniqueItems", "deprecated"), lambda value: value is True),
@@ -303,7 +298,7 @@ _KEPT: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("minProperties", "maxProperties"), _is_count),
     **dict.fromkeys(("minContains", "maxContains"), _is_count),
     **dict.fromkeys(("format", "pattern", "contentMediaType", "contentEncoding"), _is_short),
-    "enum": _is_filled,
+    "enum": lambda value: is_list(value) and bool(value),
     "multipleOf": _is_positive,
 }
 _READ: dict[str, Callable[[Schemas, object], object]] = {

@@ -1,4 +1,4 @@
-"""The operations of a document: which there are, what each says, and a name for each."""
+"""List the operations of a document and choose a name for each."""
 
 import hashlib
 import re
@@ -19,7 +19,7 @@ MAX_PARAMETERS = 500
 DESCRIPTION_CHARS = 4_000
 LEAF_CHARS = 200
 NAME_CHARS = 1_000
-"""How much of a name is read, since many operations may share one."""
+"""How much of a name is read, because many operations may share a long one."""
 
 EFFECTS = {
     **dict.fromkeys(("get", "head", "options", "trace", "query"), Effect.READ),
@@ -31,40 +31,40 @@ UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One method of one path, and what the document says of it."""
+    """One method of one path, with its entry in the document."""
 
     method: str
     path: str
     shared: Json
-    """What the path says for all its methods."""
+    """The entry of the path, which applies to all its methods."""
     said: Json
 
     @property
     def id(self) -> str:
-        """The name that the document gives, else that of the route."""
+        """The name from the document, or else the name of the route."""
         given = self.said.get("operationId")
         name = UNSAFE.sub("_", given[:NAME_CHARS]).strip("_") if isinstance(given, str) else ""
         return name[:LEAF_CHARS] or self.route
 
     @property
     def route(self) -> str:
-        """The name that method and path make."""
+        """The name made of method and path."""
         path = self.path[:NAME_CHARS]
         return UNSAFE.sub("_", f"{self.method}{path}").strip("_")[:LEAF_CHARS]
 
     @property
     def numbered(self) -> str:
-        """The route's name with a hash, which tells like routes apart."""
+        """The name of the route with a hash, which tells similar routes apart."""
         return f"{self.route}_{digest(f'{self.method} {self.path}')}"
 
 
 def digest(text: str) -> str:
-    """Return eight hexadecimal digits over a text."""
+    """Return eight hexadecimal digits of a text's hash."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def list_operations(source: Document) -> Iterator[Operation]:
-    """Yield the operations of a document in its order; too many raise `InvalidFile`."""
+    """Yield the operations in the document's order; raises `InvalidFile` if there are too many."""
     paths = source.root.get("paths")
     count = 0
     for path, item in paths.items() if is_object(paths) else ():
@@ -75,14 +75,14 @@ def list_operations(source: Document) -> Iterator[Operation]:
                 continue
             count += 1
             if count > MAX_OPERATIONS:
-                raise source.make_size_error(f"holds more than {MAX_OPERATIONS:,} operations")
+                raise source.make_size_error(f"it contains more than {MAX_OPERATIONS:,} operations")
             yield Operation(method=method, path=path, shared=shared, said=said)
 
 
 def choose_leaves(operations: list[Operation], server: str) -> list[str]:
-    """Return a name for each operation that no other has.
+    """Return a unique name for each operation.
 
-    Operations that ask for one name all get another, so that none depends on their order.
+    Operations with the same name all get another one, so that no name depends on their order.
     """
     found: dict[int, str] = {}
     taken: set[str] = set()
@@ -101,7 +101,7 @@ def choose_leaves(operations: list[Operation], server: str) -> list[str]:
     if len(found) < len(operations):
         missing = next(op for at, op in enumerate(operations) if at not in found)
         raise InvalidTool(
-            "has a name that another operation was given",
+            "has the same name as another operation",
             server=server,
             tool=missing.numbered,
             remedy="Give it an operationId of its own.",
@@ -110,18 +110,18 @@ def choose_leaves(operations: list[Operation], server: str) -> list[str]:
 
 
 def get_text(said: Json, key: str) -> str:
-    """Return a text of the document, at most twice as long as is shown; empty if it is none."""
+    """Return a text, cut at twice the length that is shown; empty if it is not a string."""
     text = said.get(key)
     return text[: 2 * DESCRIPTION_CHARS].strip() if isinstance(text, str) else ""
 
 
 def list_items(value: object) -> Iterable[object]:
-    """Return the first items of a list, none of any other value."""
+    """Return the first items of a list, and no items of any other value."""
     return islice(cast("list[object]", value), MAX_PARAMETERS) if is_list(value) else ()
 
 
 def get_content(said: Json) -> dict[str, Json]:
-    """Return what a parameter, body or response holds, by media type."""
+    """Return the content of a parameter, body or response by media type."""
     content = said.get("content")
     rows = islice(content.items(), MAX_PARAMETERS) if is_object(content) else ()
     return {media: entry for media, entry in rows if is_object(entry)}

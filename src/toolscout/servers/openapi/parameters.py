@@ -1,8 +1,7 @@
-"""The arguments of an operation: its parameters and its body under one roof.
+"""Turn the operations of a document into tools.
 
-`Arguments` gives them as a schema for the model and as a route for the call.
-
-The operations of a document as tools.
+`Arguments` merges the parameters and the body of an operation into one set of arguments, both as
+a schema for the model and as a route for the call. `tools_from_openapi` builds the tools.
 """
 
 import dataclasses
@@ -49,7 +48,7 @@ from toolscout.servers.openapi.route import (
 from toolscout.tools import Tool
 
 ARGUMENT_WORK = 50
-"""What an argument costs beside its schema, counted in values looked at."""
+"""The work that an argument costs in addition to its schema, in visited values."""
 KEY_CHARS = 64
 
 _FILE_NOTE = "Text, or a `data:` URL with base64 for binary content."
@@ -75,12 +74,12 @@ class Arguments:
         found: Json = {"type": "object", "properties": self._properties}
         if self._required:
             found["required"] = self._required
-        # What has no place in the request would be lost without a word.
+        # An unknown argument has no place in the request and would be lost silently.
         found["additionalProperties"] = False
         return self._schemas.complete(found, INPUT_VALUES)
 
     def build_route(self) -> Route:
-        """Return where in a request the arguments go."""
+        """Return the route, which says where in a request each argument goes."""
         operation = self._operation
         return Route(
             method=operation.method.upper(),
@@ -90,7 +89,7 @@ class Arguments:
         )
 
     def _list_parameters(self) -> Iterator[tuple[str, str, Json]]:
-        """Yield the parameters, those of the path first, each with its name and place."""
+        """Yield name, place and definition of the parameters, those in the path first."""
         found: dict[tuple[str, str], Json] = {}
         for holder in (self._operation.shared, self._operation.said):
             for row in list_items(holder.get("parameters")):
@@ -132,7 +131,7 @@ class Arguments:
             self._required.append(key)
 
     def _find_free_key(self, name: str, where: str) -> str:
-        """Return a key that no other argument has; it depends on no order but theirs."""
+        """Return a key that no earlier argument has."""
         key = _make_key(name)
         if key in self._properties:
             key = _make_key(f"{where}_{name}")
@@ -193,7 +192,7 @@ def _is_usable(name: str, where: str) -> bool:
 
 
 def _make_key(name: str) -> str:
-    """Return a name that every provider accepts for a property."""
+    """Return a property name that every model provider accepts."""
     name = name[:NAME_CHARS]
     safe = UNSAFE.sub("_", name)
     return ((safe if safe == name else safe.strip("_")) or "value")[:KEY_CHARS]
@@ -227,7 +226,7 @@ def _make_file_schema(schema: Json) -> Json:
 def tools_from_openapi(document: Json, server: str) -> list[Tool]:
     """Return a tool for each operation of an OpenAPI 3.x document, in its order.
 
-    Raises `InvalidFile` for a document that cannot be used and `InvalidTool` for an operation.
+    Raises `InvalidFile` if the document cannot be used and `InvalidTool` if an operation cannot.
     """
     source = Document(document, where=f"OpenAPI document of server {server!r}")
     operations = list(list_operations(source))
@@ -245,10 +244,10 @@ def _make_tool(
 ) -> Tool:
     if has_dots(operation.path):
         raise InvalidTool(
-            f"has the path {clean_text(operation.path, 80)!r}, which leads out of its server's",
+            f"has the path {clean_text(operation.path, 80)!r}, which leads out of the base URL",
             server=server,
             tool=leaf,
-            remedy="Write the path without '.' and '..' steps.",
+            remedy="Write the path without '.' and '..' segments.",
         )
     tags = [tag for tag in list_items(operation.said.get("tags")) if isinstance(tag, str)]
     is_deprecated = operation.said.get("deprecated") is True
@@ -269,13 +268,15 @@ def _build_description(operation: Operation, mark: str) -> str:
     summary, text = get_text(operation.said, "summary"), get_text(operation.said, "description")
     if text.startswith(summary.rstrip(".")):
         summary = ""
-    said = "\n\n".join(filter(None, (summary, text)))
-    told = mark + (said or f"{operation.method.upper()} {operation.path}")
-    return told if len(told) <= DESCRIPTION_CHARS else told[: DESCRIPTION_CHARS - 1] + "…"
+    description = "\n\n".join(filter(None, (summary, text)))
+    description = mark + (description or f"{operation.method.upper()} {operation.path}")
+    if len(description) <= DESCRIPTION_CHARS:
+        return description
+    return description[: DESCRIPTION_CHARS - 1] + "…"
 
 
 def _find_output(operation: Operation, source: Document, outputs: Schemas) -> Json | None:
-    """Return the schema of the JSON that a success gives, where the document says."""
+    """Return the schema of a successful JSON response, if the document has one."""
     responses = operation.said.get("responses")
     codes = responses if is_object(responses) else {}
     source.count_work(len(codes))

@@ -1,7 +1,7 @@
-"""From a route and its arguments to the parts of an HTTP request: target, headers, cookies, body.
+"""Build the parts of an HTTP request from a route and arguments: target, headers, cookies and body.
 
-Arguments are the model's: what would move the request elsewhere or break it up raises
-`InvalidArguments`. Sending is the business of `executor`.
+Arguments come from the model: any that would redirect the request or break it up raise
+`InvalidArguments`. `executor` sends the request.
 """
 
 import base64
@@ -35,15 +35,15 @@ _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),")
 
 
 def make_argument_error(tool: Tool, key: str, rule: str, message: str) -> InvalidArguments:
-    """Return the error that says which argument no request can carry."""
+    """Return the error for an argument that a request cannot carry."""
     return InvalidArguments(tool.name, [Problem(path=key, rule=rule, message=message)])
 
 
 def build_target(tool: Tool, route: Route, arguments: Json) -> str:
-    """Return path and query of a request, percent-encoded."""
+    """Return the path and query of a request, percent-encoded."""
     template = route.path.partition("#")[0]  # a fragment is never sent
     places = {place.name: place for place in route.places if place.where == "path"}
-    parts = VARIABLE.split(template)  # every second one is a name
+    parts = VARIABLE.split(template)  # every second part is a name
     parts[::2] = [quote_text(part, safe="/?:@!$&'()*+,;=%") for part in parts[::2]]
     for at in range(1, len(parts), 2):
         place = places.get(parts[at])
@@ -69,7 +69,7 @@ def _build_query(route: Route, arguments: Json) -> Iterator[tuple[str, str]]:
 
 
 def build_headers(tool: Tool, route: Route, arguments: Json) -> dict[str, str]:
-    """Return the headers that arguments set, by lower-case name."""
+    """Return the headers set by arguments, by lower-case name."""
     headers: dict[str, str] = {}
     for place in route.places:
         value = to_plain(place, arguments.get(place.key)) if place.where == "header" else None
@@ -83,7 +83,7 @@ def build_headers(tool: Tool, route: Route, arguments: Json) -> dict[str, str]:
 
 
 def build_cookies(route: Route, arguments: Json, own: str) -> str:
-    """Return the cookies of a request; those of the configuration cannot be replaced."""
+    """Return the cookies of a request; arguments cannot replace the configured ones."""
     names = {part.partition("=")[0].strip() for part in own.split(";")}
     found = [own] if own else []
     for place in route.places:
@@ -95,7 +95,7 @@ def build_cookies(route: Route, arguments: Json, own: str) -> str:
 
 
 def build_payload(body: Body | None, arguments: Json) -> tuple[dict[str, Any], str]:
-    """Return a body as `httpx2.Request` wants it, and its type where that does not know it."""
+    """Return the body as keywords of `httpx2.Request`, and its type if httpx2 does not set it."""
     value = _build_body_value(body, arguments)
     if body is None or value is None:
         return {}, ""
@@ -138,7 +138,7 @@ def _build_parts(body: Body, value: Json) -> Iterator[tuple[str, tuple[str | Non
 
 
 def _to_bytes(value: object) -> tuple[bytes, str]:
-    """Return the bytes of a file or body that the model wrote, and their type if it said one."""
+    """Return the bytes of a file or body that the model wrote, and their type if it gave one."""
     text = to_text(value)
     plain = text.encode("utf-8", "replace"), ""
     head = _DATA_URL.match(text)

@@ -1,4 +1,4 @@
-"""From an HTTP answer to MCP's result: JSON as data, words as text, the rest as blocks."""
+"""Convert an HTTP response to an MCP result: JSON as data, text as text, the rest as blocks."""
 
 import base64
 import codecs
@@ -18,27 +18,27 @@ _TEXT_MEDIA = frozenset(
 )
 _IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 _ODD_CHARSETS = frozenset(("punycode", "idna", "unicode-escape", "raw-unicode-escape", "utf-7"))
-"""Codecs of Python's own, or slow ones, that no server means."""
+"""Codecs that are specific to Python or slow, and that no server means."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came back for one request."""
+    """The response to one request."""
 
     status: int
     media: str
     charset: str
     data: bytes
     note: str = ""
-    """Says that the data was cut; empty if it is whole."""
+    """Says that the data was cut; empty if it is complete."""
     retry_after: str = ""
 
     @property
     def text(self) -> str | None:
-        """What the answer says in words, None if it is of another kind."""
+        """The body as text, or None if it is not text."""
         media = self.media
-        is_told = is_json(media) or media.startswith("text/") or media.endswith(("+xml", "+yaml"))
-        if not (is_told or media in _TEXT_MEDIA or (not media and b"\0" not in self.data)):
+        is_text = is_json(media) or media.startswith("text/") or media.endswith(("+xml", "+yaml"))
+        if not (is_text or media in _TEXT_MEDIA or (not media and b"\0" not in self.data)):
             return None
         try:
             name = codecs.lookup(self.charset).name
@@ -49,7 +49,7 @@ class Answer:
 
 
 def build_result(answer: Answer, uri: str) -> Json:
-    """Return MCP's result of an answer; `uri` names what is embedded as a resource."""
+    """Return an answer as an MCP result; `uri` names a body that is embedded as a resource."""
     if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
         return {"content": [_make_text_block(_describe_failure(answer))], "isError": True}
     if not answer.data:
@@ -59,7 +59,7 @@ def build_result(answer: Answer, uri: str) -> Json:
             value: object = json.loads(answer.data)
             return _make_result(_make_text_block(to_json(value))) | {"structuredContent": value}
         except (ValueError, RecursionError):
-            pass  # told as the text that it is
+            pass  # returned as plain text
     text = answer.text
     if text is not None:
         return _make_result(_make_text_block("\n".join(filter(None, (text, answer.note)))))

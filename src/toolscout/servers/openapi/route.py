@@ -1,16 +1,8 @@
-"""How an operation is called: where each argument goes in a request, and what the body is made of.
+"""How to call an operation: where each argument goes in a request, and how the body is built.
 
-A `Route` travels in its tool's `extras` as plain JSON, so that a stored tool can be called.
-`arguments` makes routes, `requests` follows them.
-
-Values as the styles of OpenAPI write them into paths, queries, headers and forms.
-
-All that `to_pairs` and `to_segment` give is percent-encoded; `to_text` and `to_texts` give plain
-words.
-
-Which headers a request may carry, and who may set them.
-
-Media types: which are JSON, and what kind of body each asks for.
+A `Route` is stored in its tool's `extras` as plain JSON, so that a stored tool can be called.
+`parameters` builds routes, `request` follows them. Also here: the parameter styles of OpenAPI,
+the headers that arguments may set, and the media types of bodies.
 """
 
 import dataclasses
@@ -27,7 +19,7 @@ from toolscout.schemas import Json, is_list, is_object
 from toolscout.tools import Tool
 
 EXTRA = "openapi"
-"""The member of a tool's `extras` that says how the tool is called."""
+"""The key in a tool's `extras` that holds the route."""
 
 VARIABLE = re.compile(r"\{([^{}/?#]+)\}")
 
@@ -49,24 +41,24 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """What the body of a request is made of."""
+    """How the body of a request is built."""
 
     kind: str
     """`json`, `form`, `multipart` or `text`."""
     media: str
     required: bool
     key: str = ""
-    """The argument that is the whole body; empty where `members` make it up."""
+    """The argument that is the whole body; empty if the body is built from `members`."""
     members: dict[str, str] = field(default_factory=dict[str, str])
-    """For each argument that is a member of the body, its name there."""
+    """The name in the body of each argument that is a member of it."""
     styles: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
-    """For members of a form, style and explode."""
+    """Style and explode of each member of a form."""
     files: list[str] = field(default_factory=list[str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """How one operation is called."""
+    """How to call one operation."""
 
     method: str
     path: str
@@ -75,7 +67,7 @@ class Route:
 
     @classmethod
     def from_tool(cls, tool: Tool) -> Self:
-        """Return the route that a tool carries."""
+        """Return the route in a tool's `extras`."""
         row: Any = tool.extras.get(EXTRA)
         try:
             return cls(
@@ -88,13 +80,13 @@ class Route:
             raise CallFailed(tool.name, "its definition does not say how to call it") from None
 
     def to_json(self) -> Json:
-        """Return the route as `from_tool` reads it."""
+        """Return the route in the form that `from_tool` reads."""
         row = dataclasses.asdict(self)
         return {**row, "places": list(row["places"])}
 
 
 def has_dots(path: str) -> bool:
-    """Tell whether a path has a step that servers resolve, however it is encoded."""
+    """Return whether a path has a `.` or `..` segment, however it is encoded."""
     decoded = unquote(unquote(path.partition("?")[0]))
     return not {".", ".."}.isdisjoint(re.split(r"[/\\]", decoded))
 
@@ -108,20 +100,20 @@ _JOINERS = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C"}
 
 
 def read_style(said: Json, usual: str) -> str:
-    """Return the style that a parameter or encoding names, if it is a known one."""
+    """Return the style of a parameter or encoding, or `usual` if it names no known one."""
     style = said.get("style")
     return style if isinstance(style, str) and style in _KNOWN_STYLES else usual
 
 
 def to_plain(place: Place, value: object) -> object:
-    """Return a value as styles take it: a text of JSON where the place wants JSON."""
+    """Return a value ready for styling: as JSON text if the place takes JSON."""
     return value if value is None or not place.is_json else to_json(value)
 
 
 def to_pairs(
     name: str, value: object, style: str, *, explode: bool, safe: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """Yield the encoded names and values of one parameter."""
+    """Yield the percent-encoded names and values of one parameter."""
     key = quote_text(name)
     is_inner = is_object(value) or is_list(value)
     if style == "deepObject" and is_inner:
@@ -151,7 +143,7 @@ def _list_deep_pairs(name: str, value: object) -> Iterator[tuple[str, str]]:
 
 
 def to_segment(place: Place, value: object) -> str:
-    """Return a value as part of a path, empty if it has none."""
+    """Return a value as part of a path, percent-encoded; empty if there is nothing to write."""
     value = to_plain(place, value)
     if value is None:
         return ""
@@ -167,7 +159,10 @@ def to_segment(place: Place, value: object) -> str:
 
 
 def to_texts(value: object, explode: bool) -> list[str]:
-    """Return the words of a value; members of an object alternate, or are `name=value`."""
+    """Return the plain texts of a value.
+
+    An object gives `name=value` texts with `explode`, otherwise names and values in turn.
+    """
     if is_list(value):
         return [to_text(item) for item in value if item is not None]
     if not is_object(value):
@@ -179,11 +174,11 @@ def to_texts(value: object, explode: bool) -> list[str]:
 
 
 def to_text(value: object) -> str:
-    """Return a string as it is and any other value as JSON."""
+    """Return a string unchanged and any other value as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
-        return str(int(value))  # 5.0 is an integer to JSON Schema, but not to most servers
+        return str(int(value))  # JSON Schema accepts 5.0 as an integer, most servers do not
     return to_json(value)
 
 
@@ -193,12 +188,12 @@ def to_json(value: object) -> str:
 
 
 def quote_text(text: str, safe: str = "") -> str:
-    """Return a text percent-encoded; `safe` characters stay."""
+    """Percent-encode a text, except for the `safe` characters."""
     return quote(text.encode("utf-8", "replace"), safe=safe)
 
 
-# The first three are not for parameters to set, says OpenAPI; the others would change where a
-# request goes or where it ends.
+# OpenAPI forbids parameters to set the first three; the others would change where a request goes
+# or where it ends.
 NO_PARAMETERS = frozenset(
     (
         *("accept", "authorization", "content-type", "host", "cookie", "connection", "upgrade"),
@@ -211,21 +206,21 @@ CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return configured headers by lower-case name, or raise `InvalidConfig`."""
+    """Return configured headers by lower-case name; raises `InvalidConfig`."""
     for name, value in headers.items():
         if not TOKEN.fullmatch(name) or CONTROL.search(value):
-            # The value may be a secret, so it is not told.
+            # The value may be a secret, so the message leaves it out.
             raise InvalidConfig(
                 f"headers.{clean_text(name, 80)}",
-                "is no HTTP header",
-                remedy="Use letters, digits and hyphens in the name and one line of text.",
+                "is not an HTTP header",
+                remedy="Use letters, digits and hyphens in its name and one line as its value.",
             )
     return {name.lower(): value for name, value in headers.items()}
 
 
 MEDIA_CHARS = 1_000
 KINDS = ("json", "form", "multipart", "text")
-"""What bodies are made of, the best first."""
+"""The kinds of bodies, the preferred one first."""
 MEDIA = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}", re.ASCII)
 
 
@@ -235,12 +230,12 @@ def normalize_media(media: str) -> str:
 
 
 def is_json(media: str) -> bool:
-    """Tell whether a bare media type is JSON."""
+    """Return whether a media type without parameters is JSON."""
     return media in ("application/json", "text/json") or media.endswith("+json")
 
 
 def find_body_kind(media: str) -> str:
-    """Return the kind of body that a media type asks for."""
+    """Return the kind of body for a media type."""
     bare = normalize_media(media)
     if is_json(bare) or bare in ("*/*", "application/*"):
         return "json"
@@ -249,7 +244,7 @@ def find_body_kind(media: str) -> str:
 
 
 def choose_sent_media(media: str, kind: str) -> str:
-    """Return the media type that a request names; ranges and odd ones are not sent."""
+    """Return the media type to send; ranges and invalid types are replaced."""
     bare = normalize_media(media)
     if MEDIA.fullmatch(bare):
         return bare
