@@ -43,7 +43,8 @@ def text_of(result: Any) -> str:
 async def known(client: Client, *names: str) -> None:
     """Wait until searches know some tools; the test's own time limit is the deadline."""
     queries = {"queries": [f"select:{','.join(names)}"], "detail": "names"}
-    while "There is no tool" in (
-        told := text_of(await client.call_tool("tool_search", queries))
-    ) or ("no tools at all" in told):
-        pass
+    while True:
+        result = await client.call_tool("tool_search", queries)
+        is_ok = (result.meta or {}).get("toolscout/code") == "ok"
+        if is_ok and "There is no tool" not in text_of(result):
+            return

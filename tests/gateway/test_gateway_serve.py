@@ -269,7 +269,7 @@ def test_a_missing_configuration_says_what_to_run(tmp_path: Path):
     )
 
     assert done.returncode == 2
-    assert "Run `toolscout init`, or name a file." in done.stderr
+    assert "Run `toolscout init`, or name a file with --config." in done.stderr
 
 
 def test_a_changed_configuration_is_taken_over_without_dropping_the_client(tmp_path: Path):

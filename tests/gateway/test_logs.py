@@ -100,7 +100,7 @@ def test_a_gateway_logs_as_its_configuration_says(tmp_path: Path):
         {"id": "mine", "method": "tools/call", "params": params},
     )
 
-    called = [line for line in lines if line["logger"] == "toolscout.sessions.metatools"]
+    called = [line for line in lines if line["logger"] == "toolscout.requests"]
     assert called[0]["request"].endswith("-mine")
     assert called[0]["message"].startswith(("call time__", "refusal"))
 

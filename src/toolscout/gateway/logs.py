@@ -18,7 +18,7 @@ TEXT = "%(asctime)s %(levelname)s %(name)s%(place)s: %(message)s"
 
 CURRENT_REQUEST: ContextVar[tuple[str, object] | None] = ContextVar("request", default=None)
 """Session and id of the current request."""
-_log = logging.getLogger("toolscout.sessions.metatools")
+_log = logging.getLogger("toolscout.requests")
 
 
 def _name_request() -> str:
