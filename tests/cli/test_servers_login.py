@@ -109,7 +109,7 @@ def test_a_login_a_call_through_the_gateway_and_a_logout(config: Path, world: Wo
     assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600]
     assert tried.exit_code == 1
     assert re.match(r"web    ok      1 tool \(", tried.stdout)
-    assert "other  failed  It wants a login. Run `toolscout servers login other`." in tried.stdout
+    assert "other  failed  It needs a login. Run `toolscout servers login other`." in tried.stdout
     assert asyncio.run(call()) == "5"
     world.authority.access.clear()
     assert asyncio.run(call()) == "5", "expired tokens are renewed without a person"
