@@ -193,7 +193,7 @@ def test_the_death_of_a_server_is_noticed_without_a_call():
 
 def test_a_call_without_an_answer_is_cancelled_at_the_server_after_its_time():
     async def work() -> None:
-        async with pool_of(faulty(call_seconds=0.1)) as pool:
+        async with pool_of(faulty(call_seconds=2.0)) as pool:
             with pytest.raises(CallTimedOut):
                 await call(pool, "hang")
             lines = pool.servers["faulty"].lines
@@ -207,7 +207,7 @@ def test_a_call_without_an_answer_is_cancelled_at_the_server_after_its_time():
 
 def test_a_server_that_leaves_three_calls_unanswered_is_started_anew():
     async def work() -> None:
-        async with pool_of(faulty(call_seconds=0.05)) as pool:
+        async with pool_of(faulty(call_seconds=1.0)) as pool:
             await echoed(pool, "hello")
             for _ in range(3):
                 with pytest.raises(CallTimedOut):
