@@ -257,7 +257,10 @@ def test_a_port_that_is_taken_is_told_at_start():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
-        with pytest.raises(InvalidConfig, match=f"{port}, which cannot be had"), served(port=port):
+        with (
+            pytest.raises(InvalidConfig, match=f"{port}, which is not available on"),
+            served(port=port),
+        ):
             pass
 
 

@@ -1,13 +1,11 @@
-"""Where the gateway listens: its socket, the web server behind it, and what ends both.
+"""Where the gateway listens: a socket with a web server, or stdin and stdout.
 
-Knows nothing of MCP; `http` is what is served.
+`http` builds the application that the web server runs, and `server` answers on stdin and stdout.
 
-stdin and stdout as the two ends of one MCP connection, without a thread between.
-
-The SDK reads and writes the standard streams in worker threads, which costs a call more than all
-that the gateway does with it. Here the event loop watches the pipes itself. While it serves, file
-descriptor 1 leads to stderr and 0 to nowhere, so that no stray output gets into the protocol.
-Streams that are no pipes, such as files, are left to the SDK.
+The SDK reads and writes the standard streams in worker threads, which costs a call more time than
+the rest of the gateway. `open_stdio` lets the event loop watch the pipes instead. While it is
+entered, file descriptor 1 is stderr and 0 is the null device, so that no stray output gets into the
+protocol. Streams that are not pipes, such as files, are left to the SDK.
 """
 
 import asyncio
@@ -36,60 +34,62 @@ from toolscout.gateway.shims import BufferedProtocol
 from toolscout.servers.process import ReadStream, Stream
 
 BACKLOG = 2048
+LINE_LIMIT = 256 << 20
+"""The longest message on stdin, in bytes."""
 
 
 class WebServer(uvicorn.Server):
-    """A server that tells when it has started and leaves signals to others."""
+    """A uvicorn server that calls `started` once it has started, and handles no signals."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_start = started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and tell so."""
+        """Start, then call `started`."""
         await super().startup(sockets)
         self._on_start()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         """Leave signals alone."""
-        # uvicorn sends itself the signal again when done, which would end the process before
-        # the servers behind the gateway are stopped.
+        # uvicorn raises the signal again when it has stopped, which would end the process before
+        # the gateway has stopped its servers.
         yield
 
 
 def build_web_config(app: ASGIApp, config: GatewayConfig) -> uvicorn.Config:
-    """Return how an application is served."""
+    """Return uvicorn's configuration for an application."""
     return uvicorn.Config(
         app,
         http=BufferedProtocol,
-        log_config=None,  # whoever set up logging keeps it: stdout is not ours
+        log_config=None,  # keep the logging that the process has set up
         access_log=False,
         lifespan="on",
         ws="none",
         server_header=False,
-        # By then the streams have been ended; this is for what would not end.
+        # The gateway ends its streams itself; this is for requests that do not end even then.
         timeout_graceful_shutdown=math.ceil(config.stop_seconds) + 1,
     )
 
 
 def open_listener(config: GatewayConfig) -> socket.socket:
-    """Return a socket at the configured address, or raise `InvalidConfig`."""
+    """Return a socket that listens at the configured address, or raise `InvalidConfig`."""
     try:
         return _bind(config.host, config.port)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "no such address"
         raise InvalidConfig(
             "gateway.port",
-            f"is {config.port}, which cannot be had at {config.host!r} ({reason})",
-            remedy="Stop what listens there, or choose another port; 0 takes a free one.",
+            f"is {config.port}, which is not available on {config.host} ({reason})",
+            remedy="Stop the program that uses it, or choose another port; 0 takes a free one.",
         ) from None
 
 
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named because asyncio sends small answers at once only where it is; without
-    # it, each would wait 40 ms for the client's acknowledgement.
+    # asyncio sends small answers at once only if the socket names its protocol; otherwise each
+    # would wait 40 ms for the client's acknowledgement.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if os.name == "posix":
@@ -109,27 +109,23 @@ def format_address(host: str, port: int) -> str:
 
 @contextlib.contextmanager
 def handle_signals(stop: asyncio.Event) -> Generator[None]:
-    """Have the usual signals stop the gateway; a thread hears none, and Windows has its own."""
+    """Set `stop` on SIGINT and SIGTERM; does nothing outside the main thread and on Windows."""
     loop = asyncio.get_running_loop()
-    heard: list[signal.Signals] = []
+    handled: list[signal.Signals] = []
     if threading.current_thread() is threading.main_thread():
         with contextlib.suppress(NotImplementedError):
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, stop.set)
-                heard.append(number)
+                handled.append(number)
     try:
         yield
     finally:
-        for number in heard:
+        for number in handled:
             loop.remove_signal_handler(number)
 
 
-LINE_LIMIT = 256 << 20
-"""Bytes of the longest message."""
-
-
 def open_stdio() -> AbstractAsyncContextManager[tuple[Any, Any]]:
-    """Return the messages that come in on stdin, and where to send answers."""
+    """Open the stream of messages from stdin and the stream of answers to stdout."""
     if sys.platform == "win32" or not (_is_pipe(0) and _is_pipe(1)):
         return stdio_server()
     return _open_pipes()
@@ -143,11 +139,12 @@ def _is_pipe(descriptor: int) -> bool:
 @asynccontextmanager
 async def _open_pipes() -> AsyncGenerator["tuple[StdinStream, StdoutStream]"]:
     loop = asyncio.get_running_loop()
-    source, sink = os.dup(0), os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nowhere, 0)
+    source = os.dup(0)
+    sink = os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
     os.dup2(2, 1)
-    os.close(nowhere)
+    os.close(null)
     reader = asyncio.StreamReader(limit=LINE_LIMIT)
     reading, _ = await loop.connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb", buffering=0)
@@ -164,13 +161,13 @@ async def _open_pipes() -> AsyncGenerator["tuple[StdinStream, StdoutStream]"]:
 
 
 class StdinStream(ReadStream):
-    """Messages from stdin; what is no message comes as the error that reading it gave."""
+    """Messages from stdin; for a line that is not a message, the error from parsing it."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
 
     async def receive(self) -> SessionMessage | Exception:
-        """Return the next message, or end the stream."""
+        """Return the next message; raise `EndOfStream` at the end."""
         try:
             line = await self._reader.readline()
         except (ValueError, ConnectionError) as error:
@@ -190,7 +187,7 @@ class StdoutStream(Stream):
         self._writer = writer
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Write one message; waits only while the client does not read."""
+        """Write one message; wait only if the client does not keep up."""
         text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         self._writer.write(f"{text}\n".encode())
         try:

@@ -1,14 +1,10 @@
-"""What every HTTP request passes before it is answered, and the errors that it may meet.
+"""ASGI middleware for every HTTP request: authentication, limits, and an orderly stop.
 
-`RequestGuard` refuses a request that `Authenticator` does not admit; `StoppableApp` ends open
-requests when the gateway stops. Errors are JSON and say what to do next, but never which part of a
-secret was wrong.
-
-`Authenticator`: who is asking, and from where they may ask.
-
-A bearer token makes a `Principal`; without tokens, whoever reaches the loopback address is the
-one anonymous principal, which sees everything. Host and Origin are judged here too, so that no
-web page reaches the gateway under a name of its own. The wire is `guards`'.
+`Authenticator` turns a bearer token into a `Principal`. Without configured tokens, everybody who
+can reach the loopback address is the anonymous principal, which sees everything. It also checks
+Host and Origin, so that foreign web pages cannot use the gateway. `RequestGuard` refuses requests
+that it does not admit. `StoppableApp` ends open requests when the gateway stops. Errors are JSON
+and say what to do next, but never which part of a secret was wrong.
 """
 
 import asyncio
@@ -32,26 +28,58 @@ from toolscout.errors import InvalidConfig
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 ANY_ADDRESS = ("0.0.0.0", "::", "")
 SCHEME = "bearer"
+PRINCIPAL = "toolscout.principal"
+"""Key of the principal in a request's scope."""
+LISTENING = "subscriptions/listen"
+TOO_LARGE = 413
+FLUSH_SECONDS = 0.1
+OPEN_PATHS = ("/healthz", "/readyz")
+"""Paths for probes, which send an IP address as the host and no token."""
+TEXTS = {
+    "wrong_host": "The gateway does not serve this host name. Use localhost, or add the name to "
+    "'gateway.hosts'.",
+    "wrong_origin": "Pages from this origin may not use the gateway. Add the origin to "
+    "'gateway.origins'.",
+    "unauthorized": "A valid token is needed. Send 'Authorization: Bearer TOKEN' with one of "
+    "'gateway.tokens'.",
+    "limited": "This page covers all servers. Use a token without a profile.",
+    "too_large": "The request is larger than {limit} bytes. Send less at once, or raise "
+    "'gateway.max_body_bytes'.",
+    "not_found": "There is nothing at this path. MCP is served at /mcp, and at /sse for older "
+    "clients.",
+    "no_page": "There is nothing at this path. The page is at /, its API at /api/openapi.json.",
+    "wrong_method": "This path does not accept this method. Use GET.",
+    "stopping": "The gateway is stopping. Try again shortly.",
+}
+
+FirstHeaders = Mapping[bytes, bytes]
+"""The first header of each name, in lower case."""
+
+_HEADERS = "toolscout.headers"
+"""Key of the headers by name in a request's scope, with the list that they were read from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Somebody who asks."""
+    """Somebody who uses the gateway."""
 
     name: str
     profile: Profile | None = None
-    """What it sees; without one, everything."""
+    """Limits the tools that it sees; without a profile it sees all."""
 
 
 ANONYMOUS = Principal(name="anonymous")
 
 
 class Authenticator:
-    """Who may come in. Raises `InvalidConfig` where everybody could (R79)."""
+    """Decides who may use the gateway.
+
+    Raises `InvalidConfig` if other machines could use it without a token (R79).
+    """
 
     def __init__(self, config: GatewayConfig, env: Mapping[str, str] | None = None) -> None:
-        self._read_principals = dict(_read_principals(config, env))
-        if not self._read_principals and not is_loopback(config.host):
+        self._principals = dict(_read_principals(config, env))
+        if not self._principals and not is_loopback(config.host):
             raise InvalidConfig(
                 "gateway.host",
                 f"is {config.host!r}, which other machines can reach, and there is no token",
@@ -64,30 +92,30 @@ class Authenticator:
     @property
     def needs_token(self) -> bool:
         """Whether a request without a token is refused."""
-        return bool(self._read_principals)
+        return bool(self._principals)
 
     def authenticate(self, authorization: str | None) -> Principal | None:
-        """Return who sent an `Authorization` header, or nothing for somebody unknown.
+        """Return the principal for an `Authorization` header, or None if its token is unknown.
 
-        Takes as long for every token, right or wrong.
+        It takes the same time for every token, right or wrong.
         """
-        if not self._read_principals:
+        if not self._principals:
             return ANONYMOUS
         scheme, _, token = (authorization or "").partition(" ")
         given = _digest(token.strip() if scheme.lower() == SCHEME else "")
         found = None
-        for digest, principal in self._read_principals.items():
+        for digest, principal in self._principals.items():
             if hmac.compare_digest(digest, given):
                 found = principal
         return found
 
     def admits_host(self, host: str | None) -> bool:
-        """Tell whether a request may be sent to this `Host`."""
+        """Tell whether the gateway serves this `Host`."""
         name, port = _split_host(host or "")
         return bool(name) and not self._hosts.isdisjoint({(name, port), (name, "")})
 
     def admits_origin(self, origin: str | None) -> bool:
-        """Tell whether a page of this `CallKey` may ask; programs send none."""
+        """Tell whether a page from this `Origin` may use the gateway; programs send none."""
         if origin is None or origin.lower() in self._origins:
             return True
         try:
@@ -98,7 +126,7 @@ class Authenticator:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches an address."""
+    """Tell whether only this machine can reach an address."""
     if host.lower() == "localhost":
         return True
     try:
@@ -117,7 +145,7 @@ def _read_principals(
             raise InvalidConfig(
                 f"gateway.tokens.{name}",
                 f"has the same token as {names[digest]!r}",
-                remedy="Give each its own, so that it is clear who asks.",
+                remedy="Give each its own, so that the gateway can tell them apart.",
             )
         names[digest] = name
         profile = config.profiles[token.profile] if token.profile else None
@@ -125,12 +153,12 @@ def _read_principals(
 
 
 def _digest(token: str) -> bytes:
-    # Digests are of one length, so that a comparison does not tell that of the token.
+    # Digests have one length, so that comparing them does not reveal the length of a token.
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 def _split_host(host: str) -> tuple[str, str]:
-    """Return name and port of a `Host`; a port that is left out, or `*`, is empty."""
+    """Return the name and port of a `Host`; a missing port and `*` give an empty one."""
     host = host.strip().lower()
     if host.count(":") > 1 and not host.startswith("["):
         return host, ""
@@ -141,40 +169,24 @@ def _split_host(host: str) -> tuple[str, str]:
     return name, port.replace("*", "")
 
 
-PRINCIPAL = "toolscout.principal"
-"""Where a request's scope tells who sent it."""
-LISTENING = "subscriptions/listen"
-TOO_LARGE = 413
-FLUSH_SECONDS = 0.1
-OPEN_PATHS = ("/healthz", "/readyz")
-"""Asked by probes, which come by address and have no token."""
-
-
-FirstHeaders = Mapping[bytes, bytes]
-"""The first header of each name, in lower case."""
-
-
-_HEADERS = "toolscout.headers"
-"""Where a request's scope keeps its headers by name, with the list that they were read from."""
-
-
 def read_headers(scope: Scope) -> FirstHeaders:
-    """Return the headers of a request; starlette's look through all of them for each name."""
-    listed = scope["headers"]
-    kept = scope.get(_HEADERS)
-    if kept is None or kept[0] is not listed:  # a request that was changed on its way
-        kept = scope[_HEADERS] = (listed, dict(reversed(list(listed))))
-    return kept[1]
+    """Return the headers of a request by name; starlette searches all of them for each name."""
+    rows = scope["headers"]
+    cached = scope.get(_HEADERS)
+    if cached is None or cached[0] is not rows:  # other middleware may have replaced the headers
+        cached = (rows, dict(reversed(list(rows))))
+        scope[_HEADERS] = cached
+    return cached[1]
 
 
 def read_header(headers: FirstHeaders, name: bytes) -> str | None:
-    """Return the text of a header, if it was sent."""
+    """Return the value of a header, or None if it was not sent."""
     value = headers.get(name)
     return None if value is None else value.decode("latin-1")
 
 
 class RequestGuard:
-    """Refuses a request to a wrong host, from a wrong page, without a token or too large."""
+    """Refuses requests with a wrong host, a foreign origin, no valid token or too large a body."""
 
     def __init__(
         self,
@@ -184,7 +196,9 @@ class RequestGuard:
         max_body_bytes: int,
         is_public: Callable[[str], bool] | None = None,
     ) -> None:
-        self._app, self._authenticator, self._max_bytes = app, authenticator, max_body_bytes
+        self._app = app
+        self._authenticator = authenticator
+        self._max_bytes = max_body_bytes
         self._is_public = is_public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -198,7 +212,7 @@ class RequestGuard:
         await self._app(scope, receive, send)
 
     def _wrap_send(self, scope: Scope, receive: Receive, send: Send) -> Send:
-        """Return a sender that says more where the SDK found a body to be too large."""
+        """Return a `send` that replaces the SDK's answer to a body that is too large."""
         is_replaced = False
 
         async def explain(message: Message) -> None:
@@ -219,12 +233,14 @@ class RequestGuard:
             return build_problem("wrong_host", 421)
         if not self._authenticator.admits_origin(read_header(headers, b"origin")):
             return build_problem("wrong_origin", 403)
-        if _is_larger(read_header(headers, b"content-length") or "", self._max_bytes):
+        # The SDK counts a body of unknown length while it reads it.
+        length = read_header(headers, b"content-length") or ""
+        if length.isdecimal() and (len(length) > 18 or int(length) > self._max_bytes):
             return self._refuse_size()
-        if _is_preflight(scope, headers):  # browsers ask without the token
-            return None
+        if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
+            return None  # browsers send preflight requests without the token
         if self._is_public is not None and self._is_public(scope["path"]):
-            return None  # browsers load a page without the token, which the page then asks for
+            return None  # browsers load a page without the token, and the page then asks for it
         principal = self._authenticator.authenticate(read_header(headers, b"authorization"))
         if principal is None:
             challenge = {"WWW-Authenticate": 'Bearer realm="toolscout"'}
@@ -235,25 +251,25 @@ class RequestGuard:
     def _admit(self, scope: Scope, principal: Principal) -> None:
         scope[PRINCIPAL] = principal
         if self._authenticator.needs_token:
-            # The SDK lets a session be used only by the one who opened it; this is how it tells.
+            # The SDK lets only this user go on with a session that it has opened.
             token = AccessToken(token="", client_id=principal.name, scopes=[])
             scope["user"] = AuthenticatedUser(token)
 
 
 class RunningRequests:
-    """Knows what is being worked on, so that a gateway can stop without losing an answer."""
+    """Keeps track of running requests, so that a gateway can stop without losing an answer."""
 
     def __init__(self) -> None:
         self.idle = asyncio.Event()
         self.idle.set()
         self.is_stopped = False
         self.counted = _Counted(self.idle)
-        """Counts, while it is entered, something that should end before the gateway does."""
+        """A context for work that should be finished before the gateway stops."""
         self._open: set[asyncio.Task[Any]] = set()
 
     @contextlib.contextmanager
     def cancel_on_stop(self) -> Generator[None]:
-        """Let what runs within be cut short when the gateway stops."""
+        """Return a context whose body is cancelled when the gateway stops."""
         task = asyncio.current_task()
         assert task is not None
         self._open.add(task)
@@ -262,16 +278,16 @@ class RunningRequests:
         except asyncio.CancelledError:
             if not self.is_stopped:
                 raise
-            task.uncancel()  # it was cancelled below, and goes on to say so
+            task.uncancel()  # cancelled by `stop`; the task goes on to answer the client
         finally:
             self._open.discard(task)
 
     async def stop(self, seconds: float) -> None:
-        """End all requests once nothing runs any more, or when the time is over."""
+        """Cancel all open requests once no work is running, or after `seconds`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.idle.wait()
-                # Older clients get answers over a stream that stays open; let the last one out.
+                # Older clients get answers over a stream that stays open; let the last be sent.
                 await asyncio.sleep(FLUSH_SECONDS)
         self.is_stopped = True
         for task in self._open:
@@ -279,10 +295,11 @@ class RunningRequests:
 
 
 class _Counted:
-    """Counts how often it is entered; a generator would be made anew for every request."""
+    """Counts how often it is entered; cheaper than a generator for every request."""
 
     def __init__(self, idle: asyncio.Event) -> None:
-        self._idle, self._running = idle, 0
+        self._idle = idle
+        self._running = 0
 
     def __enter__(self) -> None:
         self._running += 1
@@ -295,21 +312,27 @@ class _Counted:
 
 
 class StoppableApp:
-    """Ends requests when the gateway stops; without it, one open stream would hold it up."""
+    """Ends requests when the gateway stops; otherwise an open stream would keep it running."""
 
-    def __init__(self, app: ASGIApp, traffic: RunningRequests) -> None:
-        self._app, self._traffic = app, traffic
+    def __init__(self, app: ASGIApp, running: RunningRequests) -> None:
+        self._app = app
+        self._running = running
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or as much of it as there is time for."""
-        with self._traffic.counted if _is_work(scope) else contextlib.nullcontext():
+        """Answer one request, at least in part."""
+        # A POST request ends by itself, unless it opens a stream of notifications.
+        is_work = (
+            scope["method"] == "POST"
+            and read_header(read_headers(scope), b"mcp-method") != LISTENING
+        )
+        with self._running.counted if is_work else contextlib.nullcontext():
             await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = _Answer(send)
-        if not self._traffic.is_stopped:
-            # In the request's own task: one for it and one to wait would be made each time.
-            with self._traffic.cancel_on_stop():
+        if not self._running.is_stopped:
+            # Runs in the request's own task, which is cheaper than two more tasks per request.
+            with self._running.cancel_on_stop():
                 await self._app(scope, receive, answer.send)
                 return
         if not answer.is_begun:
@@ -319,10 +342,11 @@ class StoppableApp:
 
 
 class _Answer:
-    """How far an answer has got."""
+    """Records how much of an answer has been sent."""
 
     def __init__(self, send: Send) -> None:
-        self.is_begun = self.is_complete = False
+        self.is_begun = False
+        self.is_complete = False
         self._send = send
 
     async def send(self, message: Message) -> None:
@@ -332,41 +356,9 @@ class _Answer:
         await self._send(message)
 
 
-TEXTS = {
-    "wrong_host": "This name is not one of the gateway's. Use localhost, or add it to "
-    "'gateway.hosts'.",
-    "wrong_origin": "Pages of this origin may not ask. Add it to 'gateway.origins'.",
-    "unauthorized": "A valid token is needed. Send 'Authorization: Bearer TOKEN' with one of "
-    "'gateway.tokens'.",
-    "limited": "This tells about all servers. Use a token without a profile.",
-    "too_large": "The request is larger than {limit} bytes. Send less at once, or raise "
-    "'gateway.max_body_bytes'.",
-    "not_found": "There is nothing here. MCP is served at /mcp, and at /sse for older clients.",
-    "no_page": "There is nothing here. The page is at /, its API at /api/openapi.json.",
-    "wrong_method": "This method is not served here. Read it with GET.",
-    "stopping": "The gateway is stopping. Try again shortly.",
-}
-
-
 def build_problem(
     code: str, status: int, *, headers: Mapping[str, str] | None = None, **facts: str
 ) -> JSONResponse:
-    """Return an error as JSON."""
+    """Return a JSON response with the text for an error code."""
     body = {"error": {"code": code, "message": TEXTS[code].format(**facts)}}
     return JSONResponse(body, status, headers)
-
-
-def _is_larger(length: str, limit: int) -> bool:
-    # A body of unknown length is counted by the SDK while it is read.
-    return length.isdecimal() and (len(length) > 18 or int(length) > limit)
-
-
-def _is_work(scope: Scope) -> bool:
-    """Tell whether a request ends by itself; streams and waiting for news do not."""
-    return (
-        scope["method"] == "POST" and read_header(read_headers(scope), b"mcp-method") != LISTENING
-    )
-
-
-def _is_preflight(scope: Scope, headers: FirstHeaders) -> bool:
-    return scope["method"] == "OPTIONS" and b"access-control-request-method" in headers

@@ -1,15 +1,10 @@
-"""`SessionResumer`: a client of the handshake era goes on with a session that the SDK has lost.
+"""`SessionResumer`: resumes sessions of handshake-era clients that the SDK has lost.
 
-The SDK keeps sessions in memory, so that after a restart, or a long pause, it answers 404 and the
-client would have to begin anew. Here the client is introduced to it again with its own words, and
-its request is repeated; the client keeps its session id. Only the principal that opened a session
-gets it back, and a client that has ended its session cannot return to it.
-
-`KnownClients`: clients of the handshake era, as they introduced themselves.
-
-Such a client is known by a session id that it was given, so it would be a stranger to a gateway
-that has been restarted. What it said of itself is kept in the store, with who it was and when it
-was last seen; `revivals` lets it go on. Guests that stay away are forgotten, with their sessions.
+The SDK keeps sessions in memory. After a restart or a long pause it answers 404, and the client
+would have to start over. `KnownClients` therefore stores each client's `initialize` parameters, its
+principal and when it was last seen. The resumer sends them to the SDK again and repeats the
+request; the client keeps its session id. Only the principal that opened a session can resume it,
+and a session that its client has ended stays ended.
 """
 
 import asyncio
@@ -29,10 +24,18 @@ from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.stores.store import Store
 
 GUEST_KIND = "guest"
-HTTP, SSE = "http:", "sse:"
+HTTP = "http:"
+SSE = "sse:"
 OWN_SESSION = (HTTP, SSE)
-"""How the names of sessions begin that belong to one client."""
+"""Prefixes of the names of sessions that belong to one client."""
 DAY_SECONDS = 86_400.0
+SESSION_HEADER = "mcp-session-id"
+VERSION_HEADER = "mcp-protocol-version"
+SESSION = "toolscout.session"
+"""Key of the session id that the client uses, in a request's scope."""
+OK = 200
+NOT_FOUND = 404
+_FIRST_ID = "toolscout-revival"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,19 +43,19 @@ class KnownClient:
     """One client of the handshake era."""
 
     seen: float
-    """When it last asked, to the day, in seconds since 1970."""
+    """When it last sent a request, in seconds since 1970, accurate to the day."""
     owner: str | None = None
-    """The principal's name, or nothing where no token is asked for."""
+    """The principal's name, or None if the gateway needs no token."""
     version: str = ""
-    """The protocol that was agreed on."""
+    """The negotiated protocol version."""
     hello: Json = field(default_factory=dict[str, Any])
-    """The parameters of its `initialize`; without them it cannot come back."""
+    """The parameters of its `initialize` request; without them its session cannot be resumed."""
     resources: tuple[str, ...] = ()
-    """What it is subscribed to."""
+    """The URIs that it is subscribed to."""
 
 
 class KnownClients:
-    """Keeps guests by the names of their sessions. `forget_session` ends one for good."""
+    """Stores clients by the names of their sessions. `forget_session` deletes a session."""
 
     def __init__(
         self,
@@ -62,65 +65,65 @@ class KnownClients:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._store, self._clock = store, clock
+        self._store = store
+        self._clock = clock
         self._seconds = days * DAY_SECONDS
         self._forget_session = forget_session
         self._fresh: set[str] = set()
 
     def read(self, name: str) -> KnownClient | None:
-        """Return a guest, unless it is unknown or stayed away for too long."""
-        guest = self._read(name)
-        return None if guest is None or self._is_old(guest) else guest
+        """Return a client, or None if it is unknown or stayed away for too long."""
+        client = self._read(name)
+        if client is None or self._clock() - client.seen > self._seconds:
+            return None
+        return client
 
     def remember(self, name: str, *, owner: str | None, version: str, hello: Json) -> None:
-        """Keep what a client said of itself."""
+        """Store a client's `initialize` parameters; its subscriptions are kept."""
         before = self._read(name)
         self._fresh.add(name)
-        guest = KnownClient(
+        client = KnownClient(
             seen=self._clock(),
             owner=owner,
             version=version,
             hello=hello,
             resources=before.resources if before is not None else (),
         )
-        self._write(name, guest)
+        self._write(name, client)
 
     def subscribe(self, name: str, uri: str, *, wanted: bool) -> None:
-        """Note what a guest wants to hear of, or no longer does."""
-        guest = self._read(name)
-        if guest is not None:
-            others = tuple(known for known in guest.resources if known != uri)
-            self._write(name, replace(guest, resources=(*others, uri) if wanted else others))
+        """Add a resource to a client's subscriptions, or remove it if it is no longer wanted."""
+        client = self._read(name)
+        if client is not None:
+            others = tuple(known for known in client.resources if known != uri)
+            self._write(name, replace(client, resources=(*others, uri) if wanted else others))
 
     def touch(self, name: str) -> None:
-        """Note that a client has asked; written down once a day."""
+        """Note that a client has sent a request; writes to the store once a day."""
         if name in self._fresh:
             return
         self._fresh.add(name)
-        guest = self._read(name) or KnownClient(seen=0.0)
-        if self._clock() - guest.seen > DAY_SECONDS:
-            self._write(name, replace(guest, seen=self._clock()))
+        client = self._read(name) or KnownClient(seen=0.0)
+        if self._clock() - client.seen > DAY_SECONDS:
+            self._write(name, replace(client, seen=self._clock()))
 
     def forget(self, name: str) -> None:
-        """Forget a guest and its session."""
+        """Delete a client and its session."""
         self._fresh.discard(name)
         self._store.write(GUEST_KIND, name, None)
         self._forget_session(name)
 
     def sweep(self) -> int:
-        """Forget whoever stayed away for too long; return how many."""
+        """Delete all clients that stayed away for too long; return how many."""
         self._fresh.clear()
         known = set(self._store.keys(GUEST_KIND))
         for name in self._store.keys(SESSION_KIND):
             if name.startswith(OWN_SESSION) and name not in known:
-                self._write(name, KnownClient(seen=self._clock()))  # its time begins here
+                self._write(name, KnownClient(seen=self._clock()))  # its age counts from now
         old = [name for name in known if self.read(name) is None]
         for name in old:
             self.forget(name)
         return len(old)
-
-    def _is_old(self, guest: KnownClient) -> bool:
-        return self._clock() - guest.seen > self._seconds
 
     def _read(self, name: str) -> KnownClient | None:
         data = self._store.read(GUEST_KIND, name)
@@ -128,10 +131,10 @@ class KnownClients:
             value: object = json.loads(data) if data is not None else None
             return _client_from_json(value) if is_object(value) else None
         except (ValueError, TypeError):
-            return None  # of another version; the client introduces itself again
+            return None  # written by another version; the client has to initialize again
 
-    def _write(self, name: str, guest: KnownClient) -> None:
-        self._store.write(GUEST_KIND, name, json.dumps(asdict(guest)).encode())
+    def _write(self, name: str, client: KnownClient) -> None:
+        self._store.write(GUEST_KIND, name, json.dumps(asdict(client)).encode())
 
 
 def _client_from_json(value: Json) -> KnownClient:
@@ -139,21 +142,14 @@ def _client_from_json(value: Json) -> KnownClient:
     return KnownClient(**members)
 
 
-SESSION_HEADER = "mcp-session-id"
-VERSION_HEADER = "mcp-protocol-version"
-SESSION = "toolscout.session"
-"""Where a request's scope tells the session id that the client knows."""
-OK, NOT_FOUND = 200, 404
-_FIRST_ID = "toolscout-revival"
-
-
 class SessionResumer:
-    """Answers requests of sessions, lost ones included."""
+    """An ASGI application that resumes lost sessions before it passes requests on to `app`."""
 
-    def __init__(self, app: ASGIApp, guests: KnownClients) -> None:
-        self._app, self._clients = app, guests
+    def __init__(self, app: ASGIApp, clients: KnownClients) -> None:
+        self._app = app
+        self._clients = clients
         self._inner: dict[str, str] = {}
-        """The ids under which the SDK knows sessions that were lost once."""
+        """The SDK's ids of resumed sessions, by the ids that their clients use."""
         self._resuming = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -173,49 +169,54 @@ class SessionResumer:
             await self._retry(scope, attempt, outer, inner)
 
     async def _end_session(self, scope: Scope, outer: str, *, is_done: bool) -> None:
-        """Forget a session that its client has ended, before the client is told so."""
-        guest = self._clients.read(name_session(outer))
-        if is_done or (guest is not None and guest.owner == read_owner(scope)):
+        """Delete a session that its client has ended, before the client receives the answer."""
+        client = self._clients.read(name_session(outer))
+        if is_done or (client is not None and client.owner == read_owner(scope)):
             self._inner.pop(outer, None)
             await asyncio.to_thread(self._clients.forget, name_session(outer))
 
     async def _retry(self, scope: Scope, attempt: "_Attempt", outer: str, lost: str) -> None:
-        revived = await self._resume(scope, outer, lost)
-        if revived is None:
+        resumed = await self._resume(scope, outer, lost)
+        if resumed is None:
             await attempt.release()
         else:
-            await self._app(_rename_session(scope, outer, revived), attempt.replay, attempt.send)
+            await self._app(_rename_session(scope, outer, resumed), attempt.replay, attempt.send)
 
     async def _resume(self, scope: Scope, outer: str, lost: str) -> str | None:
-        """Return the new id of a lost session, or nothing if it may not come back."""
-        guest = self._clients.read(name_session(outer))
-        if guest is None or not guest.hello or guest.owner != read_owner(scope):
+        """Return the new id of a lost session, or None if it cannot be resumed."""
+        client = self._clients.read(name_session(outer))
+        if client is None or not client.hello or client.owner != read_owner(scope):
             return None
         async with self._resuming:
-            if self._inner.get(outer, outer) == lost:  # else another request was faster
-                inner = await self._introduce(scope, outer, guest)
+            if self._inner.get(outer, outer) == lost:  # else another request has resumed it
+                inner = await self._introduce(scope, outer, client)
                 if inner is None:
                     return None
                 self._inner[outer] = inner
             return self._inner[outer]
 
-    async def _introduce(self, scope: Scope, outer: str, guest: KnownClient) -> str | None:
+    async def _introduce(self, scope: Scope, outer: str, client: KnownClient) -> str | None:
         opened = await self._post(
-            scope, outer, _build_message("initialize", guest.hello, id=_FIRST_ID)
+            scope, outer, _build_message("initialize", client.hello, id=_FIRST_ID)
         )
         inner = opened.headers.get(SESSION_HEADER)
         if opened.status != OK or inner is None:
             return None
-        known = {SESSION_HEADER: inner, VERSION_HEADER: guest.version}
-        for message in _build_follow_ups(guest.resources):
-            await self._post(scope, outer, message, known)
+        headers = {SESSION_HEADER: inner, VERSION_HEADER: client.version}
+        for message in _build_follow_ups(client.resources):
+            await self._post(scope, outer, message, headers)
         return inner
 
     async def _post(
         self, scope: Scope, outer: str, message: Json, headers: dict[str, str] | None = None
     ) -> "_Opened":
-        said = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-        rows = [*_keep_host(scope), *_encode_headers(said | (headers or {}))]
+        headers = {
+            "content-type": "application/json",
+            "accept": "application/json, text/event-stream",
+            **(headers or {}),
+        }
+        host = [row for row in scope["headers"] if row[0] == b"host"]
+        rows = [*host, *_encode_headers(headers)]
         opened = _Opened(json.dumps(message).encode())
         inside = {**scope, "method": "POST", "headers": rows, SESSION: outer}
         await self._app(inside, opened.receive, opened.send)
@@ -223,23 +224,28 @@ class SessionResumer:
 
 
 class _Attempt:
-    """The first try to answer: what came in is kept, and a 404 is held back."""
+    """The first attempt to answer: records the request, and holds back a 404 answer.
+
+    With `holds` it holds back every answer until `release`.
+    """
 
     def __init__(self, receive: Receive, send: Send, outer: str, *, holds: bool) -> None:
         self.status = 0
-        self._receive, self._send, self._outer = receive, send, outer
+        self._receive = receive
+        self._send = send
+        self._outer = outer
         self._holds = holds
-        self._came: list[Message] = []
+        self._received: list[Message] = []
         self._held: list[Message] = []
 
     async def receive(self) -> Message:
         message = await self._receive()
         if self.status == 0:
-            self._came.append(message)
+            self._received.append(message)
         return message
 
     async def replay(self) -> Message:
-        return self._came.pop(0) if self._came else await self._receive()
+        return self._received.pop(0) if self._received else await self._receive()
 
     async def hold(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -247,7 +253,7 @@ class _Attempt:
         if self._holds or self.status == NOT_FOUND:
             self._held.append(message)
         else:
-            self._came.clear()
+            self._received.clear()
             await self.send(message)
 
     async def send(self, message: Message) -> None:
@@ -264,30 +270,33 @@ class _Attempt:
 
 
 class _Opened:
-    """A request of the gateway's own, and how it was answered."""
+    """A request that the gateway itself sends to the SDK, and the head of its answer."""
 
     def __init__(self, body: bytes) -> None:
-        self.status, self.headers = 0, Headers()
+        self.status = 0
+        self.headers = Headers()
         self._body: bytes | None = body
 
     async def receive(self) -> Message:
         if self._body is None:
-            await asyncio.Event().wait()  # nobody hangs up
-        body, self._body = self._body, None
+            await asyncio.Event().wait()  # this client never disconnects
+        body = self._body
+        self._body = None
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status, self.headers = message["status"], Headers(raw=message["headers"])
+            self.status = message["status"]
+            self.headers = Headers(raw=message["headers"])
 
 
 def name_session(session_id: str) -> str:
-    """Return the name under which a session of streamable HTTP is kept."""
+    """Return the name under which a session of streamable HTTP is stored."""
     return f"{HTTP}{session_id}"
 
 
 def read_owner(scope: Scope) -> str | None:
-    """Return whose sessions a request may use."""
+    """Return the principal whose sessions a request may use; None if it is anonymous."""
     principal: Principal = scope[PRINCIPAL]
     return None if principal is ANONYMOUS else principal.name
 
@@ -296,7 +305,7 @@ def _read_session_id(scope: Scope) -> str | None:
     headers = read_headers(scope)
     version = read_header(headers, VERSION_HEADER.encode())
     if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
-        return None  # later clients have no session; what they send as its id means nothing
+        return None  # later clients have no session, so an id that they send means nothing
     return read_header(headers, SESSION_HEADER.encode())
 
 
@@ -305,10 +314,6 @@ def _rename_session(scope: Scope, outer: str, inner: str) -> Scope:
         return {**scope, SESSION: outer}
     kept = [row for row in scope["headers"] if row[0] != SESSION_HEADER.encode()]
     return {**scope, SESSION: outer, "headers": [*kept, *_encode_headers({SESSION_HEADER: inner})]}
-
-
-def _keep_host(scope: Scope) -> Iterable[tuple[bytes, bytes]]:
-    return (row for row in scope["headers"] if row[0] == b"host")
 
 
 def _encode_headers(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:

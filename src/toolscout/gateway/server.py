@@ -1,7 +1,7 @@
-"""The gateway's MCP face: the SDK's server with the gateway's answers.
+"""The gateway as an MCP server: handlers for the SDK's `Server`, and serving over stdio.
 
-Both protocol eras are served by the same handlers. The list of tools never changes because of a
-search; what a client may see is decided by its principal alone.
+The same handlers serve both protocol eras. They leave every decision to `Gateway`; the callers of
+`build_server` tell whose session a request belongs to.
 """
 
 from collections.abc import Awaitable, Callable
@@ -26,22 +26,24 @@ from toolscout.sessions.session import Session
 
 LIST_SECONDS = 60
 CACHED: tuple[CacheableMethod, ...] = (
-    *("tools/list", "prompts/list"),
-    *("resources/list", "resources/templates/list"),
+    "tools/list",
+    "prompts/list",
+    "resources/list",
+    "resources/templates/list",
 )
 COMPLETE = {"resultType": "complete"}
-"""What every answer says since 2026-07-28, unless it says otherwise; the SDK drops it before."""
+"""The default type of a result since 2026-07-28; the SDK removes it for older clients."""
 
 SessionOf = Callable[[Context], Session]
-"""Tells whose request this is."""
+"""Returns the session that a request belongs to."""
 _Params = TypeVar("_Params")
 Handler = Callable[[Context, _Params], Awaitable[Any]]
 Answerer = Callable[[Session, Context, _Params], Awaitable[Any]]
-"""Answers a request of a session that has been looked up."""
+"""Answers a request whose session is known."""
 
 
 def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
-    """Return an MCP server that answers for a gateway."""
+    """Return an MCP server that answers requests with a gateway."""
     resources = gateway.resources
 
     async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> Any:
@@ -80,7 +82,7 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         return COMPLETE | await resources.complete(session_of(context), asked)
 
     listed = CacheHint(ttl_ms=LIST_SECONDS * 1000, scope="private")
-    # What a resource holds may change at any time, and its server's own hint may be older.
+    # A resource may change at any time, and the server's own hint may be out of date.
     hints: dict[CacheableMethod, CacheHint] = dict.fromkeys(CACHED, listed)
     hints["resources/read"] = CacheHint(ttl_ms=0)
     server = _Server(
@@ -103,7 +105,7 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
 
 
 def _log_requests(answer: Answerer[_Params], session_of: SessionOf) -> Handler[_Params]:
-    """Return a handler whose log lines carry the name of the request."""
+    """Return a handler that sets `CURRENT_REQUEST`, so that log lines name the request."""
 
     async def answer_logged(context: Context, params: _Params) -> Any:
         session = session_of(context)
@@ -145,7 +147,7 @@ def _add_subscriptions(server: Server[Any], gateway: Gateway, session_of: Sessio
 
 
 class _Server(Server[Any]):
-    """Says over every transport that its lists change; the SDK asks its users to, over some."""
+    """Declares over every transport that its lists may change; by default the SDK does not."""
 
     def create_initialization_options(
         self,
@@ -162,10 +164,10 @@ class _Server(Server[Any]):
 
 
 class OptionalSpans:
-    """Lets the MCP SDK make a span of a request only if somebody will see it.
+    """Lets the MCP SDK create a span for a request only if somebody will see it.
 
-    That is a collector that the host has set up, or the client: the SDK passes a client's trace
-    on to the server that is called.
+    That is the case if the host has set up a collector, or if the client sent a trace, which the
+    SDK passes on to the called server.
     """
 
     def __init__(self, spans: ServerMiddleware[Any]) -> None:
@@ -180,12 +182,12 @@ class OptionalSpans:
 
 
 def has_collector() -> bool:
-    """Tell whether the host has set up a collector; OpenTelemetry's API alone drops all spans."""
+    """Tell whether the host has set up a collector; without one OpenTelemetry drops all spans."""
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 async def serve_stdio(gateway: Gateway) -> None:
-    """Serve one client over stdin and stdout until it goes away."""
+    """Serve one client over stdin and stdout until it disconnects."""
     session = gateway.open_session("stdio")
     server = build_server(gateway, lambda context: session)
     async with open_stdio() as (read, write):

@@ -34,8 +34,13 @@ if TYPE_CHECKING:
 else:  # h11 or httptools, whichever is installed; both have the same methods
     from uvicorn.protocols.http.auto import AutoHTTPProtocol as HttpProtocol
 
+IMMEDIATE_TOOLS = frozenset({SEARCH, DESCRIBE})
+CALLING_TOOLS = frozenset({CALL, *SPLIT})
+VERSION_HEADER = b"mcp-protocol-version"
+METHOD_HEADER = b"mcp-method"
+NAME_HEADER = b"mcp-name"
 BUFFER_BYTES = 64 << 10
-"""Bytes that are buffered at most, so that a body in many parts is sent while it is made."""
+"""The most bytes to buffer, so that a body in many parts is sent while it is produced."""
 
 
 class BufferedTransport:
@@ -86,11 +91,6 @@ class BufferedProtocol(HttpProtocol):
         super().on_response_complete()
 
 
-IMMEDIATE_TOOLS = frozenset({SEARCH, DESCRIBE})
-CALLING_TOOLS = frozenset({CALL, *SPLIT})
-VERSION_HEADER, METHOD_HEADER, NAME_HEADER = b"mcp-protocol-version", b"mcp-method", b"mcp-name"
-
-
 class McpApp:
     """An ASGI application over three session managers of the SDK; `make` builds their servers."""
 
@@ -103,7 +103,7 @@ class McpApp:
             session_idle_timeout=idle_seconds,
         )
         unchecked = make()
-        unchecked.get_tool_input_schema = _declare_nothing
+        unchecked.get_tool_input_schema = lambda name: None
         self._sdk = manager(make())
         self._unchecked = manager(unchecked)
         self._immediate = manager(unchecked, json_response=True)
@@ -134,7 +134,3 @@ def read_method(headers: FirstHeaders) -> str | None:
 def _read_tool_name(headers: FirstHeaders) -> str | None:
     """Return the called tool; the SDK refuses a request whose body names another."""
     return read_header(headers, NAME_HEADER) if read_method(headers) == "tools/call" else None
-
-
-def _declare_nothing(name: str) -> None:
-    return None

@@ -1,7 +1,7 @@
-"""What a gateway tells of itself to an operator: whether it is ready, and how its servers are.
+"""The readiness and status of a gateway and its servers, as plain values for JSON.
 
-Gives plain values for JSON. What servers said is quoted without any value of their variables,
-headers and tokens.
+Reasons, problems and log lines of servers are quoted with the values of their variables, headers
+and tokens masked.
 """
 
 import platform
@@ -22,13 +22,16 @@ _UNDECIDED = (Phase.CONFIGURED, Phase.STARTING)
 
 
 def build_readiness(gateway: Gateway) -> Json:
-    """Return whether searches see all there is to see.
+    """Return whether the gateway is ready: whether searches cover the tools of all servers.
 
-    A server counts as pending until its first start has ended, well or badly; one that failed
-    holds nothing up, however often it is tried again.
+    A server is pending until its first start has succeeded or failed. A server that failed does
+    not make the gateway unready, however often it is started again.
     """
     members = gateway.pool.servers.values()
-    pending = sum(map(_is_pending, members))
+    pending = sum(
+        member.manifest is None and not member.failures and member.phase in _UNDECIDED
+        for member in members
+    )
     return {
         "ready": pending == 0,
         "servers": len(members),
@@ -39,7 +42,7 @@ def build_readiness(gateway: Gateway) -> Json:
 
 
 def build_status(gateway: Gateway, totals: Json, *, now: float, wall: datetime) -> Json:
-    """Return all servers and figures; `now` is the pool's time and `wall` the world's."""
+    """Return all servers and totals; `now` is the event loop's time and `wall` the date."""
     tools = Counter(tool.server for tool in gateway.catalog.tools)
     members = gateway.pool.servers
     return {
@@ -66,7 +69,7 @@ def _describe_server(member: ServerState, tools: int, since: datetime) -> Json:
         "name": config.name,
         "transport": config.transport.value,
         "phase": member.phase.value,
-        # A server that was never tried has no time at which that began.
+        # A server that was never started has not entered a phase at any time.
         "since": since.astimezone(UTC).isoformat(timespec="seconds") if member.since else None,
         "reason": mask_secrets(member.reason, config),
         "starts": member.starts,
@@ -80,9 +83,5 @@ def _describe_server(member: ServerState, tools: int, since: datetime) -> Json:
 
 
 def mask_secrets(text: str, config: ServerConfig) -> str:
-    """Return what a server said on one line, with a mask for each secret that it was given."""
+    """Return a text from a server on one line, with the server's secrets masked."""
     return to_one_line(config.build_mask().apply(text), REASON_CHARS)
-
-
-def _is_pending(member: ServerState) -> bool:
-    return member.manifest is None and not member.failures and member.phase in _UNDECIDED

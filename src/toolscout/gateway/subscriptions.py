@@ -1,13 +1,11 @@
-"""`Subscriptions`: which clients want to hear of which changes, and the way to them.
+"""`Subscriptions`: notifies clients of changed lists and resources.
 
-A client of the handshake era hears of changed lists unasked, and of the resources that it
-subscribed to; a later one opens a stream for what it asks. Either hears only of what it may see.
-However many ask for a resource, it is watched once at its server, by the pool.
+The gateway notifies a client of the handshake era of every changed list and of the resources that
+it subscribed to. A later client opens a stream and says what it wants to be notified of. Neither
+learns of anything that it may not see. The pool watches each resource once at its server, however
+many clients subscribe to it.
 
-`Listener`: what one client wants to hear of, and what it has not been told yet.
-
-A change is a hint to look again, so that one which is still to be told is not told twice. How it
-gets to the client is for `subscriptions`.
+A notification only tells a client to look again, so a `Listener` queues equal ones once.
 """
 
 import asyncio
@@ -45,69 +43,14 @@ ALL_LISTS: frozenset[ServerEvent] = frozenset(
     {ToolsListChanged(), PromptsListChanged(), ResourcesListChanged()}
 )
 PENDING_LIMIT = 1_000
-"""Events beyond which parts of a resource are told as the whole."""
-
-
-class Listener:
-    """One client that listens. `grows` tells whether its list of tools grows by what it finds."""
-
-    def __init__(self, session: Session, lists: Set[ServerEvent], *, grows: bool = False) -> None:
-        self.session, self.grows = session, grows
-        self.places: dict[tuple[str, str], str] = {}
-        """Server and address there of each resource, and the address that the client uses."""
-        self._lists = lists
-        self._pending: dict[ServerEvent, None] = {}
-        self._news = asyncio.Event()
-        self._is_closed = False
-
-    def find_asked_uri(self, server: str, own: str) -> str | None:
-        """Return the address by which the client asked for a resource, or for what it is part of.
-
-        The longest one, if it asked for both.
-        """
-        covering = [p for p in self.places if p[0] == server and _covers(p[1], own)]
-        return self.places[max(covering, key=lambda place: len(place[1]))] if covering else None
-
-    def tell(self, event: ServerEvent) -> None:
-        """Have the client told of a change, if it wants to hear of it."""
-        if event in self._lists or isinstance(event, ResourceUpdated):
-            self._pending[event] = None
-            self._news.set()
-
-    def tell_update(self, asked: str, changed: str) -> None:
-        """Have the client told of a resource that it asked for, or of a changed part of it."""
-        is_whole = asked.rstrip("/") == changed.rstrip("/") or len(self._pending) >= PENDING_LIMIT
-        self.tell(ResourceUpdated(uri=asked if is_whole else changed))
-
-    def close(self) -> None:
-        """Have `wait_next` give what is left, and then nothing."""
-        self._is_closed = True
-        self._news.set()
-
-    async def wait_next(self) -> ServerEvent | None:
-        """Return the next event, or nothing at the end."""
-        while not self._pending and not self._is_closed:
-            self._news.clear()
-            await self._news.wait()
-        event = next(iter(self._pending), None)
-        if event is not None:
-            del self._pending[event]
-        return event
-
-
-def _covers(asked: str, own: str) -> bool:
-    """Tell whether a resource is the one that was asked for, or a part of it."""
-    whole = asked.rstrip("/")
-    return own.rstrip("/") == whole or own.startswith((f"{whole}/", f"{whole}#", f"{whole}?"))
-
-
+"""With this many queued events, a changed part is announced as a change of the whole resource."""
 STREAMS_LIMIT = 1_024
 """Streams that may be open at once."""
 PLACES_LIMIT = 1_000
-"""Resources that one client or stream may listen to."""
+"""Resources that one client or stream may subscribe to."""
 
 ChangesTools = Callable[[Session, Change, bool], bool]
-"""Tells whether a change is one of the tools that a session lists, which may grow by use."""
+"""Tells whether a change affects the tools that a session lists; the flag: its list grows."""
 
 _KINDS: Mapping[str, ServerEvent] = {
     RESOURCE: ResourcesListChanged(),
@@ -118,8 +61,62 @@ _LISTENER = "toolscout.listener"
 _log = logging.getLogger(__name__)
 
 
+class Listener:
+    """The queue of events for one client. `grows`: tools that it finds are added to its list."""
+
+    def __init__(self, session: Session, lists: Set[ServerEvent], *, grows: bool = False) -> None:
+        self.session = session
+        self.grows = grows
+        self.places: dict[tuple[str, str], str] = {}
+        """The URI that the client uses for a resource, by server and the URI there."""
+        self._lists = lists
+        self._pending: dict[ServerEvent, None] = {}
+        self._news = asyncio.Event()
+        self._is_closed = False
+
+    def find_asked_uri(self, server: str, own: str) -> str | None:
+        """Return the URI by which the client subscribed to a resource, or to one that contains it.
+
+        If there are several, it is the longest.
+        """
+        covering = [p for p in self.places if p[0] == server and _covers(p[1], own)]
+        return self.places[max(covering, key=lambda place: len(place[1]))] if covering else None
+
+    def tell(self, event: ServerEvent) -> None:
+        """Queue an event if the client wants events of this type."""
+        if event in self._lists or isinstance(event, ResourceUpdated):
+            self._pending[event] = None
+            self._news.set()
+
+    def tell_update(self, asked: str, changed: str) -> None:
+        """Queue an update of a resource that the client subscribed to, or of a part of it."""
+        is_whole = asked.rstrip("/") == changed.rstrip("/") or len(self._pending) >= PENDING_LIMIT
+        self.tell(ResourceUpdated(uri=asked if is_whole else changed))
+
+    def close(self) -> None:
+        """Let `wait_next` return the queued events, and then None."""
+        self._is_closed = True
+        self._news.set()
+
+    async def wait_next(self) -> ServerEvent | None:
+        """Return the next event, or None once the listener is closed and the queue empty."""
+        while not self._pending and not self._is_closed:
+            self._news.clear()
+            await self._news.wait()
+        event = next(iter(self._pending), None)
+        if event is not None:
+            del self._pending[event]
+        return event
+
+
+def _covers(asked: str, own: str) -> bool:
+    """Tell whether a resource is the one that the client subscribed to, or a part of it."""
+    whole = asked.rstrip("/")
+    return own.rstrip("/") == whole or own.startswith((f"{whole}/", f"{whole}#", f"{whole}?"))
+
+
 class Subscriptions:
-    """All who listen to one gateway."""
+    """All listeners of one gateway."""
 
     def __init__(
         self,
@@ -142,7 +139,7 @@ class Subscriptions:
         return len(self._listeners)
 
     def open(self) -> None:
-        """Begin to notify clients of changes, from the running event loop."""
+        """Start to notify clients of changes; call it in the event loop."""
         loop = asyncio.get_running_loop()
         self._pool.watched.on_update = self._on_update
 
@@ -167,8 +164,8 @@ class Subscriptions:
     # Clients of the handshake era.
 
     def find_listener(self, context: Context, session: Session, *, grows: bool = False) -> Listener:
-        """Return the listener of a client's connection, which ends with it."""
-        # The SDK keeps what belongs to a connection there, but shows handlers no way to it.
+        """Return the listener of a client's connection, which is closed with the connection."""
+        # The SDK keeps the state of a connection there, but offers handlers no public access.
         connection = context.session._connection  # pyright: ignore[reportPrivateUsage]
         listener = connection.state.get(_LISTENER)
         if listener is None:
@@ -180,13 +177,13 @@ class Subscriptions:
         return listener
 
     async def subscribe(self, context: Context, session: Session, uri: str) -> None:
-        """Have a client hear of a resource, or raise `MCPError`."""
+        """Subscribe a client to a resource; raise `MCPError` if that is not possible."""
         reasons = await self._add(self.find_listener(context, session), [uri])
         if reasons:
             raise MCPError(code=types.INVALID_PARAMS, message=reasons[uri])
 
     async def unsubscribe(self, context: Context, session: Session, uri: str) -> None:
-        """Have a client hear no more of a resource; one that it never heard of is fine."""
+        """Unsubscribe a client from a resource; does nothing if it was not subscribed."""
         listener = self.find_listener(context, session)
         for place in [place for place, asked in listener.places.items() if asked == uri]:
             del listener.places[place]
@@ -197,7 +194,7 @@ class Subscriptions:
     async def listen(
         self, context: Context, session: Session, asked: types.SubscriptionFilter
     ) -> types.SubscriptionsListenResult:
-        """Serve one stream until the client leaves it or the gateway ends."""
+        """Serve one stream until the client leaves it or the gateway stops."""
         if self._streams >= STREAMS_LIMIT:
             text = f"{STREAMS_LIMIT:,} streams are open already. Try again later."
             raise MCPError(code=types.INTERNAL_ERROR, message=text)
@@ -217,10 +214,10 @@ class Subscriptions:
             self._leave(listener)
         return types.SubscriptionsListenResult(_meta=meta)
 
-    # What is watched.
+    # The resources to watch at the servers.
 
     async def _add(self, listener: Listener, uris: Iterable[str]) -> dict[str, str]:
-        """Have a listener hear of resources; return why it will not of some."""
+        """Subscribe a listener to resources; return the reasons for those that were refused."""
         reasons: dict[str, str] = {}
         owned: defaultdict[str, dict[str, str]] = defaultdict(dict)
         for uri in uris:
@@ -230,8 +227,8 @@ class Subscriptions:
                 reasons[uri] = error.error.message
             else:
                 owned[server][own] = uri
-        told = await asyncio.gather(*(self._watch(listener, *item) for item in owned.items()))
-        return reasons | {uri: reason for part in told for uri, reason in part.items()}
+        refused = await asyncio.gather(*(self._watch(listener, *item) for item in owned.items()))
+        return reasons | {uri: reason for part in refused for uri, reason in part.items()}
 
     async def _watch(
         self, listener: Listener, server: str, owned: Mapping[str, str]
@@ -246,7 +243,8 @@ class Subscriptions:
         try:
             agreed = await self._pool.watch(server, self._list_wanted(server))
         except ToolscoutError as error:
-            agreed, reason = self._pool.watched.get_agreed(server), str(error)
+            agreed = self._pool.watched.get_agreed(server)
+            reason = str(error)
         refused = {place for place in places if place[1] not in agreed}
         for place in refused & new:
             del listener.places[place]
@@ -255,11 +253,11 @@ class Subscriptions:
         return {places[place]: reason for place in refused}
 
     async def _settle(self, server: str) -> None:
-        """Have a server tell of no more than somebody wants."""
+        """Let a server watch only the resources that a listener still wants."""
         try:
             await self._pool.watch(server, self._list_wanted(server))
         except (ToolscoutError, MCPError) as error:
-            _log.debug("Server %s was not told what to watch: %s", server, error)
+            _log.debug("Could not update the resources that %s watches: %s", server, error)
 
     def _list_wanted(self, server: str) -> set[str]:
         places = (place for listener in self._listeners for place in listener.places)
@@ -272,7 +270,7 @@ class Subscriptions:
             for server in {server for server, _ in listener.places}:
                 self._spawn(self._settle(server))
 
-    # What is told.
+    # Events for the listeners.
 
     def _on_update(self, server: str, own: str) -> None:
         for listener in self._listeners:
@@ -287,7 +285,8 @@ class Subscriptions:
 
     def _find_events(self, listener: Listener, change: Change) -> set[ServerEvent]:
         sees = listener.session.policy.sees
-        added, removed = (tuple(filter(sees, part)) for part in (change.added, change.removed))
+        added = tuple(filter(sees, change.added))
+        removed = tuple(filter(sees, change.removed))
         events = {_KINDS[tool.kind] for tool in (*added, *removed) if tool.kind in _KINDS}
         seen = replace(change, added=added, removed=removed)
         if self._can_change_tools(listener.session, seen, listener.grows):
@@ -301,7 +300,7 @@ class Subscriptions:
 
 
 async def _deliver(listener: Listener, session: ServerSession) -> None:
-    """Tell a handshake client all that its listener hears."""
+    """Send a handshake-era client the events of its listener."""
     try:
         while (event := await listener.wait_next()) is not None:
             await _notify(session, event)

@@ -1,7 +1,7 @@
-"""`Spans`: searches and calls as OpenTelemetry spans.
+"""`Spans`: searches, descriptions and calls as OpenTelemetry spans.
 
-A span holds what its event holds: counts, codes and tool names, and no text (R108). The host sets
-up the collector.
+A span holds counts, codes and tool names, as its event does, and no text (R108). The host sets up
+the collector.
 """
 
 import time
@@ -14,14 +14,14 @@ from toolscout.sessions.events import Called, Described, Event, Searched
 
 
 class Spans:
-    """Makes spans with a tracer, by default the host's."""
+    """Creates spans with a tracer, by default the host's."""
 
     def __init__(self, tracer: Any = None, *, clock: Callable[[], int] = time.time_ns) -> None:
         self._tracer = trace.get_tracer("toolscout") if tracer is None else tracer
         self._clock = clock
 
     def on_event(self, event: Event) -> None:
-        """Make a span of an event that has just ended."""
+        """Create a span for an event that has just ended."""
         if not isinstance(event, Searched | Described | Called):
             return
         ended = self._clock()
