@@ -103,7 +103,7 @@ class McpApp:
             session_idle_timeout=idle_seconds,
         )
         unchecked = make()
-        unchecked.get_tool_input_schema = lambda name: None
+        unchecked.get_tool_input_schema = _declare_nothing
         self._sdk = manager(make())
         self._unchecked = manager(unchecked)
         self._immediate = manager(unchecked, json_response=True)
@@ -134,3 +134,7 @@ def read_method(headers: FirstHeaders) -> str | None:
 def _read_tool_name(headers: FirstHeaders) -> str | None:
     """Return the called tool; the SDK refuses a request whose body names another."""
     return read_header(headers, NAME_HEADER) if read_method(headers) == "tools/call" else None
+
+
+def _declare_nothing(name: str) -> None:
+    return None
