@@ -24,7 +24,7 @@ SHOWN = """\
 s__run: warning vague-name: The name 'run' does not say what it is about. \
 Name it with a verb and its object, such as 'create_invoice'.
 s__sheep_count: error name-taken: 'sheep/count' of server 's' would be 's__sheep_count', \
-which 'sheep.count' of server 's' has. It cannot be catalogued. Rename the tool or its server.
+the name of 'sheep.count' of server 's'. It cannot be catalogued. Rename the tool or its server.
 2 tools: 1 error, 1 warning, 1 info.
 Less severe findings not shown: 1. Add --show info to see them.
 """

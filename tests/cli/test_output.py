@@ -51,7 +51,7 @@ def test_findings_are_grouped_by_tool_in_colour_with_bars_that_go_away(tools: Pa
     assert [row for row in view.rows if row][:3] == [
         "s__count_sheep",
         "  error  empty-description",
-        "    It has no description. Say in one sentence what it does",
+        "    It has no description. Say in one sentence what it does,",
     ]
     assert view.style_of("error").fg == "red"
     assert view.style_of("warning").fg == "brown"

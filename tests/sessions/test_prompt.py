@@ -139,7 +139,7 @@ def test_definitions_mode_is_refused_where_the_provider_cannot_take_it(dialect: 
     session = session_of(small_catalog(), mode="definitions")
     reply = session.search("select:slack__send_message")
 
-    with pytest.raises(UsageError, match=r"'openai-responses' alone.*Use mode 'native'"):
+    with pytest.raises(UsageError, match=r"only with 'openai-responses'.*Use mode 'native'"):
         session.tools(dialect)
     with pytest.raises(UsageError, match="openai-responses"):
         reply.to_message(dialect, "c1")
