@@ -24,7 +24,7 @@ from training.plots import draw
 from training.recipe import Recipe
 from training.tuning import Run, contrast, tune
 
-GOLDEN = Path(__file__).parents[2] / "tests" / "quality" / "golden.jsonl"
+GOLDEN = Path(__file__).parents[2] / "tests" / "integration" / "golden.jsonl"
 RECIPE = Recipe(steps=12, batch=12, rate=1e-4, question_tokens=24, text_tokens=32)
 TOKENIZER = stock_folder() / "tokenizer.json"
 
