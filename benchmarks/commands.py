@@ -1,13 +1,14 @@
-"""`python -m benchmarks`: compare tool searches, ours and others', on your data.
+"""`python -m benchmarks`: compare toolscout with other tool searches on your data.
 
-Reads options, runs a benchmark, prints tables or JSON. Only results go to stdout; progress and
-remarks go to stderr.
+Results go to stdout, progress and remarks to stderr.
 """
 
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,23 @@ import click
 from benchmarks import fitting, report
 from benchmarks.footprints import measure_import, measure_memory
 from benchmarks.gateway import measure_hops
-from benchmarks.sdks import compare_sdks, comparison_tables
+from benchmarks.leads import compute_leads, json_from_leads
+from benchmarks.replies import measure_replies, sample_queries
+from benchmarks.sdks import compare_sdks, tabulate_comparison
 from benchmarks.speed import DEFAULT_SYSTEMS, measure_speed
 from benchmarks.systems import PACKAGES, SYSTEM_NAMES, find_installed, make_system
 from benchmarks.workloads import read_workload
-from toolscout.catalog import Catalog
 from toolscout.cli import ErrorGroup
-from toolscout.cli.evaluate import HEADLINE, folders_argument, show_tables
+from toolscout.cli.evaluate import (
+    HEADLINE,
+    figures_option,
+    folders_argument,
+    limit_option,
+    show_tables,
+)
+from toolscout.cli.inputs import catalog_from_tools
 from toolscout.cli.output import show_bar, show_bars
-from toolscout.evaluate.costs import measure_costs, sample_queries
+from toolscout.cli.tokens import measure_costs
 from toolscout.evaluate.datasets import read_dataset, read_datasets
 from toolscout.evaluate.quality import Table, measure_quality, summarize, tabulate_metric
 from toolscout.scout import Scout
@@ -47,7 +56,6 @@ def main() -> None:
     """Compare tool searches: how well they find, how fast they are and what they cost."""
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 report_option = click.option(
     "--report",
     "report_folder",
@@ -81,13 +89,8 @@ def _read_sizes(context: click.Context, option: click.Parameter, value: str) -> 
 @main.command()
 @folders_argument
 @system_option
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Ask only N queries of each dataset, always the same ones.",
-)
-@json_option
+@limit_option
+@figures_option
 @report_option
 @save_option
 def quality(
@@ -100,7 +103,7 @@ def quality(
 ) -> None:
     """Measure how well systems find the right tools.
 
-    Each DIR holds tools.jsonl (or tools.jsonl.gz) and queries.jsonl, or it holds such folders.
+    Each DIR holds tools.jsonl (or tools.jsonl.gz) and queries.jsonl, or contains such folders.
     Without --system, toolscout is compared with the five searches that it replaces.
 
     \b
@@ -117,7 +120,7 @@ def quality(
         )
     command = _repeat_command("quality", *folders, system=systems, limit=[limit] if limit else [])
     _print_figures(
-        found.to_json(),
+        {**found.to_json(), "lead": json_from_leads(compute_leads(found))},
         [summarize(found), tabulate_metric(found, HEADLINE)],
         command=command,
         as_json=as_json,
@@ -134,7 +137,7 @@ def quality(
     type=click.Choice(["none", "static", "minilm"]),
     default="static",
     show_default=True,
-    help="Whose signals to weigh: words alone, static vectors, MiniLM, or both kinds of vectors.",
+    help="The signals to weigh: words alone, or also static vectors or MiniLM.",
 )
 @click.option(
     "--limit",
@@ -148,35 +151,41 @@ def quality(
     "--strangers",
     type=click.Path(path_type=Path, exists=True),
     metavar="DIR",
-    help="A dataset whose tools, 4,000 at random, join each catalogue a second time.",
+    help="Fit each dataset a second time among 4,000 random tools of this one.",
 )
-@json_option
+@figures_option
 def fit(
     folders: tuple[Path, ...], encoder: str, limit: int, strangers: Path | None, as_json: bool
 ) -> None:
-    """Fit the fusion's weights and calibration, each dataset checked with it left out.
+    """Fit the weights and the calibration of the fusion.
 
-    Prints how each dataset fares under weights fitted on the others, then the numbers fitted on
-    all of them, as they stand in toolscout/search/fusion.py.
+    Prints how well weights fitted on the other datasets rank each one, then the numbers fitted on
+    all of them, in the form that toolscout/search/fusion.py has them.
 
     \b
     Example:
       python -m benchmarks fit data/metatool data/azure_mcp --encoder none --limit 200
     """
     datasets = read_datasets(folders)
-    foreign = fitting.sampled(read_dataset(strangers).tools) if strangers else ()
-    chosen = fitting.encoder_named(encoder)
+    foreign = fitting.sample_strangers(read_dataset(strangers).tools) if strangers else ()
+    chosen = fitting.make_encoder(encoder)
     with show_bars() as progress:
-        sets = [
-            fitting.examples_of(dataset, chosen, limit=limit, strangers=foreign, progress=progress)
-            for dataset in datasets
-        ]
+        build = partial(
+            fitting.build_examples,
+            encoder=chosen,
+            limit=limit,
+            strangers=foreign,
+            progress=progress,
+        )
+        sets = [build(dataset) for dataset in datasets]
     found = fitting.fit(sets, chosen.family if chosen else "")
-    left_out = fitting.left_out(sets, chosen.family if chosen else "") if len(sets) > 1 else {}
+    left_out = (
+        fitting.cross_validate(sets, chosen.family if chosen else "") if len(sets) > 1 else {}
+    )
     strangers_option = [strangers] if strangers else []
     _print_figures(
         fitting.to_json(found, left_out),
-        [report.fit_table(left_out)],
+        [report.tabulate_fit(left_out)],
         command=_repeat_command(
             "fit", *folders, encoder=[encoder], limit=[limit], strangers=strangers_option
         ),
@@ -212,7 +221,7 @@ def fit(
     metavar="N",
     help="Queries at each size.",
 )
-@json_option
+@figures_option
 @report_option
 @save_option
 def speed(
@@ -226,10 +235,10 @@ def speed(
 ) -> None:
     """Measure building, updating, searching and memory as the catalogue grows.
 
-    Without --tools, the demo catalogue is copied under new names until it is large enough.
-    With it, a size beyond the tools that there are means all of them.
-    Systems take turns, so that a busy machine slows all of them alike: after each block of
-    queries for p50 and p99, after each query for the cold figures.
+    Without --tools, the demo catalogue is copied under new names until it is large enough. With
+    --tools, a size larger than the number of tools means all of them. Systems take turns, so that
+    a busy machine slows all of them alike: after each block of queries for p50 and p99, and after
+    each query for the cold figures.
 
     \b
     Example:
@@ -246,7 +255,7 @@ def speed(
         queries=queries,
         memory=measure_memory,
         importing=measure_import(),
-        tell=_make_teller(),
+        tell=_report_progress,
     )
     command = _repeat_command(
         "speed",
@@ -257,7 +266,7 @@ def speed(
     )
     _print_figures(
         found.to_json(),
-        report.speed_tables(found),
+        report.tabulate_speed(found),
         command=command,
         as_json=as_json,
         save_file=save_file,
@@ -285,7 +294,7 @@ def speed(
     metavar="N",
     help="Ask N queries in all, always the same ones.",
 )
-@json_option
+@figures_option
 @save_option
 def tokens(
     catalogue: Path,
@@ -294,26 +303,25 @@ def tokens(
     as_json: bool,
     save_file: Path | None,
 ) -> None:
-    """Count the tokens of replies, and of what every request carries.
+    """Count the tokens of replies, and the tokens that every request carries.
 
-    DIR holds the tools; each query is asked in a session of its own, at the default limit.
+    DIR holds the tools. Each query is asked in a new session, with the default limit.
 
     \b
     Example:
       python -m benchmarks tokens data/mcp_catalog --queries data/metatool --sample 500
     """
     datasets = read_datasets(folders)
-    by_server: dict[str, list[Tool]] = {}
-    for tool in read_dataset(catalogue).tools:
-        by_server.setdefault(tool.server, []).append(tool)
-    catalog = Catalog(by_server)
+    catalog = catalog_from_tools(read_dataset(catalogue).tools)
     queries = sample_queries(datasets, sample)
+    scout = Scout(catalog)
     with show_bar("Counting tokens", len(catalog) + len(queries)) as step:
-        costs = measure_costs(Scout(catalog), queries, step)
+        costs = measure_costs(scout, step)
+        replies = measure_replies(scout, queries, step)
     command = _repeat_command("tokens", catalogue, queries=folders, sample=[sample])
     _print_figures(
-        costs.to_json(),
-        [report.costs_table(costs)],
+        {**costs.to_json(), "replies": replies and asdict(replies)},
+        [report.tabulate_costs(costs, replies)],
         command=command,
         as_json=as_json,
         save_file=save_file,
@@ -327,7 +335,7 @@ def tokens(
     default=8,
     show_default=True,
     metavar="N",
-    help="How often each kind of request takes its turn, 25 requests at a time.",
+    help="Rounds; in each, every kind of request is sent 25 times.",
 )
 @click.option(
     "--tools",
@@ -335,26 +343,27 @@ def tokens(
     default=500,
     show_default=True,
     metavar="N",
-    help="Search over this many tools.",
+    help="Number of tools to search.",
 )
-@json_option
+@figures_option
 @save_option
 def gateway(rounds: int, tools: int, as_json: bool, save_file: Path | None) -> None:
-    """Measure what a call costs through the gateway, against the same call made directly.
+    """Measure how much time the gateway adds to a call.
 
-    Over stdio, then over HTTP on all hops. Where FastMCP is installed, its proxy with BM25 search
-    is measured beside it, with fewer requests because each takes long.
+    Compares calls through the gateway with the same calls made directly, over stdio and then over
+    HTTP. If FastMCP is installed, its proxy with BM25 search is measured too, with fewer requests
+    because each takes long.
 
     \b
     Example:
       python -m benchmarks gateway --rounds 4
     """
-    _make_teller()("Starting servers and gateways …")
+    _report_progress("Starting servers and gateways …")
     hops = measure_hops(rounds=rounds, tools=tools)
     command = _repeat_command("gateway", rounds=[rounds], tools=[tools])
     _print_figures(
         hops.to_json(),
-        report.hops_tables(hops.to_json()),
+        report.tabulate_hops(hops.to_json()),
         command=command,
         as_json=as_json,
         save_file=save_file,
@@ -371,14 +380,13 @@ def gateway(rounds: int, tools: int, as_json: bool, save_file: Path | None) -> N
     metavar="N",
     help="Ask N queries of each dataset, always the same ones.",
 )
-@json_option
+@figures_option
 @save_option
 def sdks(folders: tuple[Path, ...], limit: int, as_json: bool, save_file: Path | None) -> None:
     """Compare the searches of agent SDKs with toolscout's adapters inside them.
 
-    A scripted model searches once for each query. Its next request is what is measured: the tools
-    and the reply that it receives, and the time until then. SDKs that are not installed are left
-    out.
+    A scripted model searches once for each query. Its next request is measured: the tools and the
+    reply that it receives, and the time until then. SDKs that are not installed are skipped.
 
     \b
     Example:
@@ -386,12 +394,11 @@ def sdks(folders: tuple[Path, ...], limit: int, as_json: bool, save_file: Path |
     """
     with show_bars() as progress:
         found = compare_sdks(read_datasets(folders, limit=limit), progress=progress)
-    for name, remedy in found.missing.items():
-        click.echo(f"Skipping {name}: {remedy}", err=True)
+    _report_skipped(found.missing)
     command = _repeat_command("sdks", *folders, limit=[limit])
     _print_figures(
         found.to_json(),
-        comparison_tables(found),
+        tabulate_comparison(found),
         command=command,
         as_json=as_json,
         save_file=save_file,
@@ -403,9 +410,13 @@ def _choose_systems(systems: Sequence[str], tools: Sequence[Tool]) -> list[str]:
     if ALL_SYSTEMS not in systems:
         return list(dict.fromkeys(systems))
     installed, missing = find_installed(SYSTEM_NAMES, tools[:10])
+    _report_skipped(missing)
+    return installed
+
+
+def _report_skipped(missing: Mapping[str, str]) -> None:
     for name, remedy in missing.items():
         click.echo(f"Skipping {name}: {remedy}", err=True)
-    return installed
 
 
 def _print_figures(
@@ -435,11 +446,10 @@ def _repeat_command(name: str, *arguments: Path, **options: Iterable[object]) ->
     return shlex.join(words)
 
 
-def _make_teller() -> Callable[[str], None]:
-    """Return a function that prints what is going on, if a person is watching.
+def _report_progress(text: str) -> None:
+    """Print a line if a person is watching.
 
-    Lines rather than a spinner: a spinner's thread would run beside what is timed.
+    Not a spinner: its thread would take time from the code that is timed.
     """
-    if not sys.stderr.isatty():
-        return lambda text: None
-    return lambda text: click.secho(text, err=True, dim=True)
+    if sys.stderr.isatty():
+        click.secho(text, err=True, dim=True)

@@ -1,9 +1,8 @@
-"""Fit the fusion: weights of the signals, and how sure a score is, from labelled queries.
+"""Fit the fusion from labelled queries: the weights of the signals, and the calibration.
 
-Takes datasets and an encoder; gives a `Fusion` and how well it ranks each dataset when it was
-fitted on the others. Every dataset weighs the same. Each query is also seen among tools of other
-catalogues, because real catalogues are larger than test sets, and, for calibration, with its
-answers taken away and with few candidates, so that nothing looks sure for want of rivals.
+Every dataset has the same weight. Each query is also ranked among tools of other catalogues,
+because real catalogues are larger than test sets. For calibration it is also ranked without its
+answers and with few candidates, so that no score looks certain only because rivals are missing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,21 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.catalog import Catalog
-from toolscout.encoders.encoder import Encoder
+from toolscout.encoders.encoder import Encoder, StaticEncoder
 from toolscout.encoders.onnx import OnnxEncoder
-from toolscout.encoders.static import StaticEncoder
 from toolscout.errors import UsageError
 from toolscout.evaluate.datasets import Dataset, make_names_unique
 from toolscout.evaluate.quality import METRICS, Progress, compute_scores
 from toolscout.search.fusion import (
+    CERTAINTY,
+    GATED,
     LENGTHENED,
     LEXICAL,
     WEIGHTS,
     Fusion,
     Signal,
-    build_certainty,
-    build_columns,
     compute_gate,
+    compute_level,
     confidence_from_chance,
 )
 from toolscout.search.index import Index
@@ -59,7 +58,7 @@ class Example:
 
     @property
     def gate(self) -> float:
-        """What some weights depend on."""
+        """The value that some weights depend on."""
         return compute_gate(self.evidence)
 
     @property
@@ -78,11 +77,11 @@ class Examples:
 
     @property
     def both(self) -> tuple[Example, ...]:
-        """All of them."""
+        """All examples."""
         return self.alone + self.crowded
 
 
-def examples_of(
+def build_examples(
     dataset: Dataset,
     encoder: Encoder | None,
     *,
@@ -203,6 +202,23 @@ def _block(examples: Sequence[Example], used: list[int]) -> Block:
     return x, open_, target
 
 
+def build_columns(evidence: Doubles, length: float) -> Doubles:
+    """Return the evidence with extra columns for the weights that depend on the question."""
+    by_length = evidence[:, LENGTHENED] * length
+    return np.concatenate(
+        [evidence, by_length, evidence[:, GATED] * compute_gate(evidence)], axis=1
+    )
+
+
+def build_certainty(evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
+    """Return the inputs of the calibration for some candidates, given the scores of all."""
+    found = np.empty((len(scores), 2 + len(CERTAINTY)))
+    found[:, 0] = 1
+    found[:, 1] = scores - compute_level(rivals)
+    found[:, 2:] = evidence.T.take(CERTAINTY, axis=0).T
+    return found
+
+
 def _fit_calibration(sets: Sequence[Examples], fusion: Fusion, family: str) -> Doubles:
     """Fit the chance that a candidate among the first five is wanted, by logistic regression."""
     rows: list[Doubles] = []
@@ -260,7 +276,7 @@ def _logistic(x: Doubles, y: Doubles, w: Doubles) -> Doubles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How a fusion does on one dataset."""
+    """The figures of a fusion on one dataset."""
 
     metrics: dict[str, float]
     crowded: dict[str, float]
@@ -269,7 +285,7 @@ class Standing:
     """For each label of the first hit: how often it was wanted, out of how many."""
 
 
-def standing_of(examples: Examples, fusion: Fusion) -> Standing:
+def compute_standing(examples: Examples, fusion: Fusion) -> Standing:
     """Measure a fusion on one dataset."""
     return Standing(
         metrics=_means(examples.alone, fusion),
@@ -279,13 +295,11 @@ def standing_of(examples: Examples, fusion: Fusion) -> Standing:
 
 
 def _means(examples: Sequence[Example], fusion: Fusion) -> dict[str, float]:
-    rows = [
-        compute_scores(ranked_groups(example, fusion), example.relevant) for example in examples
-    ]
+    rows = [compute_scores(rank_groups(example, fusion), example.relevant) for example in examples]
     return dict(zip(METRICS, np.array(rows).mean(axis=0).tolist(), strict=True))
 
 
-def ranked_groups(example: Example, fusion: Fusion) -> list[int]:
+def rank_groups(example: Example, fusion: Fusion) -> list[int]:
     """Return the groups of the ten best candidates, best first."""
     if not example.groups:
         return []
@@ -306,16 +320,16 @@ def _reliability(examples: Sequence[Example], fusion: Fusion) -> dict[str, tuple
     return {label: (float(np.mean(hits)), len(hits)) for label, hits in sorted(seen.items())}
 
 
-def left_out(sets: Sequence[Examples], family: str) -> dict[str, Standing]:
-    """Return how each dataset fares under the fusion fitted on all the others."""
+def cross_validate(sets: Sequence[Examples], family: str) -> dict[str, Standing]:
+    """Return the figures of each dataset with the fusion fitted on all the others."""
     return {
-        one.name: standing_of(one, fit([other for other in sets if other is not one], family))
+        one.name: compute_standing(one, fit([other for other in sets if other is not one], family))
         for one in sets
     }
 
 
 def to_json(fusion: Fusion, left_out_sets: dict[str, Standing]) -> dict[str, Any]:
-    """Return a fusion and how it did on the sets left out."""
+    """Return a fusion and its figures on the sets left out."""
     return {
         "weights": fusion.weights,
         "calibration": fusion.calibration,
@@ -330,12 +344,12 @@ def to_json(fusion: Fusion, left_out_sets: dict[str, Standing]) -> dict[str, Any
     }
 
 
-def sampled(tools: Sequence[Tool]) -> tuple[Tool, ...]:
+def sample_strangers(tools: Sequence[Tool]) -> tuple[Tool, ...]:
     """Return some tools at random, the same each time."""
     return tuple(Random(SEED).sample(list(tools), min(STRANGERS, len(tools))))
 
 
-def encoder_named(name: str) -> Encoder | None:
+def make_encoder(name: str) -> Encoder | None:
     """Return an encoder to fit for: none, static, or minilm."""
     makers: dict[str, Callable[[], Encoder]] = {
         "static": StaticEncoder,

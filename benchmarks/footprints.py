@@ -1,6 +1,6 @@
 """Footprints: the memory of a system with its tools, and the cost of `import toolscout`.
 
-Each figure is taken in a process of its own, which for memory is this module
+Each figure is measured in a new process; for memory, that process runs this module
 (`python -m benchmarks.footprints`).
 """
 
@@ -17,7 +17,7 @@ from timeit import timeit
 from typing import Any
 
 from benchmarks.systems import make_system
-from benchmarks.workloads import request_for
+from benchmarks.workloads import make_request
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.evaluate.datasets import make_names_unique
 from toolscout.files import read_tools, write_tools
@@ -45,7 +45,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Import:
-    """What `import toolscout` costs in a fresh interpreter."""
+    """The cost of `import toolscout` in a fresh interpreter."""
 
     ms: float
     """Best of five, less the start of a bare interpreter."""
@@ -53,7 +53,7 @@ class Import:
     """Top-level modules that it loaded and that are not part of Python or toolscout."""
 
     def optional(self) -> list[str]:
-        """Return those that could have waited."""
+        """Return the modules whose import could be deferred."""
         return [module for module in self.modules if module in OPTIONAL_MODULES]
 
     def to_json(self) -> Json:
@@ -68,7 +68,7 @@ class Import:
 def measure_memory(system: str, tools: Sequence[Tool]) -> Memory:
     """Return the memory of one system with these tools, built in a fresh process.
 
-    Raises `UsageError` with what the process said last if it fails.
+    If the process fails, raises `UsageError` with its last line.
     """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "tools.jsonl"
@@ -98,13 +98,13 @@ def measure_import() -> Import:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Weigh one system in this process and write the figures: `SYSTEM FILE`."""
+    """Measure one system in this process and write the figures: `SYSTEM FILE`."""
     name, path = arguments
     tools = make_names_unique(read_tools(path))
     before = _resident_bytes()
     system = make_system(name)
     system.build(tools)
-    system.search(request_for(tools[0]), SEARCH_LIMIT)
+    system.search(make_request(tools[0]), SEARCH_LIMIT)
     after = _resident_bytes()
     figures = {"rss_mb": round(after / 1e6, 1), "growth_mb": round((after - before) / 1e6, 1)}
     sys.stdout.write(f"{json.dumps(figures)}\n")

@@ -1,14 +1,8 @@
-"""What a gateway costs: the same call made directly and through it, in turns.
+"""Measure how much time a gateway adds: the same call directly and through it, in turns.
 
-Gives medians and their ratios over stdio and over HTTP: a call of `mcp-server-time` directly,
-through toolscout and, where it is installed, through FastMCP's proxy with its BM25 transform; a
-search over many tools; and how long a fresh process takes to its first answer.
-
-`Routes`: the same servers and gateways, reached over stdio or over HTTP.
-
-Takes how many tools to offer; gives connected clients: of the servers themselves, of toolscout
-before them and, where it is installed, of FastMCP's proxy before them. On a route of HTTP, the
-gateways reach their servers over HTTP too, so that each hop is of one kind.
+Compares calls of `mcp-server-time` directly, through toolscout and through FastMCP's proxy (if it
+is installed), searches over many tools, and the time to the first answer of a fresh process. Over
+HTTP, the gateways reach their servers over HTTP too, so that every hop uses one transport.
 """
 
 import asyncio
@@ -44,7 +38,7 @@ from fastmcp.server.transforms.search import BM25SearchTransform
 
 async def main():
     logging.disable(logging.CRITICAL)
-    # A client that is connected already is kept; otherwise each call would start its server anew.
+    # Connected clients are kept; otherwise each call would start its server again.
     async with Client(json.loads(sys.argv[1])) as servers:
         proxy = create_proxy(servers)
         proxy.add_transform(BM25SearchTransform())
@@ -55,7 +49,7 @@ asyncio.run(main())
 
 
 class Routes:
-    """Ways to the servers over one transport; what it starts ends with the stack."""
+    """Clients of the servers and gateways over one transport; the stack ends their processes."""
 
     def __init__(
         self, transport: Transport, folder: Path, stack: AsyncExitStack, *, tools: int
@@ -69,7 +63,7 @@ class Routes:
         self._rows: dict[str, Json] = {}
 
     async def open(self) -> None:
-        """Start what is reached over HTTP, and write the gateways' configuration."""
+        """Start the HTTP servers, and write the configuration of the gateways."""
         for name, words in self._servers.items():
             row: Json = {"command": sys.executable, "args": list(words)}
             if self._transport == "http":
@@ -168,7 +162,7 @@ Ask = Callable[[], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transit:
-    """Medians over one transport in milliseconds, and how they compare."""
+    """Medians over one transport in milliseconds, and their ratios."""
 
     direct_ms: float
     gateway_ms: float
@@ -183,7 +177,7 @@ class Transit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hops:
-    """What calls and searches take, by transport."""
+    """The times of calls and searches, by transport."""
 
     transits: dict[Transport, Transit]
     tools: int
@@ -272,7 +266,7 @@ async def _asks(routes: Routes) -> dict[str, Ask]:
 
 
 async def _until_found(gateway: Client) -> None:
-    """Wait until both servers are known, so that what is timed is a call and not a start."""
+    """Wait until both servers are known, so that calls are timed and not their start."""
     async with asyncio.timeout(READY_SECONDS):
         while True:
             reply = await gateway.call_tool(

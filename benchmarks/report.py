@@ -1,8 +1,7 @@
-"""Tables and plots of what `quality` and `speed` measured.
+"""Tables and plots of the figures that the benchmarks measured.
 
-Tables are plain values (`Table`), so that the command line prints the same ones that `report.md`
-holds. Plots are written as SVG and PNG by matplotlib, which comes with the extra `bench` and is
-imported when the first plot is drawn. Nothing is measured here.
+The command line prints the same tables (`Table`) that `report.md` contains. Plots are written as
+SVG and PNG by matplotlib, which comes with the extra `bench` and is imported for the first plot.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,17 +11,17 @@ from types import ModuleType
 from typing import Any
 
 from benchmarks.fitting import Standing
+from benchmarks.leads import Leads, compute_leads
+from benchmarks.replies import ReplyCosts
 from benchmarks.speed import BASELINE, Pace, Speed
 from benchmarks.workloads import NEW_TOOLS
 from toolscout.cli.evaluate import HEADLINE
+from toolscout.cli.tokens import Costs
 from toolscout.errors import MissingExtra
-from toolscout.evaluate.costs import Costs
 from toolscout.evaluate.quality import (
     METRICS,
-    TITLES,
     Quality,
     Table,
-    format_interval,
     summarize,
     tabulate_metric,
     tabulate_outcomes,
@@ -33,25 +32,25 @@ PLOT_INCHES = (8.0, 4.5)
 PLOT_FORMATS = ("svg", "png")
 
 
-def lead_table(quality: Quality) -> Table:
+def tabulate_leads(first: str, leads: Leads) -> Table:
     """Return how far the first system is ahead of each other one."""
-    first = next(iter(quality.macro))
     return Table(
         title=f"Lead of {first}, macro, paired by query",
-        head=("over", *TITLES.values()),
+        head=("over", *(metric.title for metric in METRICS.values())),
         rows=tuple(
-            (system, *(format_interval(lead[metric], sign="+") for metric in METRICS))
-            for system, lead in quality.lead.items()
+            (system, *(f"{e.mean:+.3f} [{e.low:+.3f}, {e.high:+.3f}]" for e in lead.values()))
+            for system, lead in leads.items()
         ),
     )
 
 
-def quality_tables(quality: Quality) -> list[Table]:
-    """Return everything that the report of a quality run shows."""
+def tabulate_quality(quality: Quality) -> list[Table]:
+    """Return all tables of a quality report."""
     tables = [summarize(quality)]
     tables += [tabulate_metric(quality, metric) for metric in METRICS]
-    if quality.lead:
-        tables.append(lead_table(quality))
+    leads = compute_leads(quality)
+    if leads:
+        tables.append(tabulate_leads(next(iter(quality.macro)), leads))
     return [
         *tables,
         tabulate_outcomes(
@@ -65,8 +64,8 @@ def quality_tables(quality: Quality) -> list[Table]:
     ]
 
 
-def fit_table(left_out: Mapping[str, Standing]) -> Table:
-    """Return how each dataset fares under a fusion fitted on the others."""
+def tabulate_fit(left_out: Mapping[str, Standing]) -> Table:
+    """Return the figures of each dataset with a fusion fitted on the others."""
     names = ("ndcg@10", "recall@5", "hit@1")
     rows = [(name, *(f"{one.metrics[n]:.3f}" for n in names)) for name, one in left_out.items()]
     if left_out:
@@ -75,8 +74,8 @@ def fit_table(left_out: Mapping[str, Standing]) -> Table:
     return Table(title="Each dataset left out in turn", head=("dataset", *names), rows=tuple(rows))
 
 
-def costs_table(costs: Costs) -> Table:
-    """Return what a catalogue costs in tokens, a row for each figure."""
+def tabulate_costs(costs: Costs, replies: ReplyCosts | None) -> Table:
+    """Return the token costs of a catalogue and of replies, one row per figure."""
     rows = [
         (f"all {costs.tools:,} definitions of {costs.servers:,} servers", costs.definitions),
         ("three meta-tools", max(costs.meta_tools.values())),
@@ -84,8 +83,7 @@ def costs_table(costs: Costs) -> Table:
         ("pinned definitions", costs.pinned),
         ("every request with toolscout", costs.request),
     ]
-    if costs.replies:
-        replies = costs.replies
+    if replies:
         rows += [
             (f"reply, median of {replies.queries:,} queries", round(replies.median)),
             ("reply, 95 of 100 at most", replies.p95),
@@ -96,8 +94,8 @@ def costs_table(costs: Costs) -> Table:
     return Table(title=f"Tokens ({costs.encoding})", head=("", "tokens"), rows=shown)
 
 
-def hops_tables(hops: Json) -> list[Table]:
-    """Return what calls and searches take, directly and through gateways, by transport."""
+def tabulate_hops(hops: Json) -> list[Table]:
+    """Return the times of calls and searches, directly and through gateways, by transport."""
     tables = [_transit_table(name, hops) for name in hops["transits"]]
     told = [
         ("start to first answer", f"{hops['first_answer_seconds']:.2f} s"),
@@ -124,8 +122,8 @@ def _transit_table(transport: str, hops: Json) -> Table:
     return Table(title=title, head=("", "median"), rows=tuple(rows))
 
 
-def speed_tables(speed: Speed) -> list[Table]:
-    """Return a table for each size, and what importing costs."""
+def tabulate_speed(speed: Speed) -> list[Table]:
+    """Return a table for each size, and one for the cost of importing."""
     tables = [_size_table(speed, size) for size in speed.sizes]
     if speed.skipped:
         rows = tuple(speed.skipped.items())
@@ -146,19 +144,19 @@ def speed_tables(speed: Speed) -> list[Table]:
 def write_quality_report(quality: Quality, folder: Path, *, command: str) -> None:
     """Write `report.md` and a plot of the macro nDCG@10 into a folder, which may be new."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder, "Search quality", command, "ndcg", quality.versions, quality_tables(quality))
+    _write(folder, "Search quality", command, "ndcg", quality.versions, tabulate_quality(quality))
     _save(_ndcg_plot(quality), folder / "ndcg")
 
 
 def write_speed_report(speed: Speed, folder: Path, *, command: str) -> None:
     """Write `report.md` and a plot of latency by size into a folder, which may be new."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder, "Search speed", command, "latency", speed.versions, speed_tables(speed))
+    _write(folder, "Search speed", command, "latency", speed.versions, tabulate_speed(speed))
     _save(_latency_plot(speed), folder / "latency")
 
 
 def need_matplotlib() -> ModuleType:
-    """Return matplotlib, or raise `MissingExtra`; ask before a long run that ends in a plot."""
+    """Return matplotlib, or raise `MissingExtra`; call it before a long run that ends in a plot."""
     try:
         return import_module("matplotlib")
     except ModuleNotFoundError as error:
@@ -178,9 +176,16 @@ def _write(
         f"Repeat it with `{command}`.",
         f"Versions: {', '.join(f'{name} {number}' for name, number in versions.items())}.",
         f"![{title}]({plot}.svg)",
-        *(table.to_markdown() for table in tables),
+        *map(to_markdown, tables),
     ]
     (folder / "report.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def to_markdown(table: Table) -> str:
+    """Return the table under its title, with figures aligned to the right."""
+    rule = ("---", *["---:"] * (len(table.head) - 1))
+    lines = [f"| {' | '.join(row)} |" for row in (table.head, rule, *table.rows)]
+    return "\n".join((f"## {table.title}", "", *lines))
 
 
 def _size_table(speed: Speed, size: int) -> Table:
@@ -235,7 +240,7 @@ def _ndcg_plot(quality: Quality) -> Any:
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
     axes.set_xlabel(
-        f"macro {TITLES[HEADLINE]} with 95 % interval, {len(quality.datasets)} datasets"
+        f"macro {METRICS[HEADLINE].title} with 95 % interval, {len(quality.datasets)} datasets"
     )
     return figure
 

@@ -1,13 +1,8 @@
 """Compare the tool searches of agent SDKs with toolscout's adapters in the same SDKs.
 
-Takes datasets and the seats of `seats`; gives for each dataset, SDK and search the nDCG@10, the
-tokens of what the model receives and the time of a search, and the macro mean. It prints nothing.
-
-Tool searches in their seats: each asked by a scripted model inside a running agent SDK.
-
-A seat is one search in one SDK: the SDK's own, or toolscout's adapter in its place. The model calls
-the search once; what it then receives is what counts: the tools of its next request, the reply,
-and the time between the call and that request. SDKs are imported when a seat is built.
+A seat is one search in one SDK: the SDK's own, or toolscout's adapter in its place. A scripted
+model calls the search once. Measured are the tools of its next request, the reply, and the time
+between the call and that request. SDKs are imported when a seat is built.
 """
 
 import asyncio
@@ -38,7 +33,7 @@ PYDANTIC_AI, FASTMCP, HAYSTACK = "pydantic-ai", "fastmcp", "haystack"
 
 @dataclass(slots=True, kw_only=True)
 class Received:
-    """What the model has after its search."""
+    """The reply to a search, and the model's next request."""
 
     reply: str = ""
     tools: list[Json] = field(default_factory=list[Json])
@@ -47,7 +42,7 @@ class Received:
 
     @property
     def tokens(self) -> int:
-        """What the reply and the tools of the next request cost."""
+        """The tokens of the reply and of the tools in the next request."""
         listed = (
             json.dumps(tool, ensure_ascii=False, separators=(",", ":")) for tool in self.tools
         )
@@ -55,7 +50,7 @@ class Received:
 
     @property
     def seconds(self) -> float:
-        """From the model's call to its next request."""
+        """The time from the model's call to its next request."""
         return self.ended - self.started
 
 
@@ -65,14 +60,14 @@ def _definition_tokens(definition: str) -> int:
 
 
 class Seat(Protocol):
-    """A search in an SDK; open while it is asked."""
+    """A search in an SDK; a context manager that is open while queries run."""
 
     def names(self, received: Received) -> list[str]:
-        """Return the tools that a reply gives, best first."""
+        """Return the names of the tools found, best first."""
         ...
 
     async def ask(self, query: str, *, deep: bool) -> Received:
-        """Search once: for ten tools where it is `deep`, else as many as is usual there."""
+        """Search once: for ten tools if `deep`, otherwise for the default number of the SDK."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -95,7 +90,7 @@ def _named_in_lines(received: Received) -> list[str]:
 
 
 class _Open:
-    """Nothing to open, and nothing to close."""
+    """A seat that needs no opening or closing."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -112,13 +107,13 @@ class PydanticAiSeat(_Open):
         self._agent = self._agent_of(tools)
 
     def names(self, received: Received) -> list[str]:
-        """Return what the reply or the next request names."""
+        """Return the names in the reply or in the next request."""
         if self._way == "toolset":
             return _named_in_lines(received)
         return [found["name"] for found in json.loads(received.reply)["discovered_tools"]]
 
     async def ask(self, query: str, *, deep: bool) -> Received:
-        """Have the model search, and note what it receives."""
+        """Let the model search, and return its reply and next request."""
         self._received = Received()
         if self._way == "toolset":
             limit = {"limit": RANKING_DEPTH} if deep else {}
@@ -166,7 +161,7 @@ class FastMcpSeat:
         self._servers = [self._server(tools, way, deep) for deep in (False, True)]
 
     def names(self, received: Received) -> list[str]:
-        """Return what the reply or the next request names."""
+        """Return the names in the reply or in the next request."""
         return (_named_in_lines if self._meta else _named_in_json)(received)
 
     async def __aenter__(self) -> Self:
@@ -181,7 +176,7 @@ class FastMcpSeat:
         await self._stack.aclose()
 
     async def ask(self, query: str, *, deep: bool) -> Received:
-        """Have the model search, and note what it receives."""
+        """Let the model search, and return its reply and next request."""
         name = "tool_search" if self._meta else "search_tools"
         asked: Json = {"queries": [plain(query)]} if self._meta else {"query": query}
         started = perf_counter()
@@ -218,14 +213,14 @@ class HaystackSeat(_Open):
         self._received, self._call = Received(), ("", dict[str, Any]())
 
     def names(self, received: Received) -> list[str]:
-        """Return what the reply or the next request names."""
+        """Return the names in the reply or in the next request."""
         if self._meta:
             return _named_in_lines(received)
         # Its reply has no order of its own; the tools of the next request have.
         return [tool["function"]["name"] for tool in received.tools][1:]
 
     async def ask(self, query: str, *, deep: bool) -> Received:
-        """Have the model search, and note what it receives."""
+        """Let the model search, and return its reply and next request."""
         self._received = Received()
         name, many = ("tool_search", "limit") if self._meta else ("search_tools", "k")
         asked: Json = {"queries": [plain(query)]} if self._meta else {"tool_keywords": query}
@@ -268,7 +263,7 @@ SEATS: dict[str, dict[str, Callable[[Sequence[Tool]], Seat]]] = {
 
 
 def plain(query: str) -> str:
-    """Return a query as words, where toolscout would read operators."""
+    """Return a query without the characters that toolscout would read as operators."""
     return re.sub(r":(?=\S)", ": ", re.sub(r"(?<!\S)[-+/]+(?=\S)", "", query))
 
 
@@ -338,7 +333,7 @@ PROBES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How one search did in one SDK, on one dataset or on average."""
+    """The figures of one search in one SDK, on one dataset or on average."""
 
     ndcg: float
     """At ten hits."""
@@ -388,9 +383,9 @@ def compare_sdks(
     makers: Makers = SEATS,
     progress: Progress = lambda stage, done, total: None,
 ) -> Comparison:
-    """Return how all searches that are installed here do on all datasets.
+    """Measure all installed searches on all datasets.
 
-    Raises `UsageError` where no SDK is installed, or a dataset has no queries.
+    Raises `UsageError` if no SDK is installed or a dataset has no queries.
     """
     unasked = [dataset.name for dataset in datasets if not dataset.queries]
     if unasked or not datasets:
@@ -408,7 +403,7 @@ def compare_sdks(
     )
 
 
-def comparison_tables(comparison: Comparison) -> list[Table]:
+def tabulate_comparison(comparison: Comparison) -> list[Table]:
     """Return the macro means, then nDCG@10 and tokens of each dataset."""
     head = ("SDK and search", "nDCG@10", "tokens", "ms")
     rows = [(name, *_cells(standing)) for name, standing in _listed(comparison.macro)]

@@ -1,10 +1,8 @@
 """How fast systems build, update and search, and how much memory they take, by catalogue size.
 
-Takes a `Workload` (tools to cut or grow to a size, and queries), sizes and names of systems;
-gives a `Speed`. The systems take turns, so that whatever else the machine does hits all of them
-alike; compare ratios rather than milliseconds. They take turns twice: block by block, where each
-finds the processor's caches as it left them, and query by query, where others have filled them.
-Whether hits are right is `quality`'s question.
+The systems take turns, so that whatever else the machine does slows all of them alike; compare
+ratios rather than milliseconds. They take turns twice: block by block, where each finds the
+processor's caches as it left them, and query by query, where others have filled them.
 """
 
 import gc
@@ -16,7 +14,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from benchmarks.footprints import Import, Memory
 from benchmarks.systems import PACKAGES, System, find_installed, make_system
-from benchmarks.workloads import NEW_TOOLS, Workload, request_for
+from benchmarks.workloads import NEW_TOOLS, Workload, make_request
 from toolscout.errors import UsageError
 from toolscout.evaluate.datasets import make_names_unique
 from toolscout.evaluate.quality import (
@@ -41,7 +39,7 @@ BLOCK_QUERIES = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What it costs to take in one more server, until it can be found."""
+    """The time to add one more server, until its tools can be found."""
 
     how: Literal["add", "rebuild"]
     ms: float
@@ -50,14 +48,14 @@ class Update:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """What one system did at one size."""
+    """The figures of one system at one size."""
 
     build_ms: float
     update: Update
     ms: Milliseconds
-    """Of searches one after another, as in a loop."""
+    """Searches one after another, as in a loop."""
     cold: Milliseconds
-    """Of searches between those of other systems, as one that comes now and then."""
+    """Searches in turn with other systems, as if one came now and then."""
     memory: Memory | None
 
 
@@ -79,7 +77,7 @@ class Speed:
         return self.sizes[size][system].ms.p50 / baseline.ms.p50 if baseline else None
 
     def cold_ratio(self, size: int, system: str) -> float | None:
-        """Return the same of cold searches."""
+        """Return the same ratio for cold searches."""
         baseline = self.sizes[size].get(BASELINE)
         return self.sizes[size][system].cold.p50 / baseline.cold.p50 if baseline else None
 
@@ -116,10 +114,10 @@ class Speed:
 
 @runtime_checkable
 class Growing(Protocol):
-    """A system that takes in tools without being built again."""
+    """A system that can add tools without being rebuilt."""
 
     def add(self, tools: Sequence[Tool]) -> None:
-        """Make the tools findable beside those that were built."""
+        """Add tools to those that can be found already."""
         ...
 
 
@@ -136,15 +134,15 @@ def measure_speed(
 ) -> Speed:
     """Return the pace of every installed system at every size.
 
-    `memory` weighs one system with some tools; without it there are no memory figures. `tell` hears
-    what is going on. Raises `UsageError` where there are no tools, sizes or queries to run on.
+    `memory` measures one system with some tools; without it there are no memory figures. `tell`
+    receives progress messages. Raises `UsageError` without tools, sizes or queries.
     """
     if not workload.tools or not sizes or min(sizes) < 1 or queries < 1:
         raise UsageError("Speed needs tools, and sizes and queries of 1 or more.")
     names, skipped = find_installed(systems, workload.tools[:NEW_TOOLS], make=make)
     paces: dict[int, dict[str, Pace]] = {}
     for size in sorted(sizes):
-        tools = workload.catalogue(size)
+        tools = workload.draw_tools(size)
         if len(tools) not in paces:
             round_trip = _Round(tools, workload, queries, make, tell)
             paces[len(tools)] = round_trip.paces(names, memory)
@@ -197,10 +195,10 @@ class _Round:
     def _search(self, systems: Mapping[str, System]) -> tuple[_Seconds, _Seconds]:
         """Return the times of searches in blocks, and in turns query by query.
 
-        The two ask different queries, so that none is known from before.
+        They use different queries, so that no query is cached.
         """
         self._say("all search")
-        asked = self.workload.queries(self.tools, WARM_UP_QUERIES + 2 * self.queries)
+        asked = self.workload.draw_queries(self.tools, WARM_UP_QUERIES + 2 * self.queries)
         first, rest = asked[:WARM_UP_QUERIES], asked[WARM_UP_QUERIES:]
         with _garbage_kept():
             return (
@@ -210,9 +208,9 @@ class _Round:
 
     def _update(self, name: str, system: System) -> Update:
         self._say(f"{name} takes in {NEW_TOOLS} tools")
-        fresh = self.workload.newcomers()
+        fresh = self.workload.make_newcomers()
         grown = make_names_unique([*self.tools, *fresh])
-        query = request_for(fresh[0])
+        query = make_request(fresh[0])
         gc.collect()
         if isinstance(system, Growing):
             how, spent = "add", _milliseconds_of(lambda: system.add(grown[len(self.tools) :]))
@@ -238,7 +236,7 @@ def _milliseconds_of(call: Callable[[], object]) -> float:
 
 @contextmanager
 def _garbage_kept() -> Generator[None]:
-    """Collect only where told to, and then only what came since: the catalogues stay out of it."""
+    """Collect garbage only on demand, and leave out the catalogues that exist already."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -254,7 +252,7 @@ def _times(
 ) -> _Seconds:
     """Return how long each query took each system, which take turns after each block.
 
-    `before` is asked at the beginning of every block, untimed.
+    Each block begins with the query `before`, which is not timed.
     """
     seconds: _Seconds = {name: [] for name in systems}
     for turn, begin in enumerate(range(0, len(queries), block)):

@@ -1,7 +1,7 @@
 """Workloads: catalogues of any size to search in, and queries to ask of them.
 
 Tools come from files, dataset folders or the demo catalogue, queries from the datasets or from
-the tools' own words. The same each time, so that two runs measure the same thing.
+the tools' own words. They are the same each time, so that two runs measure the same thing.
 """
 
 import re
@@ -33,22 +33,22 @@ class Workload:
     grows: bool = False
     """Whether renamed variants fill a catalogue that is larger than `tools`."""
 
-    def catalogue(self, size: int) -> tuple[Tool, ...]:
+    def draw_tools(self, size: int) -> tuple[Tool, ...]:
         """Return `size` tools, or all there are if they are fewer and do not grow."""
-        tools = list(_grown(self.tools, size) if self.grows else self.tools)
+        tools = list(_grow_tools(self.tools, size) if self.grows else self.tools)
         Random(SEED).shuffle(tools)
         return tuple(tools[:size])
 
-    def newcomers(self) -> tuple[Tool, ...]:
+    def make_newcomers(self) -> tuple[Tool, ...]:
         """Return the tools of a server that no catalogue has."""
         drawn = Random(SEED).choices(self.tools, k=NEW_TOOLS)
-        return make_names_unique([_renamed(tool, NEW_SERVER, "newly") for tool in drawn])
+        return make_names_unique([_rename_tool(tool, NEW_SERVER, "newly") for tool in drawn])
 
-    def queries(self, tools: Sequence[Tool], count: int) -> list[str]:
+    def draw_queries(self, tools: Sequence[Tool], count: int) -> list[str]:
         """Return `count` queries, each question once before any comes again."""
         random = Random(SEED)
         if not self.questions:
-            return [request_for(random.choice(tools), random) for _ in range(count)]
+            return [make_request(random.choice(tools), random) for _ in range(count)]
         asked: list[str] = []
         while len(asked) < count:
             asked += random.sample(self.questions, len(self.questions))
@@ -73,18 +73,18 @@ def read_workload(paths: Sequence[str | Path]) -> Workload:
     return Workload(tools=make_names_unique(tools), questions=tuple(questions))
 
 
-def _grown(tools: Sequence[Tool], size: int) -> tuple[Tool, ...]:
+def _grow_tools(tools: Sequence[Tool], size: int) -> tuple[Tool, ...]:
     """Return at least `size` tools: copies on further servers, each with a word of its own."""
     grown, copy = list(tools), 0
     while len(grown) < size:
         copy += 1
         for tool in tools:
-            word = _made_word(Random(f"{SEED} {tool.server} {copy}"))
-            grown.append(_renamed(tool, f"{tool.server}-{word}", word))
+            word = _make_word(Random(f"{SEED} {tool.server} {copy}"))
+            grown.append(_rename_tool(tool, f"{tool.server}-{word}", word))
     return make_names_unique(grown)
 
 
-def _renamed(tool: Tool, server: str, word: str) -> Tool:
+def _rename_tool(tool: Tool, server: str, word: str) -> Tool:
     return Tool.define(
         tool.leaf,
         server=server,
@@ -93,14 +93,14 @@ def _renamed(tool: Tool, server: str, word: str) -> Tool:
     )
 
 
-def _made_word(random: Random) -> str:
+def _make_word(random: Random) -> str:
     return "".join(random.choice("bdfgklmnprstvz") + random.choice("aeiou") for _ in range(3))
 
 
-def request_for(tool: Tool, random: Random | None = None) -> str:
+def make_request(tool: Tool, random: Random | None = None) -> str:
     """Return a request: an opening, then five to nine words in a row of the tool's description.
 
-    Where there are fewer, the words of the name come before them.
+    If the description has fewer, it starts with the words of the name.
     """
     random = random or Random(SEED)
     own = re.findall(r"[^\W_]+", tool.description)

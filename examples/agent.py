@@ -60,12 +60,12 @@ def script(mode: Mode) -> list[Step]:
     """Return what the model does: search once, call two tools, answer."""
     search = call("tool_search", queries=QUERIES)
     if mode is Mode.BRIDGE:
-        filed = call("tool_call", name="tracker__create_issue", arguments=ISSUE)
-        told = call("tool_call", name="mail__send_email", arguments=EMAIL)
+        issue = call("tool_call", name="tracker__create_issue", arguments=ISSUE)
+        email = call("tool_call", name="mail__send_email", arguments=EMAIL)
     else:
-        filed = call("tracker__create_issue", **ISSUE)
-        told = call("mail__send_email", **EMAIL)
-    return [search, filed, told, "I filed it as issue 7 and wrote to Anna."]
+        issue = call("tracker__create_issue", **ISSUE)
+        email = call("mail__send_email", **EMAIL)
+    return [search, issue, email, "I filed it as issue 7 and wrote to Anna."]
 
 
 async def converse(session: Session, model: ScriptedModel, message: str) -> Recording:

@@ -21,8 +21,8 @@ tools = ToolScoutChat([refund_invoice, translate_contract])  # or 300
 client, session = OpenAI(), tools.open("conversation-42")
 messages: list[Any] = [{"role": "user", "content": "Please refund invoice inv-7, 500 cents."}]
 while True:
-    told = tools.list_tools(session)
-    done = client.chat.completions.create(model="gpt-4.1", messages=messages, tools=told)
+    definitions = tools.list_tools(session)
+    done = client.chat.completions.create(model="gpt-4.1", messages=messages, tools=definitions)
     answers = tools.answer_sync(session, done)
     messages += [done.choices[0].message, *answers]
     if not answers:

@@ -33,11 +33,11 @@ def built() -> tuple[Console, float]:
 def test_a_keystroke_takes_a_small_multiple_of_the_search(built: tuple[Console, float]):
     """The search, its reasons, and the reply that a model would read."""
     console, _ = built
-    view = console.views.get(ANONYMOUS)
+    view = console.get_view(ANONYMOUS)
     for text in QUERIES:
         console.search.search(view, text)
 
-    alone = _seconds(lambda: [console.indexes.main.search(text, 20) for text in QUERIES])
+    alone = _seconds(lambda: [console.indexes.get().search(text, 20) for text in QUERIES])
     shown = _seconds(lambda: [console.search.search(view, text) for text in QUERIES])
     each = 1e3 / len(QUERIES)
     tell("console, keystroke", search_ms=alone * each, answer_ms=shown * each, ratio=shown / alone)
@@ -49,7 +49,7 @@ def test_a_keystroke_takes_a_small_multiple_of_the_search(built: tuple[Console, 
 def test_the_first_map_takes_about_as_long_as_indexing(built: tuple[Console, float]):
     """It is drawn once for each content; after that it is only told."""
     console, indexing = built
-    view = console.views.get(ANONYMOUS)
+    view = console.get_view(ANONYMOUS)
 
     first = _seconds(lambda: console.maps.list_places(view), times=1)
     again = _seconds(lambda: console.maps.list_places(view))
@@ -63,7 +63,7 @@ def test_the_first_map_takes_about_as_long_as_indexing(built: tuple[Console, flo
 def test_pages_of_the_catalogue_cost_less_than_the_first_look(built: tuple[Console, float]):
     """What each definition costs is estimated once."""
     console, _ = built
-    view = console.views.get(ANONYMOUS)
+    view = console.get_view(ANONYMOUS)
 
     first = _seconds(lambda: console.tools.list_page(view, sort="tokens"), times=1)
     again = _seconds(lambda: console.tools.list_page(view, sort="tokens"))

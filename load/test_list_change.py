@@ -1,6 +1,7 @@
 """A server lists 1,000 tools while 20 clients search: nobody waits for the indexing."""
 
 import asyncio
+import gc
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -55,6 +56,7 @@ def test_indexing_a_thousand_tools_delays_nobody():
 
 
 async def _measure() -> tuple[Waits, Waits]:
+    gc.freeze()  # as `toolscout serve` does
     arguments = (str(UPSTREAM), "big", "growing")
     server = ServerConfig(
         name="big", transport=Transport.STDIO, command=sys.executable, args=arguments

@@ -3,10 +3,13 @@
 import signal
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from toolscout.encoders import encoder
 
 settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -15,6 +18,15 @@ settings.load_profile("steady")
 
 # A job that a shell started in the background ignores Ctrl-C, and so would all its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def static_table() -> Iterator[None]:
+    """Read the table of the default encoder once per process; every `Scout` would take 0.1 s."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoder, "check_file", cache(encoder.check_file))
+        patch.setattr(encoder.Table, "load", cache(encoder.Table.load))
+        yield
 
 
 @pytest.fixture(scope="session")

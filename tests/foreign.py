@@ -17,7 +17,7 @@ INSPECTOR = NPM / "@modelcontextprotocol/inspector/clients/launcher/build/index.
 OLDER = ROOT / ".venv-mcp1/bin/python"
 """A Python with mcp 1.30, and the servers that need it."""
 NODE = shutil.which("node") or shutil.which("node", path=str(Path(sys.executable).parent)) or ""
-SECONDS = 50
+SECONDS = 120
 
 needs_inspector = pytest.mark.skipif(
     not NODE or not INSPECTOR.is_file(), reason="needs `make .npm-servers/.installed`"
@@ -27,7 +27,8 @@ needs_older = pytest.mark.skipif(not OLDER.exists(), reason="needs `make .venv-m
 
 def inspect(target: Sequence[str], home: Path, method: str, *options: str) -> Any:
     """Return what the MCP Inspector prints for one method of a server, as a command or a URL."""
-    words = [NODE, str(INSPECTOR), "--cli", "--method", method, *options, "--", *target]
+    patience = ("--connect-timeout", str(SECONDS * 1000))  # its own 15 s are short beside others
+    words = [NODE, str(INSPECTOR), "--cli", *patience, "--method", method, *options, "--", *target]
     # Its catalogue of servers is kept in the home folder.
     ran = subprocess.run(
         words, capture_output=True, env=os.environ | {"HOME": str(home)}, timeout=SECONDS

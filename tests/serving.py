@@ -42,11 +42,20 @@ MISSING = ServerConfig(
 )
 
 
+async def eventually(is_so: Callable[[], object]) -> None:
+    """Return once something is so; fail after the deadline."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not is_so():  # noqa: ASYNC110  # nothing announces it
+            await asyncio.sleep(0.002)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
     """A gateway that is being served."""
 
     url: str
+    gateway: Gateway
+    """For use in the thread of the gateway only."""
     loop: asyncio.AbstractEventLoop
     stopping: asyncio.Event
     thread: threading.Thread
@@ -57,7 +66,10 @@ class Served:
     def heard(self) -> list[Event]:
         """Return the events of all answers so far; the gateway tells of them after it answers."""
         turned: Future[list[Event]] = Future()
-        self.loop.call_soon_threadsafe(lambda: turned.set_result(list(self.events)))
+        # The gateway puts such work off by two turns of the loop.
+        self.loop.call_soon_threadsafe(
+            self.loop.call_soon, lambda: turned.set_result(list(self.events))
+        )
         return turned.result(DEADLINE_SECONDS)
 
     def stop(self) -> None:
@@ -112,18 +124,24 @@ async def _serve(make: _Make, begun: "Future[Served]", *, console: bool) -> None
     known = threading.Event()
     stop = asyncio.Event()
 
-    def ready(url: str) -> None:
-        loop, thread = asyncio.get_running_loop(), threading.current_thread()
-        begun.set_result(
-            Served(url=url, loop=loop, stopping=stop, thread=thread, known=known, events=events)
-        )
-
     async with make() as gateway:
+
+        def ready(url: str) -> None:
+            running = Served(
+                url=url,
+                gateway=gateway,
+                loop=asyncio.get_running_loop(),
+                stopping=stop,
+                thread=threading.current_thread(),
+                known=known,
+                events=events,
+            )
+            begun.set_result(running)
+
         gateway.events.subscribe(lambda event: _keep_answer(event, events))
         gateway.catalog.subscribe(lambda change: known.set())
         await serve_http(
             gateway,
-            gateway.config.gateway,
             pages=Console.from_gateway(gateway).pages if console else None,
             ready=ready,
             stop=stop,

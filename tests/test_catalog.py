@@ -234,29 +234,9 @@ def test_a_snapshot_does_not_move():
 
     catalog.remove("github")
 
-    assert len(before) == 5 and "github__search" in before
-    assert names(list(before)) == names(before.tools)
-    assert before.get("github__search") is not None
+    assert len(before.tools) == 5 and "github__search" in before.by_name
     assert catalog.snapshot().version > before.version
     assert catalog.snapshot() is catalog.snapshot()
-
-
-def test_a_view_is_live_and_shows_only_what_it_may():
-    catalog = sample()
-    catalog.set_pending("slack")
-    view = catalog.view(lambda each: each.server != "github")
-
-    assert names(view.resolve("search")) == ["my_server__search"]
-    assert view.get("github__search") is None
-    assert "github__search" not in view and "ping" in view
-    assert view.servers == ("", "my server", "slack")
-    assert view.state("github") is None
-    assert (len(view), len(list(view)), view.version) == (3, 3, catalog.version)
-
-    catalog.remove("github")
-    assert view.fingerprint == catalog.fingerprint
-    catalog.remove("")
-    assert len(view) == 2
 
 
 def test_a_failing_subscriber_harms_neither_the_change_nor_the_others(
@@ -341,7 +321,7 @@ def test_threads_change_while_others_read():
 
     def read(_: int) -> None:
         by_server: dict[str, set[str]] = {}
-        for each in catalog.snapshot():
+        for each in catalog.snapshot().tools:
             by_server.setdefault(each.server, set()).add(each.description)
         assert all(len(steps) == 1 for steps in by_server.values()), "half a change was seen"
         listed = names(catalog.tools)
@@ -353,7 +333,7 @@ def test_threads_change_while_others_read():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=120)
 
     assert failures == []
     assert [change.version for change in changes] == list(range(1, 241))

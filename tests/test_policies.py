@@ -42,7 +42,7 @@ def not_writing(tool: Tool) -> bool:
 
 
 def session_of(policy: Policy, **options: Any) -> Session:
-    scout = Scout(catalog(), encoder=None, policy=policy, executors=done)
+    scout = Scout(catalog(), policy=policy, executors=done)
     return scout.session("s", **options)
 
 
@@ -75,7 +75,7 @@ def test_a_denied_name_is_revealed_by_no_search_description_call_or_prompt():
 def test_the_answers_are_the_same_as_if_a_denied_tool_did_not_exist():
     """R77: what is denied changes nothing in what the others are told."""
     open_catalog = Catalog({"files": [t for t in catalog() if not_secret(t)]})
-    without = Scout(open_catalog, encoder=None).session("s")
+    without = Scout(open_catalog).session("s")
 
     denied = everything_said(session_of(Policy(allowed=not_secret)))
 
@@ -115,7 +115,7 @@ def test_search_describe_and_call_agree_on_what_there_is(allowed: set[str]):
     names = [t.name for t in catalog()]
 
     def session() -> Session:
-        scout = Scout(catalog(), encoder=None, policy=policy, settings=Settings(calls_by_name=True))
+        scout = Scout(catalog(), policy=policy, settings=Settings(calls_by_name=True))
         return scout.session("s")
 
     found = {hit.tool.name for hit in session().search(f"select:{','.join(names)}").hits}
@@ -129,14 +129,14 @@ def test_search_describe_and_call_agree_on_what_there_is(allowed: set[str]):
 
 @pytest.mark.requirement("R76")
 @pytest.mark.parametrize("pattern", ["files__delete", "files__d*", "*delete"])
-def test_what_is_disabled_by_name_or_pattern_is_told_why(pattern: str):
+def test_a_tool_disabled_by_name_or_pattern_is_refused_with_the_reason(pattern: str):
     """R76"""
     session = session_of(Policy(disabled={pattern: "nothing is deleted here"}))
 
     refusal = session.call_sync("files__delete")
 
     assert refusal.code == "tool_disabled"
-    assert "switched off: nothing is deleted here." in refusal.text
+    assert "disabled: nothing is deleted here." in refusal.text
     assert session.describe("files__delete").code == "tool_disabled"
     assert "files__delete" not in session.search("delete something of the files").text
 
@@ -144,7 +144,7 @@ def test_what_is_disabled_by_name_or_pattern_is_told_why(pattern: str):
 def test_an_empty_reason_says_that_none_was_given():
     reply = session_of(Policy(disabled={"files__*": ""})).call_sync("files__read")
 
-    assert "switched off: no reason given." in reply.text
+    assert "disabled: no reason given." in reply.text
 
 
 def raising(_: Tool) -> bool:
@@ -206,7 +206,6 @@ def test_a_permission_that_is_none_calls_nothing(answer: object):
 
     scout = Scout(
         catalog(),
-        encoder=None,
         policy=Policy(permit=permit),
         executors=lambda tool, _: calls.append(tool.name),
     )

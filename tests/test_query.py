@@ -183,7 +183,7 @@ def test_a_query_that_is_not_text_says_so(value: object):
 def test_a_mistaken_operator_names_what_is_allowed():
     with pytest.raises(InvalidQuery, match="read, write, destructive, unknown"):
         query_from_text("effect:boom x")
-    with pytest.raises(InvalidQuery, match="names no tool"):
+    with pytest.raises(InvalidQuery, match="has no names"):
         query_from_text("select: , ,")
 
 

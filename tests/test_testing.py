@@ -96,7 +96,7 @@ def test_a_fake_server_answers_from_its_table_and_remembers():
     server = FakeServer("fake", tools, {"fail": RuntimeError("out of order")})
     catalog = Catalog()
     server.connect(catalog)
-    scout = Scout(catalog, executors={"fake": server}, encoder=None)
+    scout = Scout(catalog, executors={"fake": server})
     session = scout.session("s")
     session.describe(["fake__greet", "fake__fail", "fake__echo"])
 

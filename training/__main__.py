@@ -19,8 +19,8 @@ from training import corpora, figures, phrases, plots
 from training.batches import Batches
 from training.distilling import Distilling, Floats, distil
 from training.exporting import export_model, export_table
-from training.models import Model, stock_folder
-from training.places import Places, digest_of_data, write_json
+from training.models import Model, find_stock_folder
+from training.places import Places, compute_digest_of_data, write_json
 from training.recipe import FOLDS, UNLABELLED, Recipe
 from training.shipping import ship
 from training.stock import StockTable
@@ -59,21 +59,21 @@ def prepare(places: Places, data: Path) -> None:
         task = progress.add_task("prepare", total=len(LABELLED) + len(UNLABELLED))
         for name in LABELLED + UNLABELLED:
             folder = data / name
-            licence, digest = corpora.licence_of(folder), digest_of_data(folder)
+            licence, digest = corpora.read_licence(folder), compute_digest_of_data(folder)
             sources[name] = {"licence": licence, "sha256": digest}
             if name in LABELLED:
-                corpora.corpus_from(folder, seed=seed).save(places.corpus(name))
+                corpora.read_corpus(folder, seed=seed).save(places.corpus(name))
             progress.advance(task)
-    phrases.save(_phrases(data, seed), places.phrases)
+    phrases.save(_make_phrases(data, seed), places.phrases)
     write_json(places.sources, sources)
 
 
-def _phrases(data: Path, seed: int) -> list[phrases.Phrase]:
+def _make_phrases(data: Path, seed: int) -> list[phrases.Phrase]:
     made: list[phrases.Phrase] = []
     for name in UNLABELLED:
         tools = list(read_dataset(data / name).tools)
         order = np.random.default_rng(seed).permutation(len(tools))[:PHRASES]
-        made += phrases.phrases_of([tools[i] for i in order], seed=seed)
+        made += phrases.make_phrases([tools[i] for i in order], seed=seed)
     return made
 
 
@@ -86,8 +86,8 @@ def tune_fold(places: Places, fold: str, steps: int) -> None:
     recipe = Recipe(steps=steps).without(fold)
     run = Run(places.run(fold), recipe)
     if not run.is_done:
-        batches = Batches(recipe, _corpora(places), phrases.load(places.phrases))
-        _watched(f"tune {fold}", recipe.steps, tune(run, recipe, batches))
+        batches = Batches(recipe, _load_corpora(places), phrases.load(places.phrases))
+        _run_with_progress(f"tune {fold}", recipe.steps, tune(run, recipe, batches))
         plots.draw(run.log_file, run.folder / "log.png", title=f"fold {fold}")
     model = Model()
     model.take(torch.load(run.weights_file))
@@ -108,18 +108,18 @@ def distil_fold(places: Places, fold: str) -> None:
     """Distil a table from the tuned model of FOLD and the stock table."""
     tuned = OnnxEncoder(places.model(fold), threads=torch.get_num_threads())
     teacher = Blended(StockTable(), tuned, share=TUNED_SHARE)
-    texts = _texts(places, FOLDS.get(fold, ()))
-    taught = _taught(places, fold, teacher, texts)
+    texts = _collect_texts(places, FOLDS.get(fold, ()))
+    taught = _encode_with_teacher(places, fold, teacher, texts)
     settings = Distilling()
-    tokenizer_file = stock_folder() / "tokenizer.json"
+    tokenizer_file = find_stock_folder() / "tokenizer.json"
     steps = settings.epochs * -(-len(texts) // settings.batch)
     made = distil(teacher, tokenizer_file, texts, taught, settings)
-    table = _watched(f"distil {fold}", steps, made)
+    table = _run_with_progress(f"distil {fold}", steps, made)
     export_table(table, places.table(fold), tokenizer_file)
 
 
-def _taught(places: Places, fold: str, teacher: Encoder, texts: list[str]) -> Floats:
-    """Return the teacher's vectors, kept from the last time where nothing has changed."""
+def _encode_with_teacher(places: Places, fold: str, teacher: Encoder, texts: list[str]) -> Floats:
+    """Return the teacher's vectors, from the cache if nothing has changed since."""
     file = places.run(fold) / "taught.npz"
     stamp = f"{teacher.name} {sha256(chr(0).join(texts).encode()).hexdigest()}"
     if file.exists():
@@ -129,29 +129,29 @@ def _taught(places: Places, fold: str, teacher: Encoder, texts: list[str]) -> Fl
     batches = [texts[i : i + TAUGHT_AT_ONCE] for i in range(0, len(texts), TAUGHT_AT_ONCE)]
     found = (teacher.encode(batch, kind="tool") for batch in batches)
     rows: list[Floats] = []
-    _watched(f"teach {fold}", len(batches), ((0, rows.append(row)) for row in found))
+    _run_with_progress(f"teach {fold}", len(batches), ((0, rows.append(row)) for row in found))
     vectors = np.concatenate(rows)
     np.savez(file, vectors=vectors, stamp=np.array(stamp))
     return vectors
 
 
-def _texts(places: Places, left_out: tuple[str, ...]) -> list[str]:
+def _collect_texts(places: Places, left_out: tuple[str, ...]) -> list[str]:
     """Return what a table learns from: tools and questions, none of the datasets left out."""
-    read = _corpora(places)
+    read = _load_corpora(places)
     found: dict[str, None] = {}
     for one in read:
         if one.name not in left_out:
             found |= dict.fromkeys([*one.texts, *(asked.text for asked in one.asked)])
-    told = phrases.unseen(phrases.load(places.phrases), read, left_out)
-    found |= dict.fromkeys(text for one in told for text in (one.text, one.question))
+    others = phrases.drop_namesakes(phrases.load(places.phrases), read, left_out)
+    found |= dict.fromkeys(text for one in others for text in (one.text, one.question))
     return list(found)
 
 
-def _corpora(places: Places) -> list[corpora.Corpus]:
+def _load_corpora(places: Places) -> list[corpora.Corpus]:
     return [corpora.Corpus.load(places.corpus(name)) for name in LABELLED]
 
 
-def _watched(label: str, total: int, steps: Iterator[tuple[Any, Any]]) -> Any:
+def _run_with_progress(label: str, total: int, steps: Iterator[tuple[Any, Any]]) -> Any:
     """Go through steps with a progress bar and return the last one's second value."""
     found: Any = None
     with Progress(console=console) as progress:
@@ -167,7 +167,7 @@ def _watched(label: str, total: int, steps: Iterator[tuple[Any, Any]]) -> Any:
 @click.pass_obj
 def judge(places: Places, data: Path) -> None:
     """Compare with the stock encoders on datasets in DATA that were left out."""
-    found = figures.measured(places, data, say=console.print)
+    found = figures.measure_encoders(places, data, say=console.print)
     write_json(places.report, found)
     console.print(figures.table(found), markup=False)
 

@@ -1,4 +1,4 @@
-"""What one step of training sees: questions, their answers, near siblings of those.
+"""The batches of training: questions, their answers, and near siblings of those answers.
 
 A step is drawn from the recipe's seed and its own number, so that a run taken up again goes on
 as if it had not stopped.
@@ -12,7 +12,7 @@ from random import Random
 import torch
 
 from training.corpora import Asked, Corpus
-from training.phrases import Phrase, by_server, unseen
+from training.phrases import Phrase, drop_namesakes, group_by_server
 from training.recipe import Recipe
 
 
@@ -35,19 +35,19 @@ class Batches:
     ) -> None:
         self._recipe = recipe
         self._corpora = [one for one in corpora if one.name not in recipe.left_out and one.asked]
-        self._servers = by_server(unseen(phrases, corpora, recipe.left_out))
+        self._servers = group_by_server(drop_namesakes(phrases, corpora, recipe.left_out))
         self._shares = [math.sqrt(len(one.asked)) for one in self._corpora]
-        self._by_group = {one.name: _by_group(one) for one in self._corpora}
+        self._by_group = {one.name: _group_rows(one) for one in self._corpora}
 
     def at(self, step: int) -> Batch:
         """Return the batch of a step."""
         rng = Random(f"{self._recipe.seed} {step}")
         if self._servers and (not self._corpora or rng.random() < self._recipe.self_made):
-            return self._of_phrases(rng)
+            return self._make_from_phrases(rng)
         corpus = rng.choices(self._corpora, self._shares)[0]
-        return self._of_corpus(corpus, rng)
+        return self._make_from_corpus(corpus, rng)
 
-    def _of_phrases(self, rng: Random) -> Batch:
+    def _make_from_phrases(self, rng: Random) -> Batch:
         chosen: list[Phrase] = []
         while len(chosen) < self._recipe.batch:
             server = rng.choice(self._servers)
@@ -63,7 +63,7 @@ class Batches:
             forbidden=torch.tensor(same),
         )
 
-    def _of_corpus(self, corpus: Corpus, rng: Random) -> Batch:
+    def _make_from_corpus(self, corpus: Corpus, rng: Random) -> Batch:
         chosen = rng.sample(corpus.asked, min(self._recipe.batch, len(corpus.asked)))
         groups = self._by_group[corpus.name]
         answers = [rng.choice(groups[rng.choice(one.relevant)]) for one in chosen]
@@ -73,18 +73,20 @@ class Batches:
             source=corpus.name,
             questions=[one.text for one in chosen],
             texts=[corpus.texts[place] for place in places],
-            forbidden=_also_right(corpus, chosen, places),
+            forbidden=_find_also_right(corpus, chosen, places),
         )
 
 
-def _by_group(corpus: Corpus) -> dict[int, list[int]]:
+def _group_rows(corpus: Corpus) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for place, group in enumerate(corpus.groups):
         found.setdefault(group, []).append(place)
     return found
 
 
-def _also_right(corpus: Corpus, chosen: Sequence[Asked], places: Sequence[int]) -> torch.Tensor:
+def _find_also_right(
+    corpus: Corpus, chosen: Sequence[Asked], places: Sequence[int]
+) -> torch.Tensor:
     rows = [
         [i != j and corpus.groups[place] in one.relevant for j, place in enumerate(places)]
         for i, one in enumerate(chosen)

@@ -68,17 +68,17 @@ class Corpus:
         )
 
 
-def text_of(tool: Tool) -> str:
+def to_text(tool: Tool) -> str:
     """Return the text of a tool that encoders see."""
     return build_encoding_text(tool, list_fields(tool))
 
 
-def leaf_of(tool: Tool) -> str:
+def to_leaf_words(tool: Tool) -> str:
     """Return the words of a tool's own name."""
     return " ".join(split_words(tool.leaf))
 
 
-def licence_of(folder: Path) -> str:
+def read_licence(folder: Path) -> str:
     """Return the licence that a dataset's `META.md` states."""
     found = re.search(r"Licen[cs]es?:\s*(.+)", (folder / "META.md").read_text(encoding="utf-8"))
     if found is None or not any(name in found[1] for name in PERMISSIVE):
@@ -90,15 +90,15 @@ def licence_of(folder: Path) -> str:
     return found[1].strip()
 
 
-def corpus_from(folder: Path, *, seed: int, limit: int = QUESTIONS) -> Corpus:
+def read_corpus(folder: Path, *, seed: int, limit: int = QUESTIONS) -> Corpus:
     """Return the corpus of a dataset's folder."""
     dataset = read_dataset(folder)
     order = list(range(len(dataset.queries)))
     Random(f"{seed} {dataset.name}").shuffle(order)
-    return corpus_of(dataset, sorted(order[:limit]))
+    return make_corpus(dataset, sorted(order[:limit]))
 
 
-def corpus_of(dataset: Dataset, chosen: Sequence[int]) -> Corpus:
+def make_corpus(dataset: Dataset, chosen: Sequence[int]) -> Corpus:
     """Return the corpus of some of a dataset's queries."""
     by_server: dict[str, list[Tool]] = {}
     for tool in dataset.tools:
@@ -106,7 +106,7 @@ def corpus_of(dataset: Dataset, chosen: Sequence[int]) -> Corpus:
     index = Index(Catalog(by_server))
     place = {tool.name: i for i, tool in enumerate(dataset.tools)}
     wanted = dataset.find_relevant_groups()
-    texts = tuple(map(text_of, dataset.tools))
+    texts = tuple(map(to_text, dataset.tools))
     asked: list[Asked] = []
     for i in chosen:
         text = dataset.queries[i].text
@@ -117,7 +117,7 @@ def corpus_of(dataset: Dataset, chosen: Sequence[int]) -> Corpus:
     return Corpus(
         name=dataset.name,
         texts=texts,
-        leaves=tuple(leaf_of(tool) for tool in dataset.tools),
+        leaves=tuple(to_leaf_words(tool) for tool in dataset.tools),
         groups=dataset.groups,
         asked=tuple(asked),
     )
@@ -135,9 +135,9 @@ def siblings(
         for i in near
         if dataset.groups[i] not in wanted
         and dataset.tools[i].leaf.casefold() not in leaves
-        and not any(_alike(frozenset(split_words(texts[i])), one) for one in said)
+        and not any(_is_alike(frozenset(split_words(texts[i])), one) for one in said)
     ]
 
 
-def _alike(first: frozenset[str], second: frozenset[str]) -> bool:
+def _is_alike(first: frozenset[str], second: frozenset[str]) -> bool:
     return len(first & second) > ALIKE * len(first | second)

@@ -26,7 +26,7 @@ Floats = NDArray[np.float32]
 RARITY = 1e-3
 """A token as frequent as this has half the weight of a rare one at the start."""
 LIKENESS = 8.0
-"""How much similarities within a batch count beside nearness to the teacher."""
+"""The weight of similarities within a batch, relative to nearness to the teacher."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Distilling:
     seed: int = 20261116
 
 
-def plain_tokenizer(tokenizer_file: Path) -> Tokenizer:
+def load_plain_tokenizer(tokenizer_file: Path) -> Tokenizer:
     """Return the transformer's tokenizer without padding and cutting."""
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     tokenizer.no_padding()
@@ -49,7 +49,9 @@ def plain_tokenizer(tokenizer_file: Path) -> Tokenizer:
     return tokenizer
 
 
-def started(teacher: Encoder, tokenizer: Tokenizer, texts: Sequence[Sequence[int]]) -> Floats:
+def start_from_teacher(
+    teacher: Encoder, tokenizer: Tokenizer, texts: Sequence[Sequence[int]]
+) -> Floats:
     """Return the teacher's vector of every token, weighted by rarity in the texts."""
     size = tokenizer.get_vocab_size()
     names = [(tokenizer.id_to_token(i) or "").removeprefix("##") for i in range(size)]
@@ -60,7 +62,7 @@ def started(teacher: Encoder, tokenizer: Tokenizer, texts: Sequence[Sequence[int
     return (vectors * (RARITY / (RARITY + shares))[:, None]).astype(np.float32)
 
 
-def main_axes(vectors: Floats, width: int) -> Floats:
+def find_main_axes(vectors: Floats, width: int) -> Floats:
     """Return the directions that tell most of some vectors, best first, as columns."""
     _, directions = np.linalg.eigh(vectors.T @ vectors)
     return np.ascontiguousarray(directions[:, ::-1][:, :width], np.float32)
@@ -114,16 +116,16 @@ class Student:
         return loss.item()
 
 
-def turned(table: Floats, texts: Sequence[Sequence[int]]) -> Floats:
+def order_axes(table: Floats, texts: Sequence[Sequence[int]]) -> Floats:
     """Return the table with its axes ordered by what they tell of texts; cosines stay."""
     sums = np.zeros((len(texts), table.shape[1]), np.float32)
     for row, text in enumerate(texts):
         sums[row] = table[list(text)].sum(axis=0)
     sums /= np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9)
-    return table @ main_axes(sums, table.shape[1])
+    return table @ find_main_axes(sums, table.shape[1])
 
 
-def rounded(table: Floats) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
+def quantise(table: Floats) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
     """Return the table in whole numbers and the size of one for each token."""
     sizes = (np.abs(table).max(axis=1) / 127).astype(np.float16)
     sizes = np.maximum(sizes, np.float16(1e-6))
@@ -138,13 +140,13 @@ def distil(
     settings: Distilling,
 ) -> Iterator[tuple[float, Any]]:
     """Yield the loss of each step with nothing, and at last 0 with the table."""
-    tokenizer = plain_tokenizer(tokenizer_file)
+    tokenizer = load_plain_tokenizer(tokenizer_file)
     found = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
     ids = [one.ids[: settings.tokens] or [0] for one in found]
-    axes = main_axes(taught, settings.width)
+    axes = find_main_axes(taught, settings.width)
     cut = taught @ axes
     cut /= np.linalg.norm(cut, axis=1, keepdims=True)
-    student = Student(started(teacher, tokenizer, ids) @ axes, settings)
+    student = Student(start_from_teacher(teacher, tokenizer, ids) @ axes, settings)
     for loss in student.learn(ids, cut.astype(np.float32)):
         yield loss, None
-    yield 0.0, turned(student.table, ids)
+    yield 0.0, order_axes(student.table, ids)

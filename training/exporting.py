@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
-from training.distilling import Floats, rounded
-from training.models import Model, stock_folder
+from training.distilling import Floats, quantise
+from training.models import Model, find_stock_folder
 
 OPSET = 17
 
@@ -56,7 +56,7 @@ def export_model(model: Model, folder: Path) -> None:
         reduce_range=True,
     )
     full.unlink()
-    shutil.copyfile(stock_folder() / "tokenizer.json", folder / "tokenizer.json")
+    shutil.copyfile(find_stock_folder() / "tokenizer.json", folder / "tokenizer.json")
 
 
 def export_table(table: Floats, file: Path, tokenizer_file: Path) -> None:
@@ -64,6 +64,6 @@ def export_table(table: Floats, file: Path, tokenizer_file: Path) -> None:
     vocabulary: dict[str, int] = json.loads(tokenizer_file.read_text())["model"]["vocab"]
     tokens = sorted(vocabulary, key=vocabulary.__getitem__)
     known = np.array([not (token.startswith("[") and len(token) > 1) for token in tokens])
-    numbers, sizes = rounded(table * known[:, None])  # what is unknown or no word says nothing
+    numbers, sizes = quantise(table * known[:, None])  # unknown tokens and non-words get no vector
     text: NDArray[np.uint8] = np.frombuffer("\n".join(tokens).encode(), np.uint8)
     np.savez(file, numbers=numbers, sizes=sizes, vocabulary=text)

@@ -1,4 +1,4 @@
-"""The report: every encoder beside the stock one, alone and in its tier."""
+"""The report: every encoder against the stock one, alone and in its tier."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import fitting
-from toolscout.encoders.encoder import Blended, Encoder
+from toolscout.encoders.encoder import Blended, Encoder, StaticEncoder
 from toolscout.encoders.onnx import OnnxEncoder
-from toolscout.encoders.static import StaticEncoder
 from toolscout.evaluate.datasets import read_dataset
 from toolscout.evaluate.quality import Estimate
 from training import judging
-from training.judging import NDCG, RECALL, Kept, Values
+from training.judging import NDCG, RECALL, CachedEncoder, Values
 from training.places import Places
 from training.recipe import FOLDS, JUDGED
 from training.stock import StockTable
 
 SHARE = 0.6
-"""Of the transformer, where it stands beside the table."""
+"""The weight of the transformer when it is blended with the table."""
 
 
 class Encoders:
@@ -27,9 +26,9 @@ class Encoders:
     def __init__(self, places: Places) -> None:
         self._places = places
         self._fold_of = {name: fold for fold, names in FOLDS.items() for name in names}
-        self._stock_table = Kept(StockTable())
+        self._stock_table = CachedEncoder(StockTable())
 
-    def named(self, kind: str) -> Callable[[str], Encoder]:
+    def choose_encoder(self, kind: str) -> Callable[[str], Encoder]:
         """Return what gives the encoder of a kind for a dataset that it has not seen."""
         return {
             "stock table": lambda _: self._stock_table,
@@ -43,16 +42,16 @@ class Encoders:
     @cache  # noqa: B019
     def _both(self, fold: str) -> Encoder:
         table = self._stock_table if fold == "stock" else self._table(fold)
-        return Kept(Blended(table, self._model(fold), share=SHARE), words=table)
+        return CachedEncoder(Blended(table, self._model(fold), share=SHARE), words=table)
 
     @cache  # noqa: B019  # lives as long as the report
     def _table(self, fold: str) -> Encoder:
-        return Kept(StaticEncoder(self._places.table(fold)))
+        return CachedEncoder(StaticEncoder(self._places.table(fold)))
 
     @cache  # noqa: B019
     def _model(self, fold: str) -> Encoder:
         words = self._stock_table if fold == "stock" else self._table(fold)
-        return Kept(OnnxEncoder(self._places.model(fold), threads=1), words=words)
+        return CachedEncoder(OnnxEncoder(self._places.model(fold), threads=1), words=words)
 
 
 PAIRS = (
@@ -62,10 +61,10 @@ PAIRS = (
 )
 
 
-def measured(places: Places, data: Path, *, say: Callable[[str], None]) -> dict[str, Any]:
+def measure_encoders(places: Places, data: Path, *, say: Callable[[str], None]) -> dict[str, Any]:
     """Return all figures."""
-    datasets = judging.sampled(data, JUDGED)
-    strangers = fitting.sampled(read_dataset(data / "mcp_catalog").tools)
+    datasets = judging.read_samples(data, JUDGED)
+    strangers = fitting.sample_strangers(read_dataset(data / "mcp_catalog").tools)
     encoders = Encoders(places)
     report: dict[str, Any] = {"sets": list(JUDGED), "queries": judging.SAMPLE, "rows": []}
     for pair in PAIRS:
@@ -73,9 +72,11 @@ def measured(places: Places, data: Path, *, say: Callable[[str], None]) -> dict[
         tier: dict[str, dict[str, Values]] = {}
         for kind in pair:
             say(f"judging {kind}")
-            encoder_of = encoders.named(kind)
-            alone[kind] = {one.name: judging.alone(one, encoder_of(one.name)) for one in datasets}
-            tier[kind], fusion = judging.in_tier(datasets, encoder_of, strangers=strangers)
+            encoder_of = encoders.choose_encoder(kind)
+            alone[kind] = {
+                one.name: judging.score_alone(one, encoder_of(one.name)) for one in datasets
+            }
+            tier[kind], fusion = judging.score_in_tier(datasets, encoder_of, strangers=strangers)
             report.setdefault("fusions", {})[kind] = {
                 "weights": fusion.weights,
                 "calibration": fusion.calibration,

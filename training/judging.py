@@ -1,4 +1,4 @@
-"""How good an encoder is on datasets that it has not seen, beside the stock one.
+"""Compare an encoder with the stock one on datasets that it has not seen.
 
 Each dataset is judged with the encoder of the fold that left it out. Vectors alone rank all
 tools by cosine; a tier ranks as the product does, under a fusion that was fitted on the other
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import fitting
+from benchmarks.leads import estimate_differences
 from toolscout.encoders.encoder import Encoder, Floats, Kind
 from toolscout.evaluate.datasets import Dataset, read_dataset
 from toolscout.evaluate.quality import (
@@ -20,13 +21,12 @@ from toolscout.evaluate.quality import (
     Estimate,
     Resampled,
     compute_scores,
-    estimate_differences,
     estimate_means,
     resample,
 )
 from toolscout.search.fusion import Fusion
 from toolscout.tools import Tool
-from training.corpora import text_of
+from training.corpora import to_text
 
 SAMPLE = 400
 DEPTH = 10
@@ -36,8 +36,8 @@ RECALL = list(METRICS).index("recall@5")
 Values = NDArray[np.float64]
 
 
-class Kept(Encoder):
-    """An encoder that remembers its vectors: the same texts are asked for in every comparison."""
+class CachedEncoder(Encoder):
+    """An encoder that caches its vectors, because every comparison encodes the same texts."""
 
     def __init__(self, encoder: Encoder, *, words: Encoder | None = None) -> None:
         self.name = encoder.name
@@ -55,9 +55,9 @@ class Kept(Encoder):
         return np.stack([self._known[text] for text in texts])
 
 
-def alone(dataset: Dataset, encoder: Encoder) -> Values:
+def score_alone(dataset: Dataset, encoder: Encoder) -> Values:
     """Return all metrics of each query where vectors alone rank the tools."""
-    tools = encoder.encode([text_of(tool) for tool in dataset.tools], kind="tool")
+    tools = encoder.encode([to_text(tool) for tool in dataset.tools], kind="tool")
     queries = encoder.encode([query.text for query in dataset.queries], kind="question")
     found = queries @ tools.T
     rows: list[list[float]] = []
@@ -67,7 +67,7 @@ def alone(dataset: Dataset, encoder: Encoder) -> Values:
     return np.array(rows)
 
 
-def in_tier(
+def score_in_tier(
     datasets: Sequence[Dataset],
     encoder_of: Callable[[str], Encoder | None],
     *,
@@ -75,7 +75,7 @@ def in_tier(
 ) -> tuple[dict[str, Values], Fusion]:
     """Return each query's metrics with the fusion fitted on the other sets, and the one on all."""
     sets = [
-        fitting.examples_of(one, encoder_of(one.name), limit=SAMPLE, strangers=strangers)
+        fitting.build_examples(one, encoder_of(one.name), limit=SAMPLE, strangers=strangers)
         for one in datasets
     ]
     encoder = encoder_of(datasets[0].name)
@@ -84,27 +84,27 @@ def in_tier(
     for one in sets:
         fusion = fitting.fit([other for other in sets if other is not one], family)
         rows = [
-            compute_scores(fitting.ranked_groups(example, fusion), example.relevant)
+            compute_scores(fitting.rank_groups(example, fusion), example.relevant)
             for example in one.alone
         ]
         found[one.name] = np.array(rows)
     return found, fitting.fit(sets, family)
 
 
-def sampled(data: Path, names: Sequence[str], *, limit: int = SAMPLE) -> list[Dataset]:
+def read_samples(data: Path, names: Sequence[str], *, limit: int = SAMPLE) -> list[Dataset]:
     """Return samples of datasets, the same each time."""
     return [read_dataset(data / name).sample(limit) for name in names]
 
 
 def estimates(found: Mapping[str, Values]) -> list[Estimate]:
     """Return the macro mean of every metric."""
-    return estimate_means(_resampled(found))
+    return estimate_means(_resample_each(found))
 
 
 def differences(found: Mapping[str, Values], stock: Mapping[str, Values]) -> list[Estimate]:
     """Return the macro gain of every metric over the stock encoder, paired by query."""
-    return estimate_differences(_resampled(found), _resampled(stock))
+    return estimate_differences(_resample_each(found), _resample_each(stock))
 
 
-def _resampled(found: Mapping[str, Values]) -> list[Resampled]:
+def _resample_each(found: Mapping[str, Values]) -> list[Resampled]:
     return [resample(found[name], stream=i) for i, name in enumerate(sorted(found))]

@@ -24,7 +24,7 @@ class Model:
     """A MiniLM and its tokenizer."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        folder = folder or stock_folder()
+        folder = folder or find_stock_folder()
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         self.network: Any = AutoModel.from_pretrained(folder)
 
@@ -57,7 +57,7 @@ class Model:
         self.network.load_state_dict(weights)
 
 
-def stock_folder() -> Path:
+def find_stock_folder() -> Path:
     """Return where the stock weights lie."""
     spec = importlib.util.find_spec(STOCK)
     if spec is None or spec.origin is None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from toolscout.search.text import Field, build_encoding_text, list_fields, split_words
 from toolscout.tools import Tool
-from training.corpora import Corpus, leaf_of
+from training.corpora import Corpus, to_leaf_words
 from training.places import write_json
 
 SENTENCE = re.compile(r"(?<=[.!?])\s+")
@@ -56,15 +56,15 @@ class Phrase(NamedTuple):
     """The words of the tool's own name."""
 
 
-def phrases_of(tools: Sequence[Tool], *, seed: int) -> Iterator[Phrase]:
+def make_phrases(tools: Sequence[Tool], *, seed: int) -> Iterator[Phrase]:
     """Yield a phrase for each tool that says enough, in the order of the tools."""
     for tool in tools:
         rng = Random(f"{seed} {tool.server} {tool.name}")
         pair = _pair(tool, rng)
         if pair is not None:
-            question, text = spoken(pair[0], rng), pair[1]
+            question, text = rephrase(pair[0], rng), pair[1]
             if len(question) >= SHORTEST // 2 and len(text) >= SHORTEST // 2:
-                yield Phrase(question, text, tool.server, leaf_of(tool))
+                yield Phrase(question, text, tool.server, to_leaf_words(tool))
 
 
 def _pair(tool: Tool, rng: Random) -> tuple[str, str] | None:
@@ -79,13 +79,13 @@ def _pair(tool: Tool, rng: Random) -> tuple[str, str] | None:
         return sentences[0], build_encoding_text(replace(tool, description=rest), fields)
     if kind < 0.7:
         return rng.choice(sentences), build_encoding_text(tool, fields)
-    name = leaf_of(tool)
+    name = to_leaf_words(tool)
     if kind < 0.85:
         return name, description
     return description[:LONGEST], f"{name} {' '.join(split_words(fields[Field.PARAMETER]))}"
 
 
-def spoken(text: str, rng: Random) -> str:
+def rephrase(text: str, rng: Random) -> str:
     """Return a text as someone might ask it: reworded, shorter, with an opening."""
     parts = text.split()
     if rng.random() < 0.5:
@@ -105,7 +105,7 @@ def load(path: Path) -> list[Phrase]:
     return [Phrase(*row) for row in json.loads(path.read_text(encoding="utf-8"))]
 
 
-def unseen(
+def drop_namesakes(
     phrases: Sequence[Phrase], corpora: Sequence[Corpus], left_out: Sequence[str]
 ) -> list[Phrase]:
     """Return the phrases of tools that have no namesake in a dataset that is left out.
@@ -116,7 +116,7 @@ def unseen(
     return [phrase for phrase in phrases if phrase.leaf not in hidden]
 
 
-def by_server(phrases: Sequence[Phrase]) -> list[list[Phrase]]:
+def group_by_server(phrases: Sequence[Phrase]) -> list[list[Phrase]]:
     """Return the phrases of each server: tools of one server are each other's near siblings."""
     ordered = sorted(phrases, key=lambda phrase: phrase.server)
     return [list(group) for _, group in groupby(ordered, key=lambda phrase: phrase.server)]

@@ -51,7 +51,7 @@ class Places:
         return place
 
 
-def digest_of_data(folder: Path) -> str:
+def compute_digest_of_data(folder: Path) -> str:
     """Return one checksum for the files of a dataset."""
     digest = sha256()
     for file in sorted(folder.iterdir()):

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from toolscout.encoders import onnx, static
+from toolscout.encoders import encoder, onnx
 from toolscout.encoders.encoder import hash_file
 from training.distilling import Distilling
 from training.places import Places, write_json
@@ -23,16 +23,16 @@ def ship(places: Places, sources: Any, report: Any) -> dict[str, str]:
     """Copy model and table, pin their checksums in the code, and return those by file."""
     for name in (onnx.MODEL_FILE, onnx.TOKENIZER_FILE):
         shutil.copyfile(places.model("all") / name, PACKAGE / name)
-    shutil.copyfile(places.table("all"), static.TABLE_FILE)
+    shutil.copyfile(places.table("all"), encoder.TABLE_FILE)
     sums = {
         file.name: hash_file(file)
         for file in (
             PACKAGE / onnx.MODEL_FILE,
             PACKAGE / onnx.TOKENIZER_FILE,
-            static.TABLE_FILE,
+            encoder.TABLE_FILE,
         )
     }
-    _pin(Path(static.__file__), "TABLE_SHA256", sums[static.TABLE_FILE.name])
+    _pin(Path(encoder.__file__), "TABLE_SHA256", sums[encoder.TABLE_FILE.name])
     _pin(Path(onnx.__file__), "MODEL_SHA256", sums[onnx.MODEL_FILE])
     _pin(Path(onnx.__file__), "TOKENIZER_SHA256", sums[onnx.TOKENIZER_FILE])
     write_json(PACKAGE / "record.json", _record(sums, sources, report))

@@ -42,16 +42,16 @@ class Run:
     @property
     def is_done(self) -> bool:
         """Whether the weights of this recipe are there."""
-        return self.weights_file.exists() and self._recorded() == self._recipe.key()
+        return self.weights_file.exists() and self._read_record() == self._recipe.key()
 
-    def _recorded(self) -> str:
+    def _read_record(self) -> str:
         file = self.folder / "recipe.json"
         return json.loads(file.read_text())["key"] if file.exists() else ""
 
     def begin(self) -> dict[str, Any] | None:
         """Return the checkpoint to go on from; a run of another recipe is forgotten."""
         checkpoint = self.folder / "checkpoint.pt"
-        if self._recorded() == self._recipe.key():
+        if self._read_record() == self._recipe.key():
             return torch.load(checkpoint) if checkpoint.exists() else None
         for file in (checkpoint, self.weights_file, self.log_file):
             file.unlink(missing_ok=True)
@@ -77,7 +77,7 @@ def tune(
     """Train to the end, yielding each step's number and loss."""
     model = Model()
     optimiser = torch.optim.AdamW(model.network.parameters(), lr=recipe.rate, weight_decay=0.01)
-    first = _restored(run.begin(), model, optimiser)
+    first = _restore(run.begin(), model, optimiser)
     model.network.train()
     with run.log_file.open("a", encoding="utf-8") as log:
         for step in range(first, recipe.steps):
@@ -98,7 +98,7 @@ def tune(
     run.finish(model.weights())
 
 
-def _restored(state: dict[str, Any] | None, model: Model, optimiser: torch.optim.AdamW) -> int:
+def _restore(state: dict[str, Any] | None, model: Model, optimiser: torch.optim.AdamW) -> int:
     if state is None:
         return 0
     model.take(state["weights"])

@@ -1,7 +1,7 @@
 """The tool searches that the benchmarks compare, by name.
 
-Four are ours, five are searches of earlier agents, rewritten from their description, and seven
-are real packages of other projects, imported only when they are asked for.
+Four are ours, five are reimplementations of searches in earlier agents, and seven are packages of
+other projects, imported only when they are needed.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,12 +16,10 @@ from toolscout.evaluate.quality import Ranked, System, Tier
 from toolscout.tools import Tool
 
 _OURS: dict[str, Callable[[], System]] = {
-    "toolscout": partial(Tier, "static", name="toolscout"),
-    "toolscout-lexical": partial(Tier, "none", name="toolscout-lexical"),
-    "toolscout-onnx": partial(Tier, "onnx", name="toolscout-onnx"),
-    "toolscout-approximate": partial(
-        Tier, "static", name="toolscout-approximate", approximate=True
-    ),
+    "toolscout": partial(Tier, "static"),
+    "toolscout-lexical": partial(Tier, "none"),
+    "toolscout-onnx": partial(Tier, "onnx"),
+    "toolscout-approximate": partial(Tier, "static", approximate=True),
 }
 _OTHERS = {
     "oh-my-pi": ("oh_my_pi", "OhMyPi"),
@@ -66,7 +64,7 @@ __all__ = [
 
 
 def make_system(name: str) -> System:
-    """Return a new, empty system; `MissingPeer` when it needs a package that is not there."""
+    """Return a new, empty system, or raise `MissingPeer` if its package is not installed."""
     if name in _OURS:
         return _OURS[name]()
     if name not in _OTHERS:
@@ -79,7 +77,7 @@ def make_system(name: str) -> System:
 def find_installed(
     names: Sequence[str], tools: Sequence[Tool], *, make: Callable[[str], System] = make_system
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the systems that run here, and for each other one what to install.
+    """Return the systems that run here, and what to install for each of the others.
 
     Each is built once on these few tools, so that everything it imports is imported.
     """

@@ -1,8 +1,8 @@
 """The two BM25 libraries that people reach for, bm25s and rank-bm25.
 
-Neither knows tools, so the document is ours to choose, and we are generous: server, name,
-description and parameter names, with identifiers split at `_` and camelCase in documents and
-queries alike. Neither has words for a model; the reply is a line for each tool.
+Neither knows about tools, so we choose the document, generously: server, name, description and
+parameter names, with identifiers split at `_` and camelCase in documents and queries alike. The
+reply is one line per tool.
 """
 
 import re
@@ -41,7 +41,7 @@ class Bm25s:
             self._index.index(tokens, show_progress=False)
 
     def search(self, query: str, limit: int) -> list[Ranked]:
-        """Return the best tools; it fills up with zeros, which are left out."""
+        """Return the best tools, without those that score zero."""
         count = min(limit, len(self._tools))
         if self._index is None or count < 1:
             return []
@@ -91,7 +91,7 @@ class RankBm25:
 
 
 def document_of(tool: Tool) -> str:
-    """Return the text that stands for a tool."""
+    """Return the text that is indexed for a tool."""
     parts = (tool.server, tool.leaf, tool.description, *properties(tool))
     return split_identifiers(" ".join(parts))
 

@@ -1,8 +1,8 @@
 """claude-code-best's `SearchExtraTools`: keyword points and TF-IDF, merged.
 
-Written anew from its described behaviour. All tools are hidden, so no others are looked among.
-Selected names have no score there; they get 1, 1/2, 1/3 … here. The document leaves one case
-open: an `mcp__` prefix that begins no name is taken as keywords.
+Reimplemented from a description of its behaviour. All tools are hidden, so only those are searched.
+Selected names have no score there; they get 1, 1/2, 1/3 … here. The description leaves one
+case open: here an `mcp__` prefix that begins no name is read as keywords.
 """
 
 import math
@@ -52,7 +52,7 @@ _ASCII_WORD = re.compile(r"\w+", re.ASCII)
 
 
 class ClaudeCodeBest:
-    """Both halves as claude-code-best merges them; ties keep the order keyword hits came in."""
+    """Both halves, merged as claude-code-best does; ties keep the order of the keyword hits."""
 
     name = "claude-code-best"
 
@@ -146,7 +146,7 @@ class _Keywords:
         return np.where(allowed, points, 0.0)
 
     def _matches(self, term: str) -> tuple[Weights, Ids, Ids]:
-        """Return the points for the name, and where hint and description hold the word.
+        """Return the points for the name, and where hint and description contain the word.
 
         The rule that gives 3 points for a term inside the joined name is left out: such a
         term has no blank, so it is inside one part and has its points already.
@@ -161,7 +161,7 @@ class _Keywords:
 
 
 class _WholeWords:
-    """Finds the texts that hold a term between two ASCII word boundaries."""
+    """Finds the texts that contain a term between two ASCII word boundaries."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = [text.lower() for text in texts]
@@ -170,7 +170,7 @@ class _WholeWords:
         )
 
     def ids(self, term: str) -> Ids:
-        """Return the texts that hold this term."""
+        """Return the texts that contain this term."""
         if _ASCII_WORD.fullmatch(term):
             return self._postings.ids(term)
         pattern = re.compile(rf"\b{re.escape(term)}\b", re.ASCII)

@@ -1,6 +1,6 @@
 """cortex's `ToolSearch`: names, prefixes, and points for words.
 
-Written anew from its described behaviour. All tools are hidden, none is loaded yet.
+Reimplemented from a description of its behaviour. All tools are hidden, none is loaded yet.
 Names found by selection, equality or prefix have no score there; they get 1, 1/2, 1/3 … here.
 """
 

@@ -1,9 +1,9 @@
 """deer-flow's `tool_search`, first version: the query is one regular expression.
 
-Written anew from its described behaviour, the version that its known answers describe. It gives at
-most five results whatever is asked for; that is its contract, so measures at ten see five.
+Reimplemented from a description of its behaviour. It returns at most five results, whatever the
+limit, so metrics at ten see five.
 The original runs Python's `re`, where one hostile pattern stops the process. Here patterns run
-on RE2, in linear time; what RE2 does not take (look-around, back references) is read
+on RE2, in linear time; patterns that RE2 refuses (look-around, back references) are read
 literally, as invalid patterns are in the original. RE2's `\\w`, `\\d` and `\\b` know ASCII only.
 """
 

@@ -1,6 +1,6 @@
 """A tool as the compared systems see it: names, parameters and definitions.
 
-Takes our `Tool`, gives what the other systems' interfaces take. It ranks nothing.
+Converts our `Tool` for the interfaces of other systems.
 """
 
 from typing import cast
@@ -22,16 +22,16 @@ def mcp_name(tool: Tool) -> str:
 
 
 def properties(tool: Tool) -> Json:
-    """Return the top-level parameters and their schemas; none where the schema is unusable."""
+    """Return the top-level parameters and their schemas; none if the schema is unusable."""
     found = tool.input_schema.get("properties")
     return cast(Json, found) if isinstance(found, dict) else {}
 
 
 def plain_schema(schema: object) -> Json:
-    """Return a schema that careless readers take.
+    """Return a schema that careless parsers accept.
 
     Real servers send `true` for a parameter or for `required`, and lists for descriptions;
-    some peers fall over these. What is not of the usual type is left out.
+    some peers fail on these. Values of an unusual type are left out.
     """
     given = cast(Json, schema) if isinstance(schema, dict) else {}
     plain: Json = {
@@ -46,5 +46,5 @@ def plain_schema(schema: object) -> Json:
 
 
 def well_formed(text: str) -> str:
-    """Return the text with lone surrogates replaced, which no UTF-8 library takes."""
+    """Return the text with lone surrogates replaced, which UTF-8 libraries refuse."""
     return text.encode("utf-8", "replace").decode("utf-8")

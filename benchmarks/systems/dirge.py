@@ -1,6 +1,6 @@
 """dirge's `tool_search`: substrings and the Dice coefficient of character pairs.
 
-Written anew from its described behaviour, in 32-bit floats as there; at most twenty results.
+Reimplemented from a description of its behaviour, in 32-bit floats; at most twenty results.
 The pairs are counted through inverted lists, which changes the time and not the scores.
 """
 

@@ -1,7 +1,7 @@
 """oh-my-pi's `search_tool_bm25`: BM25+ over weighted fields.
 
-Written anew from its described behaviour. The corpus is that of discovery mode `all`, nothing is
-selected yet, and the reply is the first version's: names without descriptions.
+Reimplemented from a description of its behaviour. The corpus is that of discovery mode `all`,
+nothing is selected yet, and the reply has names without descriptions, as in its first version.
 A tool without a server counts as a built-in: its summary is indexed, or else the first 200
 characters of its description.
 """

@@ -1,6 +1,6 @@
 """Regular expressions on RE2: Unicode classes, and linear time whatever the pattern.
 
-Takes patterns, gives what can search, count and replace.
+`Pattern` lists the methods that the compared systems use.
 """
 
 import re
@@ -34,7 +34,7 @@ def compiled(pattern: str) -> Pattern:
 
 
 def pattern_from_query(query: str) -> Pattern:
-    """Return a pattern in any case; what RE2 does not take stands for itself."""
+    """Return a pattern that ignores case; text that RE2 refuses is matched literally."""
     options = _re2.Options()
     options.case_sensitive = False
     options.log_errors = False

@@ -1,8 +1,8 @@
 """Other projects' tool searches, each through its real package.
 
-A peer gets what its interface takes: exposed name (with the server), description and input
-schema, at its default settings. Where a peer tells no scores, the order of its hits stands.
-Several index at their first search; `build` makes one, so that it is timed as building.
+Each peer gets the exposed name (with the server), description and input schema, at its default
+settings. If it returns no scores, the order of its hits counts. Several peers index at their first
+search; `build` makes that search, so that its time counts as building.
 """
 
 import asyncio
@@ -193,7 +193,7 @@ class Ratel:
         return [Ranked(self._tools[hit.tool_id], hit.score) for hit in hits]
 
     def reply(self, query: str, hits: Sequence[Ranked]) -> str:
-        """Return what its `search_capabilities` answers: hits by server, with schemas."""
+        """Return the answer of its `search_capabilities`: hits by server, with schemas."""
         question = {"query": well_formed(query), "topKTools": len(hits)}
         answer = asyncio.run(self._search_tool.execute(question))
         return json.dumps(answer, ensure_ascii=False)
@@ -235,7 +235,7 @@ class GraphToolCall:
         return [Ranked(self._tools[hit.tool.name], float(hit.score)) for hit in found]
 
     def reply(self, query: str, hits: Sequence[Ranked]) -> str:
-        """Return what its MCP server answers, but for paging and suggested order."""
+        """Return the answer of its MCP server, without paging and suggested order."""
         if self._latest[0] != query or len(self._latest[1]) < len(hits):
             self.search(query, len(hits))
         found = self._latest[1][: len(hits)]

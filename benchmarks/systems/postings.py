@@ -1,7 +1,7 @@
-"""Which documents hold a term, and with what weight.
+"""Inverted lists: which documents contain a term, and with what weight.
 
-Takes each document's terms once; adds up, for a query, all documents at once. Several of the
-compared systems walk over every document instead: the sums are the same, the waiting is not.
+A query adds up all documents at once. Several of the compared systems walk over every document
+instead; the sums are the same, only slower.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ class Postings:
         return [term for term in self._lists if part in term]
 
     def ids(self, term: str) -> Ids:
-        """Return the documents that hold a term, in order."""
+        """Return the documents that contain a term, in order."""
         return self._lists[term][0] if term in self._lists else np.empty(0, dtype=np.intp)
 
     def dot(self, query: Mapping[str, float]) -> Weights:

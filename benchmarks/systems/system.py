@@ -1,4 +1,4 @@
-"""What every compared search shares: the error for a missing package, and running other packages.
+"""Parts that all compared searches share: an error for missing packages, and running others' code.
 
 `System` and `Ranked` themselves belong to `toolscout.evaluate.quality`, which measures them.
 Modules of other packages are `Any`: the packages are not installed where types are checked.
@@ -32,7 +32,7 @@ def import_peer(name: str, *, system: str, package: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        # A package that is there but lacks one of its own parts is not ours to explain.
+        # If an installed package lacks a part of its own, its own error explains it best.
         if error.name is None or error.name.partition(".")[0] != name.partition(".")[0]:
             raise
         raise MissingPeer(system, package=package) from error

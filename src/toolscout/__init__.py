@@ -9,9 +9,8 @@ from importlib import import_module
 TYPE_CHECKING = False  # importing `typing` for it would take longer than all the rest
 if TYPE_CHECKING:
     from toolscout.catalog import Catalog
-    from toolscout.encoders.encoder import Encoder, EndpointEncoder
+    from toolscout.encoders.encoder import Encoder, EndpointEncoder, StaticEncoder
     from toolscout.encoders.onnx import OnnxEncoder
-    from toolscout.encoders.static import StaticEncoder
     from toolscout.errors import ModelError, ToolscoutError, UpstreamError, UsageError
     from toolscout.policies import Permission, Policy
     from toolscout.query import Query
@@ -57,9 +56,8 @@ __all__ = [
 
 _NAMES_BY_MODULE = {
     "catalog": ("Catalog",),
-    "encoders.encoder": ("Encoder", "EndpointEncoder"),
+    "encoders.encoder": ("Encoder", "EndpointEncoder", "StaticEncoder"),
     "encoders.onnx": ("OnnxEncoder",),
-    "encoders.static": ("StaticEncoder",),
     "errors": ("ModelError", "ToolscoutError", "UpstreamError", "UsageError"),
     "policies": ("Permission", "Policy"),
     "query": ("Query",),

@@ -2,8 +2,7 @@
 
 A server's tools are replaced all at once or not at all; a server that is pending or failed keeps
 its last known tools. Every change has a version, and subscribers hear of changes in version order.
-Reads return values: `tools`, `snapshot()` and `view()` never show half a change. The catalogue does
-not rank and does not decide who may see what.
+Reads never show half a change. The catalogue does not rank or decide who may see what.
 """
 
 import hashlib
@@ -58,19 +57,6 @@ class Snapshot:
     def tools(self) -> tuple[Tool, ...]:
         """All tools, sorted by name."""
         return tuple(self.by_name[name] for name in sorted(self.by_name))
-
-    def get(self, name: str) -> Tool | None:
-        """Return the tool of an exposed name."""
-        return self.by_name.get(name)
-
-    def __iter__(self) -> Iterator[Tool]:
-        return iter(self.tools)
-
-    def __len__(self) -> int:
-        return len(self.by_name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.by_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +117,9 @@ class Catalog:
         """16 hex digits over the content of all tools, whatever their order or process (R87)."""
         with self._lock:
             if self._fingerprint is None or self._fingerprint[0] != self._version:
-                self._fingerprint = (self._version, _hash_tools(self.tools))
+                prints = "".join(tool.fingerprint for tool in self.tools)
+                digest = hashlib.sha256(prints.encode()).hexdigest()[:16]
+                self._fingerprint = (self._version, digest)
             return self._fingerprint[1]
 
     def state(self, server: str) -> Availability | None:
@@ -174,10 +162,6 @@ class Catalog:
                 self._snapshot = last
             return last
 
-    def view(self, predicate: Callable[[Tool], bool]) -> "CatalogView":
-        """Return a live, read-only view of the tools that a predicate accepts."""
-        return CatalogView(self, predicate)
-
     def replace(self, server: str, tools: Iterable[object]) -> None:
         """Make these the tools of a server, all or nothing, and mark the server as ready.
 
@@ -197,9 +181,9 @@ class Catalog:
             gone = list(self._by_server.get(server, {}).values())
             if unwanted is not None:
                 gone = [tool for tool in gone if tool.name in unwanted or tool.leaf in unwanted]
-            prepared = _PreparedChange(server, [], gone)
+            removed = _prepare(gone)
             with self._lock:
-                self._commit(prepared)
+                self._commit(server, [], removed)
                 if unwanted is None:
                     self._states.pop(server, None)
         self._notices.deliver()
@@ -249,52 +233,47 @@ class Catalog:
                 pace.step()
             if not keep_others:
                 removed += [tool for name, tool in mine.items() if name not in wanted]
-            prepared = _PreparedChange(server, added, removed)
+            prepared = _prepare(added), _prepare(removed)
             with self._lock:
-                self._commit(prepared)
+                self._commit(server, *prepared)
                 self._states[server] = Availability(status=Status.READY)
         self._notices.deliver()
 
-    def _commit(self, prepared: "_PreparedChange") -> None:
-        if not prepared.added and not prepared.removed:
+    def _commit(self, server: str, added: "_Prepared", removed: "_Prepared") -> None:
+        if not added and not removed:
             return
-        server = prepared.server
         mine = self._by_server.setdefault(server, {})
-        for tool, spellings in prepared.removed:
+        for tool, spellings in removed:
             del self._tools[tool.name], mine[tool.name]
             self._names.remove(tool.name, spellings)
-        for tool, spellings in prepared.added:
+        for tool, spellings in added:
             self._tools[tool.name] = mine[tool.name] = tool
             self._names.add(tool.name, spellings)
         if not mine:
             del self._by_server[server]
         self._version += 1
         self._sorted = None
-        self._notices.post(
+        self._notices.queue.append(
             Change(
                 version=self._version,
                 server=server,
-                added=tuple(tool for tool, _ in prepared.added),
-                removed=tuple(tool for tool, _ in prepared.removed),
+                added=tuple(tool for tool, _ in added),
+                removed=tuple(tool for tool, _ in removed),
             )
         )
 
 
-class _PreparedChange:
-    """Tools to add and remove, by name, with everything that takes long already computed.
+_Prepared = list[tuple[Tool, set[Spelling]]]
+"""Tools by name, with what takes long to compute: readers wait only while a change is committed."""
 
-    Readers wait while a change is committed, but not while it is prepared.
-    """
 
-    def __init__(self, server: str, added: list[Tool], removed: list[Tool]) -> None:
-        pace = Pace(len(added) + len(removed))
-        self.server = server
-        self.added: list[tuple[Tool, set[Spelling]]] = []
-        self.removed: list[tuple[Tool, set[Spelling]]] = []
-        for tools, pairs in ((added, self.added), (removed, self.removed)):
-            for tool in sorted(tools, key=lambda tool: tool.name):
-                pairs.append((tool, tool.spellings))
-                pace.step()
+def _prepare(tools: list[Tool]) -> _Prepared:
+    pace = Pace(len(tools))
+    prepared: _Prepared = []
+    for tool in sorted(tools, key=lambda tool: tool.name):
+        prepared.append((tool, tool.spellings))
+        pace.step()
+    return prepared
 
 
 class Pace:
@@ -317,62 +296,6 @@ class Pace:
             self._last = perf_counter()
 
 
-class CatalogView:
-    """The tools of a catalogue that a predicate accepts, always up to date.
-
-    The predicate is called on every read, so it may depend on more than the tool.
-    """
-
-    def __init__(self, catalog: Catalog, predicate: Callable[[Tool], bool]) -> None:
-        self._catalog = catalog
-        self._accepts = predicate
-
-    @property
-    def version(self) -> int:
-        """The version of the underlying catalogue."""
-        return self._catalog.version
-
-    @property
-    def tools(self) -> tuple[Tool, ...]:
-        """The accepted tools, sorted by name."""
-        return tuple(filter(self._accepts, self._catalog.tools))
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        """The servers with an accepted tool, and those whose tools are not known yet."""
-        snapshot = self._catalog.snapshot()
-        known = {tool.server for tool in snapshot.by_name.values()}
-        seen = {tool.server for tool in snapshot.by_name.values() if self._accepts(tool)}
-        return tuple(server for server in snapshot.servers if server in seen or server not in known)
-
-    @property
-    def fingerprint(self) -> str:
-        """16 hex digits over the content of the accepted tools."""
-        return _hash_tools(self.tools)
-
-    def state(self, server: str) -> Availability | None:
-        """Return the availability of a server in this view."""
-        return self._catalog.state(server) if server in self.servers else None
-
-    def get(self, name: str) -> Tool | None:
-        """Return the accepted tool of an exposed name."""
-        tool = self._catalog.get(name)
-        return tool if tool is not None and self._accepts(tool) else None
-
-    def resolve(self, text: str) -> list[Tool]:
-        """Return the accepted tools that a name may mean, sorted by name."""
-        return list(filter(self._accepts, self._catalog.resolve(text)))
-
-    def __iter__(self) -> Iterator[Tool]:
-        return iter(self.tools)
-
-    def __len__(self) -> int:
-        return sum(map(self._accepts, self._catalog.tools))
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.get(name) is not None
-
-
 class Notices:
     """Hands changes to subscribers in the order in which they were posted.
 
@@ -381,7 +304,7 @@ class Notices:
     """
 
     def __init__(self) -> None:
-        self._queue: deque[Change] = deque()
+        self.queue: deque[Change] = deque()
         self._delivery = threading.RLock()
         self._listing = threading.Lock()
         self._delivering = False
@@ -399,10 +322,6 @@ class Notices:
 
         return unsubscribe
 
-    def post(self, change: Change) -> None:
-        """Queue a change."""
-        self._queue.append(change)
-
     def deliver(self) -> None:
         """Deliver all queued changes, one thread at a time."""
         with self._delivery:
@@ -411,8 +330,8 @@ class Notices:
                 return
             self._delivering = True
             try:
-                while self._queue:
-                    self._notify(self._queue.popleft())
+                while self.queue:
+                    self._notify(self.queue.popleft())
             finally:
                 self._delivering = False
 
@@ -430,62 +349,36 @@ class Spellings:
     """Finds exposed names by spelling; updated tool by tool, so that nothing is scanned."""
 
     def __init__(self) -> None:
-        self._lookups = (_Lookup(), _Lookup(), _Lookup())
+        # By kind of spelling. Most have a single name, which is stored without a set.
+        self._names: tuple[dict[str, str | set[str]], ...] = ({}, {}, {})
 
     def add(self, name: str, spellings: Iterable[Spelling]) -> None:
         """Add the spellings of a tool."""
         for kind, key in spellings:
-            self._lookups[kind].add(key, name)
+            found = self._names[kind].setdefault(key, name)
+            if isinstance(found, set):
+                found.add(name)
+            elif found != name:
+                self._names[kind][key] = {found, name}
 
     def remove(self, name: str, spellings: Iterable[Spelling]) -> None:
         """Remove the spellings of a tool."""
         for kind, key in spellings:
-            self._lookups[kind].remove(key, name)
+            found = self._names[kind].get(key)
+            if isinstance(found, set):
+                found.discard(name)
+                if len(found) == 1:
+                    self._names[kind][key] = found.pop()
+            elif found == name:
+                del self._names[kind][key]
 
     def resolve(self, text: str) -> list[str]:
         """Return the exposed names of the tools that a text may mean, sorted by name."""
         for kind, key in read_spellings(text):
-            if found := self._lookups[kind].find(key):
-                return found
+            found = self._names[kind].get(key)
+            if found is not None:
+                return [found] if isinstance(found, str) else sorted(found)
         return []
-
-
-class _Lookup:
-    """A key to one or several names; one name, the usual case, is stored without a set."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, str | set[str]] = {}
-
-    def find(self, key: str) -> list[str]:
-        found = self._names.get(key)
-        if found is None:
-            return []
-        return [found] if isinstance(found, str) else sorted(found)
-
-    def add(self, key: str, name: str) -> None:
-        found = self._names.get(key)
-        if found is None:
-            self._names[key] = name
-        elif isinstance(found, set):
-            found.add(name)
-        elif found != name:
-            self._names[key] = {found, name}
-
-    def remove(self, key: str, name: str) -> None:
-        found = self._names.get(key)
-        if isinstance(found, set):
-            found.discard(name)
-            if len(found) == 1:
-                self._names[key] = found.pop()
-        elif found == name:
-            del self._names[key]
-
-
-def _hash_tools(tools: Iterable[Tool]) -> str:
-    digest = hashlib.sha256()
-    for tool in tools:
-        digest.update(tool.fingerprint.encode())
-    return digest.hexdigest()[:16]
 
 
 def _is_changed(old: Tool, new: Tool) -> bool:

@@ -5,7 +5,7 @@ model receives.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 from toolscout.errors import UsageError
@@ -131,19 +131,15 @@ def _group_into_namespaces(tools: Iterable[Tool], shape: Callable[[Tool], Json])
     for tool in tools:
         groups.setdefault(tool.server, []).append(tool)
     for server, group in groups.items():
+        name = _NOT_IN_NAMES.sub("_", server)[:_NAMESPACE_CHARS] or "tools"
         for number, start in enumerate(range(0, len(group), NAMESPACE_FUNCTIONS)):
             part = [shape(tool) for tool in group[start : start + NAMESPACE_FUNCTIONS]]
-            yield _build_namespace(server, number, part)
-
-
-def _build_namespace(server: str, number: int, definitions: Sequence[Json]) -> Json:
-    name = _NOT_IN_NAMES.sub("_", server)[:_NAMESPACE_CHARS] or "tools"
-    return {
-        "type": "namespace",
-        "name": f"{name}_{number + 1}" if number else name,
-        "description": f"Tools of {server or 'this program'}.",
-        "tools": list(definitions),
-    }
+            yield {
+                "type": "namespace",
+                "name": f"{name}_{number + 1}" if number else name,
+                "description": f"Tools of {server or 'this program'}.",
+                "tools": part,
+            }
 
 
 def _to_anthropic_image(block: Json) -> Json:
@@ -154,10 +150,6 @@ def _to_anthropic_image(block: Json) -> Json:
 def _to_openai_image(block: Json) -> Json:
     url = f"data:{block.get('mimeType')};base64,{block.get('data')}"
     return {"type": "input_image", "image_url": url}
-
-
-def _to_chat(tool: Tool) -> Json:
-    return {"type": "function", "function": _to_function(tool)}
 
 
 def _to_responses(tool: Tool) -> Json:
@@ -173,11 +165,9 @@ def _to_function(tool: Tool) -> Json:
 
 
 def _to_anthropic(tool: Tool) -> Json:
-    return {
-        "name": tool.name,
-        "description": tool.description or tool.title or tool.name,
-        "input_schema": _require_object(tool.input_schema),
-    }
+    shaped = _to_function(tool)
+    shaped["input_schema"] = shaped.pop("parameters")
+    return shaped
 
 
 def _to_mcp(tool: Tool) -> Json:
@@ -192,15 +182,11 @@ def _to_mcp(tool: Tool) -> Json:
             "readOnlyHint": tool.effect is Effect.READ,
             "destructiveHint": tool.effect is Effect.DESTRUCTIVE,
         }
-    return shaped | _to_hints(tool)
-
-
-def _to_hints(tool: Tool) -> Json:
-    """Return the metadata for clients that hide tools themselves."""
+    # For clients that hide tools themselves.
     hints: Json = {"anthropic/alwaysLoad": True} if tool.always_load else {}
     if tool.hint:
         hints["anthropic/searchHint"] = tool.hint
-    return {"_meta": hints} if hints else {}
+    return shaped | ({"_meta": hints} if hints else {})
 
 
 def _require_object(schema: Json) -> Json:
@@ -209,7 +195,7 @@ def _require_object(schema: Json) -> Json:
 
 
 _DEFINITIONS: Mapping[Dialect, Callable[[Tool], Json]] = {
-    Dialect.OPENAI_CHAT: _to_chat,
+    Dialect.OPENAI_CHAT: lambda tool: {"type": "function", "function": _to_function(tool)},
     Dialect.OPENAI_RESPONSES: _to_responses,
     Dialect.ANTHROPIC: _to_anthropic,
     Dialect.MCP: _to_mcp,

@@ -22,6 +22,9 @@
     │   ├── ToolChanged      its definition is not the one that was loaded
     │   ├── InvalidArguments arguments that do not fit the schema; carries what is wrong
     │   ├── InvalidRequest   a meta-tool was called with arguments it does not take
+    │   │   ├── NotPending   an answer to a question that no call waits for
+    │   │   └── OwnNameNeeded  `tool_call` must not run this tool
+    │   ├── WrongVariant     a variant of tool_call that the tool's effect does not fit
     │   ├── UnknownResult    no such handle of a stored result
     │   ├── NotAllowed       refused by policy
     │   ├── ToolDisabled     switched off; carries the reason
@@ -36,11 +39,13 @@
 
 An error carries its facts as attributes and builds its own message: what happened, what was
 expected and what to do next. Errors that a model reads also have a stable `code` (R78).
+Sentences in which `calls` reports to the model are at the end.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class ToolscoutError(Exception):
@@ -163,14 +168,54 @@ class ModelError(ToolscoutError):
     code: ClassVar[str] = "refused"
 
 
+QUERY_FORMS = (
+    "Describe what the tool should do ('create a pull request'), or use "
+    "'select:name,name' for known names, 'prefix*' for names that start with it, "
+    "'+term' or '-term' for words that must or must not occur, '/regex/', and "
+    "'server:name', 'effect:read' or 'kind:skill' to narrow it down."
+)
+
+
 class InvalidQuery(ModelError):
     """A query that cannot be read."""
 
     code = "invalid_query"
 
-    def __init__(self, problem: str, *, remedy: str) -> None:
+    def __init__(self, problem: str, *, remedy: str = QUERY_FORMS) -> None:
         self.problem, self.remedy = problem, remedy
         super().__init__(f"{problem}. {remedy}")
+
+    @classmethod
+    def from_type(cls, kind: type) -> Self:
+        """Return the error of a query that is not a string."""
+        return cls(f"A query is text, not {kind.__name__}")
+
+    @classmethod
+    def from_nothing(cls) -> Self:
+        """Return the error of a query without anything to search for."""
+        return cls("The query contains nothing to search for")
+
+    @classmethod
+    def from_empty_selection(cls) -> Self:
+        """Return the error of `select:` without names."""
+        remedy = "Add some, for example 'select:a,b'."
+        return cls("'select:' has no names", remedy=remedy)
+
+    @classmethod
+    def from_effect(cls, effect: str, known: Iterable[str]) -> Self:
+        """Return the error of a filter by an unknown effect."""
+        return cls(f"Unknown effect {effect!r}", remedy=f"Use one of {', '.join(known)}.")
+
+    @classmethod
+    def from_long_pattern(cls, limit: int) -> Self:
+        """Return the error of a pattern with more characters than the limit."""
+        return cls(f"The pattern is longer than {limit} characters", remedy="Shorten it.")
+
+    @classmethod
+    def from_pattern(cls, reason: str) -> Self:
+        """Return the error of a pattern that does not compile."""
+        remedy = "Use RE2 syntax, without look-around and back references, or plain words."
+        return cls(f"The pattern is invalid ({reason})", remedy=remedy)
 
 
 class UnknownServer(ModelError):
@@ -209,7 +254,7 @@ class AmbiguousTool(ModelError):
     def __init__(self, name: str, candidates: Sequence[str]) -> None:
         self.name, self.candidates = name, tuple(candidates)
         super().__init__(
-            f"Not called: {name!r} may mean {', '.join(self.candidates)}. Use one of these names."
+            f"Not called: {name!r} could mean {', '.join(self.candidates)}. Use one of these names."
         )
 
 
@@ -258,7 +303,15 @@ class InvalidArguments(ModelError):
     def __init__(self, name: str, problems: Sequence[Problem]) -> None:
         self.name, self.problems = name, tuple(problems)
         listed = "; ".join(f"{p.path or 'arguments'}: {p.message} ({p.rule})" for p in problems)
-        super().__init__(f"Not called: the arguments of {name!r} do not fit its schema. {listed}.")
+        super().__init__(
+            f"Not called: the arguments of {name!r} do not match its schema. {listed}."
+        )
+
+
+READING_FORMS = (
+    'Use {"start": 4000} (and "end"), {"line": 120}, {"lines": [120, 180]}, {"find": "words"} '
+    '(and "start"), or {"path": "$.items[0]"}.'
+)
 
 
 class InvalidRequest(ModelError):
@@ -270,6 +323,80 @@ class InvalidRequest(ModelError):
         self.problem, self.remedy = problem, remedy
         super().__init__(f"{problem}. {remedy}")
 
+    @classmethod
+    def from_keys(cls, keys: str) -> Self:
+        """Return the error of reading a result by other keys than it takes."""
+        return cls(f"Results cannot be read by {keys}", remedy=READING_FORMS)
+
+    @classmethod
+    def from_number(cls, key: str, value: str, low: int, high: int) -> Self:
+        """Return the error of a place in a result that is not a number or out of range."""
+        return cls(f"{key!r} is {value}", remedy=f"Give a whole number from {low} to {high}.")
+
+    @classmethod
+    def from_lines(cls) -> Self:
+        """Return the error of `lines` that are not a pair."""
+        return cls("'lines' needs two numbers", remedy='Use {"lines": [120, 180]}.')
+
+    @classmethod
+    def from_words(cls, limit: int) -> Self:
+        """Return the error of words to find that are none or too many."""
+        return cls(f"Give 1 to {limit} characters to find", remedy='Use {"find": "words"}.')
+
+    @classmethod
+    def from_text(cls, *, is_cut: bool) -> Self:
+        """Return the error of a path into a result that is not JSON, or not all of it."""
+        why = "was too long to keep in full" if is_cut else "is not JSON"
+        return cls(f"The result {why}", remedy=f"A path needs JSON. {READING_FORMS}")
+
+    @classmethod
+    def from_path(cls, path: str) -> Self:
+        """Return the error of a path that cannot be read."""
+        remedy = "Write one like $.items[0].name, with ['key'], [n], [a:b] and [*]."
+        return cls(f"The path {path!r} is invalid", remedy=remedy)
+
+    @classmethod
+    def from_step(cls, where: str, step: str, *, size: int | None, keys: str | None) -> Self:
+        """Return the error of a path that leaves its JSON at a list, an object or a value."""
+        if size is not None:
+            remedy = f"It has {size} items; use [n], [a:b] or [*]."
+        elif keys is None:
+            remedy = "It is a single value; drop the rest of the path."
+        else:
+            remedy = f"Keys there: {keys}." if keys else "It is an empty object."
+        return cls(f"{where!r} has nothing at {step!r}", remedy=remedy)
+
+
+class NotPending(InvalidRequest):
+    """An answer to a question that no call of the client waits for."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Not called: none of your calls is waiting for this answer",
+            remedy="Make the call again, without a request state.",
+        )
+
+
+class WrongVariant(ModelError):
+    """A tool called with a variant of `tool_call` that its effect does not fit."""
+
+    code = "wrong_variant"
+
+    def __init__(self, name: str, effect: str, variant: str) -> None:
+        self.name, self.effect, self.variant = name, effect, variant
+        super().__init__(f"Not called: {name} has the effect {effect!r}. Call it with {variant}.")
+
+
+class OwnNameNeeded(InvalidRequest):
+    """A tool that an SDK treats by its name, so that `tool_call` must not run it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"{name} was not called: it does not run through tool_call",
+            remedy="Call it by its own name.",
+        )
+
 
 class UnknownResult(ModelError):
     """A handle under which no result is kept."""
@@ -279,7 +406,7 @@ class UnknownResult(ModelError):
     def __init__(self, handle: str) -> None:
         self.handle = handle
         super().__init__(
-            f"No result is kept as {handle!r}. Call the tool again to get a new result."
+            f"There is no stored result {handle!r}. Call the tool again to get a new one."
         )
 
 
@@ -288,11 +415,10 @@ class NotAllowed(ModelError):
 
     code = "not_allowed"
 
-    def __init__(self, name: str, reason: str = "") -> None:
-        self.name, self.reason = name, reason
+    def __init__(self, name: str) -> None:
+        self.name = name
         super().__init__(
-            f"Not called: {name!r} is not allowed here{f' ({reason})' if reason else ''}. "
-            "Use another tool, or tell the user."
+            f"Not called: {name!r} is not allowed here. Use another tool, or tell the user."
         )
 
 
@@ -303,7 +429,7 @@ class ToolDisabled(ModelError):
 
     def __init__(self, name: str, reason: str) -> None:
         self.name, self.reason = name, reason
-        super().__init__(f"Not called: {name!r} is switched off: {reason}. Use another tool.")
+        super().__init__(f"Not called: {name!r} is disabled: {reason}. Use another tool.")
 
 
 class ApprovalNeeded(ModelError):
@@ -322,22 +448,21 @@ class UpstreamError(ToolscoutError):
     code: ClassVar[str] = "failed"
 
 
+TRY_LATER = "Try again later, or use another tool."
+
+
 class ServerUnavailable(UpstreamError):
     """A server that cannot take a call now."""
 
     code = "server_unavailable"
 
     def __init__(
-        self,
-        server: str,
-        state: str,
-        reason: str = "",
-        *,
-        remedy: str = "Try again later, or use another tool.",
+        self, server: str, state: str, reason: str = "", *, remedy: str = TRY_LATER
     ) -> None:
         self.server, self.state, self.reason, self.remedy = server, state, reason, remedy
+        verb = "has" if state == "failed" else "is"
         why = f"{state} ({reason})" if reason else state
-        super().__init__(f"Not called: server {server!r} is {why}. {remedy}")
+        super().__init__(f"Not called: server {server!r} {verb} {why}. {remedy}")
 
 
 class ServerBusy(UpstreamError):
@@ -359,7 +484,7 @@ class LoginFailed(UpstreamError):
 
     def __init__(self, server: str, reason: str, *, remedy: str) -> None:
         self.server, self.reason, self.remedy = server, reason, remedy
-        super().__init__(f"The login at server {server!r} failed: {reason}. {remedy}")
+        super().__init__(f"Login to server {server!r} failed: {reason}. {remedy}")
 
 
 class CallTimedOut(UpstreamError):
@@ -370,7 +495,7 @@ class CallTimedOut(UpstreamError):
     def __init__(self, name: str, seconds: float) -> None:
         self.name, self.seconds = name, seconds
         super().__init__(
-            f"{name!r} gave no answer within {seconds:g} s; it may still have had an effect. "
+            f"{name!r} did not answer within {seconds:g} s; it may still have had an effect. "
             "Check before you call it again."
         )
 
@@ -392,4 +517,83 @@ class ProtocolError(UpstreamError):
 
     def __init__(self, server: str, problem: str) -> None:
         self.server, self.problem = server, problem
-        super().__init__(f"Server {server!r} gave an answer that cannot be read: {problem}.")
+        super().__init__(f"Server {server!r} sent an unreadable answer: {problem}.")
+
+
+# Sentences in which `calls` reports to the model, with what `format` fills in; those of sessions
+# are in `sessions.texts`.
+
+_PROBLEMS = {
+    "type": "expected {wanted}, got {got}",
+    "required": "is required",
+    "enum": "must be one of {wanted}",
+    "const": "must be {wanted}",
+    "additionalProperties": "is not a parameter; known: {wanted}",
+    "unevaluatedProperties": "is not a parameter; known: {wanted}",
+    "anyOf": "matches none of: {wanted}; got {got}",
+    "oneOf": "matches none of: {wanted}; got {got}",
+    "minimum": "must be at least {wanted}, got {got}",
+    "maximum": "must be at most {wanted}, got {got}",
+    "exclusiveMinimum": "must be above {wanted}, got {got}",
+    "exclusiveMaximum": "must be below {wanted}, got {got}",
+    "multipleOf": "must be a multiple of {wanted}, got {got}",
+    "minLength": "must have at least {wanted} characters, got {got}",
+    "maxLength": "must have at most {wanted} characters, got {got}",
+    "minItems": "must have at least {wanted} items, got {got}",
+    "maxItems": "must have at most {wanted} items, got {got}",
+    "minProperties": "must have at least {wanted} properties, got {got}",
+    "maxProperties": "must have at most {wanted} properties, got {got}",
+    "pattern": "must match the pattern {wanted}, got {got}",
+    "uniqueItems": "must not contain duplicates",
+    "contains": "contains no item of the required kind",
+    "propertyNames": "has a key that is not allowed",
+    "schema": "does not match the schema; the place is unknown",
+    "not": "is a forbidden kind of value",
+    "properties": "is not allowed",
+    "items": "is one item too many",
+    "additionalItems": "is one item too many",
+    "unevaluatedItems": "is one item too many",
+}
+UNKNOWN_PARAMETER = "is not a parameter"
+SEVERAL_FIT = "matches more than one alternative instead of exactly one"
+MISFIT = "does not match the schema"
+LONE_SURROGATE = "contains half a character (a lone surrogate)"
+UNWRITABLE_NUMBER = "contains a number that JSON cannot represent: NaN, infinite or too long"
+
+
+def describe_problem(rule: str, wanted: str = "", got: str = "") -> str:
+    """Return what is wrong with an argument that breaks a rule of its schema."""
+    return _PROBLEMS.get(rule, MISFIT).format(wanted=wanted, got=got)
+
+
+TOO_SLOW = "Checking all arguments would take too long."
+FOREIGN_REFERENCE = "The schema has external references, so only names were checked."
+UNSAFE_PATTERN = "A pattern in the schema is unsafe and was not checked."
+INVALID_SCHEMA = "The schema is not valid JSON Schema, so only names were checked."
+
+EMPTY_ARGUMENTS = "Read empty arguments as {}."
+ARGUMENTS_FROM_TEXT = "Read the arguments from JSON text."
+ARGUMENTS_FROM_LIST = "Took the arguments out of a list."
+ARGUMENTS_FROM_OBJECT = "Took the arguments out of '{key}'."
+READ_AS = "Read '{path}' as {meaning}."
+NULL_LEFT_OUT = "Left out '{path}', which was null."
+SET_TO_DEFAULT = "Set '{path}' to its default {value}."
+
+NO_CONTENT = "(no content)"
+CONTENT_WITHOUT_TEXT = "(content without text: {kinds})"
+PART_SHOWN = "Characters {start:,} to {end:,} of {total:,}."
+END_LOST = "The last {lost:,} characters of the result were not kept."
+OTHER_WAYS = "Or give find, line, lines or path instead."
+
+
+def report_matches(shown: int, total: int, words: str) -> str:
+    """Say how many places of a result that hold some words are shown."""
+    if not total:
+        return f"Nothing contains '{words}'. {READING_FORMS}"
+    return f"{shown:,} of {total:,} matches of '{words}' are shown."
+
+
+def suggest_reading(handle: str, arguments: Mapping[str, object], verb: str = "Read on") -> str:
+    """Return the call that reads a stored result."""
+    text = json.dumps(arguments, ensure_ascii=False)
+    return f'{verb} with tool_call(name="{handle}", arguments={text}).'

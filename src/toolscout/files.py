@@ -45,7 +45,7 @@ def read_tools(path: str | os.PathLike[str]) -> list[Tool]:
     tools: list[Tool] = []
     for line, row, server in _read_rows(Path(path)):
         try:
-            tools.append(_share_strings(tool_from_json(row, server), shared))
+            tools.append(_share_strings(Tool.from_any(row, server), shared))
         except InvalidTool as error:
             raise InvalidFile(
                 str(path), str(error).rstrip("."), line=line, remedy="Fix or remove that tool."
@@ -56,16 +56,24 @@ def read_tools(path: str | os.PathLike[str]) -> list[Tool]:
 def write_tools(path: str | os.PathLike[str], tools: Iterable[Tool]) -> None:
     """Write tools to a `.json` or `.jsonl` file and atomically replace an existing one."""
     place = Path(path)
-    rows = [json.dumps(json_from_tool(tool), ensure_ascii=False) for tool in tools]
-    if _is_lines(place):
-        text = "".join(f"{row}\n" for row in rows)
-    else:
-        text = "[\n" + ",\n".join(rows) + "\n]\n"
+    text = export_tools(tools, Shape.JSONL if _is_lines(place) else Shape.JSON)
     # UTF-8 cannot encode a lone surrogate, so it is written as a JSON escape.
     data = text.encode("utf-8", "backslashreplace")
     if place.suffix == ".gz":
         data = gzip.compress(data, mtime=0)  # the same tools give the same bytes
-    _write_at_once(place, data)
+    # `tempfile` would create a file that other users cannot read.
+    temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+        temporary.replace(place)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InvalidFile(
+            str(place),
+            f"cannot be written ({error.strerror or error})",
+            remedy="Check that its folder exists and is writable.",
+        ) from error
 
 
 def json_from_tool(tool: Tool) -> Json:
@@ -86,11 +94,6 @@ def json_from_tool(tool: Tool) -> Json:
     if tool.extras:
         row["extra"] = tool.extras
     return row
-
-
-def tool_from_json(row: object, server: str = "") -> Tool:
-    """Return the tool for a row in any known format; a server named in the row wins."""
-    return Tool.from_any(row, server)
 
 
 def _is_lines(path: Path) -> bool:
@@ -210,22 +213,6 @@ def _share_strings(tool: Tool, shared: dict[str, str]) -> Tool:
             nodes.extend(value for value in node if not isinstance(value, str))
             node[:] = [shared.setdefault(v, v) if isinstance(v, str) else v for v in node]
     return tool
-
-
-def _write_at_once(path: Path, data: bytes) -> None:
-    # `tempfile` would create a file that other users cannot read.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise InvalidFile(
-            str(path),
-            f"cannot be written ({error.strerror or error})",
-            remedy="Check that its folder exists and is writable.",
-        ) from error
 
 
 class Shape(StrEnum):

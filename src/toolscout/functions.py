@@ -16,7 +16,8 @@ import re
 import types
 import uuid
 from collections import abc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from typing import (
     Annotated,
@@ -32,7 +33,7 @@ from typing import (
     is_typeddict,
 )
 
-from toolscout.schemas import Json, find_problem
+from toolscout.schemas import Json, find_problem, is_list, is_object
 
 MAX_DEPTH = 8
 
@@ -120,14 +121,14 @@ def _read_hints(fn: Callable[..., object]) -> dict[str, Any]:
         source = fn.__init__
     elif not inspect.isroutine(fn):
         source = type(fn).__call__
-    try:
+    return _resolve_hints(source)
+
+
+def _resolve_hints(source: object) -> dict[str, Any]:
+    """Return the type hints of a function or class, `Any` for those that cannot be resolved."""
+    # Evaluating hints runs the author's code, which may fail in any way.
+    with suppress(Exception):
         return get_type_hints(source, include_extras=True)
-    except Exception:
-        # Evaluating hints runs the author's code, which may fail in any way.
-        return _read_hints_one_by_one(source)
-
-
-def _read_hints_one_by_one(source: object) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, hint in getattr(source, "__annotations__", {}).items():
         holder = types.SimpleNamespace(__annotations__={name: hint})
@@ -165,7 +166,15 @@ def _build_schema(hint: object, depth: int) -> Json:
         return {}
     origin = get_origin(hint)
     if origin is Annotated:
-        return _build_annotated(hint, depth)
+        inner, *notes = get_args(hint)
+        schema = _build_schema(inner, depth)
+        for note in notes:
+            text = note if isinstance(note, str) else getattr(note, "description", None)
+            text = text or getattr(note, "documentation", None)  # typing_extensions.Doc
+            if isinstance(text, str):
+                schema["description"] = text
+                break
+        return schema
     if origin in (Required, NotRequired):
         return _build_schema(get_args(hint)[0], depth)
     if origin is Literal:
@@ -187,10 +196,7 @@ def _build_plain(hint: object, depth: int) -> Json:
     if not isinstance(hint, type):
         supertype = getattr(hint, "__supertype__", None)  # NewType
         return _build_schema(supertype, depth - 1) if supertype is not None else {}
-    return _build_class(cast("type[Any]", hint), depth)
-
-
-def _build_class(kind: type[Any], depth: int) -> Json:
+    kind = cast("type[Any]", hint)
     if issubclass(kind, enum.Enum):
         return _build_enumeration([member.value for member in kind])
     if callable(getattr(kind, "model_json_schema", None)):
@@ -199,18 +205,6 @@ def _build_class(kind: type[Any], depth: int) -> Json:
         return _build_record(kind, depth)
     known = [_SIMPLE[base] for base in kind.__mro__[1:-1] if base in _SIMPLE]
     return dict(known[0]) if known else {}
-
-
-def _build_annotated(hint: object, depth: int) -> Json:
-    inner, *notes = get_args(hint)
-    schema = _build_schema(inner, depth)
-    for note in notes:
-        text = note if isinstance(note, str) else getattr(note, "description", None)
-        text = text or getattr(note, "documentation", None)  # typing_extensions.Doc
-        if isinstance(text, str):
-            schema["description"] = text
-            break
-    return schema
 
 
 def _build_enumeration(values: Iterable[object]) -> Json:
@@ -249,12 +243,7 @@ def _build_generic(origin: Any, arguments: tuple[Any, ...], depth: int) -> Json:
 
 
 def _build_record(kind: type[Any], depth: int) -> Json:
-    try:
-        hints = get_type_hints(kind, include_extras=True)
-    except Exception:
-        hints = _read_hints_one_by_one(kind)
-    names = list(hints)
-    required: list[str]
+    hints = _resolve_hints(kind)
     if is_dataclass(kind):
         members = [field for field in fields(kind) if field.init]
         names = [field.name for field in members]
@@ -264,25 +253,18 @@ def _build_record(kind: type[Any], depth: int) -> Json:
             if field.default is MISSING and field.default_factory is MISSING
         ]
     else:
-        must: frozenset[str] = kind.__required_keys__
-        required = [name for name in names if name in must]
+        names = list(hints)
+        required = [name for name in names if name in kind.__required_keys__]
     return _build_object(
         {name: _build_schema(hints.get(name), depth - 1) for name in names}, required
     )
 
 
-def _ask_model(model: object) -> Json:
-    describe = cast("Callable[[], object]", getattr(model, "model_json_schema", None))
-    try:
-        schema = describe()
-    except Exception:
-        # The model's own code failed; the parameter stays usable as an object of any shape.
-        return {"type": "object"}
-    return (
-        _inline_definitions(cast("Json", schema))
-        if isinstance(schema, dict)
-        else {"type": "object"}
-    )
+def _ask_model(model: type[Any]) -> Json:
+    schema: object = None
+    with suppress(Exception):  # if the model's own code fails, any object is accepted
+        schema = model.model_json_schema()
+    return _inline_definitions(schema) if is_object(schema) else {"type": "object"}
 
 
 def _inline_definitions(schema: Json) -> Json:
@@ -290,17 +272,16 @@ def _inline_definitions(schema: Json) -> Json:
     definitions = cast("Json", schema.get("$defs") or {})
 
     def resolve(node: object, depth: int) -> Any:
-        if isinstance(node, Mapping):
-            members = cast("Mapping[str, Any]", node)
-            name = str(members.get("$ref", "")).removeprefix("#/$defs/")
+        if is_object(node):
+            name = str(node.get("$ref", "")).removeprefix("#/$defs/")
             if name in definitions:
                 if depth == 0:
                     return {"type": "object"}
-                rest = {key: value for key, value in members.items() if key != "$ref"}
+                rest = {key: value for key, value in node.items() if key != "$ref"}
                 return resolve({**definitions[name], **rest}, depth - 1)
-            return {k: resolve(v, depth) for k, v in members.items() if k != "$defs"}
-        if isinstance(node, list):
-            return [resolve(item, depth) for item in cast("list[object]", node)]
+            return {k: resolve(v, depth) for k, v in node.items() if k != "$defs"}
+        if is_list(node):
+            return [resolve(item, depth) for item in node]
         return node
 
     return cast("Json", resolve(schema, MAX_DEPTH // 2))
@@ -312,18 +293,12 @@ def _split_docstring(text: str) -> tuple[str, dict[str, str]]:
     prose: list[str] = []
     about: dict[str, str] = {}
     for number, line in enumerate(lines):
-        if _starts_section(lines, number):
+        is_head = _GOOGLE_HEAD.match(line) or _REST_FIELD.match(line.strip())
+        if is_head or (line.strip() and _is_ruled(lines, number)):
             about = _read_parameter_texts(lines[number:])
             break
         prose.append(line)
     return "\n".join(prose).strip(), about
-
-
-def _starts_section(lines: list[str], number: int) -> bool:
-    line = lines[number]
-    if _GOOGLE_HEAD.match(line) or _REST_FIELD.match(line.strip()):
-        return True
-    return bool(line.strip()) and _is_ruled(lines, number)
 
 
 def _is_ruled(lines: list[str], number: int) -> bool:

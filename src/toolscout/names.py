@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from heapq import nsmallest
+from typing import TypeGuard
 
 from rapidfuzz import fuzz, process
 
@@ -26,6 +27,7 @@ NAMES_LISTED = 8
 _SEPARATOR_RUN = re.compile(r"[ ./:@\\]+")
 _UNSAFE_RUN = re.compile(r"[^A-Za-z0-9_-]+")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_HANDLE = re.compile(r"result_[0-9a-f]{10}")
 _FOLD = dict.fromkeys(map(ord, "_-./:"))
 _SPACED = str.maketrans(dict.fromkeys("_-./:", " "))
 
@@ -57,6 +59,11 @@ def make_exposed_name(server: str, leaf: str) -> str:
 def is_exposed_name(name: str) -> bool:
     """Tell whether every provider accepts a name as it is."""
     return _SAFE_NAME.fullmatch(name) is not None
+
+
+def is_handle(name: object) -> TypeGuard[str]:
+    """Tell whether a name is the handle of a long result rather than of a tool."""
+    return isinstance(name, str) and _HANDLE.fullmatch(name) is not None
 
 
 def _make_safe_part(text: str, fallback: str) -> str:

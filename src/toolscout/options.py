@@ -51,7 +51,7 @@ class Flags(TypedDict, total=False):
 
     unit: str
     secret: bool
-    """The value is never shown."""
+    """The value is never shown; it may contain references."""
     path: bool
     """A relative path starts at the folder of the configuration file; it may contain references."""
     reference: bool
@@ -61,7 +61,7 @@ class Flags(TypedDict, total=False):
     needs_restart: bool
     """A running server has to be restarted before a new value takes effect."""
     only: tuple[StrEnum, ...]
-    """The kinds of entry that take this option; empty for all."""
+    """The kinds of entry that take this option, empty for all; implies `needs_restart`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +83,9 @@ class Option:
     only: tuple[StrEnum, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reference", self.reference or self.path)
-        object.__setattr__(self, "needs_restart", self.needs_restart or self.identity)
+        object.__setattr__(self, "reference", self.reference or self.path or self.secret)
+        needs_restart = self.needs_restart or self.identity or bool(self.only)
+        object.__setattr__(self, "needs_restart", needs_restart)
 
 
 def declare(default: Value, check: ValueCheck[Value], doc: str, **flags: Unpack[Flags]) -> Value:

@@ -9,8 +9,8 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, TypeVar
 
 import re2
 
@@ -25,19 +25,15 @@ PATTERN_LIMIT = 512
 PREFIX_LIMIT = 200
 PATTERN_MEMORY_BYTES = 1 << 20
 
-FORMS = (
-    "Write words that say what the tool should do ('create a pull request'), "
-    "'select:name,name' for known names, 'prefix*' for names that start alike, "
-    "'+term' or '-term' for what must or must not occur, "
-    "'server:name', 'effect:read' or 'kind:skill' to narrow any of these, or '/regex/'."
-)
-
 _FILTER = re.compile(r'(?<!\S)(server|effect|kind):(?:"([^"]*)"|([^\s"]\S*))', re.IGNORECASE)
 _TOKEN = re.compile(r'(?<!\S)[+-]"[^"]*"|\S+')
 _PATTERN = re.compile(r"/(.+)/(i?)", re.IGNORECASE | re.DOTALL)
 _PATH = re.compile(r"[\w.~-]*(?:/[\w.~-]*)+")
 _NUMBER = re.compile(r"-[\d.,:%/-]+")
 _PREFIX = re.compile(r"([^*]*[^\W_][^*]*)\*+|(.*[^\W_]_+|.*[\w-][./])")
+
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,57 +71,46 @@ def query_from_text(text: object) -> Query:
     are words.
     """
     if not isinstance(text, str):
-        raise InvalidQuery(f"A query is text, not {type(text).__name__}", remedy=FORMS)
+        raise InvalidQuery.from_type(type(text))
     return _parse(text)
 
 
 # Cached, because feedback parses the query again for every call of a tool that it found.
 @lru_cache(maxsize=REMEMBERED_QUERIES)
 def _parse(text: str) -> Query:
-    whole = _clean(text)
+    whole = text[:TEXT_LIMIT].encode("utf-8", "ignore").decode()
+    whole = " ".join(clean_text(whole, TEXT_LIMIT).split())
     rest = _strip_operator(whole, "discover:")
     load = rest is None
     rest = whole if rest is None else rest
     filters, rest = _take_filters(rest)
-    query = _read(whole, rest, filters, load)
-    parts = (query.select, query.prefix, query.pattern, query.required, query.has_filter)
-    if not any(parts) and not _has_content(query.words):
-        raise InvalidQuery("The query holds nothing to search for", remedy=FORMS)
+    build = partial(Query, text=whole, load=load, **filters)
+    query = _read(rest, build, has_filter=any(filters.values()))
+    has_operator = query.select or query.prefix or query.pattern or query.required
+    if not (has_operator or query.has_filter or _has_content(query.words)):
+        raise InvalidQuery.from_nothing()
     return query
 
 
-def _read(whole: str, rest: str, filters: "_Filters", load: bool) -> Query:
-    def build(
-        *,
-        words: str = "",
-        select: tuple[str, ...] = (),
-        prefix: str = "",
-        required: tuple[str, ...] = (),
-        excluded: tuple[str, ...] = (),
-        pattern: str = "",
-    ) -> Query:
-        return Query(
-            text=whole,
-            words=words,
-            select=select,
-            prefix=prefix,
-            required=required,
-            excluded=excluded,
-            servers=filters.servers,
-            effects=filters.effects,
-            kinds=filters.kinds,
-            pattern=pattern,
-            load=load,
-        )
-
+def _read(rest: str, build: "partial[Query]", *, has_filter: bool) -> Query:
     selected = _strip_operator(rest, "select:")
     if selected is not None:
         return build(select=_split_names(selected))
     pattern = _read_pattern(rest)
     if pattern:
         return build(pattern=pattern)
-    words, required, excluded = _split_terms(rest)
-    if excluded and not (words or required or filters):
+    words: list[str] = []
+    required: list[str] = []
+    excluded: list[str] = []
+    for token in _TOKEN.findall(rest):
+        term = token[1:].strip('"').strip()
+        if token[0] == "+" and _has_content(term):
+            required.append(term)
+        elif token[0] == "-" and _is_exclusion(token):
+            excluded.append(term)
+        else:
+            words.append(token)
+    if excluded and not (words or required or has_filter):
         return build(words=rest)  # there is nothing to exclude from
     prefix = _read_prefix(words)
     free = "" if prefix or words == ["*"] else " ".join(words)
@@ -137,32 +122,18 @@ def _read(whole: str, rest: str, filters: "_Filters", load: bool) -> Query:
     )
 
 
-def _clean(text: str) -> str:
-    whole = text[:TEXT_LIMIT].encode("utf-8", "ignore").decode()
-    return " ".join(clean_text(whole, TEXT_LIMIT).split())
-
-
 def _strip_operator(text: str, operator: str) -> str | None:
     if text[: len(operator)].lower() != operator:
         return None
     return text[len(operator) :].strip()
 
 
-def _drop_duplicates(values: Iterable[str]) -> tuple[str, ...]:
+def _drop_duplicates(values: Iterable[_T]) -> tuple[_T, ...]:
     return tuple(dict.fromkeys(values))
 
 
-@dataclass(frozen=True, slots=True)
-class _Filters:
-    servers: tuple[str, ...] = ()
-    effects: tuple[Effect, ...] = ()
-    kinds: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.servers or self.effects or self.kinds)
-
-
-def _take_filters(text: str) -> tuple[_Filters, str]:
+def _take_filters(text: str) -> tuple[dict[str, tuple[Any, ...]], str]:
+    """Return the members of a query that narrow the catalogue, and the rest of the text."""
     found: dict[str, list[str]] = {"server": [], "effect": [], "kind": []}
 
     def take(match: re.Match[str]) -> str:
@@ -176,8 +147,11 @@ def _take_filters(text: str) -> tuple[_Filters, str]:
         text = text[match.end() :].lstrip()
     if not _PATTERN.fullmatch(text):
         text = _FILTER.sub(take, text)
-    effects = tuple(dict.fromkeys(_read_effect(value) for value in found["effect"]))
-    filters = _Filters(_drop_duplicates(found["server"]), effects, _drop_duplicates(found["kind"]))
+    filters = {
+        "servers": _drop_duplicates(found["server"]),
+        "effects": _drop_duplicates(map(_read_effect, found["effect"])),
+        "kinds": _drop_duplicates(found["kind"]),
+    }
     return filters, " ".join(text.split())
 
 
@@ -185,18 +159,14 @@ def _read_effect(value: str) -> Effect:
     try:
         return Effect(value.lower())
     except ValueError:
-        raise InvalidQuery(
-            f"There is no effect {value[:80]!r}", remedy=f"Use one of {', '.join(Effect)}."
-        ) from None
+        raise InvalidQuery.from_effect(value[:80], Effect) from None
 
 
 def _split_names(text: str) -> tuple[str, ...]:
     listed = (name.strip(" \"'`") for name in re.split("[,\uff0c]", text))
     names = _drop_duplicates(name for name in listed if name)
     if not names:
-        raise InvalidQuery(
-            "'select:' names no tool", remedy="Put names behind it, for example 'select:a,b'."
-        )
+        raise InvalidQuery.from_empty_selection()
     return names
 
 
@@ -211,9 +181,7 @@ def _read_pattern(text: str) -> str:
         return ""
     source = f"(?i){match[1]}" if match[2] else match[1]
     if len(source) > PATTERN_LIMIT:
-        raise InvalidQuery(
-            f"The pattern is longer than {PATTERN_LIMIT} characters", remedy="Shorten it."
-        )
+        raise InvalidQuery.from_long_pattern(PATTERN_LIMIT)
     engine: Any = re2  # its module is only half typed
     options = engine.Options()
     options.max_mem = PATTERN_MEMORY_BYTES
@@ -221,31 +189,11 @@ def _read_pattern(text: str) -> str:
     try:
         engine.compile(source, options)
     except engine.error as error:
-        raise InvalidQuery(
-            f"The pattern cannot be used ({_describe_failure(error)})",
-            remedy="Patterns follow RE2: no look-around, no back references. Or write plain words.",
-        ) from None
+        reason = error.args[0] if error.args else "unreadable"
+        if isinstance(reason, bytes):
+            reason = reason.decode("utf-8", "replace")
+        raise InvalidQuery.from_pattern(str(reason)) from None
     return source
-
-
-def _describe_failure(error: Exception) -> str:
-    reason = error.args[0] if error.args else "unreadable"
-    return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-
-
-def _split_terms(text: str) -> tuple[list[str], list[str], list[str]]:
-    words: list[str] = []
-    required: list[str] = []
-    excluded: list[str] = []
-    for token in _TOKEN.findall(text):
-        term = token[1:].strip('"').strip()
-        if token[0] == "+" and _has_content(term):
-            required.append(term)
-        elif token[0] == "-" and _is_exclusion(token):
-            excluded.append(term)
-        else:
-            words.append(token)
-    return words, required, excluded
 
 
 def _is_exclusion(token: str) -> bool:

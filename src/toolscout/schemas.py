@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeGuard, cast
 from urllib.parse import unquote
 
@@ -64,7 +65,7 @@ def find_problem(value: object) -> str:
         for node in level:
             if isinstance(node, dict):
                 members = cast("dict[object, object]", node)
-                if not all(map(_is_text, members)):
+                if not all(isinstance(key, str) for key in members):
                     return "holds a key that is not a string"
                 below.extend(members.values())
             elif isinstance(node, list | tuple):
@@ -80,10 +81,6 @@ def find_problem(value: object) -> str:
     return f"is nested deeper than {MAX_NESTING} levels"
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
 def to_canonical_json(value: object) -> bytes:
     """Return JSON that does not depend on key order; check the value with `find_problem` first."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
@@ -96,7 +93,7 @@ def list_parameters(
 
     The walk goes level by level, so the limits cut off deep parameters before outer ones.
     """
-    return list(_Walk(schema, max_depth, max_parameters).run())
+    return list(islice(_Walk(schema, max_depth, max_parameters).run(), max_parameters))
 
 
 @dataclass(slots=True)
@@ -124,7 +121,6 @@ class _Walk:
     def __init__(self, root: Json, max_depth: int, max_parameters: int) -> None:
         self.root = root
         self.max_depth = max_depth
-        self.room = max_parameters
         # Branches that share references multiply; this limits the work in any case.
         self.parts_left = 4 * max_parameters + 10_000
 
@@ -133,11 +129,7 @@ class _Walk:
         while level and level[0].depth < self.max_depth:
             below: list[_Place] = []
             for place in level:
-                for parameter in self.list_members(place, below):
-                    if self.room <= 0:
-                        return
-                    self.room -= 1
-                    yield parameter
+                yield from self.list_members(place, below)
             level = below
 
     def list_members(self, place: _Place, below: list[_Place]) -> Iterator[Parameter]:
@@ -151,41 +143,26 @@ class _Walk:
             wanted = part.get("required")
             if certain and is_list(wanted):
                 required.update((name, None) for name in wanted if isinstance(name, str))
-        for name, (schema, refs) in properties.items():
-            if is_object(schema):
-                yield self.build_parameter(name, schema, place, refs, name in required, below)
-            elif isinstance(schema, bool):
-                yield self.build_bare(name, place, name in required)
         for name in required:
-            if name not in properties:
-                yield self.build_bare(name, place, required=True)
-
-    def build_bare(self, name: str, place: _Place, required: bool) -> Parameter:
-        return Parameter(
-            path=place.prefix + name, name=name, type="any", required=required, depth=place.depth
-        )
-
-    def build_parameter(
-        self,
-        name: str,
-        schema: Json,
-        place: _Place,
-        refs: tuple[str, ...],
-        required: bool,
-        below: list[_Place],
-    ) -> Parameter:
-        path = place.prefix + name
-        facts = self.collect_facts(schema, refs, path, place.depth + 1)
-        below.extend(facts.children)
-        return Parameter(
-            path=path,
-            name=name,
-            type="|".join(facts.types) or "any",
-            required=required,
-            description=facts.description,
-            enum=tuple(facts.enum),
-            depth=place.depth,
-        )
+            properties.setdefault(name, (True, ()))
+        for name, (schema, refs) in properties.items():
+            path = place.prefix + name
+            if is_object(schema):
+                facts = self.collect_facts(schema, refs, path, place.depth + 1)
+            elif isinstance(schema, bool):
+                facts = _Facts()  # it says nothing about the value
+            else:
+                continue
+            below.extend(facts.children)
+            yield Parameter(
+                path=path,
+                name=name,
+                type="|".join(facts.types) or "any",
+                required=name in required,
+                description=facts.description,
+                enum=tuple(facts.enum),
+                depth=place.depth,
+            )
 
     def collect_facts(self, schema: Json, refs: tuple[str, ...], path: str, depth: int) -> _Facts:
         facts = _Facts()

@@ -1,16 +1,17 @@
-"""`Scout`: the front door, which builds the engine and opens sessions.
+"""`Scout`: the entry point, which gives each conversation a session over one catalogue of tools.
 
-It holds the live sessions, restores stored ones and rebuilds others from a conversation's history.
-It speaks no wire format and opens no connection: executors run tools, a store keeps state.
+A scout builds the search index, holds the live sessions, restores stored ones and rebuilds others
+from the messages of a conversation. It opens no connection: executors run the tools, and a store
+keeps the sessions.
 """
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import cast
 from weakref import WeakValueDictionary
 
+from toolscout.calls.results import Results
 from toolscout.catalog import Catalog
 from toolscout.policies import Policy
 from toolscout.search.feedback import Feedback
@@ -25,17 +26,23 @@ from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.sessions.usage import UsageLog
 from toolscout.settings import Settings
 from toolscout.stores.memory import MemoryStore
-from toolscout.stores.store import Store
+from toolscout.stores.store import KeyLocks, Store
 from toolscout.tools import Tool
 
 
 class Scout:
-    """Finds, describes and calls the tools of a catalogue, in sessions.
+    """Lets models search, describe and call the tools of a catalogue.
 
-    `executors` run the tools of servers, by server; a single function runs all. Tools made of
-    Python functions run themselves. Without a `store`, sessions live as long as the scout.
-    `on_event` is called with every event; pass `events` to share a stream. Work that no answer
-    waits for, such as storing how a call ended, goes to `defer`.
+        scout = Scout(Catalog({"clock": [get_time]}))
+        session = scout.session("conversation-1")
+        print(session.search("what time is it").text)
+        print(session.call_sync("clock__get_time").text)
+
+    `executors` maps each server to a function that runs its tools; a single function runs all of
+    them. Tools made from Python functions need no executor. Sessions are saved in `store`; without
+    one, they live as long as the scout. `on_event` receives every event; to share an event stream,
+    pass `events`. `defer` runs work that no answer has to wait for, such as storing how a call
+    ended.
     """
 
     def __init__(
@@ -77,35 +84,35 @@ class Scout:
         self._sessions: MutableMapping[str, Session] = {}
         if store is not None:
             self._sessions = WeakValueDictionary()
-        self._opening = threading.RLock()
+        self._opening = KeyLocks()
 
     @property
     def catalog(self) -> Catalog:
-        """The tools that there are."""
+        """The tools of all servers."""
         return self._engine.catalog
 
     @property
     def index(self) -> Index:
-        """What searches the catalogue."""
+        """The search index of the catalogue."""
         return self._engine.index
 
     @property
     def settings(self) -> Settings:
-        """The settings of all sessions."""
+        """The settings that all sessions share."""
         return self._engine.settings
 
     @property
     def store(self) -> Store | None:
-        """What keeps sessions between runs."""
+        """The store that keeps sessions between runs, if there is one."""
         return self._engine.store
 
     @property
     def feedback(self) -> Feedback:
-        """What searches have learnt from past calls."""
+        """How past calls change the order of hits."""
         return self._engine.usage.feedback
 
     def connect(self, server: str, executor: Executor) -> None:
-        """Let an executor run the tools of a server from now on."""
+        """Run the tools of a server with this executor from now on."""
         self._executors[server] = executor
 
     def session(
@@ -118,10 +125,10 @@ class Scout:
     ) -> Session:
         """Return the session of a conversation: the live one, the stored one, or a new one.
 
-        `allowed` narrows what this caller may see; `pins` are always shown. A policy that fails
-        for any tool raises `BrokenPolicy` here, before anything is shown (R79).
+        `pins` names tools that are always shown. `allowed` narrows the tools that this caller may
+        see; if it fails for any tool, this raises `BrokenPolicy` before anything is shown (R79).
         """
-        with self._opening:
+        with self._opening[id_]:
             live = self._sessions.get(id_)
             if live is not None:
                 if allowed is not None:
@@ -140,7 +147,7 @@ class Scout:
             )
 
     def find_live(self, id_: str) -> Session | None:
-        """Return a session that is in use, without opening or restoring one."""
+        """Return the session of a conversation if it is live; never opens or restores one."""
         return self._sessions.get(id_)
 
     def restore(
@@ -150,9 +157,9 @@ class Scout:
         allowed: Callable[[Tool], bool] | None = None,
         keep: bool = True,
     ) -> Session:
-        """Return the session that `Session.to_json()` or `Session.compact()` gave, as it was.
+        """Return a session from the JSON of `Session.to_json()` or `Session.compact()`.
 
-        With `keep=False` the scout neither holds nor stores it: the caller's state is its home.
+        With `keep=False`, the scout neither holds nor stores it; the caller keeps its JSON.
         """
         session = self._open(Record.from_json(state), allowed, keep=keep)
         session.save()
@@ -166,20 +173,20 @@ class Scout:
         allowed: Callable[[Tool], bool] | None = None,
         keep: bool = True,
     ) -> Session:
-        """Return a session with what a conversation's history had loaded.
+        """Return a session with the tools that the messages of a conversation have loaded.
 
-        Reads calls and structured results only, never text (R51), and passes them through the
-        same gate as a live call. With `keep=False` the scout neither holds nor stores it: the
-        history is its home.
+        Only calls and structured results count, never text (R51), and they pass the same checks as
+        live calls. With `keep=False`, the scout neither holds nor stores the session; the caller
+        keeps the messages.
         """
         session = self._open(Record(id=id_), allowed, keep=keep)
         session.replay(steps_from_messages(messages))
         return session
 
     def forget(self, id_: str) -> None:
-        """End a session for good."""
+        """Delete a session and its long results."""
         self._sessions.pop(id_, None)
-        self._engine.open_results(id_).clear()
+        Results(self._engine.result_store, id_).clear()
         if self.store is not None:
             self.store.write(SESSION_KIND, id_, None)
 
@@ -191,9 +198,9 @@ class Scout:
         allowed: Callable[[Tool], bool] | None = None,
         index: Index | None = None,
     ) -> Reply:
-        """Return what a model would read if it searched now in a new conversation.
+        """Return the reply that a model would get if it searched now in a new conversation.
 
-        No event is emitted and nothing is kept. Another `index` may be searched.
+        This emits no event and keeps nothing. `index` replaces the scout's own index.
         """
         quiet = replace(self._engine, events=EventStream(), index=index or self.index)
         policy = self.policy.narrow(allowed)

@@ -104,18 +104,13 @@ class Route(Options):
 
 
 def _read_routes(key: str, value: object) -> Mapping[str, Route]:
-    return {
-        target: _read_route(key, target, item) for target, item in read_table(key, value).items()
-    }
-
-
-def _read_route(key: str, target: str, value: object) -> Route:
-    if isinstance(value, Route):
-        return value
-    with prefix_keys(key, target):
-        if not is_object(value):
-            value = {"keywords": value}
-        return Route.from_mapping(value)
+    routes: dict[str, Route] = {}
+    for target, item in read_table(key, value).items():
+        with prefix_keys(key, target):
+            is_route = isinstance(item, Route)
+            table = item if is_object(item) else {"keywords": item}
+            routes[target] = item if is_route else Route.from_mapping(table)
+    return routes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

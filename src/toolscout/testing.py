@@ -90,11 +90,9 @@ class ScriptedModel:
             if made.name not in offered:
                 near = ", ".join(sorted(offered))
                 raise UsageError(f"The script calls {made.name!r}; the request offers {near}.")
-        return self._build_message([(self._make_id(), made) for made in calls])
-
-    def _make_id(self) -> str:
-        self._calls += 1
-        return f"call_{self._calls}"
+        first = self._calls + 1
+        self._calls += len(calls)
+        return self._build_message([(f"call_{n}", made) for n, made in enumerate(calls, first)])
 
     def _build_message(self, calls: list[tuple[str, ScriptedCall]]) -> Json:
         if self.dialect is Dialect.ANTHROPIC:
@@ -123,9 +121,8 @@ def calls_from_message(message: Json) -> list[tuple[str, str, object]]:
         (str(entry["id"]), str(entry["function"]["name"]), entry["function"]["arguments"])
         for entry in message.get("tool_calls") or ()
     ]
-    content = message.get("content")
-    for block in content if is_list(content) else ():
-        if is_object(block) and block.get("type") == "tool_use":
+    for block in _list_blocks(message):
+        if block.get("type") == "tool_use":
             found.append((str(block["id"]), str(block["name"]), block["input"]))
     return found
 

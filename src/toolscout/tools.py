@@ -53,10 +53,6 @@ def _make_empty_schema() -> Json:
     return {"type": "object", "properties": {}}
 
 
-def _make_empty_extras() -> Json:
-    return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """One tool. Create it with `define` or a `from_` method; the constructor checks nothing."""
@@ -78,7 +74,7 @@ class Tool:
     kind: str = "tool"
     effect: Effect = Effect.UNKNOWN
     always_load: bool = False
-    extras: Json = field(default_factory=_make_empty_extras)
+    extras: Json = field(default_factory=dict[str, Any])
     """Other members of the definition, which are kept but never searched or shown."""
     function: Callable[..., object] | None = field(default=None, repr=False, compare=False)
     """The Python function that the tool was made from, if any."""
@@ -190,19 +186,14 @@ class Tool:
         if isinstance(definition, Tool):
             return definition
         if _is_mapping(definition):
-            return cls._from_row(definition, server)
+            function = definition.get("function")
+            row = {**definition, **function} if _is_mapping(function) else definition
+            fields = _read_mcp_fields(row)
+            fields.update((key, row[key]) for key in _OWN_KEYS if row.get(key) is not None)
+            return cls.define(**fields, server=row.get("server") or server)
         if callable(definition) and not _has_schema(definition):
             return cls.from_callable(definition, server=server)
         return cls.from_mcp(definition, server)
-
-    @classmethod
-    def _from_row(cls, row: Mapping[str, Any], server: str) -> Self:
-        function = row.get("function")
-        if _is_mapping(function):
-            row = {**row, **function}
-        fields = _read_mcp_fields(row)
-        fields.update((key, row[key]) for key in _OWN_KEYS if row.get(key) is not None)
-        return cls.define(**fields, server=row.get("server") or server)
 
     def move_to(self, server: str) -> "Tool":
         """Return this tool as a tool of another server, with the exposed name it has there."""
@@ -218,16 +209,14 @@ class Tool:
         The fingerprint is the same in every process.
         """
         if not self._fingerprint:
-            digest = hashlib.sha256(to_canonical_json(self._list_content())).hexdigest()[:16]
+            content = [
+                [self.name, self.server, self.leaf, self.title, self.description, self.summary],
+                [self.input_schema, self.output_schema],
+                [self.hint, self.aliases, self.tags, self.kind, self.effect, self.always_load],
+            ]
+            digest = hashlib.sha256(to_canonical_json(content)).hexdigest()[:16]
             object.__setattr__(self, "_fingerprint", digest)
         return self._fingerprint
-
-    def _list_content(self) -> list[object]:
-        return [
-            [self.name, self.server, self.leaf, self.title, self.description, self.summary],
-            [self.input_schema, self.output_schema],
-            [self.hint, self.aliases, self.tags, self.kind, self.effect, self.always_load],
-        ]
 
     @property
     def spellings(self) -> set[Spelling]:

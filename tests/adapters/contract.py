@@ -1,8 +1,8 @@
-"""The one contract that every adapter keeps, checked on what goes over the wire.
+"""The contract that every adapter keeps, checked on the requests that reach the provider.
 
 A test of an SDK writes a `Maker` and calls the checks with the adapter's mode and dialect. Each
-check plays scripts through the provider and raises `AssertionError` that says which request was
-expected to hold what. `test_adapters_plain.py` is the smallest example.
+check plays scripts through the provider and raises an `AssertionError` that names the request and
+what it should have contained. `test_adapters_plain.py` is the smallest example.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ def check_async(
 def check_two_conversations_do_not_share(
     maker: Maker, *, mode: Mode, dialect: DialectName, surface: Surface | None = None
 ) -> None:
-    """Check that what one conversation found, another cannot call, one after the other.
+    """Check that a conversation cannot call what an earlier one has found.
 
     The second is `agent.another()` where the agent has it, and a new agent otherwise.
     """
@@ -151,8 +151,8 @@ def _check_errands(case: Case) -> Played:
 
 def _check_mistakes(case: Case) -> None:
     ledger, turns = Ledger(failing={SECOND.name}), scenarios.mistakes(case)
-    is_told = case.surface.tool_errors == "told"
-    play = scenarios.play if is_told else scenarios.play_to_the_error
+    is_reported = case.surface.tool_errors == "reported"
+    play = scenarios.play if is_reported else scenarios.play_to_the_error
     played = play(case, turns, ledger)
     expectations.expect_tools(played)
     expectations.expect_results(played)

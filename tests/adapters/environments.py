@@ -1,4 +1,4 @@
-"""Tests every adapter with its real SDK: `environments.py lock|build|test|docs [NAME…]`.
+"""Test every adapter with its real SDK: `environments.py lock|build|test|docs [NAME…]`.
 
 `lock` pins the newest versions, `build` installs what is pinned, `test` runs the tests and the type
 checker of each environment side by side and writes `.venv-adapters/report.json`, `docs` puts that
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 if __name__ == "__main__":
-    # Run as a file, what lies beside it is imported as the tests import it.
+    # As a script, import the neighbouring modules as the tests do.
     sys.path[0] = str(Path(__file__).parents[1])
 
 from adapters.installers import BuildFailed, build, lock
@@ -30,7 +30,7 @@ PAGE = ROOT / "docs" / "adapters.md"
 BEGIN, END = "<!-- adapters: begin -->", "<!-- adapters: end -->"
 CHECKER = Path(sys.prefix) / "bin" / "basedpyright"
 TEST_SECONDS = 300
-"""The limit of one test: two environments share the machine with whatever else runs."""
+"""The limit of one test; two environments and other programs share the machine."""
 CONTRACT_VARIABLE = "TOOLSCOUT_CONTRACT_REPORT"
 _ASK_VERSIONS = """
 import json, platform, sys
@@ -45,18 +45,18 @@ print(json.dumps([platform.python_version(), {name: found(name) for name in name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one environment."""
+    """The result of one environment."""
 
     name: str
     passed: bool
-    told: str
+    summary: str
     """One line."""
     output: str = ""
-    """What the tools printed, where something failed."""
+    """The output of the tools, if something failed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says; return the exit code."""
+    """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("command", choices=("lock", "build", "test", "docs"))
     parser.add_argument("names", nargs="*", metavar="NAME", help="environments; all without a name")
@@ -75,68 +75,68 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def side_by_side(
     work: Callable[[Environment], Outcome], chosen: Sequence[Environment]
 ) -> list[Outcome]:
-    """Work on environments, as many at once as there are cores."""
+    """Process environments, one per core at a time."""
     with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
         return list(pool.map(work, chosen))
 
 
 def show(outcomes: Sequence[Outcome]) -> int:
-    """Print a table, and what failed; return the exit code."""
+    """Print the output of failures and a table; return the exit code."""
     for outcome in outcomes:
         if not outcome.passed:
             sys.stdout.write(f"== {outcome.name} ==\n{outcome.output}\n\n")
     for outcome in outcomes:
         verdict = "ok" if outcome.passed else "FAILED"
-        sys.stdout.write(f"{outcome.name:<18} {verdict:<7} {outcome.told}\n")
+        sys.stdout.write(f"{outcome.name:<18} {verdict:<7} {outcome.summary}\n")
     return 0 if all(outcome.passed for outcome in outcomes) else 1
 
 
 def lock_one(environment: Environment) -> Outcome:
     """Pin the newest versions of an environment."""
     try:
-        return Outcome(name=environment.name, passed=True, told=lock(environment))
+        return Outcome(name=environment.name, passed=True, summary=lock(environment))
     except BuildFailed as error:
-        return Outcome(name=environment.name, passed=False, told="no lock", output=str(error))
+        return Outcome(name=environment.name, passed=False, summary="no lock", output=str(error))
 
 
 def build_one(environment: Environment) -> Outcome:
-    """Install an environment, and see that its SDK can be imported."""
+    """Install an environment, and check that its SDK can be imported."""
     try:
         done = build(environment)
     except BuildFailed as error:
-        return Outcome(name=environment.name, passed=False, told="not built", output=str(error))
+        return Outcome(name=environment.name, passed=False, summary="not built", output=str(error))
     imports = "; ".join(f"import {module}" for module in environment.imports)
     tried = _run([environment.python, "-c", imports])
-    told = f"{done}; {_told_versions(facts_of(environment))}"
+    summary = f"{done}; {_format_versions(facts_of(environment))}"
     passed, output = tried.returncode == 0, tried.stdout + tried.stderr
-    return Outcome(name=environment.name, passed=passed, told=told, output=output)
+    return Outcome(name=environment.name, passed=passed, summary=summary, output=output)
 
 
 def check_one(environment: Environment) -> Outcome:
-    """Build an environment, then run its tests and the type checker; note it in the report."""
+    """Build an environment, run its tests and the type checker, and record the result."""
     built = build_one(environment)
     if not built.passed:
         return built
     if not environment.tests.exists():
         # Without an adapter there is nothing to test; with one, there must be a test.
         passed = not environment.sources
-        told = f"{built.told}; no tests"
+        summary = f"{built.summary}; no tests"
         missing = f"{environment.module} has no {environment.tests.name}."
-        return Outcome(name=environment.name, passed=passed, told=told, output=missing)
+        return Outcome(name=environment.name, passed=passed, summary=summary, output=missing)
     checks = environment.venv / "contract.jsonl"
     checks.unlink(missing_ok=True)
     tested, typed = _run_tests(environment, checks), _run_checker(environment)
     passed = tested.returncode == typed.returncode == 0
     facts = facts_of(environment) | _contract(checks) | {"passed": passed}
     (environment.venv / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
-    told = f"{built.told}; {_last_line(tested.stdout)}; {_last_line(typed.stdout)}"
+    summary = f"{built.summary}; {_last_line(tested.stdout)}; {_last_line(typed.stdout)}"
     failed = [done for done in (tested, typed) if done.returncode]
     output = "\n".join(f"{done.stdout}{done.stderr}" for done in failed)
-    return Outcome(name=environment.name, passed=passed, told=told, output=output)
+    return Outcome(name=environment.name, passed=passed, summary=summary, output=output)
 
 
 def facts_of(environment: Environment) -> Json:
-    """Return which versions an environment really has."""
+    """Return the versions that are installed in an environment."""
     names = [*environment.sdk, "mcp"]
     asked = _run([environment.python, "-c", _ASK_VERSIONS, *names])
     python, versions = cast("tuple[str, Json]", json.loads(asked.stdout))
@@ -153,7 +153,7 @@ def facts_of(environment: Environment) -> Json:
 
 
 def report() -> list[Json]:
-    """Return what the last test of each environment found, and write it to one file."""
+    """Return the last result of each environment, and write them to one file."""
     paths = [entry.venv / "facts.json" for entry in environments().values()]
     found = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
     if VENVS.exists():
@@ -181,7 +181,7 @@ def checker_settings(environment: Environment) -> Json:
         "venvPath": str(VENVS),
         "venv": environment.name,
         "extraPaths": [str(ROOT / "src"), str(ROOT / "tests")],
-        # Readers' code does not say what an SDK leaves untyped.
+        # Examples do not annotate what an SDK leaves untyped.
         "executionEnvironments": [{"root": str(EXAMPLES), "reportUnknownVariableType": False}],
     }
 
@@ -195,7 +195,7 @@ def _run_tests(environment: Environment, checks: Path) -> "subprocess.CompletedP
 
 
 def _run_checker(environment: Environment) -> "subprocess.CompletedProcess[str]":
-    # Given on the command line, files would be read with the settings of the main environment.
+    # Files on the command line would be checked with the settings of the main environment.
     config = environment.venv / "pyrightconfig.json"
     config.write_text(json.dumps(checker_settings(environment)), encoding="utf-8")
     return _run([CHECKER, "--warnings", "--project", config])
@@ -225,7 +225,7 @@ def _row(facts: Json) -> str:
     return f"| {' | '.join(cell or 'none' for cell in cells)} |\n"
 
 
-def _told_versions(facts: Json) -> str:
+def _format_versions(facts: Json) -> str:
     sdk = ", ".join(f"{package} {version}" for package, version in facts["sdk"].items())
     return f"{sdk}, mcp {facts['mcp'] or 'absent'}"
 

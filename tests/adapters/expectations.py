@@ -27,14 +27,14 @@ def expect_tools(played: Played, *, ordered: bool = True) -> None:
             _expect_constant(place, "tools array", first.tools_bytes, request.tools_bytes)
         if case.mode in ("reference", "definitions"):
             sent = request.references if ordered else sorted(request.references)
-            told = loaded if ordered else sorted(loaded)
-            _expect_same(place, "tools that results refer to", told, sent)
+            expected = loaded if ordered else sorted(loaded)
+            _expect_same(place, "tools that results refer to", expected, sent)
         _expect_constant(place, "system prompt", first.system_bytes, request.system_bytes)
         _expect_dialect(place, case, request)
 
 
 def expect_results(played: Played) -> None:
-    """Expect of every step that each of its calls is answered, with what it must say."""
+    """Expect that each call of every step is answered, with the required texts."""
     for at, step in enumerate(played.steps[:-1]):
         if not calls_in(step.move) or step.text:
             continue
@@ -66,7 +66,7 @@ def expect_same_requests(ours: Played, theirs: Played, what: str) -> None:
         place = f"{what}, {ours.place(at)}"
         _expect_constant(place, "tools array", other.tools_bytes, one.tools_bytes)
         _expect_constant(place, "system prompt", other.system_bytes, one.system_bytes)
-        _expect_same(place, "history", list(_told(other)), list(_told(one)))
+        _expect_same(place, "history", list(_list_history(other)), list(_list_history(one)))
 
 
 def expect_definitions(played: Played, plain: dict[str, Json]) -> None:
@@ -80,7 +80,7 @@ def expect_definitions(played: Played, plain: dict[str, Json]) -> None:
 
 
 def _expect_start(played: Played) -> None:
-    """Expect of the first request the meta-tools, what the SDK adds, and what the mode declares."""
+    """Expect the meta-tools, the SDK's additions and the mode's definitions at the start."""
     surface, first = played.case.surface, played.requests[0]
     place = played.place(0)
     always = [*map(surface.rename, surface.meta), *surface.own]
@@ -136,7 +136,7 @@ def _expect_same(place: str, what: str, expected: object, sent: object) -> None:
     )
 
 
-def _told(request: Request) -> Iterator[object]:
+def _list_history(request: Request) -> Iterator[object]:
     """Yield a request's history without ids and outer blanks, which an SDK may give itself."""
     history = request.history
     yield from ((role, text.strip()) for role, text in history.said)

@@ -1,4 +1,4 @@
-"""A gateway with a small server behind it, as a client of any SDK is told to start or reach it.
+"""A gateway with a small server behind it, which a client of any SDK can start or reach.
 
 The gateway runs in an environment that has mcp 2, whatever the client has.
 """

@@ -1,7 +1,7 @@
 """Locks and builds environments with uv.
 
-Takes environments of the table; gives lock files of exact versions and virtual environments that
-hold just these. Indexes come from pip's own configuration, so that no file here names a host.
+It writes lock files with exact versions, and creates virtual environments with exactly these. The
+indexes come from pip's own configuration, so no file here names a host.
 """
 
 import hashlib

@@ -69,7 +69,7 @@ class Loop:
             if not calls:
                 return text
             results = [
-                self.told(await self.answered(name, given), id_) for id_, name, given in calls
+                self.to_message(await self.answered(name, given), id_) for id_, name, given in calls
             ]
             if self.dialect == "anthropic":
                 results = [{"role": "user", "content": results}]
@@ -94,7 +94,7 @@ class Loop:
     async def answered(self, name: str, arguments: object) -> Reply:
         return await self.session.handle(name, arguments)
 
-    def told(self, reply: Reply, id_: str) -> Json:
+    def to_message(self, reply: Reply, id_: str) -> Json:
         return reply.to_message(self.dialect, id_)
 
     def answer(self) -> Json:

@@ -1,8 +1,8 @@
 """`Provider`: a scripted model behind the real wire formats, on loopback.
 
 It answers Chat Completions, Responses, Messages and Gemini, as JSON and as a stream, with the
-moves of a script, and refuses with 400 what the real providers refuse. What it was sent is in
-`requests`. Standard library only, because it runs beside every SDK.
+moves of a script, and refuses with 400 what the real providers refuse. `requests` has all that it
+received. It uses the standard library only, because it runs with every SDK.
 """
 
 import json
@@ -59,7 +59,7 @@ class Refusal:
 
 
 class Provider:
-    """Plays a script to whoever asks, and remembers what it was sent.
+    """Plays a script to its clients, and remembers their requests.
 
     Leaving the `with` block raises if a request was refused and the test did not take the
     refusal, if a move did not fit its request, or if moves are left over.
@@ -174,8 +174,8 @@ class Provider:
         offered = request.offered_names | set(found)
         for made in calls_of(action):
             if made.name not in offered and not made.unoffered:
-                told = _some(sorted(offered))
-                self._fail(request, f"does not offer {made.name!r}, which the script calls: {told}")
+                some = _some(sorted(offered))
+                self._fail(request, f"does not offer {made.name!r}, which the script calls: {some}")
             if made.name in offered and made.unoffered:
                 self._fail(request, f"offers {made.name!r}; the script expects that it does not")
         undeclared = [name for name in found if name not in request.tool_names]

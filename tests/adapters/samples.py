@@ -84,14 +84,14 @@ def gemini() -> Json:
     """The same for Google."""
     weather = {"name": "get_weather", "description": "Tell the weather.", "parameters": SCHEMA}
     made = {"functionCall": {"name": "get_weather", "args": {"city": "Oslo"}}}
-    told = {"functionResponse": {"name": "get_weather", "response": {"result": "Rain."}}}
+    result = {"functionResponse": {"name": "get_weather", "response": {"result": "Rain."}}}
     return {
         "systemInstruction": {"parts": [{"text": "Be brief."}]},
         "tools": [{"functionDeclarations": [weather]}],
         "contents": [
             {"role": "user", "parts": [{"text": "Weather in Oslo?"}]},
             {"role": "model", "parts": [made]},
-            {"role": "user", "parts": [told]},
+            {"role": "user", "parts": [result]},
         ],
     }
 

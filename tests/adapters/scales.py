@@ -1,4 +1,4 @@
-"""A scout with a server of its own, to stand beside the tools of an SDK."""
+"""A scout with its own server, in addition to the tools of an SDK."""
 
 from dataclasses import dataclass, field
 from typing import Any

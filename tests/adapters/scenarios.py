@@ -1,7 +1,7 @@
-"""The scripts of the contract: what the model does, what each request must then hold.
+"""The scripts of the contract: what the model does, and what each request must then contain.
 
-A scenario is a list of turns, each a list of steps; each turn is played by a new agent made of what
-the one before saved. Nothing here knows an SDK or a dialect.
+A scenario is a list of turns, each a list of steps. A new agent plays each turn from the state
+that the previous one saved. Nothing here knows an SDK or a dialect.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Step:
     """One move, and what follows from it."""
 
     move: Move
-    told: str
+    label: str
     """What the step is, for messages."""
     loads: tuple[str, ...] = ()
     """Tools that the model has from then on."""
@@ -66,7 +66,7 @@ class Played:
 
     def place(self, at: int) -> str:
         """Return which request is meant, for messages."""
-        before = f"after {self.steps[at - 1].told}" if at else "the first"
+        before = f"after {self.steps[at - 1].label}" if at else "the first"
         return f"Request {at + 1} of {len(self.requests)} ({before})"
 
     def loaded(self, at: int) -> list[str]:
@@ -75,16 +75,16 @@ class Played:
 
     def new_results(self, at: int) -> list[str]:
         """Return the results that a request has and the one before it has not."""
-        told = self.case.surface.results
-        known = set(told(self.requests[at - 1])) if at else set[str]()
-        return [text for id_, text in told(self.requests[at]).items() if id_ not in known]
+        results = self.case.surface.results
+        known = set(results(self.requests[at - 1])) if at else set[str]()
+        return [text for id_, text in results(self.requests[at]).items() if id_ not in known]
 
 
 def search(case: Case, errand: Errand) -> Step:
     """Return the step that finds an errand's tool."""
     return Step(
         move=case.search(errand),
-        told=f"the search for {errand.name}",
+        label=f"the search for {errand.name}",
         loads=(errand.name,),
         answers=(errand.name,),
     )
@@ -94,18 +94,18 @@ def do(case: Case, errand: Errand, again: str = "") -> Step:
     """Return the step that does an errand."""
     first = next(iter(errand.arguments.values()))
     done = f"{errand.name} done: {first}"
-    return Step(move=case.do(errand), told=f"the {again}call of {errand.name}", answers=(done,))
+    return Step(move=case.do(errand), label=f"the {again}call of {errand.name}", answers=(done,))
 
 
 def do_unfound(case: Case, errand: Errand) -> Step:
-    """Return the step that calls what was never found and must be told to search."""
-    told = f"the call of {errand.name}, which was never found"
-    return Step(move=case.do_unfound(errand), told=told, answers=(case.search_name,))
+    """Return the step that calls a tool that was never found; the answer says to search."""
+    label = f"the call of {errand.name}, which was never found"
+    return Step(move=case.do_unfound(errand), label=label, answers=(case.search_name,))
 
 
 def final(case: Case, text: str) -> Step:
     """Return the step that ends a turn."""
-    return Step(move=case.surface.final(text), told="the final text", text=text)
+    return Step(move=case.surface.final(text), label="the final text", text=text)
 
 
 def errands(case: Case) -> list[list[Step]]:
@@ -119,15 +119,15 @@ def errands(case: Case) -> list[list[Step]]:
 def mistakes(case: Case) -> list[list[Step]]:
     """Return a conversation with arguments that do not fit and a tool that raises."""
     wrong = Step(
-        move=case.do(FIRST_WRONG), told="the call with a wrong 'amount'", answers=("amount",)
+        move=case.do(FIRST_WRONG), label="the call with a wrong 'amount'", answers=("amount",)
     )
     failed = Step(
         move=case.do(SECOND),
-        told="the call of a tool that raises",
+        label="the call of a tool that raises",
         answers=(FAILURE, "error", "fail"),
     )
     steps = [search(case, FIRST), wrong, do(case, FIRST), search(case, SECOND), failed]
-    if case.surface.tool_errors == "told":
+    if case.surface.tool_errors == "reported":
         steps.append(final(case, "One of two is done."))
     return [steps]
 
@@ -137,11 +137,11 @@ def side_by_side(case: Case) -> list[list[Step]]:
     both = (FIRST.name, SECOND.name)
     searches = Step(
         move=[case.search(FIRST), case.search(SECOND)],
-        told="two searches at once",
+        label="two searches at once",
         loads=both,
         answers=both,
     )
-    calls = Step(move=[case.do(FIRST), case.do(SECOND)], told="two calls at once", answers=both)
+    calls = Step(move=[case.do(FIRST), case.do(SECOND)], label="two calls at once", answers=both)
     return [[searches, calls, final(case, "Both are done.")]]
 
 
@@ -172,8 +172,8 @@ def play_to_the_error(case: Case, turns: Sequence[Sequence[Step]], ledger: Ledge
         except Exception as error:
             raised = error
     assert raised is not None, "A tool raised; the agent was expected to let it out and did not."
-    told = "".join(traceback.format_exception(raised))
-    assert FAILURE in told, f"A tool raised {FAILURE!r}; the agent raised something else:\n{told}"
+    trace = "".join(traceback.format_exception(raised))
+    assert FAILURE in trace, f"A tool raised {FAILURE!r}; the agent raised something else:\n{trace}"
     return Played(case=case, steps=steps, requests=provider.requests, ledger=ledger)
 
 
@@ -191,12 +191,12 @@ class Asking:
         """Return the agent's last text."""
         if voice == "ask":
             return agent.ask(message)
-        told = voice_of(agent, voice)(message)
-        return told if isinstance(told, str) else self._runner.run(_awaited(told))
+        answer = voice_of(agent, voice)(message)
+        return answer if isinstance(answer, str) else self._runner.run(_await(answer))
 
 
-async def _awaited(told: Awaitable[str]) -> str:
-    return await told
+async def _await(answer: Awaitable[str]) -> str:
+    return await answer
 
 
 def plain_definitions(case: Case, plain: Maker) -> dict[str, dict[str, Any]]:

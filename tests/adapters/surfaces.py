@@ -1,4 +1,4 @@
-"""What an SDK's test tells the contract: how to make an agent, and how its adapter looks.
+"""What the contract needs to know of an SDK: how to make an agent, and how its adapter looks.
 
 `Agent` and `Maker` are written for each SDK; `Surface` says where an adapter differs from
 toolscout's own names and arguments.
@@ -77,11 +77,11 @@ class Surface:
     final: Callable[[str], Action] = _same
     """The move that ends a turn with a text."""
     declared: int | None = None
-    """Definitions of the first request, where it is not what the mode says."""
+    """The number of definitions in the first request, if it differs from what the mode implies."""
     results: Callable[[Request], Mapping[str, str]] = _results
-    """The results that a request holds, where the SDK tells them in plain messages."""
-    tool_errors: Literal["told", "raised"] = "told"
-    """Whether the SDK tells the model of a tool that raises, or lets it raise out of `ask`."""
+    """The results that a request contains, for an SDK that puts them into plain messages."""
+    tool_errors: Literal["reported", "raised"] = "reported"
+    """Whether the SDK reports a tool's exception to the model, or lets it escape from `ask`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

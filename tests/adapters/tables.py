@@ -25,7 +25,7 @@ class Environment:
     packages: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     sdk: tuple[str, ...] = ()
-    """Distributions whose versions the report tells."""
+    """Distributions whose versions the report shows."""
     imports: tuple[str, ...] = ()
     """Modules that must be importable."""
     warnings: tuple[str, ...] = ()

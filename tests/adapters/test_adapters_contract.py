@@ -63,7 +63,7 @@ class Forgetful(Loop):
 class Silent(Loop):
     """Loses the text of replies."""
 
-    def told(self, reply: Reply, id_: str) -> Json:
+    def to_message(self, reply: Reply, id_: str) -> Json:
         return {"role": "tool", "tool_call_id": id_, "content": " "}
 
 
@@ -149,14 +149,14 @@ WRONG: tuple[Wrong, ...] = (
 
 
 @pytest.mark.parametrize(
-    ("kind", "mode", "told"), WRONG, ids=[f"{kind.__name__}-{mode}" for kind, mode, _ in WRONG]
+    ("kind", "mode", "pattern"), WRONG, ids=[f"{kind.__name__}-{mode}" for kind, mode, _ in WRONG]
 )
-def test_a_careless_adapter_breaks_the_contract(kind: type[Loop], mode: ModeName, told: str):
+def test_a_careless_adapter_breaks_the_contract(kind: type[Loop], mode: ModeName, pattern: str):
     loops = Loops(SETTINGS[mode], DIALECTS[mode], kind)
 
     message = failure(lambda: contract.check_contract(loops, mode=mode, dialect=DIALECTS[mode]))
 
-    expect_told(message, told)
+    expect_match(message, pattern)
 
 
 @pytest.mark.parametrize("mode", DIALECTS)
@@ -166,7 +166,7 @@ def test_a_gate_that_lets_names_through_breaks_the_contract(mode: ModeName):
 
     message = failure(lambda: contract.check_contract(loops, mode=mode, dialect=DIALECTS[mode]))
 
-    expect_told(message, "after the call of restart_database, which was never found")
+    expect_match(message, "after the call of restart_database, which was never found")
 
 
 @pytest.mark.parametrize("mode", DIALECTS)
@@ -186,14 +186,16 @@ def test_a_session_for_all_conversations_breaks_the_contract(mode: ModeName):
 
 def test_an_sdk_may_let_the_exception_of_a_tool_out():
     surface = Surface(tool_errors="raised")
-    told, raising = (Loops(Mode.BRIDGE, "openai-chat", kind) for kind in (Loop, Raising))
+    usual, raising = (Loops(Mode.BRIDGE, "openai-chat", kind) for kind in (Loop, Raising))
 
     contract.check_contract(raising, mode="bridge", dialect="openai-chat", surface=surface)
     message = failure(
-        lambda: contract.check_contract(told, mode="bridge", dialect="openai-chat", surface=surface)
+        lambda: contract.check_contract(
+            usual, mode="bridge", dialect="openai-chat", surface=surface
+        )
     )
 
-    expect_told(message, "expected to let it out and did not|end of the script")
+    expect_match(message, "expected to let it out and did not|end of the script")
 
 
 def test_tools_that_are_all_shown_break_the_contract():
@@ -201,7 +203,7 @@ def test_tools_that_are_all_shown_break_the_contract():
 
     message = failure(lambda: contract.check_contract(loops, mode="native", dialect="anthropic"))
 
-    expect_told(message, "does not offer 'tool_search'")
+    expect_match(message, "does not offer 'tool_search'")
 
 
 def test_another_definition_than_the_sdk_sends_breaks_the_contract():
@@ -211,7 +213,7 @@ def test_another_definition_than_the_sdk_sends_breaks_the_contract():
         lambda: contract.check_contract(loops, mode="native", dialect="openai-chat", plain=plain)
     )
 
-    expect_told(message, "The definition of 'audit_gift_card': JSON")
+    expect_match(message, "The definition of 'audit_gift_card': JSON")
 
 
 def test_another_number_of_definitions_breaks_the_contract():
@@ -223,31 +225,31 @@ def test_another_number_of_definitions_breaks_the_contract():
         )
     )
 
-    expect_told(message, r"number of definitions\n  expected: 4\n  sent: 3")
+    expect_match(message, r"number of definitions\n  expected: 4\n  sent: 3")
 
 
-def test_a_voice_that_asks_otherwise_breaks_the_contract():
+def test_an_asynchronous_loop_that_sends_another_history_breaks_the_contract():
     loops = Loops(Mode.BRIDGE, "openai-chat", Polite)
 
     message = failure(lambda: contract.check_async(loops, mode="bridge", dialect="openai-chat"))
 
-    expect_told(message, "ask_async against ask, Request 1 of 10 .*: history")
+    expect_match(message, "ask_async against ask, Request 1 of 10 .*: history")
 
 
-def test_a_stream_that_is_none_breaks_the_contract():
+def test_asking_for_no_stream_breaks_the_contract():
     loops = Loops(Mode.BRIDGE, "openai-chat", Waiting)
 
     message = failure(lambda: contract.check_streaming(loops, mode="bridge", dialect="openai-chat"))
 
-    expect_told(message, "Request 1 of 10 .*: ask_streaming asked for no stream")
+    expect_match(message, "Request 1 of 10 .*: ask_streaming asked for no stream")
 
 
-def test_a_voice_that_is_missing_is_named():
+def test_a_missing_way_to_ask_is_named():
     loops = Loops(Mode.BRIDGE, "openai-chat")
 
     message = failure(lambda: contract.check_streaming(loops, mode="bridge", dialect="openai-chat"))
 
-    expect_told(message, "The agent has no 'ask_streaming'")
+    expect_match(message, "The agent has no 'ask_streaming'")
 
 
 def test_the_specs_are_three_hundred_tools_with_described_parameters():
@@ -267,5 +269,5 @@ def failure(check: Callable[[], None]) -> str:
     return "\n".join((str(caught.value), *notes))
 
 
-def expect_told(message: str, told: str) -> None:
-    assert re.search(told, message), message
+def expect_match(message: str, pattern: str) -> None:
+    assert re.search(pattern, message), message

@@ -53,6 +53,24 @@ def test_every_lock_belongs_to_an_environment():
 
 
 @pytest.mark.parametrize("name", environments())
+def test_a_lock_pins_every_core_dependency(name: str):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = {_normalize(dependency) for dependency in project["dependencies"]}
+    lines = environments()[name].lock.read_text(encoding="utf-8").splitlines()
+
+    missing = needed - {_normalize(line) for line in lines}
+
+    assert not missing, f"run `environments.py lock {name}`"
+
+
+def _normalize(requirement: str) -> str:
+    """Return the name of the package that a line of requirements asks for."""
+    name = re.match(r"[\w.-]+", requirement)
+    assert name is not None, requirement
+    return re.sub(r"[-_.]+", "-", name[0]).lower()
+
+
+@pytest.mark.parametrize("name", environments())
 def test_a_lock_holds_exact_versions_and_names_no_place(name: str):
     for line in environments()[name].lock.read_text(encoding="utf-8").splitlines():
         assert _PIN.fullmatch(line), line
@@ -139,7 +157,7 @@ def test_uv_is_left_alone_where_pip_has_no_configuration():
     assert uv_variables("") == {}
 
 
-def test_the_table_of_the_documents_is_made_of_the_report():
+def test_the_table_in_the_docs_comes_from_the_report():
     page = f"# Adapters\n\n{runner.BEGIN}\nold\n{runner.END}\n\nMore.\n"
     facts = {
         "environment": "some-sdk",

@@ -32,7 +32,7 @@ def test_refusals_that_nobody_took_fail_the_test():
         ask(provider, "anthropic", max_tokens=None)
 
 
-def test_refusals_are_told_with_the_error_that_ended_the_test():
+def test_refusals_are_shown_with_the_error_that_ended_the_test():
     with pytest.raises(ValueError, match="ours") as caught, Provider() as provider:
         ask(provider, "anthropic", max_tokens=None)
         raise ValueError("ours")
@@ -157,8 +157,8 @@ def test_a_response_is_continued_with_its_history_alone():
     with Provider([call("send_mail"), "Sent."]) as provider:
         _, answer = post(f"{provider.base_url}/responses", begun)
         call_id = answer["output"][0]["call_id"]
-        told = {"type": "function_call_output", "call_id": call_id, "output": "Done."}
-        body = {"model": "gpt-5.5", "input": [told], "previous_response_id": answer["id"]}
+        output = {"type": "function_call_output", "call_id": call_id, "output": "Done."}
+        body = {"model": "gpt-5.5", "input": [output], "previous_response_id": answer["id"]}
         status, _ = post(f"{provider.base_url}/responses", body)
 
     assert status == 200
@@ -179,7 +179,7 @@ def test_a_request_is_kept_byte_for_byte(dialect: str):
     assert "Rain." in request.tool_results.values()
 
 
-def test_a_request_tells_what_results_refer_to():
+def test_a_request_lists_the_references_of_its_results():
     for dialect in ("anthropic", "openai-responses"):
         with Provider(["It rains."]) as provider:
             ask(provider, dialect)
@@ -221,7 +221,7 @@ def test_a_version_in_the_path_is_optional(path: str):
         assert post(f"{provider.root_url}{path}", chat())[0] == 200
 
 
-def test_models_and_token_counts_are_told():
+def test_models_and_token_counts_are_served():
     with Provider() as provider:
         with urlopen(f"{provider.base_url}/models") as answer:
             listed = json.load(answer)

@@ -204,7 +204,7 @@ def test_a_person_is_asked_about_a_found_tool_that_requires_approval(made: Any, 
     assert ("Ada got 5." in results_in(provider)[-1]) is agreed
 
 
-def test_an_answer_about_one_call_is_none_about_another_that_stood_beside_it():
+def test_approving_one_call_does_not_approve_the_call_next_to_it():
     @tool(approval_mode="always_require")
     def sell_shop(price: int) -> str:
         """Sell the whole shop."""
@@ -230,7 +230,7 @@ def test_an_answer_about_one_call_is_none_about_another_that_stood_beside_it():
     assert not any("Sold" in result for result in results_in(provider))
 
 
-def test_what_was_found_beside_a_call_that_waits_for_a_person_is_kept():
+def test_tools_found_while_a_call_waits_for_a_person_are_kept():
     with Provider([FIND_PAY, [FIND_SCALES, BRIDGED_PAY], WEIGH, "Done."]) as provider:
         session = AgentSession()
         asked = run(shop_agent(provider), "Pay Ada.", session=session)

@@ -169,8 +169,9 @@ def test_the_meta_tools_have_the_very_schemas_that_toolscout_gives_them():
 
     sent = {one.name: one.sent["function"] for one in provider.requests[0].definitions}
     for one in build_meta_tools():
-        told = sent[one.name]
-        assert (told["description"], told["parameters"]) == (one.description, one.input_schema)
+        declared = sent[one.name]
+        assert declared["description"] == one.description
+        assert declared["parameters"] == one.input_schema
 
 
 def test_a_tool_has_what_agno_injects_and_may_change_the_session_state(tmp_path: Path):
@@ -398,10 +399,10 @@ def test_a_tool_that_yields_is_streamed():
     with Provider([*tell, *sing]) as provider:
         agent = shop(provider, tell_story, sing_song)
         events = [*agent.run("Tell.", stream=True)]
-        told = [str(event.content) for event in events if event.event == "RunContent"]
+        texts = [str(event.content) for event in events if event.event == "RunContent"]
         asyncio.run(arun(agent, "Sing."))
 
-    assert "".join(told) == "Once Ada was happy.End."
+    assert "".join(texts) == "Once Ada was happy.End."
     assert results_in(provider)[-1] == "Oh Ada."
 
 
@@ -435,7 +436,7 @@ def test_each_member_of_a_team_has_a_session_of_its_own(tmp_path: Path):
     assert (len(loaded["ann"]), len(loaded["bob"])) == (1, 0)
 
 
-def test_a_later_run_is_told_a_definition_again_and_may_call_at_once(tmp_path: Path):
+def test_a_later_run_gets_a_definition_again_and_may_call_at_once(tmp_path: Path):
     detailed = call("tool_search", queries=["pay an order back"], detail="schemas")
     script = [detailed, detailed, "Found.", detailed, REFUND, "Done."]
     with Provider(script) as provider:

@@ -36,7 +36,7 @@ from adapters.provider import Call, Provider, Request, call, hosted
 from adapters.surfaces import Mode
 from toolscout import Catalog, Permission, Policy, Scout, Settings, Tool
 from toolscout.adapters.anthropic import ToolScoutMiddleware, ToolScoutToolset, wrap
-from toolscout.errors import MissingExtra, UsageError
+from toolscout.errors import InvalidConfig, MissingExtra, UsageError
 
 Json = dict[str, Any]
 Kind = Literal["runner", "loop", "wrapped"]
@@ -94,11 +94,16 @@ def test_an_asynchronous_client_is_sent_the_same(kind: Kind, mode: Mode):
 def test_the_mode_follows_from_the_address_and_an_override_wins():
     tools = [definition(SPECS[0])]
     own, other = Anthropic(api_key="x"), Anthropic(api_key="x", base_url="https://proxy.test")
+    default = Settings()
 
     assert mode_of(ToolScoutToolset([], own)) == "reference"
     assert mode_of(ToolScoutToolset([], other)) == "bridge"
     assert mode_of(ToolScoutToolset([])) == "bridge"
     assert mode_of(ToolScoutToolset([], other, mode="reference")) == "reference"
+    assert mode_of(ToolScoutToolset([], own, settings=default)) == "bridge"
+    assert mode_of(ToolScoutToolset([], own, settings=default, mode="native")) == "native"
+    with pytest.raises(InvalidConfig, match=r"'magic'.*bridge"):
+        ToolScoutToolset([], own, mode="magic")
     with pytest.raises(UsageError, match="without a function"):
         ToolScoutToolset(tools, own)
 
@@ -130,7 +135,7 @@ def test_what_a_wrapped_client_needs_of_the_sdk_is_where_it_was():
         client = client_of(provider).with_middleware(Watching())
         client.messages.create(**ASKED, messages=[user("Hello")])
 
-    assert seen[0], "APIRequest.options.idempotency_key has moved: failed rounds begin anew"
+    assert seen[0], "APIRequest.options.idempotency_key has moved: failed rounds start again"
     assert callable(anthropic.Stream.raw_events), "Stream.raw_events has moved"
     assert callable(anthropic.AsyncStream.raw_events), "AsyncStream.raw_events has moved"
 
@@ -232,7 +237,7 @@ def test_a_tool_of_an_mcp_server_is_found_and_run():
     assert list(provider.requests[2].tool_results.values())[-1] == "Rain in Oslo."
 
 
-def test_images_reach_the_model_and_repairs_are_told():
+def test_images_reach_the_model_and_repairs_are_reported():
     picture = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
     image = {"type": "image", "source": picture}
 
@@ -309,17 +314,17 @@ def test_a_wrapped_conversation_is_replayed_as_the_model_had_it(mode: str):
 
 
 @pytest.mark.parametrize("mode", ["reference", "bridge", "native"])
-def test_a_search_beside_a_call_of_the_user_is_answered_with_the_users_result(mode: str):
+def test_a_search_next_to_a_call_of_the_user_is_answered_with_its_result(mode: str):
     refund = bridged(REFUND) if mode == "bridge" else REFUND
     both = [search("refund an order"), refund]
     ledger = Ledger()
     with Provider([search("refund an invoice"), both, "Done."]) as provider:
         said = Wrapped(desk_of(provider, ledger, mode)).ask("Refund invoice 7.")
 
-    asked, told = provider.requests[2].messages[-2:]
+    asked, answered = provider.requests[2].messages[-2:]
     assert said == "Done."
     assert [block["type"] for block in asked["content"]] == ["tool_use", "tool_use"]
-    assert [block["tool_use_id"] for block in told["content"]] == [
+    assert [block["tool_use_id"] for block in answered["content"]] == [
         block["id"] for block in asked["content"]
     ]
     assert ledger.calls == [REFUNDED]
@@ -416,7 +421,7 @@ def test_the_runner_of_a_wrapped_client_sends_whole_conversations():
     assert ledger.calls == [REFUNDED]
 
 
-def test_counted_tokens_are_those_of_the_request_that_would_be_sent():
+def test_counting_tokens_counts_the_request_that_would_be_sent():
     with Provider() as provider:
         plain = client_of(provider)
         tools: Any = [definition(spec) for spec in SPECS]
@@ -517,7 +522,7 @@ class Desk:
 
     def scout(self) -> Scout:
         """Return one that is made quickly."""
-        return Scout(Catalog(), settings=self.settings, encoder=None)
+        return Scout(Catalog(), settings=self.settings)
 
     def async_client(self) -> Any:
         """Return a client for one event loop."""
@@ -557,8 +562,8 @@ def tokens_of(request: Request) -> int:
 
 
 def without_ids(reply: Any) -> Json:
-    told = reply.to_dict()
-    kept = {key: told[key] for key in ("content", "stop_reason")}
+    fields = reply.to_dict()
+    kept = {key: fields[key] for key in ("content", "stop_reason")}
     return json.loads(re.sub(r"toolu_\d+", "toolu", json.dumps(kept)))
 
 

@@ -98,7 +98,7 @@ class Makes:
 
 @dataclass
 class Conversation:
-    """An agent, and its workbench, which has to be saved beside it."""
+    """An agent, and its workbench, which has to be saved separately."""
 
     base_url: str
     workbench: Workbench
@@ -197,7 +197,7 @@ def names_listed(workbench: Workbench) -> list[str]:
     return [schema["name"] for schema in asyncio.run(workbench.list_tools())]
 
 
-def test_a_call_without_an_agent_is_gated_and_tells_whether_it_failed():
+def test_a_call_without_an_agent_is_gated_and_reports_failure():
     workbench = ToolScoutWorkbench(SHOP)
     hidden = asyncio.run(workbench.call_tool("weigh_parcel", {"number": 7}))
     unknown = asyncio.run(workbench.call_tool("fly_away"))
@@ -375,7 +375,7 @@ def test_handoffs_stay_in_sight_behind_the_workbench():
     assert provider.requests[1].tool_names == [*META, "weigh_parcel", "transfer_to_boss"]
 
 
-def test_two_workbenches_of_one_agent_stand_side_by_side():
+def test_one_agent_can_have_two_workbenches():
     other = StaticWorkbench([FunctionTool(read_owner, description="Tell the owner.")])
     with Provider([call("read_owner"), FIND_SCALES, WEIGH, "Done."]) as provider:
         both: Any = [ToolScoutWorkbench([weigh_parcel]), other]

@@ -66,8 +66,8 @@ SURFACE = Surface(bridge=as_text)
 
 def agent_of(base_url: str, *tools: Any, stream: bool = False, **options: Any) -> Any:
     llm = LLM(model="openai/gpt-5.5", base_url=base_url, api_key="none", stream=stream)
-    told = {"role": "clerk", "goal": "Serve.", "backstory": "You are quick."} | options
-    return Agent(llm=llm, tools=[*tools], **told)
+    fields = {"role": "clerk", "goal": "Serve.", "backstory": "You are quick."} | options
+    return Agent(llm=llm, tools=[*tools], **fields)
 
 
 @dataclass(slots=True)
@@ -196,7 +196,7 @@ def test_a_tool_is_called_by_the_name_that_crewai_gives_it_and_may_be_asynchrono
     assert results_in(provider)[-1] == "7 has 3 kg."
 
 
-def test_each_run_has_a_session_of_its_own_unless_it_is_given_a_state():
+def test_each_run_has_its_own_session_by_default():
     state: Json = {}
     script = [FIND_REFUND, "Found.", REFUND, "Refused."]
     kept = [FIND_REFUND, "Found.", REFUND, "Done."]
@@ -215,7 +215,7 @@ def test_each_run_has_a_session_of_its_own_unless_it_is_given_a_state():
 
 
 def test_runs_of_one_agent_at_the_same_time_share_nothing():
-    meeting = threading.Barrier(2, timeout=20)
+    meeting = threading.Barrier(2, timeout=120)
 
     def once_both_are_here(request: Request) -> Any:
         meeting.wait()
@@ -291,7 +291,7 @@ def test_what_was_found_while_another_call_went_on_is_kept():
     @tool
     def wait_for_the_search(minutes: int) -> str:
         """Wait in the queue."""
-        assert found.wait(20)
+        assert found.wait(120)
         return "Waited."
 
     @after_tool_call

@@ -481,11 +481,11 @@ def test_the_drop_in_has_the_options_tools_and_replies_of_the_original(made: Any
                 text_of(await asked(client, "find", query="open safe code")),
             ]
 
-    names, told, used, pinned = asyncio.run(work())
+    names, text, used, pinned = asyncio.run(work())
 
     assert names == ["open_safe", "find", "use"]
-    assert told.startswith("### refund_order\n\nPay the money for an order back")
-    assert "### draw_label" not in told
+    assert text.startswith("### refund_order\n\nPay the money for an order back")
+    assert "### draw_label" not in text
     assert used == {"order": "A-7", "cents": 0}
     assert "open_safe" not in pinned
 

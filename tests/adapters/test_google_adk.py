@@ -326,7 +326,7 @@ def test_sub_agents_have_sessions_of_their_own():
     assert "weigh_parcel" in found and "pay_supplier" not in found
 
 
-def test_a_slow_call_does_not_undo_the_search_beside_it():
+def test_a_slow_call_does_not_undo_a_concurrent_search():
     async def count_stars(night: str) -> str:
         """Count the stars of a night, which takes a while."""
         for _ in range(200):

@@ -189,7 +189,7 @@ def last_results(provider: Provider) -> list[str]:
     return list(provider.requests[-1].tool_results.values())
 
 
-def test_without_state_every_run_starts_anew():
+def test_without_state_every_run_starts_fresh():
     with Provider([FIND_PAY, "Done.", "Done."]) as provider:
         agent = agent_with(provider, ToolScoutToolset(shop_tools()))
         ask(agent, "Pay Ada.")
@@ -393,7 +393,7 @@ def test_tools_of_other_servers_are_found_and_run_by_the_scout():
     assert last_results(provider)[-1] == "It weighs 3 kg."
 
 
-def test_a_keyword_of_the_user_loads_a_tool_where_the_hook_tells_of_it():
+def test_a_keyword_in_a_user_message_loads_a_tool():
     routes = {"pay_supplier": {"keywords": ["pay"]}}
     settings = Settings.from_mapping({"mode": "native", "routes": routes})
     with Provider(["Done."]) as provider:

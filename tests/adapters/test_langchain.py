@@ -191,7 +191,7 @@ FEW = [spec for spec in SPECS if spec.name.endswith(("_invoice", "_contract"))]
 
 @dataclass
 class Office:
-    """Runs scripts with an agent of a few tools, on one thread unless told."""
+    """Runs scripts with an agent of a few tools, by default on one thread."""
 
     script: Sequence[Any]
     tools: Sequence[Any] | None = None
@@ -364,7 +364,7 @@ def test_the_scouts_policy_asks_as_langchain_does():
     assert office.ledger.calls == [("refund_invoice", REFUND)]
 
 
-def test_without_a_checkpointer_the_scouts_policy_tells_the_model_to_ask():
+def test_without_a_checkpointer_the_policy_makes_the_model_ask():
     policy = Policy(permit=lambda tool, arguments: Permission.ASK)
     scouting = ToolScoutMiddleware(
         scout=Scout(Catalog(), policy=policy, settings=Settings(mode=Mode.NATIVE))
@@ -375,7 +375,7 @@ def test_without_a_checkpointer_the_scouts_policy_tells_the_model_to_ask():
     assert "needs the user's approval" in office.result()
 
 
-def test_a_subagent_has_its_own_tools_unless_it_is_told_those_of_its_caller():
+def test_a_subagent_has_its_own_tools_unless_it_inherits_those_of_its_caller():
     seen: list[list[str]] = []
     scouting = ToolScoutMiddleware()
     own = [tool_of(spec, Ledger()) for spec in FEW]
@@ -383,10 +383,10 @@ def test_a_subagent_has_its_own_tools_unless_it_is_told_those_of_its_caller():
     @tool
     def delegate(inherit: bool, runtime: ToolRuntime[Any, Any]) -> str:
         """Delegate an errand to a colleague who refunds an invoice."""
-        told = {"toolscout": runtime.state["toolscout"]} if inherit else {}
+        state = {"toolscout": runtime.state["toolscout"]} if inherit else {}
         with Provider(["Nothing to do."]) as provider:
             colleague = create_agent(model_at(provider.base_url), own, middleware=[scouting])
-            colleague.invoke({"messages": [("user", "Your turn.")], **told})
+            colleague.invoke({"messages": [("user", "Your turn.")], **state})
         seen.append(provider.requests[0].tool_names[3:])
         return "Delegated."
 
@@ -775,7 +775,7 @@ def test_the_mode_follows_what_the_models_provider_is_known_to_take(
     assert choose_mode_for(model) is mode
 
 
-def test_the_breakpoint_of_a_prompt_cache_stands_where_the_constant_part_ends():
+def test_the_prompt_cache_breakpoint_is_at_the_end_of_the_constant_part():
     caching = AnthropicPromptCachingMiddleware()
     office = Office([SEARCH, DO, "Done."], mode=Mode.REFERENCE, dialect="anthropic")
     office.middleware = [caching]
@@ -802,7 +802,7 @@ def test_structured_output_goes_on_working():
     assert office.ledger.calls == [("refund_invoice", REFUND)]
 
 
-def test_an_asynchronous_stream_tells_results_and_updates():
+def test_an_asynchronous_stream_yields_results_and_updates():
     async def stream(office: Office) -> tuple[list[str], list[str]]:
         said, steps = list[str](), list[str]()
         given: Any = {"messages": [("user", "Refund it.")]}
@@ -821,7 +821,7 @@ def test_an_asynchronous_stream_tells_results_and_updates():
     assert steps == ["model", "tools", "model", "tools", "model"]
 
 
-def test_the_listing_stands_in_the_system_prompt_and_never_changes():
+def test_the_listing_in_the_system_prompt_never_changes():
     scouting = ToolScoutMiddleware(settings=Settings(), listing=True)
     options = {"system_prompt": "Be brief."}
     with Office([SEARCH, BRIDGED, "Done."], scouting=scouting, options=options) as office:
@@ -908,7 +908,7 @@ def test_without_langchain_the_error_says_what_to_install():
     assert "pip install 'toolscout[langchain]'" in done.stderr
 
 
-def test_langchain_has_the_names_that_the_adapter_goes_by():
+def test_langchain_still_has_the_names_that_the_adapter_uses():
     model = cast("Any", model_at("https://api.openai.com/v1"))
     claude = cast("Any", model_at("https://api.openai.com/v1", "anthropic"))
     fields = ToolRuntime.__dataclass_fields__

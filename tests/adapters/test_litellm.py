@@ -79,7 +79,7 @@ class LiteLoop(Loop):
             for made in said["tool_calls"]:
                 function = made["function"]
                 reply = await self.answered(function["name"], function["arguments"])
-                self.messages.append(self.told(reply, made["id"]))
+                self.messages.append(self.to_message(reply, made["id"]))
 
     async def ask_streaming(self, message: str) -> str:
         self.stream = True
@@ -175,7 +175,7 @@ async def through(url: str) -> tuple[list[str], str]:
     """Find a tool and call it by way of the proxy."""
     headers = {"Authorization": f"Bearer {KEY}"}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=50) as http,
+        httpx2.AsyncClient(headers=headers, timeout=120) as http,
         Client(streamable_http_client(url, http_client=http)) as client,
     ):
         names = [tool.name for tool in (await client.list_tools()).tools]

@@ -262,7 +262,7 @@ def test_a_keyword_of_the_user_loads_a_tool_once():
     assert second.tool_names[3:] == ["pay_supplier", "weigh_parcel"]
 
 
-def test_a_slow_call_does_not_undo_the_search_beside_it():
+def test_a_slow_call_does_not_undo_a_concurrent_search():
     async def count_stars(night: str) -> str:
         """Count the stars of a night, which takes a while."""
         for _ in range(500):
@@ -284,7 +284,7 @@ def test_a_message_that_is_the_name_of_a_tool_shows_no_hidden_tool():
     assert provider.requests[0].tool_names == ["tool_search", "tool_describe", "tool_call"]
 
 
-def test_slips_in_arguments_are_repaired_and_told():
+def test_mistakes_in_arguments_are_repaired_and_reported():
     with Provider([FIND_PAY, call("pay_supplier", name="Ada", cents="5"), "Done."]) as provider:
         ask(agent_with(provider, ToolScoutRetriever([pay_supplier, weigh_parcel])), "Pay Ada.")
     result = last_results(provider)[-1]

@@ -101,8 +101,8 @@ def test_what_a_listing_of_mcp_1_has_is_what_its_json_has():
 def blocks() -> list[Json]:
     """Return the configurations on the page, each as what is under a server's name."""
     read: dict[str, Any] = {"json": json.loads, "toml": tomllib.loads}
-    told = _BLOCK.findall(PAGE.read_text(encoding="utf-8"))
-    return [found for kind, text in told for found in entries(read[kind](text))]
+    blocks = _BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+    return [found for kind, text in blocks for found in entries(read[kind](text))]
 
 
 def entries(value: object) -> list[Json]:
@@ -122,13 +122,13 @@ def test_every_configuration_on_the_page_starts_or_reaches_a_gateway(tmp_path: P
 
     assert len(started) >= 4
     for entry in {str(entry["args"]): entry for entry in started}.values():
-        assert asyncio.run(errand(as_told(entry, config))) == (META, REFUNDED)
+        assert asyncio.run(errand(connect(entry, config))) == (META, REFUNDED)
     with serving(config) as url:
         assert {entry["url"].rpartition("/")[2] for entry in reached} == {url.rpartition("/")[2]}
 
 
 @asynccontextmanager
-async def as_told(entry: Json, config: Path) -> AsyncGenerator[ClientSession]:
+async def connect(entry: Json, config: Path) -> AsyncGenerator[ClientSession]:
     """Start what the page says, with the command on the path and the file where it is."""
     given = [str(config) if word == "/path/to/toolscout.toml" else word for word in entry["args"]]
     path = f"{MAIN_PYTHON.parent}{os.pathsep}{os.environ['PATH']}"

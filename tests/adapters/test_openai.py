@@ -460,10 +460,10 @@ def test_strict_definitions_and_the_providers_own_tools_stay_as_they_are():
         tools = kind([WEB, given], run=lambda name, arguments: "ok", settings=settings)
         session = tools.open("a")
         session.search("weather forecast")
-        told = tools.list_tools(session)
+        listed = tools.list_tools(session)
 
-        assert told[0] == WEB
-        assert told[-1] == expected
+        assert listed[0] == WEB
+        assert listed[-1] == expected
 
 
 def test_a_definition_without_a_function_needs_something_that_runs_it():
@@ -490,7 +490,11 @@ def test_a_wrapped_client_is_a_client_and_leaves_the_other_as_it_was():
         wrapped = wrap(client)
 
         assert isinstance(wrapped, OpenAI)
-        assert type(client.responses) is not type(wrapped.responses)
+        for verb in ("create", "parse"):
+            assert verb in vars(wrapped.responses)
+            assert verb in vars(wrapped.chat.completions)
+            assert verb not in vars(client.responses)
+            assert verb not in vars(client.chat.completions)
         assert wrapped.models is not None
 
 
@@ -608,7 +612,7 @@ def test_a_chat_history_that_was_written_by_hand_still_has_the_tools_that_it_cal
     assert provider.requests[0].tool_names[3:] == ["refund_invoice"]
 
 
-def test_an_item_history_that_was_written_by_hand_tells_calls_as_the_model_could_make_them():
+def test_calls_in_a_handwritten_history_become_calls_that_the_model_could_make():
     history: list[Any] = [
         {"role": "user", "content": "Go."},
         {
@@ -683,7 +687,7 @@ def test_text_of_a_stream_arrives_before_the_stream_ends():
     assert kinds[-1] == "response.completed"
 
 
-def test_a_forced_tool_is_told_without_a_search():
+def test_a_forced_tool_is_declared_without_a_search():
     script = [call("refund_invoice", invoice_id="j", amount=2)]
     with Provider(script) as provider, opened(provider) as plain:
         done = wrap(plain).chat.completions.create(

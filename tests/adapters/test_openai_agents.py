@@ -424,7 +424,7 @@ def test_text_is_streamed_as_it_comes():
     assert "".join(deltas) == "A text of several words."
 
 
-def test_a_tool_that_is_forced_is_told_without_a_search():
+def test_a_forced_tool_is_declared_without_a_search():
     ledger = Ledger()
     with Provider([call(FOUND, **REFUND), "Done."]) as provider:
         settings = ModelSettings(tool_choice=FOUND)
@@ -434,17 +434,17 @@ def test_a_tool_that_is_forced_is_told_without_a_search():
 
 
 def test_the_sdk_passes_a_definition_on_as_it_is():
-    """The SDK refuses its own `ToolSearchTool` beside functions none of which is deferred."""
-    told: Json = {
+    """The SDK refuses its own `ToolSearchTool` if no function is deferred."""
+    definition: Json = {
         "type": "tool_search",
         "execution": "client",
         "description": "d",
         "parameters": {},
     }
-    converted = Converter.convert_tools([CodeInterpreterTool(cast("Any", told))], [])
+    converted = Converter.convert_tools([CodeInterpreterTool(cast("Any", definition))], [])
 
     message = "openai-agents has changed: look at `_Verbatim` in toolscout.adapters.openai_agents"
-    assert converted.tools == [told], message
+    assert converted.tools == [definition], message
     assert hasattr(model_of("openai-responses", "http://127.0.0.1:1/v1"), "_client"), message
 
 

@@ -189,7 +189,7 @@ REFUND = call("refund_invoice", invoice_id="inv-7", amount=500)
 FIND_REFUND = call("tool_search", queries=["refund an invoice"], limit=1)
 
 
-def test_with_anthropic_found_tools_stand_at_the_end_and_are_referred_to():
+def test_with_anthropic_found_tools_come_last_and_are_referenced():
     ledger = Ledger()
     with Provider([FIND_REFUND, REFUND, "Done."]) as provider:
         Makes("toolset", "anthropic")(contract.SPECS, ledger, provider.base_url, None).ask("Hello.")
@@ -304,13 +304,13 @@ def test_a_call_that_was_denied_is_not_made():
         agent = shop_agent(provider, ToolScoutToolset(SHOP_TOOLS))
         asked = asyncio.run(run(agent, "Pay Ada."))
         [waiting] = asked.output.approvals
-        told = asked.output.metadata[waiting.tool_call_id]
+        details = asked.output.metadata[waiting.tool_call_id]
         denied = DeferredToolResults(approvals={waiting.tool_call_id: False})
         asyncio.run(
             run(agent, None, message_history=asked.all_messages(), deferred_tool_results=denied)
         )
 
-    assert told == {"tool_name": "pay_supplier", "arguments": {"name": "Ada", "cents": 5}}
+    assert details == {"tool_name": "pay_supplier", "arguments": {"name": "Ada", "cents": 5}}
     assert "got" not in results_in(provider)[-1]
 
 
@@ -405,7 +405,7 @@ def test_a_tool_that_a_run_does_not_have_is_neither_found_nor_called():
     assert "pay_supplier" in provider.requests[1].tool_names
 
 
-def test_a_compaction_makes_the_conversation_start_anew():
+def test_the_conversation_starts_fresh_after_compaction():
     ledger = Ledger()
     with Provider([FIND_REFUND, "Found.", unoffered(REFUND), "Gone."]) as provider:
         first = Makes()(contract.SPECS, ledger, provider.base_url, None)

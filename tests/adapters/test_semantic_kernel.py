@@ -158,9 +158,9 @@ def test_the_meta_tools_have_the_very_schemas_that_toolscout_gives_them():
 
     sent = {one.name: one.sent["function"] for one in provider.requests[0].definitions}
     for tool in build_meta_tools():
-        told = sent[f"toolscout-{tool.name}"]
+        declared = sent[f"toolscout-{tool.name}"]
         expected = {k: v for k, v in tool.input_schema.items() if k != "additionalProperties"}
-        assert (told["description"], told["parameters"]) == (tool.description, expected)
+        assert (declared["description"], declared["parameters"]) == (tool.description, expected)
 
 
 class Shop:
@@ -273,7 +273,7 @@ async def answered(reply: Awaitable[object]) -> str:
     return str(await reply)
 
 
-def test_a_function_that_fails_is_told_and_the_conversation_goes_on():
+def test_a_failing_function_is_reported_and_the_conversation_goes_on():
     script = [FIND_SCALES, do("Shop-weigh_parcel", number="0")]
     script += [do("Shop-weigh_parcel", number=7), "3 kg."]
     with Provider(script) as provider:
@@ -322,7 +322,7 @@ def test_what_was_found_while_another_call_went_on_is_kept():
     assert results_in(provider)[-1] == "A-7 is refunded by nobody."
 
 
-def test_where_the_history_was_cut_the_conversation_starts_anew():
+def test_the_conversation_starts_fresh_if_its_history_was_cut():
     script = [FIND_REFUND, "Found.", do("Shop-refund_order", order="A-7"), "Not done."]
     with Provider(script) as provider:
         agent = shop_agent(provider)
@@ -364,7 +364,7 @@ def test_plugins_functions_and_whole_kernels_can_be_hidden():
 METHODS = ("refund_order", "weigh_parcel")
 
 
-def test_pinned_functions_stand_beside_the_meta_tools_by_their_own_names():
+def test_pinned_functions_are_declared_under_their_own_names():
     settings = Settings(pins=("Shop-refund_order",))
     with Provider([call("Shop-refund_order", order="A-7"), "Done."]) as provider:
         Conversation(shop_agent(provider, settings=settings)).ask("Refund A-7.")

@@ -57,10 +57,10 @@ def results_of(request: Request) -> dict[str, str]:
             calls = ast.literal_eval(text.partition("Calling tools:")[2].strip())
         elif message["role"] == "user":
             # Messages of one role in a row are sent as one.
-            for told in re.split(r"(?=Observation:\n|Error:\n)", text):
-                ids = [made["id"] for made in calls] if told.startswith("Observation") else []
-                ids += [f"error {len(results)}"] if told.startswith("Error") else []
-                results |= dict.fromkeys(ids, told)
+            for part in re.split(r"(?=Observation:\n|Error:\n)", text):
+                ids = [made["id"] for made in calls] if part.startswith("Observation") else []
+                ids += [f"error {len(results)}"] if part.startswith("Error") else []
+                results |= dict.fromkeys(ids, part)
     return results
 
 
@@ -161,7 +161,7 @@ def weigh_parcel(number: int, unit: str | None = None) -> str:
 
     Args:
         number: Which parcel.
-        unit: Kilos unless told.
+        unit: By default kilos.
     """
     return f"Parcel {number} has 3 {unit or 'kg'}."
 
@@ -224,9 +224,9 @@ def test_arguments_are_repaired_and_null_is_a_value_where_the_tool_says_so():
     with Provider([FIND_SCALES, bridged, final("Done.")]) as provider:
         shop_agent(provider).run("Weigh it.")
 
-    told = last_result(provider)
-    assert told.startswith("(")
-    assert told.endswith("Parcel 7 has 3 kg.")
+    result = last_result(provider)
+    assert result.startswith("(")
+    assert result.endswith("Parcel 7 has 3 kg.")
 
 
 def test_a_name_that_does_not_exist_is_answered_by_the_sdk():
@@ -249,7 +249,7 @@ def test_a_managed_agent_stays_in_sight_and_has_a_session_of_its_own():
     assert asked[2] == ["final_answer", "clerk", *META, "weigh_parcel"]
 
 
-def test_planning_is_told_of_no_hidden_tool():
+def test_planning_learns_of_no_hidden_tool():
     plan = "1. Look for scales."
     with Provider([plan, FIND_SCALES, final("Done.")]) as provider:
         shop_agent(provider, planning_interval=9).run("Weigh it.")
@@ -313,21 +313,21 @@ def test_code_that_searches_and_calls_in_one_step_works():
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "text"),
     [
         ("read_owner()", "tool_search"),
         ('tool_call(name="read_owner")', "tool_search"),
         ('weigh_parcel(number="many")', "number"),
     ],
 )
-def test_code_is_stopped_at_a_call_that_may_not_be_made(line: str, told: str):
+def test_code_is_stopped_at_a_call_that_may_not_be_made(line: str, text: str):
     with Provider(
         [FIND_IN_CODE, code(f"x = {line}", "print('went on')"), code("final_answer(1)")]
     ) as provider:
         code_agent(provider).run("Do it.")
 
     assert "ToolRefused" in said_to(provider)
-    assert told in said_to(provider)
+    assert text in said_to(provider)
     assert "went on\n" not in said_to(provider)
 
 
@@ -341,7 +341,7 @@ def test_objects_of_code_go_into_tools_and_come_back_as_they_are():
         assert code_agent(provider).run("Stamp it.") == 4
 
 
-def test_the_prompt_of_code_never_changes_and_tells_of_no_hidden_tool():
+def test_the_prompt_of_code_never_changes_and_shows_no_hidden_tool():
     with Provider(
         [FIND_IN_CODE, code("final_answer(1)"), code("final_answer(weigh_parcel(7))")]
     ) as provider:
@@ -367,7 +367,7 @@ def test_the_session_of_code_goes_on_in_another_agent():
     assert again == "Parcel 7 has 3 kg."
 
 
-def test_functions_of_the_hosts_own_stay_beside_those_of_hidden_tools():
+def test_functions_of_the_host_stay_with_those_of_hidden_tools():
     def double(number: int) -> int:
         return number * 2
 

@@ -243,13 +243,13 @@ def test_a_tool_gets_the_context_of_its_own_call_also_behind_tool_call():
     assert results_in(provider)[1:] == ["Ada asked as read_owner."] * 2
 
 
-def test_arguments_are_repaired_and_the_model_is_told():
+def test_arguments_are_repaired_and_the_model_is_informed():
     with Provider([FIND_SCALES, call("weigh_parcel", number="7"), "Done."]) as provider:
         shop_agent(provider)("Weigh it.")
 
-    told = results_in(provider)[-1]
-    assert told.startswith("(")
-    assert told.endswith("Parcel 7 has 3 kg.")
+    result = results_in(provider)[-1]
+    assert result.startswith("(")
+    assert result.endswith("Parcel 7 has 3 kg.")
 
 
 def test_what_the_host_calls_by_itself_needs_no_search():
@@ -372,13 +372,13 @@ def test_tools_of_the_scouts_other_servers_are_found_and_run_by_their_executors(
     assert results_in(provider)[3] == "Unknown tool: fly_away"
 
 
-def test_a_call_that_ends_after_a_search_beside_it_forgets_nothing_of_it():
+def test_a_call_that_ends_after_a_concurrent_search_keeps_its_hits():
     searched = asyncio.Event()
 
     @tool
     async def wait_outside() -> str:
         """Wait outside until someone calls."""
-        await asyncio.wait_for(searched.wait(), 20)
+        await asyncio.wait_for(searched.wait(), 120)
         return "Back."
 
     def notice(event: AfterToolCallEvent) -> None:

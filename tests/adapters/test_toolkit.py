@@ -1,6 +1,7 @@
 """An SDK's own tools behind a scout, and calls that the SDK makes itself."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,6 @@ from toolscout.adapters._toolkit import (
     merge_state,
     report_outcome,
     require_members,
-    require_own_name,
 )
 from toolscout.errors import InvalidTool, SdkChanged, UsageError
 from toolscout.schemas import Json
@@ -72,7 +72,7 @@ def list_natives(toolkit: Toolkit[Native], session: Session) -> list[Native]:
 
 
 def native_toolkit(**options: Any) -> Toolkit[Native]:
-    return make_toolkit(settings=Settings(mode=Mode.NATIVE, **options))
+    return make_toolkit(settings=Settings(mode=Mode.NATIVE), **options)
 
 
 def test_a_toolkit_leads_from_a_found_name_back_to_the_sdks_tool():
@@ -96,6 +96,23 @@ def test_in_bridge_mode_a_toolkit_shows_only_what_is_pinned_and_runs_calls_itsel
 
     assert list_natives(toolkit, session) == [NATIVES[1]]
     assert reply.text == "get_weather ran with ['city']"
+
+
+@pytest.mark.requirement("R90")
+@pytest.mark.parametrize("make", [Toolkit[Native], Toolkit[Native].create_growing])
+@pytest.mark.parametrize("settings", [None, Settings(mode=Mode.NATIVE, limit=3)])
+def test_adapters_keep_the_hosts_file_and_shell_tools_in_view(
+    make: Callable[..., Toolkit[Native]], settings: Settings | None
+):
+    """R90"""
+    core = [Native("read_file", "Read a file."), Native("bash", "Run a command.")]
+    hidden = Settings(mode=Mode.NATIVE, essential=())
+
+    toolkit = make([*NATIVES, *core], define, settings=settings)
+    plain = make([*NATIVES, *core], define, settings=hidden)
+
+    assert toolkit.open_session("s").pinned == ("bash", "read_file")
+    assert plain.open_session("s").pinned == ()
 
 
 def test_a_session_lives_in_the_state_of_the_sdk_and_not_in_the_scout():
@@ -136,7 +153,7 @@ def test_what_a_scout_had_before_stays_in_it():
     assert [tool.name for tool in toolkit.scout.catalog.tools] == ["get_weather", "read_clock"]
 
 
-def test_settings_beside_a_scout_are_refused():
+def test_settings_with_a_scout_are_refused():
     with pytest.raises(UsageError, match="not both"):
         make_toolkit(scout=Scout(Catalog()), settings=Settings())
 
@@ -172,7 +189,7 @@ def test_the_hosts_policy_is_asked_before_a_call_is_admitted():
     assert isinstance(agreed, ApprovedCall)
 
 
-def test_a_call_that_the_host_made_is_told_like_any_other():
+def test_a_call_that_the_host_made_is_reported_like_any_other():
     heard: list[Event] = []
     toolkit = make_toolkit(scout=Scout(Catalog(), on_event=heard.append))
     session = toolkit.open_session("s")
@@ -195,7 +212,7 @@ def test_a_call_that_the_host_made_is_told_like_any_other():
     ]
 
 
-def test_learned_tools_join_those_of_before_and_only_changes_are_indexed():
+def test_registered_tools_join_the_others_and_only_changes_are_indexed():
     toolkit: Toolkit[Native] = Toolkit((), define)
     toolkit.register({native.name: native for native in NATIVES[:2]})
     version = toolkit.scout.catalog.version
@@ -281,16 +298,19 @@ def test_a_call_made_inside_is_settled_also_when_it_raises():
     assert isinstance(admitted, ApprovedCall)
     with report_outcome(session, admitted):
         pass
+    with report_outcome(session, admitted) as outcome:
+        outcome.failed = True
     with pytest.raises(ZeroDivisionError), report_outcome(session, admitted):
         raise ZeroDivisionError
 
     assert [event.code for event in heard if isinstance(event, Called) and event.made] == [
         "ok",
         "tool_error",
+        "tool_error",
     ]
 
 
-def test_where_requests_grow_found_tools_join_them_unless_told_otherwise():
+def test_where_requests_grow_found_tools_join_them_by_default():
     assert Toolkit[Native].create_growing(NATIVES, define).scout.settings.mode is Mode.NATIVE
     assert (
         Toolkit[Native].create_growing(NATIVES, define, settings=Settings()).scout.settings.mode
@@ -301,18 +321,25 @@ def test_where_requests_grow_found_tools_join_them_unless_told_otherwise():
 
 
 def test_a_tool_that_tool_call_must_not_run_is_loaded_and_asked_for_by_its_name():
-    session = native_toolkit().open_session("s")
-    session.offer(define(NATIVES[0]))
-    admitted = session.admit_sync("get_weather", {"city": "Bonn"})
-    assert isinstance(admitted, ApprovedCall)
-    reply = require_own_name(session, admitted)
+    def waits(native: Native) -> bool:
+        return native.name == "get_weather"
 
+    toolkit = native_toolkit(by_name=waits)
+    session = toolkit.open_session("s")
+    session.offer(*map(define, NATIVES))
+    request = {"name": "get_weather", "arguments": {"city": "Bonn"}}
+    other = {"name": "send_email", "arguments": {"city": "Bonn"}}
+    reply = toolkit.handle_sync(session, "tool_call", request)
+
+    assert isinstance(toolkit.handle_sync(session, "get_weather", {"city": "Bonn"}), ApprovedCall)
+    assert isinstance(toolkit.handle_sync(session, "tool_call", other), ApprovedCall)
+    assert isinstance(reply, Reply)
     assert reply.is_error
     assert "Call it by its own name" in reply.text
     assert reply.references == session.loaded == ("get_weather",)
 
 
-def test_states_of_calls_side_by_side_are_joined():
+def test_states_of_parallel_calls_are_merged():
     toolkit = native_toolkit()
     before = toolkit.open_session("s").to_json()
     one, other = toolkit.open_session("s", before), toolkit.open_session("s", before)
@@ -325,7 +352,7 @@ def test_states_of_calls_side_by_side_are_joined():
     assert both.loaded == ("get_weather", "send_email")
 
 
-def test_repairs_stand_before_a_text_and_leave_other_results_alone():
+def test_notes_on_repairs_come_before_a_text_and_change_no_other_result():
     tool = define(NATIVES[0])
     admission = ApprovedCall(tool=tool, arguments={}, repairs=("Read '5' as 5.",))
 
@@ -353,7 +380,7 @@ def test_what_a_person_agreed_to_is_run_on_another_server_too():
     ]
 
 
-def test_a_tool_that_a_request_insists_on_stands_at_its_end_and_may_be_called():
+def test_a_forced_tool_comes_last_in_the_request_and_may_be_called():
     toolkit = native_toolkit()
     session = toolkit.open_session("s")
     usual = [tool.name for tool in list_request_tools(session)]

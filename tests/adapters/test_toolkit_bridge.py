@@ -39,19 +39,19 @@ def bridge_of(**options: Any) -> Bridge[Native]:
 
 
 def names_of(bridge: Bridge[Native]) -> list[str]:
-    return [tool.name for tool, _ in bridge.list_tools()]
+    return [tool.name for tool, _ in bridge.list_declared()]
 
 
 def test_the_meta_tools_are_declared_and_nothing_else():
     assert names_of(bridge_of()) == META
-    assert [native for _, native in bridge_of().list_tools()] == [None, None, None]
+    assert [native for _, native in bridge_of().list_declared()] == [None, None, None]
 
 
-def test_tools_that_the_sdk_goes_by_the_name_of_are_declared_as_its_own():
+def test_tools_that_the_sdk_treats_by_name_are_declared_as_its_own():
     bridge = Bridge(NATIVES, define, by_name=lambda native: native.waits)
 
     assert names_of(bridge) == [*META, "pay_supplier"]
-    assert bridge.list_tools()[-1][1] is NATIVES[1]
+    assert bridge.list_declared()[-1][1] is NATIVES[1]
     assert isinstance(bridge.open_session("s").admit_sync("pay_supplier", {}), ApprovedCall)
 
 
@@ -69,7 +69,7 @@ def test_what_is_declared_stays_the_same_whatever_a_session_has_found():
 def test_where_nothing_is_hidden_the_sdks_tools_are_declared_themselves():
     bridge = bridge_of(settings=Settings(hiding=Hiding.OFF))
 
-    assert [native for _, native in bridge.list_tools()] == NATIVES
+    assert [native for _, native in bridge.list_declared()] == NATIVES
 
 
 @pytest.mark.parametrize("mode", [Mode.NATIVE, Mode.REFERENCE, Mode.DEFINITIONS])
@@ -80,7 +80,7 @@ def test_a_mode_that_changes_the_tools_of_a_run_is_refused(mode: Mode):
         bridge_of(scout=Scout(Catalog(), settings=Settings(mode=mode)))
 
 
-def test_repairs_are_told_before_a_text_and_nothing_else_is_touched():
+def test_notes_on_repairs_precede_a_text_and_change_nothing_else():
     tool = define(NATIVES[0])
     repaired = ApprovedCall(tool=tool, arguments={}, repairs=("Read 3 for '3'.",))
 

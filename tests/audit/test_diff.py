@@ -14,7 +14,7 @@ TOOL = Tool.define("find", server="s", description="Find a page.", effect="read"
 
 def details(new: Tool) -> list[Detail]:
     found = compare_catalogs([TOOL], [new])
-    return [detail for changed in found.changed for detail in changed.details]
+    return [detail for changed in found.changed for detail in changed.changes]
 
 
 def test_equal_catalogues_do_not_differ_whatever_their_order():
@@ -66,7 +66,7 @@ def test_a_parameter_of_another_type_is_told():
 
     found = compare_catalogs([taking("string")], [taking("integer")])
 
-    assert found.changed[0].details == (
+    assert found.changed[0].changes == (
         Detail(what="parameters", text="n was string and is integer"),
     )
 

@@ -3,11 +3,11 @@
 import pytest
 
 from toolscout.audit.probes import Probe
-from toolscout.audit.replay import Fate, Recording, Side, read_recording, replay
+from toolscout.audit.replay import Fate, Recording, read_recording, replay
 from toolscout.catalog import Catalog
 from toolscout.demo import load_demo_catalog
+from toolscout.scout import Scout
 from toolscout.search.feedback import Usage, bytes_from_usage, hash_query
-from toolscout.search.index import Index
 from toolscout.stores.memory import MemoryStore
 from toolscout.tools import Tool
 
@@ -18,26 +18,26 @@ PROBES = [
 
 
 @pytest.fixture(scope="module")
-def demo() -> Side:
+def demo() -> Scout:
     catalog = load_demo_catalog()
-    return Side(catalog=catalog, index=Index(catalog))
+    return Scout(catalog)
 
 
-def without(*servers: str) -> Side:
+def without(*servers: str) -> Scout:
     catalog = load_demo_catalog()
     for server in servers:
         catalog.remove(server)
-    return Side(catalog=catalog, index=Index(catalog))
+    return Scout(catalog)
 
 
-def test_nothing_moves_between_equal_catalogues(demo: Side):
+def test_nothing_moves_between_equal_catalogues(demo: Scout):
     done = replay(PROBES, demo, demo)
 
     assert {move.fate for move in done.moves} == {Fate.SAME}
     assert done.found == done.found_before == 1.0
 
 
-def test_queries_count_as_often_as_they_were_asked(demo: Side):
+def test_queries_count_as_often_as_they_were_asked(demo: Scout):
     done = replay(PROBES, without("github"), demo)
 
     assert [(move.tool, move.fate) for move in done.moves] == [
@@ -47,7 +47,7 @@ def test_queries_count_as_often_as_they_were_asked(demo: Side):
     assert (done.found, done.found_before) == (0.25, 1.0)
 
 
-def test_a_tool_that_comes_is_found_where_it_was_not(demo: Side):
+def test_a_tool_that_comes_is_found_where_it_was_not(demo: Scout):
     done = replay(PROBES, demo, without("github"))
 
     assert done.counts == {Fate.FOUND: 1, Fate.SAME: 1}
@@ -58,7 +58,7 @@ def test_ranks_that_fall_and_rise_are_told_apart():
     rival = Tool.define("sow_seeds", server="a", description="Sow seeds into soil.")
     mine = Tool.define("sow", server="b", description="Sow some seeds.")
     one, two = Catalog({"b": [mine]}), Catalog({"a": [rival], "b": [mine]})
-    alone, beside = (Side(catalog=c, index=Index(c)) for c in (one, two))
+    alone, beside = map(Scout, (one, two))
     probe = [Probe(query="sow seeds into soil", tools=("b__sow",))]
 
     assert replay(probe, beside, alone).moves[0].fate is Fate.LOWER
@@ -66,14 +66,14 @@ def test_ranks_that_fall_and_rise_are_told_apart():
     assert replay(probe, beside, alone, within=1).moves[0].fate is Fate.MISSING
 
 
-def test_a_query_that_cannot_be_read_finds_nothing(demo: Side):
+def test_a_query_that_cannot_be_read_finds_nothing(demo: Scout):
     done = replay([Probe(query="/(/", tools=("github__create_issue",))], demo)
 
     assert [(move.after, move.fate) for move in done.moves] == [(None, Fate.UNFOUND)]
     assert done.found_before is None
 
 
-def test_no_queries_are_all_found(demo: Side):
+def test_no_queries_are_all_found(demo: Scout):
     assert replay([], demo).found == 1.0
 
 

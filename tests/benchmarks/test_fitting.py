@@ -3,11 +3,11 @@ import pytest
 
 from benchmarks.fitting import (
     Examples,
-    examples_of,
+    build_examples,
+    compute_standing,
+    cross_validate,
     fit,
-    left_out,
-    ranked_groups,
-    standing_of,
+    rank_groups,
 )
 from toolscout.evaluate.datasets import Dataset, Question, make_names_unique
 from toolscout.evaluate.quality import METRICS
@@ -59,7 +59,7 @@ def dataset(name: str, rows: tuple[tuple[str, str, str], ...]) -> Dataset:
 def sets() -> list[Examples]:
     all_sets = [dataset("code", CODE), dataset("mail", MAIL), dataset("files", FILES)]
     return [
-        examples_of(
+        build_examples(
             one,
             None,
             limit=100,
@@ -96,7 +96,7 @@ def test_at_most_the_limit_of_queries_is_looked_at():
     def note(stage: str, done: int, total: int) -> None:
         counts.append((done, total))
 
-    examples = examples_of(dataset("mail", MAIL), None, limit=4, progress=note)
+    examples = build_examples(dataset("mail", MAIL), None, limit=4, progress=note)
 
     assert len(examples.alone) == 4
     assert examples.crowded == ()
@@ -126,7 +126,7 @@ def test_a_fit_ranks_at_least_as_well_as_no_weights(sets: list[Examples], family
     fusion = fit(sets, family)
 
     for examples in sets:
-        fitted, plain = standing_of(examples, fusion), standing_of(examples, NOTHING)
+        fitted, plain = compute_standing(examples, fusion), compute_standing(examples, NOTHING)
         for metric in ("hit@1", "ndcg@5", "mrr"):
             assert fitted.metrics[metric] >= plain.metrics[metric]
             assert fitted.crowded[metric] >= plain.crowded[metric]
@@ -139,24 +139,24 @@ def test_the_same_sets_give_the_same_fit(sets: list[Examples]):
 
 def test_queries_that_nothing_answers_do_not_break_a_fit(sets: list[Examples]):
     lost = dataset("lost", (*MAIL, ("quux", "Grumble.", "zzzz qqqq")))
-    examples = examples_of(lost, None, limit=100)
+    examples = build_examples(lost, None, limit=100)
 
     assert not all(example.wanted.any() for example in examples.alone)
     assert np.isfinite(fit([*sets, examples], "").weights).all()
-    assert 0 < standing_of(examples, fit([*sets, examples], "")).metrics["mrr"] < 1
+    assert 0 < compute_standing(examples, fit([*sets, examples], "")).metrics["mrr"] < 1
 
 
 def test_each_set_stands_under_the_fit_of_the_others(sets: list[Examples]):
-    standings = left_out(sets, "")
+    standings = cross_validate(sets, "")
 
     assert list(standings) == ["code", "mail", "files"]
     for examples in sets:
         others = [other for other in sets if other is not examples]
-        assert standings[examples.name] == standing_of(examples, fit(others, ""))
+        assert standings[examples.name] == compute_standing(examples, fit(others, ""))
 
 
 def test_a_standing_has_every_metric_and_how_often_labels_hold(sets: list[Examples]):
-    standing = standing_of(sets[0], fit(sets, ""))
+    standing = compute_standing(sets[0], fit(sets, ""))
 
     assert standing.metrics.keys() == standing.crowded.keys() == METRICS.keys()
     assert sum(count for _, count in standing.reliability.values()) == len(sets[0].both)
@@ -168,9 +168,9 @@ def test_a_standing_has_every_metric_and_how_often_labels_hold(sets: list[Exampl
 def test_a_standing_without_strangers_says_nothing_of_them(sets: list[Examples]):
     alone = Examples(name="alone", alone=sets[0].alone, crowded=())
 
-    assert standing_of(alone, NOTHING).crowded == {}
+    assert compute_standing(alone, NOTHING).crowded == {}
 
 
 def test_candidates_of_equal_score_keep_their_order(sets: list[Examples]):
     for example in sets[0].both:
-        assert ranked_groups(example, NOTHING) == list(example.groups[:10])
+        assert rank_groups(example, NOTHING) == list(example.groups[:10])

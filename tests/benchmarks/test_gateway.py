@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from benchmarks.commands import main
 from benchmarks.gateway import BLOCK, PEER_BLOCK
-from benchmarks.report import hops_tables
+from benchmarks.report import tabulate_hops
 
 
 @pytest.mark.timeout(600)
@@ -34,7 +34,7 @@ def test_the_tables_show_each_transport_and_how_many_requests_there_were():
     }
     counts = {"requests": 150, "fastmcp_requests": 9, "tools": 500, "first_answer_seconds": 1.5}
 
-    stdio, http, told = hops_tables({"transits": {"stdio": transit, "http": transit}, **counts})
+    stdio, http, told = tabulate_hops({"transits": {"stdio": transit, "http": transit}, **counts})
 
     assert (stdio.title, http.title) == ("Through the gateway, stdio", "Through the gateway, http")
     assert ("the same call through FastMCP's proxy", "400.00 ms") in http.rows

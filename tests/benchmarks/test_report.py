@@ -1,26 +1,37 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.footprints import Import, Memory
 from benchmarks.report import (
-    lead_table,
     need_matplotlib,
-    quality_tables,
-    speed_tables,
+    tabulate_leads,
+    tabulate_quality,
+    tabulate_speed,
+    to_markdown,
     write_quality_report,
     write_speed_report,
 )
 from benchmarks.speed import Pace, Speed, Update
 from toolscout.errors import MissingExtra
-from toolscout.evaluate.quality import METRICS, Estimate, Milliseconds, Outcome, Quality
+from toolscout.evaluate.quality import (
+    METRICS,
+    Estimate,
+    Milliseconds,
+    Outcome,
+    Quality,
+    Table,
+    resample,
+)
 
 
 def outcome_of(mean: float) -> Outcome:
     estimate = Estimate(mean=mean, low=mean - 0.1, high=mean + 0.1)
     return Outcome(
         metrics=dict.fromkeys(METRICS, estimate),
+        resampled=[resample(np.full((2, len(METRICS)), mean))],
         reply_tokens=123.4,
         ms=Milliseconds(p50=0.5, p99=2.0, mean=0.6),
         queries=10,
@@ -30,11 +41,9 @@ def outcome_of(mean: float) -> Outcome:
 
 def quality_of(**means: float) -> Quality:
     outcomes = {system: outcome_of(mean) for system, mean in means.items()}
-    lead = Estimate(mean=0.2, low=0.1, high=0.3)
     return Quality(
         datasets={"letters": outcomes},
         macro=outcomes,
-        lead={system: dict.fromkeys(METRICS, lead) for system in list(means)[1:]},
         versions={"python": "3.11", "toolscout": "0.1.0"},
     )
 
@@ -64,20 +73,36 @@ def speed_of() -> Speed:
 
 
 def test_the_lead_is_signed():
-    table = lead_table(quality_of(toolscout=0.8, dirge=0.6))
+    lead = dict.fromkeys(METRICS, Estimate(mean=0.2, low=0.1, high=0.3))
+
+    table = tabulate_leads("toolscout", {"dirge": lead})
 
     assert table.title == "Lead of toolscout, macro, paired by query"
     assert table.rows == (("dirge", *["+0.200 [+0.100, +0.300]"] * 7),)
 
 
+def test_a_table_is_written_as_markdown():
+    table = Table(title="T", head=("system", "ms"), rows=(("a", "1.00"), ("longer-name", "12.00")))
+
+    assert to_markdown(table) == (
+        "## T\n\n| system | ms |\n| --- | ---: |\n| a | 1.00 |\n| longer-name | 12.00 |"
+    )
+
+
+def test_a_quality_report_has_the_lead_over_every_other_system():
+    titles = [table.title for table in tabulate_quality(quality_of(toolscout=0.8, dirge=0.6))]
+
+    assert "Lead of toolscout, macro, paired by query" in titles
+
+
 def test_one_system_alone_leads_nobody():
-    titles = [table.title for table in quality_tables(quality_of(toolscout=0.8))]
+    titles = [table.title for table in tabulate_quality(quality_of(toolscout=0.8))]
 
     assert not [title for title in titles if title.startswith("Lead")]
 
 
 def test_speed_tables_show_ratios_and_what_is_not_there():
-    first, _, skipped, importing = speed_tables(speed_of())
+    first, _, skipped, importing = tabulate_speed(speed_of())
 
     assert first.title == "1,000 tools, 200 queries"
     assert first.rows == (

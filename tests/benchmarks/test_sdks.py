@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import pytest
 
-from benchmarks.sdks import SEATS, Received, Seat, compare_sdks, comparison_tables, plain
+from benchmarks.sdks import SEATS, Received, Seat, compare_sdks, plain, tabulate_comparison
 from benchmarks.systems import MissingPeer
 from toolscout import Tool
 from toolscout.errors import MissingExtra, UsageError
@@ -93,7 +93,7 @@ def test_what_is_not_installed_is_left_out_and_named():
 
 def test_tables_have_a_row_for_each_search_and_each_dataset():
     makers = {"sdk": {"its own": fixed("track_parcel"), "ours": fixed("refund_order")}}
-    macro, ndcg, *_ = comparison_tables(compare_sdks([dataset()], makers=makers))
+    macro, ndcg, *_ = tabulate_comparison(compare_sdks([dataset()], makers=makers))
 
     assert [row[0] for row in macro.rows] == ["sdk: its own", "sdk: ours"]
     assert ndcg.rows == (("shop", "0.500", "0.500"), ("macro", "0.500", "0.500"))

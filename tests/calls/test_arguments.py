@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolscout.calls.arguments import Prepared, prepare
+from toolscout.calls.arguments import prepare
+from toolscout.calls.repairs import Prepared
 from toolscout.errors import InvalidArguments, Problem
 from toolscout.schemas import Json
 from toolscout.tools import Tool
@@ -211,7 +212,7 @@ def test_a_missing_parameter_gets_the_default_of_the_schema():
     prepared = given_arguments({}, schema)
     prepared.arguments["tags"].append("b")
 
-    assert prepared.repairs == ("Filled in 'tags' with its default [\"a\"].",)
+    assert prepared.repairs == ("Set 'tags' to its default [\"a\"].",)
     assert schema["properties"]["tags"]["default"] == ["a"]
 
 
@@ -370,7 +371,7 @@ TOLD: list[tuple[object, list[tuple[str, str, str]]]] = [
     ),
     (
         {"query": "a", "parent": []},
-        [("parent", "anyOf", "fits none of: integer; null; object with id; got a list of 0")],
+        [("parent", "anyOf", "matches none of: integer; null; object with id; got a list of 0")],
     ),
     (
         {"query": "a", "parent": {"id": "x"}},
@@ -395,7 +396,7 @@ def test_a_refusal_says_that_nothing_was_called():
         given_arguments({"limit": 0})
 
     assert str(caught.value) == (
-        "Not called: the arguments of 'github__find' do not fit its schema. "
+        "Not called: the arguments of 'github__find' do not match its schema. "
         "limit: must be at least 1, got 0 (minimum); query: is required (required)."
     )
     assert caught.value.problems[1] == Problem(path="query", rule="required", message="is required")
@@ -404,17 +405,17 @@ def test_a_refusal_says_that_nothing_was_called():
 WORDS: list[tuple[object, object, str]] = [
     ({"minLength": 2}, "a", "must have at least 2 characters, got 1"),
     ({"maxItems": 1}, [1, 2], "must have at most 1 items, got 2"),
-    ({"minProperties": 1}, {}, "must have at least 1 members, got 0"),
+    ({"minProperties": 1}, {}, "must have at least 1 properties, got 0"),
     ({"exclusiveMinimum": 0}, 0, "must be above 0, got 0"),
     ({"multipleOf": 5}, 7, "must be a multiple of 5, got 7"),
     ({"pattern": "^a"}, "b", "must match the pattern ^a, got b"),
     ({"const": "x"}, "y", "must be x"),
-    ({"uniqueItems": True}, [1, 1], "must not hold the same value twice"),
-    ({"contains": {"type": "null"}}, [1], "holds no item of the kind that is asked for"),
+    ({"uniqueItems": True}, [1, 1], "must not contain duplicates"),
+    ({"contains": {"type": "null"}}, [1], "contains no item of the required kind"),
     ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, "has a key that is not allowed"),
-    ({"not": {"type": "string"}}, "a", "is of a kind that is not allowed"),
+    ({"not": {"type": "string"}}, "a", "is a forbidden kind of value"),
     (False, 1, "is not allowed"),
-    ({"oneOf": [{}, True]}, 1, "fits more than one alternative; exactly one may fit"),
+    ({"oneOf": [{}, True]}, 1, "matches more than one alternative instead of exactly one"),
     ({"type": "integer"}, "<b>" + "x" * 99, "expected integer, got the text '\u2039b\u203axxx"),
 ]
 
@@ -448,9 +449,9 @@ def test_the_nearest_of_many_options_come_first():
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        ({"query": float("nan")}, "holds a number that JSON cannot write"),
-        ({"query": 10**5_000}, "holds a number that JSON cannot write"),
-        ({"query": "\ud800"}, "holds half of a character"),
+        ({"query": float("nan")}, "contains a number that JSON cannot represent"),
+        ({"query": 10**5_000}, "contains a number that JSON cannot represent"),
+        ({"query": "\ud800"}, "contains half a character"),
         ({5: "a"}, "holds a key that is not a string"),
         ({"query": {1, 2}}, "holds a value of type set"),
         ({"query": b"a"}, "holds a value of type bytes"),
@@ -481,9 +482,7 @@ def test_a_reference_that_leads_out_of_the_schema_is_not_followed(reference: str
     prepared = given_arguments({"a": 5, "b": 1}, schema)
 
     assert prepared.arguments == {"a": 5, "b": 1}
-    assert prepared.unchecked == (
-        "Its schema refers to what is not in it, so only names were checked."
-    )
+    assert prepared.unchecked == ("The schema has external references, so only names were checked.")
     assert problems({"a": 5}, schema) == [("b", "required", "is required")]
 
 
@@ -493,7 +492,7 @@ def test_a_broken_schema_does_not_make_its_tool_uncallable():
     prepared = given_arguments('{"a": 1, "B": "x"}', schema)
 
     assert prepared.arguments == {"a": 1, "b": "x"}
-    assert prepared.unchecked == "Its schema is not valid JSON Schema, so only names were checked."
+    assert prepared.unchecked == "The schema is not valid JSON Schema, so only names were checked."
 
 
 def test_a_pattern_that_needs_backtracking_is_left_out_and_the_rest_checked():
@@ -502,7 +501,7 @@ def test_a_pattern_that_needs_backtracking_is_left_out_and_the_rest_checked():
     prepared = given_arguments({"a": "xyz", "b": "5"}, schema)
 
     assert prepared.arguments == {"a": "xyz", "b": 5}
-    assert prepared.unchecked == "A pattern of its schema cannot be run safely and was not checked."
+    assert prepared.unchecked == "A pattern in the schema is unsafe and was not checked."
 
 
 def test_a_pattern_made_to_run_for_ever_does_not():
@@ -516,7 +515,7 @@ def test_a_pattern_with_many_repetitions_is_not_run_on_a_long_text():
 
     prepared = given_arguments({"a": "ab" * 100_000}, schema)
 
-    assert prepared.unchecked == "Checking all of these arguments would take too long."
+    assert prepared.unchecked == "Checking all arguments would take too long."
     assert problems({"a": "ab" * 100}, schema)[0][1] == "pattern"
 
 
@@ -549,7 +548,7 @@ def test_a_schema_that_branches_without_end_is_not_run():
 
     prepared = given_arguments({"a": 1}, schema)
 
-    assert prepared.unchecked == "Checking all of these arguments would take too long."
+    assert prepared.unchecked == "Checking all arguments would take too long."
 
 
 def test_a_schema_that_recurses_deeply_does_not_overrun_a_small_stack():
@@ -569,7 +568,7 @@ def test_a_schema_that_recurses_deeply_does_not_overrun_a_small_stack():
         threading.stack_size(earlier)
     thread.join()
 
-    assert found[0].unchecked == "Checking all of these arguments would take too long."
+    assert found[0].unchecked == "Checking all arguments would take too long."
 
 
 def test_large_arguments_are_checked_in_bounded_time():
@@ -577,7 +576,7 @@ def test_large_arguments_are_checked_in_bounded_time():
     schema["required"] += [f"k{number}" for number in range(1_000)]
 
     assert problems({"a": ["x"] * 200_000}, schema) == [
-        ("", "schema", "does not fit the schema; where cannot be told")
+        ("", "schema", "does not match the schema; the place is unknown")
     ]
 
 

@@ -51,7 +51,7 @@ def test_arguments_that_do_not_fit_are_not_sent(config: Path):
 
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert "Not called: the arguments of 'time__convert_time' do not fit" in result.stderr
+    assert "Not called: the arguments of 'time__convert_time' do not match" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_server_that_does_not_start_is_exit_code_4(config: Path):
     assert "Install toolscout-test-no-such-command" in result.stderr
 
 
-def test_a_destructive_call_is_refused_in_a_pipe_unless_it_is_meant(config: Path):
+def test_a_destructive_call_in_a_pipe_needs_yes(config: Path):
     refused = run("time__get_current_time", "timezone=UTC")
     made = run("time__get_current_time", "timezone=UTC", "--yes")
 

@@ -105,7 +105,7 @@ def test_listings_definitions_and_documents_become_one_catalogue(home: Path):
 
     result = run("import", *sources, "-o", "all.jsonl", "--server", "web")
 
-    assert result.stdout == "Wrote 4 tools of 1 servers to all.jsonl.\n", result.stderr
+    assert result.stdout == "Wrote 4 tools of 1 server to all.jsonl.\n", result.stderr
     tools = read_tools(home / "all.jsonl")
     assert [tool.name for tool in tools] == ["web__draw", "web__getPet", "web__read", "web__send"]
     assert [tool.effect for tool in tools] == ["unknown", "read", "unknown", "unknown"]
@@ -133,7 +133,7 @@ def test_a_configured_server_is_started_and_asked(home: Path):
     assert names == ["time__convert_time", "time__get_current_time"]
 
 
-def test_sources_that_do_not_exist_are_told_apart(home: Path):
+def test_a_missing_server_and_a_missing_file_have_different_errors(home: Path):
     configuration(home, {"time": TIME})
 
     server, file = run("import", "tme", "-o", "x.json"), run("import", "no.json", "-o", "x.json")

@@ -46,7 +46,7 @@ def test_commands_of_groups_are_guessed_too():
     assert "No such command 'lst'. Did you mean 'list'?" in result.stderr
 
 
-def test_a_command_unlike_all_others_is_told_which_there_are():
+def test_an_unknown_command_is_answered_with_the_list_of_commands():
     result = run("zzzzzz")
 
     assert f"Commands: {', '.join(COMMANDS)}." in result.stderr
@@ -99,9 +99,7 @@ def test_errors_of_every_command_are_shown_without_a_traceback(tmp_path: Path):
     assert "nowhere" in result.stderr
 
 
-def test_a_file_that_cannot_be_written_is_told_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     place = tmp_path / "missing" / "file"
     monkeypatch.setattr("toolscout.cli.inputs.load_demo_catalog", lambda: place.write_bytes(b""))
 

@@ -121,8 +121,10 @@ def test_doctor_colours_how_things_are(home: Path):
         assert view.style_of("warn  configuration").fg == "brown"
 
 
+@pytest.mark.requirement("R52")
 @pytest.mark.parametrize("columns", [40, 80])
 def test_explain_and_try_fit_a_narrow_window(columns: int):
+    """R52"""
     for arguments in (("search", "open a pull request", "--explain", "--limit", "2"), ("try",)):
         with terminal(*arguments, columns=columns, lines=200) as view:
             assert view.wait() == 0

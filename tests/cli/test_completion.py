@@ -47,7 +47,7 @@ def test_commands_tools_and_servers_are_completed_from_what_is_known(home: Path)
     assert completed("catalog", "import", "ti") == ["plain,time"]
 
 
-def test_nothing_is_completed_and_nothing_is_said_where_the_configuration_is_broken(home: Path):
+def test_a_broken_configuration_completes_nothing_and_prints_nothing(home: Path):
     (home / "toolscout.toml").write_text("servers = 1")
 
     assert completed("describe", "time") == []

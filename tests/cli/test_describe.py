@@ -16,7 +16,7 @@ TOOLS = [
         "server": "files",
         "name": "copy",
         "title": "Copy a file",
-        "description": "Copy a file [bold]elsewhere[/bold].\nKeeps its \x1b[31mtimes.",
+        "description": "Copy a file [bold]elsewhere[/bold].\nKeeps its \x9b31mtimes.",
         "effect": "destructive",
         "input_schema": {
             "type": "object",
@@ -37,7 +37,7 @@ files__copy  Copy a file
 tool of files, effect: destructive, 81 tokens (estimated)
 
 Copy a file [bold]elsewhere[/bold].
-Keeps its [31mtimes.
+Keeps its 31mtimes.
 
 parameter  type              meaning
 to         string  required  Where to.
@@ -57,7 +57,9 @@ def tools(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_tool_is_described_in_full_with_what_could_steer_a_terminal_taken_out(tools: Path):
+@pytest.mark.requirement("R52")
+def test_a_tool_is_described_in_full_without_what_could_steer_a_terminal(tools: Path):
+    """R52"""
     result = run("files__copy", "--catalog", tools)
 
     assert (result.exit_code, result.stdout) == (0, SHOWN)
@@ -91,7 +93,7 @@ def test_an_unknown_tool_is_exit_code_3_with_near_names():
     )
 
 
-def test_without_any_configuration_the_demo_catalogue_is_used_and_said():
+def test_without_a_configuration_the_demo_catalogue_is_used_and_named():
     result = run("github__create_issue")
 
     assert result.exit_code == 0
@@ -113,7 +115,7 @@ def test_tools_of_configured_servers_are_known_once_they_were_asked(home: Path):
     after = run("time__get_current_time")
 
     assert before.exit_code == 3
-    assert "Tools not known yet: time. Run `toolscout servers test` to fetch them." in before.stderr
+    assert "The tools of time are not known yet. Run `toolscout servers test`" in before.stderr
     assert after.exit_code == 0
     assert after.stdout.startswith("time__get_current_time")
     assert after.stderr == ""

@@ -188,7 +188,7 @@ def test_a_damaged_cache_fails_with_the_command(home: Path):
     )
 
 
-def test_a_cache_that_another_process_holds_is_told(home: Path):
+def test_a_cache_that_another_process_holds_is_reported(home: Path):
     configure("")
     file = home / ".cache" / "toolscout" / "gateway.db"
     with closing(sqlite3.connect(file, isolation_level=None)) as holding:
@@ -219,7 +219,7 @@ def test_token_files_that_others_may_read_fail(home: Path):
     assert text == f"Others can read the tokens in {bad}."
 
 
-def test_what_an_interrupted_write_left_is_told(home: Path):
+def test_leftovers_of_an_interrupted_write_are_reported(home: Path):
     place = configure("")
     left = place.with_name(".toolscout.toml.0a1b2c3d")
     left.write_text("", encoding="utf-8")
@@ -227,7 +227,7 @@ def test_what_an_interrupted_write_left_is_told(home: Path):
     assert checked("leftovers")[0::2] == ("warn", f"rm {left}")
 
 
-def test_a_port_that_something_else_has_is_told(home: Path):
+def test_a_port_in_use_is_reported(home: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
         configure("", port=number)
@@ -256,7 +256,11 @@ def test_a_gateway_that_runs_is_recognised(home: Path):
             "/gone/t.toml, which does not exist",
         ),
         ({"command": "toolscout", "args": ["serve"]}, "ok", "starts toolscout"),
-        ({"command": "other"}, "ok", "has 1 server of its own (toolscout init --client cursor)"),
+        (
+            {"command": "other"},
+            "ok",
+            "own; `toolscout init --client cursor` puts them",
+        ),
     ],
 )
 def test_a_client_that_starts_a_missing_toolscout_fails_with_the_command(
@@ -282,5 +286,5 @@ def test_servers_are_started_only_when_asked_for(home: Path):
     started = run("--start")
 
     assert started.exit_code == 1
-    assert "ok    start time: offers 2 in " in started.stdout
+    assert "ok    start time: 2 tools (" in started.stdout
     assert "fail  start bad: " in started.stdout

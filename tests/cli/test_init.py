@@ -79,7 +79,7 @@ def test_init_shows_what_it_found_and_writes_one_private_file(home: Path, cursor
         f"Cursor: {cursor}\n"
         "  github  stdio    npx -y server-github --api-key …\n"
         "  web     http     https://web.example/… (disabled)\n"
-        "\nNotes:\n" + NOTES.format(cursor=cursor) + f"\n2 servers for {path}\n"
+        "\nNotes:\n" + NOTES.format(cursor=cursor) + f"\nThis puts 2 servers into {path}.\n"
         f"Wrote {path}.\n"
         f"Next: toolscout serve --config {path}\n"
     )
@@ -94,7 +94,7 @@ def test_nothing_that_is_printed_holds_a_secret(cursor: Path):
         assert SECRET not in run(*options).output
 
 
-def test_json_tells_the_same_for_programs(home: Path, cursor: Path):
+def test_json_has_the_same_facts_for_programs(home: Path, cursor: Path):
     result = json.loads(run("--yes", "--json", "--keep-clients").stdout)
 
     assert result == {
@@ -143,7 +143,7 @@ def test_a_person_is_asked_first(home: Path, cursor: Path, answer: str, written:
     assert ("Nothing was written." in result.stderr) is not written
 
 
-def test_where_nobody_can_be_asked_yes_has_to_be_said(home: Path, cursor: Path):
+def test_without_a_terminal_yes_is_required(home: Path, cursor: Path):
     silent, as_json = run(), run("--json")
 
     assert (silent.exit_code, as_json.exit_code) == (2, 2)
@@ -152,7 +152,7 @@ def test_where_nobody_can_be_asked_yes_has_to_be_said(home: Path, cursor: Path):
     assert not own_file(home).exists()
 
 
-def test_an_existing_file_is_replaced_only_by_force_and_kept_beside(cursor: Path):
+def test_an_existing_file_is_replaced_only_by_force_and_backed_up(cursor: Path):
     path = Path("toolscout.toml").absolute()
     old = "[gateway]\nport = 9000\n\n[servers.mine]\ncommand = 'mine'\n"
     path.write_text(old, encoding="utf-8")
@@ -221,7 +221,7 @@ def test_names_that_steer_a_terminal_are_shown_without_their_power(home: Path):
     assert "  a  stdio    [31mred b c\n" in result.stdout
 
 
-def test_a_file_that_cannot_be_written_is_told_by_name(cursor: Path, tmp_path: Path):
+def test_a_file_that_cannot_be_written_is_named(cursor: Path, tmp_path: Path):
     (tmp_path / "plain").write_text("x", encoding="utf-8")
 
     result = run("--config", tmp_path / "plain" / "x.toml", "--yes")
@@ -273,7 +273,7 @@ def test_a_second_run_finds_nothing_to_change(home: Path, cursor: Path):
     assert (cursor.read_bytes(), own_file(home).read_bytes()) == first
 
 
-def test_nothing_to_undo_is_said_and_is_no_failure(home: Path, cursor: Path):
+def test_having_nothing_to_undo_is_reported_and_is_no_failure(home: Path, cursor: Path):
     result = run("--undo")
 
     assert result.exit_code == 0
@@ -298,9 +298,7 @@ def test_a_client_that_is_not_installed_is_a_mistake_with_a_remedy(cursor: Path)
     result = run("--yes", "--client", "codex")
 
     assert result.exit_code == 2
-    assert (
-        "Codex: has no configuration file on this machine. Start the program once" in result.stderr
-    )
+    assert "Codex has no configuration file on this machine. Start it once" in result.stderr
 
 
 def test_files_that_others_share_change_only_when_asked_for(home: Path):

@@ -73,7 +73,7 @@ def new(home: Path) -> Path:
     return write(home / "new.jsonl", NEW)
 
 
-def test_what_moved_is_told_worst_first(recording: Path, old: Path, new: Path):
+def test_moves_are_listed_worst_first(recording: Path, old: Path, new: Path):
     result = run(recording, "--catalog", new, "--against", old, "--within", 1)
 
     assert (result.exit_code, result.stdout) == (0, SHOWN)
@@ -85,7 +85,7 @@ def test_what_did_not_move_is_listed_if_asked_for(recording: Path, old: Path, ne
     assert "s__bake_bread" in shown
 
 
-def test_json_tells_ranks_shares_and_fates(recording: Path, old: Path, new: Path):
+def test_json_has_ranks_shares_and_fates(recording: Path, old: Path, new: Path):
     options = ("--against", old, "--within", 1, "--json")
 
     told = json.loads(run(recording, "--catalog", new, *options).stdout)
@@ -119,7 +119,7 @@ def test_too_small_a_share_is_exit_code_1(recording: Path, new: Path, share: flo
     assert ("Found 40.0%, below the required 50.0%." in result.stderr) == bool(code)
 
 
-def test_a_recording_is_made_of_what_a_gateway_keeps(home: Path, new: Path):
+def test_a_recording_is_built_from_the_store_of_a_gateway(home: Path, new: Path):
     config = home / "toolscout.toml"
     config.write_text("[gateway]\ncache = 'gateway.db'\n")
     with SqliteStore(home / "gateway.db") as store:
@@ -143,7 +143,7 @@ def test_a_recording_is_made_of_what_a_gateway_keeps(home: Path, new: Path):
     assert "Found among the first 5: 100.0%." in replayed.stdout
 
 
-def test_a_gateway_that_kept_nothing_is_told(home: Path):
+def test_recording_without_a_gateways_store_says_what_to_do(home: Path):
     (home / "toolscout.toml").write_text("[gateway]\ncache = 'gateway.db'\n")
 
     result = run("--record", "calls.jsonl")

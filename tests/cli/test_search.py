@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from hostile import is_safe
 from toolscout.cli import main
 from toolscout.cli.search import TRY_QUERIES
 from toolscout.demo import load_demo_tools
@@ -72,7 +73,7 @@ def test_explain_draws_bars_and_says_what_matched(tools: Path):
     assert result.stdout == (
         "1  mail__send_mail  exact  (to*, copies?: integer)  Send an e-mail.\n"
         "\n"
-        "1  mail__send_mail  exact  100% likely to be wanted\n"
+        "1  mail__send_mail  exact  100% likely to be the right tool\n"
         "   exact name  #################### 100%\n"
         "   matched     name: send, mail; server: mail; description: send, mail\n"
         "\n" + TOKENS
@@ -143,7 +144,7 @@ def test_a_misspelt_word_is_read_as_the_nearest_and_said_so(tools: Path):
     assert found(*options)["corrected"] == {"forcast": "forecast"}
 
 
-def test_a_missing_name_is_told_with_those_near_it(tools: Path):
+def test_a_missing_name_is_reported_with_near_names(tools: Path):
     result = run("select:send_mial,send_mail", "--tools", tools)
 
     assert "There is no tool 'send_mial'. Near: mail__send_mail.\n" in result.stdout
@@ -179,7 +180,7 @@ def test_one_query_with_a_hit_is_success(tools: Path):
     assert run("+submarine", "send a mail", "--tools", tools).exit_code == 0
 
 
-def test_a_folder_stands_for_its_tools_file_or_else_for_all_its_files(tools: Path):
+def test_a_folder_means_its_tools_file_or_else_all_its_files(tools: Path):
     folder = tools.parent
     (folder / "queries.jsonl").write_text('{"query": "not a tool"}\n', encoding="utf-8")
     assert found("server:mail", "--tools", folder)["tokens"]["tools"] == 3
@@ -201,14 +202,14 @@ def test_a_tool_listed_twice_counts_once(tools: Path, tmp_path: Path):
     ("arguments", "code", "said"),
     [
         (["server:mial x"], 3, "Error: There is no server 'mial'. Near: mail.\n"),
-        (["/(/"], 2, "Error: The pattern cannot be used"),
-        (["!!"], 2, "Error: The query holds nothing to search for."),
+        (["/(/"], 2, "Error: The pattern is invalid"),
+        (["!!"], 2, "Error: The query contains nothing to search for."),
         (["x", "--limit", "0"], 2, "Error: Invalid value for '--limit'"),
         (["x", "--tools", "nowhere.json"], 2, "Path 'nowhere.json' does not exist."),
         ([], 2, "Missing argument 'QUERY…'."),
     ],
 )
-def test_a_mistake_is_told_on_stderr(arguments: list[str], code: int, said: str, tools: Path):
+def test_a_mistake_is_reported_on_stderr(arguments: list[str], code: int, said: str, tools: Path):
     result = run(*arguments, "--tools", tools)
 
     assert result.exit_code == code
@@ -223,7 +224,7 @@ def test_files_without_tools_say_what_is_expected(tmp_path: Path):
     empty.mkdir()
 
     assert "line 1: is not JSON" in run("x", "--tools", broken).stderr
-    assert "holds no file of tools. Name a file" in run("x", "--tools", empty).stderr
+    assert "contains no file of tools. Name a file" in run("x", "--tools", empty).stderr
 
 
 def test_try_shows_the_main_job_and_what_to_type_next():
@@ -264,14 +265,48 @@ def test_large_catalogues_are_estimated_from_a_part():
     assert count_all_definition_tokens(many) == pytest.approx(exact, rel=0.1)
 
 
+HOSTILE = Tool.define(
+    "ring",
+    server="bell",
+    description="Ring\x07 the \x1b[31mbell\nloudly" + " and long" * 50,
+    input_schema={
+        "type": "object",
+        # A pipe would not get `\x1b[` anyway, but these.
+        "properties": {
+            "how\x9b2J": {"type": "string"},
+            "tone": {"enum": ["low\x07", "\x1b]0;high\x07\x9b"]},
+            "times": {"type": "integer\x9b1A"},
+        },
+        "required": ["how\x9b2J", "tone", "times"],
+    },
+    aliases=["peal\x9b31m"],
+)
+
+
 @pytest.mark.requirement("R52")
-def test_control_characters_of_a_server_never_reach_the_terminal(tmp_path: Path):
-    """R52: what is shown comes from values, cleaned and on one line."""
-    tool = Tool.define("ring", server="bell", description="Ring\x07 the \x1b[31mbell\nloudly.")
-    write_tools(tmp_path / "tools.json", [tool])
+@pytest.mark.parametrize("options", [(), ("--explain",), ("--json",)])
+def test_control_characters_of_a_server_never_reach_the_terminal(
+    tmp_path: Path, options: tuple[str, ...]
+):
+    """R52: what is shown comes from values, cleaned, cut and on one line."""
+    write_tools(tmp_path / "tools.json", [HOSTILE])
 
-    shown = run("ring the bell", "--tools", tmp_path / "tools.json").stdout
+    result = run(
+        "ring the \x9b31mbell", "select:no\x9b2Jne", "--tools", tmp_path / "tools.json", *options
+    )
 
-    assert "\x07" not in shown
-    assert "\x1b" not in shown
-    assert "Ring the [31mbell loudly." in shown
+    assert result.exit_code == 0
+    assert "Ring the [31mbell loudly and long" in result.stdout
+    assert is_safe(result.stdout)
+
+
+@pytest.mark.requirement("R52")
+def test_a_hit_is_one_line_in_a_pipe_and_its_sentence_is_cut(tmp_path: Path):
+    """R52"""
+    write_tools(tmp_path / "tools.json", [HOSTILE])
+
+    line = run("ring the bell", "--tools", tmp_path / "tools.json").stdout.splitlines()[0]
+
+    assert line.startswith("1  bell__ring  ")
+    assert line.endswith(" and long and…")
+    assert len(line) < 300

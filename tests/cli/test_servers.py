@@ -108,7 +108,7 @@ def test_a_server_that_works_is_ok_and_known_from_then_on(config: Path):
     assert re.search(r"^time +stdio +known +1 ", run("list").stdout, re.MULTILINE)
 
 
-def test_servers_that_fail_are_told_with_what_mends_them(config: Path):
+def test_failing_servers_are_reported_with_a_remedy(config: Path):
     result = run("test", "missing", "time", "unset")
 
     missing, time, unset = result.stdout.splitlines()

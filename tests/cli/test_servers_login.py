@@ -159,14 +159,14 @@ def test_a_person_who_says_no_gets_exit_code_4_and_no_traceback(config: Path, wo
     assert page.status_code == 403
     assert process.returncode == 4
     assert said.splitlines()[-1] == (
-        "Error: The login at server 'web' failed: the answer was no "
+        "Error: Login to server 'web' failed: the answer was no "
         "(access_denied The person said no). Run the command again to agree."
     )
     assert "Traceback" not in said
     assert not (config.parent / "tokens").exists()
 
 
-def test_the_browser_is_opened_unless_told_otherwise(config: Path, tmp_path: Path):
+def test_the_browser_is_opened_by_default(config: Path, tmp_path: Path):
     opened = tmp_path / "opened"
     browser = tmp_path / "browser"
     browser.write_text(f"#!/bin/sh\necho \"$1\" > '{opened}'\n")

@@ -75,7 +75,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, ["status", *map(str, arguments)])
 
 
-def test_a_running_gateway_tells_its_servers_and_figures(
+def test_the_status_of_a_running_gateway_has_its_servers_and_figures(
     gateway: Served, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("OURS", "open sesame")
@@ -90,13 +90,13 @@ def test_a_running_gateway_tells_its_servers_and_figures(
     assert told["totals"]["tools"] == 2
 
 
-def test_a_token_may_lie_in_a_file(gateway: Served, tmp_path: Path):
+def test_a_token_can_be_read_from_a_file(gateway: Served, tmp_path: Path):
     (tmp_path / "token").write_text("open sesame\n")
 
     assert run("--url", gateway.url, "--token", f"${{file:{tmp_path}/token}}").exit_code == 0
 
 
-def test_a_wrong_token_is_told_with_the_remedy_and_without_the_token(gateway: Served):
+def test_a_wrong_token_is_reported_with_a_remedy_and_not_repeated(gateway: Served):
     result = run("--url", gateway.url, "--token", "swordfish")
 
     assert result.exit_code == 4
@@ -118,7 +118,9 @@ def test_nothing_that_answers_is_exit_code_4():
     assert "Start one with `toolscout serve --http`" in result.stderr
 
 
+@pytest.mark.requirement("R52")
 def test_servers_problems_and_figures_are_a_table():
+    """R52: one line each, without the control characters of a server."""
     with answering(200, FAILING) as url:
         result = run("--url", url)
 
@@ -147,11 +149,11 @@ def test_something_else_that_answers_is_exit_code_4(code: int, answer: object):
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8765", "ftp://localhost", "http://", "http://[::1"])
-def test_an_address_that_is_none_is_a_usage_error(url: str):
+def test_an_invalid_address_is_a_usage_error(url: str):
     result = run("--url", url)
 
     assert result.exit_code == 2
-    assert "Setting '--url' is not the address of a gateway." in result.stderr
+    assert "--url is not the address of a gateway." in result.stderr
 
 
 @pytest.mark.parametrize("token", ["${NOT_SET_ANYWHERE}", "two\nlines", "naïve"])
@@ -159,7 +161,7 @@ def test_a_token_that_cannot_be_sent_is_a_usage_error(token: str):
     result = run("--token", token)
 
     assert result.exit_code == 2
-    assert "Setting '--token'" in result.stderr
+    assert "--token" in result.stderr
 
 
 def test_a_pipe_gets_a_watched_status_again_and_again(gateway: Served):

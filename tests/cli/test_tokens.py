@@ -41,4 +41,4 @@ def test_a_price_shows_what_all_figures_and_those_of_each_server_cost():
     assert set(money["by_server"]) == set(figures["by_server"])
     assert "500 requests" in shown
     assert f"${money['definitions']:,.2f}" in shown
-    assert "At $2 per million input tokens, nothing cached." in shown
+    assert "At $2 per million input tokens, with nothing cached." in shown

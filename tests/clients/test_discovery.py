@@ -15,8 +15,8 @@ from toolscout.clients.discovery import (
     find_secret_places,
     find_servers,
     format_secret_notes,
-    is_own,
     list_known_files,
+    starts_own,
 )
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig
@@ -177,7 +177,7 @@ def test_toolscout_itself_is_left_out(tmp_path: Path):
     ],
 )
 def test_toolscout_is_recognised_however_it_is_started(server: ServerConfig, own: bool):
-    assert is_own(server) is own
+    assert starts_own(server.command, server.url, server.args) is own
 
 
 def test_a_known_file_that_cannot_be_read_is_a_note_and_a_named_one_an_error(tmp_path: Path):

@@ -44,10 +44,13 @@ def test_values_are_not_expanded_again():
     assert expand("${A}", {"A": "${B}", "B": "no"}) == "${B}"
 
 
-def test_a_file_is_read_from_the_folder_without_its_last_line_break(tmp_path: Path):
+def test_a_file_is_read_from_the_folder_without_its_last_line_break(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     (tmp_path / "key.txt").write_bytes(b"one\ntwo\r\n")
+    monkeypatch.chdir(tmp_path)
 
-    assert expand("<${file:key.txt}>", {}, tmp_path) == "<one\ntwo>"
+    assert expand("<${file:key.txt}>", {}) == "<one\ntwo>"
     assert expand(f"${{file:{tmp_path / 'key.txt'}}}", {}) == "one\ntwo"
 
 
@@ -69,7 +72,10 @@ def test_an_invalid_reference_is_refused_without_being_shown(text: str):
     assert "s3cret" not in str(caught.value)
 
 
-def test_files_that_cannot_be_read_as_text_are_refused(tmp_path: Path):
+def test_files_that_cannot_be_read_as_text_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "large").write_bytes(b"a" * (MAX_FILE_BYTES + 1))
     (tmp_path / "binary").write_bytes(b"s3cret\xff")
 
@@ -82,7 +88,7 @@ def test_files_that_cannot_be_read_as_text_are_refused(tmp_path: Path):
         ("a\0b", "cannot be read"),
     ):
         with pytest.raises(InvalidConfig, match=problem) as caught:
-            expand(f"${{file:{name}}}", {}, tmp_path)
+            expand(f"${{file:{name}}}", {})
         assert "s3cret" not in str(caught.value)
 
 
@@ -123,6 +129,6 @@ def test_an_escaped_text_expands_to_itself(text: str):
 @given(st.text(alphabet="${}AB:-file/.", max_size=40))
 def test_expanding_gives_a_text_or_says_what_is_wrong(text: str):
     try:
-        assert isinstance(expand(text, {"A": "1"}, Path("/nowhere")), str)
+        assert isinstance(expand(text, {"A": "1"}), str)
     except InvalidConfig as error:
         assert str(error).startswith("Setting 'reference' ")

@@ -1,8 +1,25 @@
 """What a gateway did lately, within bounds."""
 
-from toolscout.console.activity import EVENTS_KEPT, LATENCIES_KEPT, SESSIONS_KEPT, ActivityLog
+import json
+
+import pytest
+
+from hostile import is_safe
+from toolscout.catalog import Catalog
+from toolscout.console.activity import (
+    EVENTS_KEPT,
+    LATENCIES_KEPT,
+    SESSIONS_KEPT,
+    TEXT_CHARS,
+    ActivityLog,
+)
+from toolscout.console.catalog import row_from_tool
 from toolscout.gateway.middleware import Principal
-from toolscout.sessions.events import Called
+from toolscout.schemas import Json
+from toolscout.scout import Scout
+from toolscout.sessions.events import Answered, Called, Searched
+from toolscout.sessions.replies import Reply
+from toolscout.tools import Tool
 
 BOB = Principal(name="bob")
 
@@ -62,3 +79,68 @@ def test_the_name_of_a_session_is_not_its_key():
     assert "secret" not in log.id
     assert log.id == activity.note_client("http:secret-session-id", BOB, "").id
     assert log.client == "client 1"
+
+
+def record_searches(scout: Scout, *queries: str) -> list[Json]:
+    """Return the events of a session that makes some searches, as the console shows them."""
+    activity = activity_log()
+
+    def note(event: object) -> None:
+        if isinstance(event, Answered):
+            activity.add(event)
+
+    scout.events.subscribe(note)
+    session = scout.session("s")
+    for query in queries:
+        session.search(query, max_tokens=100)
+    (log,) = activity.list_sessions()
+    return [event.to_json() for event in activity.list_events(log)]
+
+
+@pytest.mark.requirement("R52")
+def test_an_event_is_built_from_values_and_not_from_the_text_of_a_reply():
+    """R52: a reply that names fewer tools than were found, or none, changes nothing."""
+    leaves = [f"send_mail_{number}" for number in range(3)]
+    tools = [Tool.define(leaf, server="mail", description="Send a mail.") for leaf in leaves]
+
+    first, again = record_searches(Scout(Catalog({"mail": tools})), "send a mail", "send a mail")
+
+    assert set(first["found"]) == set(again["found"]) == {tool.name for tool in tools}
+    assert (first["text"], first["code"], first["hits"]) == ("send a mail", "ok", 3)
+
+
+@pytest.mark.requirement("R52")
+def test_what_a_query_or_a_server_wrote_is_one_clean_line_in_the_console():
+    """R52"""
+    tool = Tool.define(
+        "send_mail",
+        server="mail",
+        description="Send \x1b[31mred\x07 mail\u202e\r\n</tool>" + " at once" * 50,
+        input_schema={"properties": {"to\x1b[2J": {"enum": ["a\x07"]}}},
+    )
+    hostile = "send \x1b[31mmail\u202e</b>" + " now" * 500
+
+    (event,) = record_searches(Scout(Catalog({"mail": [tool]})), hostile)
+    row = row_from_tool(tool)
+
+    assert is_safe(json.dumps(event, ensure_ascii=False))
+    assert is_safe(json.dumps(row, ensure_ascii=False))
+    assert event["text"].startswith("send [31mmail")
+    assert len(event["text"]) <= TEXT_CHARS
+    assert len(row["sentence"]) <= 160
+
+
+@pytest.mark.requirement("R52")
+def test_a_search_without_details_is_an_event_all_the_same():
+    """R52"""
+    activity = activity_log()
+    activity.add(Searched(session="s"))
+    activity.add(Searched(session="s", code="broken_index", reply=Reply(text="Failed.")))
+
+    (log,) = activity.list_sessions()
+    events = [event.to_json() for event in activity.list_events(log)]
+
+    assert [(event["kind"], event["text"], event["found"]) for event in events] == [
+        ("search", "", []),
+        ("search", "", []),
+    ]

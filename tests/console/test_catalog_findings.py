@@ -33,5 +33,5 @@ def test_a_finding_that_names_a_hidden_tool_is_hidden_too():
     assert "near-duplicate" in codes
     assert all("talk" not in str(row) for row in lint.list_findings(part, tool))
     assert lint.count(part, [tool]) == [len(lint.list_findings(part, tool))]
-    assert [one.name for one in lint.find_near(everything, tool, 5)] == ["talk__send_message"]
-    assert lint.find_near(part, tool, 5) == []
+    assert [one.name for one in lint.find_near(everything, tool)] == ["talk__send_message"]
+    assert lint.find_near(part, tool) == []

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from toolscout.console.map import place_vectors
 from toolscout.demo import load_demo_catalog
-from toolscout.encoders.static import StaticEncoder
+from toolscout.encoders.encoder import StaticEncoder
 from toolscout.search.index import Index
 
 VECTORS = arrays.arrays(

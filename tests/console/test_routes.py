@@ -12,8 +12,13 @@ from console.asking import Asker, Json, converse
 from servers.browsing import visit
 from servers.oauthserver import oauth_world
 from serving import DEADLINE_SECONDS, MISSING, TIME, served
+from toolscout.audit.rules import Severity
 from toolscout.config.servers import ServerConfig, Transport
+from toolscout.console.servers import STATES
+from toolscout.search.hits import Confidence
+from toolscout.servers.oauth.login import LoginState
 from toolscout.stores.memory import MemoryStore
+from toolscout.tools import Effect
 
 NOW = {"name": "time__get_current_time", "arguments": {"timezone": "UTC"}}
 WRONG = {"name": "time__get_current_time", "arguments": {"timezone": "Nowhere/Land"}}
@@ -341,3 +346,18 @@ def test_findings_appear_once_the_lint_has_run(live: Asker):
         len(live.get(f"/tools/{row['name']}")["findings"]) for row in rows
     ]
     assert all(finding["remedy"] for finding in told["findings"])
+
+
+def test_the_document_allows_exactly_the_words_that_the_code_has(live: Asker):
+    shapes = live.document()["components"]["schemas"]
+
+    def words(shape: str, member: str) -> list[str]:
+        return shapes[shape]["properties"][member]["enum"]
+
+    assert words("Hit", "confidence") == [word.value for word in Confidence]
+    assert words("Tool", "effect") == [effect.value for effect in Effect]
+    assert words("Finding", "severity") == [severity.value for severity in Severity]
+    assert words("Server", "transport") == [transport.value for transport in Transport]
+    assert words("Server", "login") == [state.value for state in LoginState]
+    assert words("Server", "state") == list(STATES)
+    assert list(shapes["Overview"]["properties"]["servers"]["properties"]) == list(STATES)

@@ -29,16 +29,17 @@ FAR = ServerConfig(
         ("  indented  and\x1b[31m plain", "indented and[31m plain"),
     ],
 )
+@pytest.mark.requirement("R52")
 @pytest.mark.requirement("R108")
 def test_a_line_is_shown_without_secrets(monkeypatch: pytest.MonkeyPatch, said: str, shown: str):
-    """R108"""
+    """R52, R108"""
     monkeypatch.setenv("FAR_KEY", "from-the-environment")
     console = Console.from_gateway(Gateway(Config(servers=(FAR,)), MemoryStore()))
     assert console.servers is not None
 
     console.activity.add_line("far", said)
 
-    [line] = console.servers.read_log(console.views.get(ANONYMOUS), "far")["lines"]
+    [line] = console.servers.read_log(console.get_view(ANONYMOUS), "far")["lines"]
     assert line["text"] == shown
 
 
@@ -48,7 +49,7 @@ def test_only_the_last_lines_are_kept():
     for number in range(250):
         console.activity.add_line("far", f"line {number}")
 
-    lines = console.servers.read_log(console.views.get(ANONYMOUS), "far")["lines"]
+    lines = console.servers.read_log(console.get_view(ANONYMOUS), "far")["lines"]
 
     assert [line["text"] for line in lines] == [f"line {number}" for number in range(50, 250)]
 
@@ -61,8 +62,8 @@ def test_prompts_and_resources_do_not_count_as_tools_of_a_server():
     console = Console.from_gateway(gateway)
     assert console.servers is not None
 
-    view = console.views.get(ANONYMOUS)
-    [row] = console.servers.list_rows(view, console.costs.sum_by_server(view.callables))
+    view = console.get_view(ANONYMOUS)
+    [row] = console.servers.list_rows(view, console.costs.sum_by(view.callables, ["far"]))
 
     assert row["tools"] == 1
     [tool] = [tool for tool in gateway.catalog.tools if tool.kind == "tool"]

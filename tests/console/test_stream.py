@@ -5,8 +5,10 @@ import threading
 from collections.abc import AsyncGenerator, Coroutine
 from typing import Any
 
+import pytest
+
 from console.asking import Json, parse_events
-from toolscout.console.stream import LiveStream
+from toolscout.console.stream import EVENTS_KEPT, QUEUE_EVENTS_MAX, LiveStream
 from toolscout.gateway.middleware import ANONYMOUS, Principal
 
 BOB = Principal(name="bob")
@@ -92,12 +94,12 @@ def test_a_reader_that_comes_back_gets_what_it_missed_and_may_see():
 
 def test_a_reader_that_missed_more_than_is_kept_has_to_resync():
     async def work() -> None:
-        live = LiveStream(kept=2)
+        live = LiveStream()
         stream = await open_stream(live)
         live.publish("call", {"n": 0}.copy)
         [(last, _, _)] = parse(await anext(stream))
         await stream.aclose()
-        for number in range(1, 4):
+        for number in range(EVENTS_KEPT + 1):
             live.publish("call", {"n": number}.copy)
 
         for unknown in (last, "otherboot-1", "nonsense", f"{last}0000000000000000000"):
@@ -109,9 +111,9 @@ def test_a_reader_that_missed_more_than_is_kept_has_to_resync():
 
 def test_a_slow_reader_is_dropped_with_one_event():
     async def work() -> None:
-        live = LiveStream(queue_max=3)
+        live = LiveStream()
         slow = await open_stream(live)
-        for number in range(100):
+        for number in range(QUEUE_EVENTS_MAX + 1):
             live.publish("call", {"n": number}.copy)
 
         data = b"".join([part async for part in slow])
@@ -121,9 +123,11 @@ def test_a_slow_reader_is_dropped_with_one_event():
     run(work())
 
 
-def test_a_quiet_stream_is_kept_alive_until_it_is_closed():
+def test_a_quiet_stream_is_kept_alive_until_it_is_closed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("toolscout.console.stream.HEARTBEAT_SECONDS", 0.01)
+
     async def work() -> None:
-        live = LiveStream(heartbeat_seconds=0.01)
+        live = LiveStream()
         stream = await open_stream(live)
 
         assert (await anext(stream)).startswith(b":")

@@ -18,18 +18,20 @@ import pytest
 
 from toolscout import encoders
 from toolscout.catalog import Catalog
-from toolscout.encoders import onnx, static
+from toolscout.encoders import onnx
 from toolscout.encoders.encoder import (
+    TABLE_FILE,
     Blended,
     CallableEncoder,
     Encoder,
     EndpointEncoder,
     Floats,
     Kind,
+    StaticEncoder,
+    WordMemory,
     normalize_rows,
 )
 from toolscout.encoders.onnx import OnnxEncoder
-from toolscout.encoders.static import StaticEncoder, WordMemory
 from toolscout.errors import InvalidEncoder, InvalidFile, MissingExtra, UsageError
 from toolscout.search.index import Index
 from toolscout.tools import Tool
@@ -498,15 +500,15 @@ def test_a_model_with_a_wrong_checksum_is_refused(monkeypatch: pytest.MonkeyPatc
 
 def test_a_changed_table_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     changed = tmp_path / "static.npz"
-    changed.write_bytes(static.TABLE_FILE.read_bytes() + b"x")
-    monkeypatch.setattr(static, "TABLE_FILE", changed)
+    changed.write_bytes(TABLE_FILE.read_bytes() + b"x")
+    monkeypatch.setattr("toolscout.encoders.encoder.TABLE_FILE", changed)
 
     with pytest.raises(InvalidFile, match="checksum"):
         StaticEncoder().encode(["text"], kind="tool")
 
 
 def test_a_missing_table_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(static, "TABLE_FILE", tmp_path / "none.npz")
+    monkeypatch.setattr("toolscout.encoders.encoder.TABLE_FILE", tmp_path / "none.npz")
 
     with pytest.raises(InvalidFile, match="Reinstall"):
         StaticEncoder().encode(["text"], kind="tool")
@@ -521,7 +523,7 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path):
 
 def test_files_of_ones_own_are_named_by_their_content(tmp_path: Path):
     own = tmp_path / "own.npz"
-    own.write_bytes(static.TABLE_FILE.read_bytes())
+    own.write_bytes(TABLE_FILE.read_bytes())
     folder = onnx.find_package_folder()
 
     assert StaticEncoder(own).name == StaticEncoder().name
@@ -561,6 +563,28 @@ def test_a_missing_runtime_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
         OnnxEncoder().encode(["text"], kind="tool")
 
     assert caught.value.module == "onnxruntime"
+
+
+def test_onnxruntime_is_loaded_with_its_telemetry_switched_off():
+    script = """
+import os, sys
+os.environ.pop("ORT_DISABLE_TELEMETRY", None)
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "onnxruntime":
+            print(os.environ.get("ORT_DISABLE_TELEMETRY"))
+sys.meta_path.insert(0, Watch())
+from toolscout import OnnxEncoder
+OnnxEncoder().encode(["hello"], kind="tool")
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    spec = importlib.util.find_spec("onnxruntime")
+    assert spec is not None and spec.origin is not None
+    libraries = list(Path(spec.origin).parent.glob("capi/*pybind11_state*"))
+
+    assert ran.stdout.split() == ["1"]
+    # Should a release rename its switch, this notices.
+    assert any(b"ORT_DISABLE_TELEMETRY" in library.read_bytes() for library in libraries)
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:

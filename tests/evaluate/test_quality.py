@@ -81,13 +81,6 @@ def test_the_macro_mean_weighs_datasets_alike_and_sums_what_is_counted():
     assert (macro.queries, macro.tools) == (10, 13)
 
 
-def test_the_lead_is_that_of_the_first_system_over_each_other():
-    found = measure_quality([dataset_of(queries=3)], ["forwards", "backwards"], make=made)
-
-    assert list(found.lead) == ["backwards"]
-    assert found.lead["backwards"]["ndcg@10"].low == 1.0
-
-
 def test_searches_ask_for_ten_and_replies_show_five_of_a_sample():
     system = Alphabet("forwards")
 
@@ -105,7 +98,7 @@ def test_searches_ask_for_ten_and_replies_show_five_of_a_sample():
 def test_the_json_has_the_promised_keys():
     found = measure_quality([dataset_of()], ["forwards", "backwards"], make=made).to_json()
 
-    assert list(found) == ["datasets", "macro", "lead", "versions"]
+    assert list(found) == ["datasets", "macro", "versions"]
     for outcome in (found["datasets"]["letters"]["forwards"], found["macro"]["forwards"]):
         assert list(outcome) == [
             *("hit@1", "recall@5", "recall@10", "completeness@10", "ndcg@5", "ndcg@10", "mrr"),

@@ -142,16 +142,6 @@ def test_streams_draw_different_queries():
     assert not np.allclose(first, second)
 
 
-def test_a_constant_lead_is_certain_because_systems_are_paired():
-    base = np.random.default_rng(4).random((100, 1))
-
-    (lead,) = quality.estimate_differences(
-        [quality.resample(base + 0.25)], [quality.resample(base)]
-    )
-
-    assert (lead.mean, lead.low, lead.high) == (pytest.approx(0.25),) * 3
-
-
 def test_an_estimate_is_rounded_for_json():
     estimate = quality.Estimate(mean=1 / 3, low=0.0, high=2 / 3)
 

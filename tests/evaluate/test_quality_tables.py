@@ -6,7 +6,6 @@ from toolscout.evaluate.quality import (
     Milliseconds,
     Outcome,
     Quality,
-    Table,
     summarize,
     tabulate_metric,
 )
@@ -16,6 +15,7 @@ def make_outcome(mean: float) -> Outcome:
     estimate = Estimate(mean=mean, low=mean - 0.1, high=mean + 0.1)
     return Outcome(
         metrics=dict.fromkeys(METRICS, estimate),
+        resampled=(),
         reply_tokens=123.4,
         ms=Milliseconds(p50=0.5, p99=2.0, mean=0.6),
         queries=10,
@@ -25,15 +25,7 @@ def make_outcome(mean: float) -> Outcome:
 
 def make_quality(**means: float) -> Quality:
     outcomes = {system: make_outcome(mean) for system, mean in means.items()}
-    return Quality(datasets={"letters": outcomes}, macro=outcomes, lead={}, versions={})
-
-
-def test_a_table_is_written_as_markdown():
-    table = Table(title="T", head=("system", "ms"), rows=(("a", "1.00"), ("longer-name", "12.00")))
-
-    assert table.to_markdown() == (
-        "## T\n\n| system | ms |\n| --- | ---: |\n| a | 1.00 |\n| longer-name | 12.00 |"
-    )
+    return Quality(datasets={"letters": outcomes}, macro=outcomes, versions={})
 
 
 def test_a_metric_table_has_datasets_systems_and_the_macro_row():

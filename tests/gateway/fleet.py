@@ -2,12 +2,15 @@
 
 import json
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
+
+from toolscout.sessions.session import Session
 
 DEADLINE_SECONDS = 120
 TIME = ("-m", "mcp_server_time")
@@ -33,6 +36,15 @@ def client_of(config: Path, *options: str, **settings: Any) -> AbstractAsyncCont
     """Return a client of a fresh gateway process."""
     arguments = ["-m", "toolscout", "serve", "--config", str(config), *options]
     return Client(StdioServerParameters(command=sys.executable, args=arguments), **settings)
+
+
+def always(session: Session) -> Callable[[object], Awaitable[Session]]:
+    """Return what gives every request the same session."""
+
+    async def find_session(context: object) -> Session:
+        return session
+
+    return find_session
 
 
 def text_of(result: Any) -> str:

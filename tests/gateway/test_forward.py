@@ -149,7 +149,7 @@ def test_log_messages_of_a_server_reach_the_client(config: Path):
 
     async def conversation(client: Client) -> None:
         await call(client, "toggle-simulated-logging")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not heard.is_set():
                 await call(client, "trigger-long-running-operation", duration=0.2, steps=1)
 

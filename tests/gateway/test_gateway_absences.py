@@ -9,14 +9,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from mcp.client import Client
 
-from gateway.fleet import text_of
+from gateway.fleet import always, text_of
 from serving import DEADLINE_SECONDS, HANGING, MISSING, TIME
 from toolscout.config.file import Config
 from toolscout.config.gateway import Profile
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.server import build_server
-from toolscout.servers.pool import Phase
+from toolscout.servers.state import Phase
 from toolscout.stores import MemoryStore
 
 pytestmark = pytest.mark.timeout(300)
@@ -35,7 +35,7 @@ async def gateway_and_client(
         while member.phase is not phase:  # noqa: ASYNC110  # phases are no events
             await asyncio.sleep(0.001)
         session = gateway.open_session("ann", profile)
-        async with Client(build_server(gateway, lambda context: session)) as client:
+        async with Client(build_server(gateway, always(session))) as client:
             yield gateway, client
 
 
@@ -50,7 +50,7 @@ def test_a_server_that_failed_is_named_with_the_reason():
 
             assert result.is_error
             assert text_of(result) == (
-                "Not called: server 'missing' is failed (its command or folder was not found). "
+                "Not called: server 'missing' has failed (its command or folder was not found). "
                 "Try again later, or use another tool."
             )
 
@@ -124,7 +124,7 @@ def test_a_server_that_was_stopped_by_hand_says_so():
     asyncio.run(conversation())
 
 
-def test_a_server_that_is_there_has_no_such_tool():
+def test_a_tool_that_a_running_server_lacks_is_unknown():
     async def conversation() -> None:
         async with gateway_and_client(TIME, Phase.READY) as (_, client):
             assert await told(client, "time__convert") == (

@@ -173,7 +173,7 @@ def post(url: str, session: dict[str, str], method: str, **params: Any) -> httpx
 
 
 @needs_inspector
-def test_a_client_hears_of_a_resource_after_the_gateway_was_killed(tmp_path: Path):
+def test_a_client_is_notified_of_a_resource_after_the_gateway_was_killed(tmp_path: Path):
     config = mixed(tmp_path)
     asyncio.run(warm(config))
     session = {"Accept": "application/json, text/event-stream"}
@@ -267,7 +267,7 @@ main()
 
 
 @needs_older
-def test_a_server_that_dies_at_its_start_is_told_and_holds_up_nobody(tmp_path: Path):
+def test_a_server_that_dies_at_its_start_is_reported_and_delays_nobody(tmp_path: Path):
     """The same server with mcp 2, as its own metadata allows."""
     packages = next(OLDER.parents[1].glob("lib/python*/site-packages"))
     broken = {"args": ["-c", UNDER_MCP_2, str(packages), "--db-path", str(tmp_path / "never.db")]}

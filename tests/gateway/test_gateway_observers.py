@@ -94,17 +94,16 @@ def test_how_a_call_ended_is_kept_once_its_answer_is_sent():
         return "sailed"
 
     async def conversation() -> None:
-        store = MemoryStore()
-        async with Gateway(Config(), store) as gateway:
+        async with Gateway(Config(), MemoryStore()) as gateway:
             await search(gateway)
             gateway.scout.connect("sea", run)
             reply = await gateway.open_session("s").handle("tool_call", {"name": TOOL.name})
 
             assert reply.text == "sailed"
-            assert list(store.scan(USAGE_KIND)) == []
+            assert list(gateway.store.scan(USAGE_KIND)) == []
 
             await sent()
 
-            assert len(list(store.scan(USAGE_KIND))) == 1
+            assert len(list(gateway.store.scan(USAGE_KIND))) == 1
 
     asyncio.run(conversation())

@@ -24,9 +24,7 @@ def database(postgres_url: str) -> str:
     return postgres_url.replace("/postgres?", f"/{name}?")
 
 
-def test_what_one_gateway_learned_another_searches_before_it_starts_a_server(
-    database: str, tmp_path: Path
-):
+def test_a_gateway_searches_tools_that_another_one_has_listed(database: str, tmp_path: Path):
     async def talk() -> None:
         one = configuration(tmp_path, {"time": TIME}, store=database)
         async with client_of(one) as client:
@@ -47,7 +45,7 @@ def test_what_one_gateway_learned_another_searches_before_it_starts_a_server(
     asyncio.run(talk())
 
 
-def test_an_address_that_is_none_is_refused_before_anything_starts(tmp_path: Path):
+def test_an_invalid_address_is_refused_before_anything_starts(tmp_path: Path):
     config = configuration(tmp_path, {"time": TIME}, store="mysql://me:hunter2@host/x")
     words = [sys.executable, "-m", "toolscout", "serve", "--config", str(config)]
     done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)

@@ -64,7 +64,7 @@ def test_a_known_name_is_called_though_it_is_not_listed_or_searched_for(tmp_path
     asyncio.run(talk())
 
 
-def test_what_is_wrong_is_told_without_a_call(tmp_path: Path):
+def test_wrong_failed_and_repaired_calls_are_reported(tmp_path: Path):
     async def talk() -> None:
         async with client_of(configuration(tmp_path, {"time": TIME})) as client:
             await known(client, "time__get_current_time")
@@ -210,7 +210,7 @@ def test_nothing_but_messages_goes_to_stdout(tmp_path: Path):
         input=f"this is no message\n{json.dumps(HANDSHAKE)}\n",
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=120,
         check=False,
     )
 
@@ -269,7 +269,10 @@ def test_a_missing_configuration_says_what_to_run(tmp_path: Path):
     )
 
     assert done.returncode == 2
-    assert "Run `toolscout init`, or name a file with --config." in done.stderr
+    assert (
+        "Run `toolscout init` or `toolscout servers add`, or name a file with --config."
+        in done.stderr
+    )
 
 
 def test_a_changed_configuration_is_taken_over_without_dropping_the_client(tmp_path: Path):

@@ -12,7 +12,7 @@ import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
-from gateway.fleet import text_of
+from gateway.fleet import always, text_of
 from serving import DEADLINE_SECONDS
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig
@@ -76,7 +76,7 @@ async def client_of(
     gateway: Gateway, mode: str, user: User, name: str = "ann"
 ) -> AsyncGenerator[Client]:
     session = gateway.open_session(name)
-    server = build_server(gateway, lambda context: session)
+    server = build_server(gateway, always(session))
     async with Client(server, mode=mode, elicitation_callback=user) as client:
         yield client
 
@@ -179,7 +179,7 @@ def test_the_time_that_a_user_takes_is_not_the_servers(mode: str, tmp_path: Path
             late = await client.call_tool("notes__hang", {})
             thinking.may_answer.set()
 
-            assert "gave no answer within 1 s" in text_of(late)
+            assert "did not answer within 1 s" in text_of(late)
             assert text_of(await asking) == "Hello, Ada."
 
     run(conversation)
@@ -203,7 +203,7 @@ def test_an_answer_that_takes_too_long_ends_the_call(mode: str, tmp_path: Path):
 
             assert told.is_error
             late = "The client has not answered within 0.1 s."
-            assert ("no call of yours waits" if mode == "auto" else late) in text_of(told)
+            assert ("none of your calls is waiting" if mode == "auto" else late) in text_of(told)
             assert text_of(await client.call_tool("notes__echo", {})) == "done"
 
     run(conversation)

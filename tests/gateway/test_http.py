@@ -205,7 +205,7 @@ def test_a_session_is_used_only_by_the_one_who_opened_it(guarded: Served):
 # Who may ask
 
 
-def test_without_a_valid_token_nothing_is_told_not_even_what_was_wrong(guarded: Served):
+def test_without_a_valid_token_an_answer_reveals_nothing(guarded: Served):
     wrong = {"Authorization": "Bearer open sesam"}
     answers = [
         httpx2.request(method, f"{guarded.url}{path}", headers=headers)
@@ -253,7 +253,7 @@ def test_an_open_address_without_a_token_is_refused_at_start():
         pass
 
 
-def test_a_port_that_is_taken_is_told_at_start():
+def test_a_port_in_use_is_reported_at_start():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
@@ -335,7 +335,7 @@ def until_ready(running: Served) -> Json:
     raise TimeoutError("the gateway did not become ready")
 
 
-def test_the_status_tells_servers_figures_and_versions(gateway: Served):
+def test_the_status_has_servers_figures_and_versions(gateway: Served):
     before = get(gateway, "/status").json()
     asyncio.run(find_and_call(connected(gateway.url, "auto")))
     after = get(gateway, "/status").json()
@@ -350,7 +350,7 @@ def test_the_status_tells_servers_figures_and_versions(gateway: Served):
     assert set(after["versions"]) == {"toolscout", "mcp", "python"}
 
 
-def test_the_metrics_tell_calls_lists_and_phases(gateway: Served):
+def test_the_metrics_count_calls_lists_and_phases(gateway: Served):
     asyncio.run(find_and_call(connected(gateway.url, "auto")))
 
     answer = get(gateway, "/metrics")
@@ -363,7 +363,7 @@ def test_the_metrics_tell_calls_lists_and_phases(gateway: Served):
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/status"])
-def test_what_tells_of_all_servers_needs_a_token_without_a_profile(guarded: Served, path: str):
+def test_pages_about_all_servers_need_a_token_without_a_profile(guarded: Served, path: str):
     answers = [get(guarded, path, **who) for who in (ANN, BOB)]
 
     assert [answer.status_code for answer in answers] == [200, 403]
@@ -455,7 +455,7 @@ from toolscout.config.gateway import GatewayConfig
 async def main():
     config = Config(gateway=GatewayConfig(port=0))
     async with Gateway(config, MemoryStore()) as gateway:
-        await serve_http(gateway, config.gateway)
+        await serve_http(gateway)
     logging.warning("closed")
 
 logging.basicConfig(level="INFO", format="%(name)s: %(message)s")

@@ -16,7 +16,7 @@ from gateway.fleet import TIME, configuration, text_of
 from gateway.processes import Running
 from serving import DEADLINE_SECONDS, Served, served
 from serving import TIME as CLOCK
-from toolscout.gateway.resume import DAY_SECONDS, GUEST_KIND, KnownClients
+from toolscout.gateway.resume import CLIENT_KIND, DAY_SECONDS, KnownClients
 from toolscout.schemas import Json
 from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.stores.memory import MemoryStore
@@ -167,7 +167,7 @@ def test_an_id_that_was_never_given_is_unknown(tmp_path: Path):
 
 
 class Keeper:
-    """Guests over a store, with a clock that is set by hand."""
+    """Known clients over a store, with a clock that is set by hand."""
 
     def __init__(self, days: float = 30) -> None:
         self.now = 1_000_000_000.0
@@ -192,7 +192,7 @@ def test_a_client_that_stays_away_is_forgotten_with_its_session():
     gone = keeper.clients.sweep()
 
     assert (gone, keeper.forgotten) == (1, ["http:away"])
-    assert keeper.store.keys(GUEST_KIND) == ["http:here"]
+    assert keeper.store.keys(CLIENT_KIND) == ["http:here"]
 
 
 def test_a_client_that_asks_now_and_then_is_kept():
@@ -243,13 +243,25 @@ def test_what_a_client_is_subscribed_to_is_kept():
     assert client.resources == ("a://1",)
 
 
-def test_what_another_version_wrote_is_no_guest():
+def test_what_another_version_wrote_is_no_client():
     keeper = Keeper()
-    for name, data in (("http:a", b"{"), ("http:b", b"[]"), ("http:c", b'{"resources": []}')):
-        keeper.store.write(GUEST_KIND, name, data)
+    for number, data in enumerate((b"{", b"[]", b'{"resources": []}', b'{"seen": "long ago"}')):
+        keeper.store.write(CLIENT_KIND, f"http:{number}", data)
 
-    assert [keeper.clients.read(name) for name in keeper.store.keys(GUEST_KIND)] == [None] * 3
-    assert keeper.clients.sweep() == 3
+    assert [keeper.clients.read(name) for name in keeper.store.keys(CLIENT_KIND)] == [None] * 4
+    assert keeper.clients.sweep() == 4
+
+
+def test_a_client_of_a_version_without_subscriptions_is_known():
+    keeper = Keeper()
+    row = {"seen": keeper.now, "hello": HELLO, "version": "2025-11-25"}
+    keeper.store.write(CLIENT_KIND, "http:one", json.dumps(row).encode())
+
+    client = keeper.clients.read("http:one")
+
+    assert client is not None
+    assert (client.hello, client.resources) == (HELLO, ())
+    assert keeper.clients.sweep() == 0
 
 
 def test_old_sessions_are_removed_when_the_gateway_starts(tmp_path: Path):
@@ -267,10 +279,10 @@ def make_older(file: Path, *, days: float) -> None:
     from toolscout.stores.sqlite import SqliteStore
 
     with SqliteStore(file) as store:
-        for name in store.keys(GUEST_KIND):
-            client = json.loads(store.read(GUEST_KIND, name) or b"")
+        for name in store.keys(CLIENT_KIND):
+            client = json.loads(store.read(CLIENT_KIND, name) or b"")
             client["seen"] -= days * DAY_SECONDS
-            store.write(GUEST_KIND, name, json.dumps(client).encode())
+            store.write(CLIENT_KIND, name, json.dumps(client).encode())
 
 
 # What is counted

@@ -72,9 +72,7 @@ def test_requests_that_run_side_by_side_keep_their_names(capsys: pytest.CaptureF
 
 @pytest.mark.usefixtures("root_log")
 @pytest.mark.parametrize("form", list(LogFormat))
-def test_the_values_of_secrets_stand_in_no_line(
-    form: LogFormat, capsys: pytest.CaptureFixture[str]
-):
+def test_no_log_line_contains_a_secret(form: LogFormat, capsys: pytest.CaptureFixture[str]):
     log_to_stderr(form, "INFO", SecretMask(["a", "", SECRET]))
     try:
         raise ValueError(f"refused {SECRET}")

@@ -124,7 +124,7 @@ def test_totals_are_what_a_person_wants_to_see():
     }
 
 
-def test_the_text_tells_servers_by_phase():
+def test_the_metrics_count_servers_by_phase():
     metrics = metrics_of(NEAR)
 
     text = metrics.render().decode()
@@ -134,7 +134,7 @@ def test_the_text_tells_servers_by_phase():
 
 
 @pytest.mark.requirement("R108")
-def test_no_session_is_told_apart():
+def test_metrics_do_not_distinguish_sessions():
     """R108: numbers only, whoever they belong to."""
     metrics = metrics_of()
     metrics.on_event(Searched(session="http:0123456789abcdef"))

@@ -17,14 +17,14 @@ from mcp.client.streamable_http import streamable_http_client
 from pydantic import FileUrl
 
 from foreign import NODE
-from gateway.fleet import client_of, configuration, known, text_of
+from gateway.fleet import always, client_of, configuration, known, text_of
 from serving import DEADLINE_SECONDS, served
 from toolscout.config.file import Config
 from toolscout.config.gateway import TokenConfig
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidRequest
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.pending import CallKey, ClientRequest, PendingCalls
+from toolscout.gateway.pending import CallKey, PendingCalls
 from toolscout.gateway.server import build_server
 from toolscout.schemas import Json
 from toolscout.servers.connection import Relay
@@ -58,7 +58,7 @@ ABLE = types.ClientCapabilities(
 )
 ORIGIN = CallKey(session="ann", tool="notes__add", arguments={"text": "milk"})
 REFUSED = (
-    "Not called: no call of yours waits for this answer, or not any more. "
+    "Not called: none of your calls is waiting for this answer. "
     "Make the call again, without a request state."
 )
 
@@ -80,13 +80,7 @@ class Listener:
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
         raise AssertionError
 
-    async def sample(self, params: types.CreateMessageRequestParams) -> Any:
-        raise AssertionError
-
-    async def elicit(self, params: types.ElicitRequestParams) -> Any:
-        raise AssertionError
-
-    async def list_roots(self) -> Any:
+    async def ask(self, request: types.InputRequest) -> Any:
         raise AssertionError
 
 
@@ -100,15 +94,10 @@ class Server:
     async def __call__(self, relay: Relay) -> Json:
         self.begun += 1
         try:
-            return {"given": await relay.list_roots()}
+            return {"given": await relay.ask(types.ListRootsRequest())}
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
-
-
-def leg(**given_: Any) -> ClientRequest:
-    defaults: Json = {"relay": Listener(), "abilities": ABLE}
-    return ClientRequest(**defaults | given_)
 
 
 def run(conversation: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -123,7 +112,9 @@ async def asked(
     pending_calls: PendingCalls, work: Any, origin: CallKey = ORIGIN, **given_: Any
 ) -> Json:
     """Begin a call or go on with one."""
-    return await pending_calls.run(origin, leg(**given_), work, seconds=60)
+    options: Json = {"relay": Listener(), "abilities": ABLE, "state": None, "answers": None}
+    options = {**options, "seconds": 60, **given_}
+    return await pending_calls.run(origin, work, **options)
 
 
 def test_a_call_without_questions_is_answered_at_once():
@@ -134,7 +125,7 @@ def test_a_call_without_questions_is_answered_at_once():
             return {"content": []}
 
         assert await asked(pending_calls, work) == {"content": []}
-        assert len(pending_calls) == 0
+        assert len(pending_calls.waiting) == 0
 
     run(conversation)
 
@@ -152,7 +143,7 @@ def test_a_question_suspends_the_call_and_its_answer_goes_to_the_server():
         }
         assert last == {"given": ROOTS}
         assert server.begun == 1
-        assert len(pending_calls) == 0
+        assert len(pending_calls.waiting) == 0
 
     run(conversation)
 
@@ -195,14 +186,14 @@ def test_every_question_gets_its_own_answer(rounds: list[int], one_by_one: bool)
             result = await asked(pending_calls, work, state=result["requestState"], answers=answers)
 
         assert result == {"found": [str(i) for count in rounds for i in range(count)]}
-        assert len(pending_calls) == 0
+        assert len(pending_calls.waiting) == 0
 
     run(conversation)
 
 
 async def _elicited(relay: Relay, number: int) -> object:
     question = types.ElicitRequestFormParams(message=str(number), requested_schema={})
-    return (await relay.elicit(question)).content["n"]
+    return (await relay.ask(types.ElicitRequest(params=question))).content["n"]
 
 
 @pytest.mark.parametrize(
@@ -248,20 +239,22 @@ def test_a_state_is_good_once():
 def test_a_suspended_call_is_cancelled_when_its_time_is_over():
     async def conversation() -> None:
         pending_calls, server = PendingCalls(), Server()
-        first = await pending_calls.run(ORIGIN, leg(), server, seconds=0)
+        first = await asked(pending_calls, server, seconds=0)
         await server.cancelled.wait()
         with pytest.raises(InvalidRequest) as refused:
             await asked(pending_calls, server, state=first["requestState"])
 
         assert str(refused.value) == REFUSED
-        assert len(pending_calls) == 0
+        assert len(pending_calls.waiting) == 0
 
     run(conversation)
 
 
-def test_the_oldest_is_cancelled_when_too_many_are_suspended():
+def test_the_oldest_is_cancelled_when_too_many_are_suspended(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("toolscout.gateway.pending.PENDING_CALLS_MAX", 2)
+
     async def conversation() -> None:
-        pending_calls, servers = PendingCalls(limit=2), [Server() for _ in range(3)]
+        pending_calls, servers = PendingCalls(), [Server() for _ in range(3)]
         states = [(await asked(pending_calls, server))["requestState"] for server in servers]
         await servers[0].cancelled.wait()
         with pytest.raises(InvalidRequest):
@@ -282,7 +275,7 @@ def test_what_is_suspended_is_cancelled_at_the_end():
         await pending_calls.close()
 
         assert all(server.cancelled.is_set() for server in servers)
-        assert len(pending_calls) == 0
+        assert len(pending_calls.waiting) == 0
 
     run(conversation)
 
@@ -314,7 +307,7 @@ def test_a_result_that_came_without_the_answer_is_kept_for_the_client():
         pending_calls, ended = PendingCalls(), asyncio.Event()
 
         async def work(relay: Relay) -> Json:
-            question = asyncio.ensure_future(relay.list_roots())
+            question = asyncio.ensure_future(relay.ask(types.ListRootsRequest()))
             await asyncio.wait((question,), timeout=0)
             ended.set()
             return {"given": None}
@@ -328,10 +321,10 @@ def test_a_result_that_came_without_the_answer_is_kept_for_the_client():
     run(conversation)
 
 
-def test_what_went_wrong_meanwhile_is_told_to_the_client():
+def test_a_call_that_fails_after_the_answer_fails_for_the_client():
     async def conversation() -> None:
         async def work(relay: Relay) -> Json:
-            await relay.list_roots()
+            await relay.ask(types.ListRootsRequest())
             raise LookupError("no such note")
 
         pending_calls = PendingCalls()
@@ -347,7 +340,7 @@ def test_progress_is_heard_by_the_request_that_is_open():
     async def conversation() -> None:
         async def work(relay: Relay) -> Json:
             await relay.report_progress(1, 3, None)
-            await relay.list_roots()
+            await relay.ask(types.ListRootsRequest())
             await relay.report_progress(2, 3, None)
             return {}
 
@@ -366,16 +359,16 @@ Question = Callable[[Relay], Awaitable[Any]]
 
 
 def _rooted(relay: Relay) -> Awaitable[Any]:
-    return relay.list_roots()
+    return relay.ask(types.ListRootsRequest())
 
 
 def _sampled(**more: Any) -> Question:
     params = types.CreateMessageRequestParams(messages=[], max_tokens=1, **more)
-    return lambda relay: relay.sample(params)
+    return lambda relay: relay.ask(types.CreateMessageRequest(params=params))
 
 
 def _filled_in(params: types.ElicitRequestParams) -> Question:
-    return lambda relay: relay.elicit(params)
+    return lambda relay: relay.ask(types.ElicitRequest(params=params))
 
 
 NOTHING = types.ClientCapabilities()
@@ -396,7 +389,7 @@ PAGES_ONLY = types.ClientCapabilities(
         (_filled_in(PAGE), ABLE, "elicitation by URL"),
     ],
 )
-def test_a_server_is_told_what_the_client_cannot_do(
+def test_a_server_learns_what_the_client_cannot_do(
     question: Question, abilities: types.ClientCapabilities | None, missing: str
 ):
     async def conversation() -> None:
@@ -522,7 +515,7 @@ async def gateway_and_client() -> AsyncGenerator[tuple[Gateway, Client]]:
     """A gateway in this process, and a client of the new era."""
     async with Gateway(Config(servers=(server(),)), MemoryStore()) as gateway:
         session = gateway.open_session("ann")
-        async with Client(build_server(gateway, lambda context: session), **ANSWERS) as client:
+        async with Client(build_server(gateway, always(session)), **ANSWERS) as client:
             await known(client, "all__echo")
             yield gateway, client
 
@@ -555,9 +548,9 @@ def test_a_gateway_that_stops_gives_up_what_is_suspended():
     async def conversation() -> None:
         async with gateway_and_client() as (gateway, client):
             await questioned(client, WRITE)
-            before = len(gateway.pending_calls)
+            before = len(gateway.pending_calls.waiting)
 
-        assert (before, len(gateway.pending_calls)) == (1, 0)
+        assert (before, len(gateway.pending_calls.waiting)) == (1, 0)
 
     run(conversation)
 

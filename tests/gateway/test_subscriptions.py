@@ -22,14 +22,14 @@ from mcp.client.subscriptions import (
 from mcp.shared.exceptions import MCPError
 
 from foreign import NODE
-from gateway.fleet import client_of, configuration, known
-from serving import DEADLINE_SECONDS, served
+from gateway.fleet import always, client_of, configuration, known
+from serving import DEADLINE_SECONDS, eventually, served
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig, GatewayMode, Profile, TokenConfig
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.server import build_server
-from toolscout.servers.pool import Phase, ServerState
+from toolscout.servers.state import Phase, ServerState
 from toolscout.settings import Settings
 from toolscout.stores import MemoryStore
 
@@ -74,14 +74,6 @@ def notebook(folder: Path, era: str, name: str = "notes", **options: Any) -> Ser
 def ledger(folder: Path) -> list[str]:
     """Return what the server was asked for since its first start."""
     return (folder / "notes.ledger").read_text(encoding="utf-8").splitlines()
-
-
-async def eventually(is_so: Callable[[], object]) -> None:
-    for _ in range(int(DEADLINE_SECONDS) * 200):
-        if is_so():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it never became so")
 
 
 class Ear:
@@ -157,7 +149,7 @@ class Ear:
 @asynccontextmanager
 async def ear(gateway: Gateway, mode: str, name: str = "ann") -> AsyncGenerator[Ear]:
     session, heard = gateway.open_session(name), Ear()
-    server = build_server(gateway, lambda context: session)
+    server = build_server(gateway, always(session))
     async with Client(server, mode=mode, message_handler=heard.notified, cache=None) as client:
         heard.client = client
         await known(client, "notes__touch")
@@ -184,7 +176,7 @@ async def gateway_of(*servers: ServerConfig, **options: Any) -> AsyncGenerator[G
 
 @both_servers
 @both_clients
-def test_a_client_hears_of_the_resources_that_it_asked_for_and_of_no_others(
+def test_a_client_is_notified_only_of_resources_that_it_subscribed_to(
     mode: str, era: str, tmp_path: Path
 ):
     async def conversation() -> None:
@@ -258,11 +250,11 @@ def test_a_client_that_goes_away_leaves_no_subscription_behind(mode: str, era: s
         async with gateway_of(notebook(tmp_path, era)) as gateway:
             async with ear(gateway, mode) as ann:
                 await ann.subscribe(A)
-                assert len(gateway.subscriptions) == 1
+                assert len(gateway.subscriptions.listeners) == 1
             last = "unsubscribe note://a" if era == "handshake" else "end note://a"
             await eventually(lambda: ledger(tmp_path)[-1] == last)
 
-            assert len(gateway.subscriptions) == 0
+            assert len(gateway.subscriptions.listeners) == 0
             assert not gateway.pool.watched.get_wanted("notes")
 
     run(conversation)
@@ -270,7 +262,7 @@ def test_a_client_that_goes_away_leaves_no_subscription_behind(mode: str, era: s
 
 @both_servers
 @both_clients
-def test_a_subscription_outlives_a_crash_and_what_was_missed_is_told(
+def test_a_subscription_survives_a_crash_and_missed_updates_are_sent(
     mode: str, era: str, tmp_path: Path
 ):
     async def conversation() -> None:
@@ -317,7 +309,7 @@ def test_a_server_with_a_subscription_is_not_idle(tmp_path: Path):
     run(conversation)
 
 
-def test_an_update_of_a_part_is_told_to_those_who_asked_for_the_whole(tmp_path: Path):
+def test_an_update_of_a_part_notifies_subscribers_of_the_whole(tmp_path: Path):
     async def conversation() -> None:
         async with (
             gateway_of(notebook(tmp_path, "handshake")) as gateway,
@@ -347,7 +339,7 @@ def test_what_does_not_exist_cannot_be_subscribed_to(mode: str, tmp_path: Path):
 
 
 @both_clients
-def test_a_server_that_tells_nothing_is_said_to_tell_nothing(mode: str, tmp_path: Path):
+def test_subscribing_at_a_server_without_subscriptions_is_refused(mode: str, tmp_path: Path):
     silent = ServerConfig(
         name="git",
         transport=Transport.STDIO,
@@ -374,7 +366,7 @@ def test_a_server_that_tells_nothing_is_said_to_tell_nothing(mode: str, tmp_path
 
 @needs_node
 @both_clients
-def test_a_server_that_nobody_here_wrote_tells_its_updates(mode: str, tmp_path: Path):
+def test_updates_of_a_foreign_server_reach_the_client(mode: str, tmp_path: Path):
     everything = ServerConfig(
         name="all", transport=Transport.STDIO, command=NODE, args=(str(EVERYTHING),)
     )
@@ -414,7 +406,7 @@ def test_updates_go_through_a_gateway_process(mode: str, tmp_path: Path):
 
 
 @both_servers
-def test_a_new_prompt_and_resource_of_a_server_are_told_to_clients(era: str, tmp_path: Path):
+def test_clients_are_notified_of_a_new_prompt_and_resource(era: str, tmp_path: Path):
     async def conversation() -> None:
         async with (
             gateway_of(notebook(tmp_path, era)) as gateway,
@@ -436,7 +428,7 @@ def test_a_new_prompt_and_resource_of_a_server_are_told_to_clients(era: str, tmp
     run(conversation)
 
 
-def test_where_all_tools_are_listed_a_new_one_is_told(tmp_path: Path):
+def test_clients_that_list_all_tools_are_notified_of_a_new_one(tmp_path: Path):
     async def conversation() -> None:
         async with (
             gateway_of(notebook(tmp_path, "modern"), mode=GatewayMode.DIRECT) as gateway,
@@ -451,7 +443,7 @@ def test_where_all_tools_are_listed_a_new_one_is_told(tmp_path: Path):
     run(conversation)
 
 
-def test_a_list_that_gives_way_to_the_meta_tools_is_told(tmp_path: Path):
+def test_clients_are_notified_when_the_meta_tools_replace_a_list(tmp_path: Path):
     config = Config(
         servers=(notebook(tmp_path, "modern"),),
         gateway=GatewayConfig(mode=GatewayMode.AUTO),
@@ -473,7 +465,7 @@ def test_a_list_that_gives_way_to_the_meta_tools_is_told(tmp_path: Path):
 
 
 @both_clients
-def test_capabilities_say_what_is_told(mode: str, tmp_path: Path):
+def test_capabilities_say_which_notifications_are_sent(mode: str, tmp_path: Path):
     async def conversation() -> None:
         async with gateway_of(notebook(tmp_path, "modern")) as gateway, ear(gateway, mode) as ann:
             offered = ann.client.server_capabilities
@@ -510,7 +502,7 @@ async def over_http(url: str, token: str, mode: str) -> AsyncGenerator[Ear]:
 
 @both_clients
 @pytest.mark.requirement("R77")
-def test_a_token_hears_only_of_what_its_profile_admits(mode: str, tmp_path: Path):
+def test_a_token_is_notified_only_within_its_profile(mode: str, tmp_path: Path):
     """R77"""
     tokens = {"ann": TokenConfig(token=ANN), "bob": TokenConfig(token=BOB, profile="some")}
     profiles = {"some": Profile(tools=("notes__a", "notes__touch"))}

@@ -17,7 +17,8 @@ from toolscout.config.references import anchor_options, resolve_options
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig
 from toolscout.options import TEXT, Options, check_whole, declare, list_options
-from toolscout.servers.openapi import read_document, tools_from_openapi
+from toolscout.servers.openapi.document import read_document
+from toolscout.servers.openapi.operations import tools_from_openapi
 
 GENERATOR = load_generator()
 GROUPS: dict[str, type[Options]] = GENERATOR.OPTIONS

@@ -24,8 +24,8 @@ ORDERS = {
         catalog dialects policies query settings tokens
         calls config demo files search testing
         clients sessions
-        audit scout
-        adapters evaluate servers
+        scout
+        adapters audit evaluate servers
         gateway
         console
         cli
@@ -33,13 +33,13 @@ ORDERS = {
     """,
     "toolscout.encoders": """
         encoder
-        onnx static
+        onnx
     """,
     "toolscout.search": """
         hits text vectors
         fusion lexical question translate
         feedback shard
-        build candidates evidence filters
+        build
         rank
         index
     """,
@@ -56,12 +56,13 @@ ORDERS = {
         usage
         engine
         session_state
-        call search suggest
+        call search
         describe
         session
     """,
     "toolscout.stores": """
         memory postgres sqlite store
+        background
     """,
     "toolscout.audit": """
         diff rules
@@ -101,7 +102,7 @@ ORDERS = {
     "toolscout.servers": """
         manifest oauth transport
         connection
-        openapi process state watched
+        openapi process state
         listings mcp
         pool
         probe
@@ -112,9 +113,9 @@ ORDERS = {
         login
     """,
     "toolscout.servers.openapi": """
-        document route
-        jsonschema operations request response
-        parameters
+        document request
+        jsonschema response
+        operations
         executor
     """,
     "toolscout.gateway": """
@@ -123,7 +124,7 @@ ORDERS = {
         ledger resources
         subscriptions
         gateway
-        metrics shims status
+        metrics shims
         listen
         server
         http
@@ -132,17 +133,17 @@ ORDERS = {
         stream views
         activity catalog
         search servers
-        map schema
+        map
         routes
         app
     """,
     "toolscout.evaluate": """
         datasets
-        costs quality
+        quality
     """,
     "toolscout.cli": """
-        output status
-        evaluate inputs
+        output
+        evaluate inputs status
         completion init replay search serve servers tokens console
         call catalog describe doctor
     """,

@@ -7,7 +7,7 @@ import asyncio
 import os
 import socket
 import subprocess
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import mcp_types as types
 import pytest
 
 from foreign import NODE
+from serving import eventually
 from toolscout.catalog import Catalog
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.schemas import Json
@@ -46,13 +47,8 @@ class Listener:
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
         return None
 
-    async def sample(self, params: types.CreateMessageRequestParams) -> Any:
-        raise AssertionError
-
-    async def elicit(self, params: types.ElicitRequestParams) -> Any:
-        raise AssertionError
-
-    async def list_roots(self) -> Any:
+    async def ask(self, request: types.InputRequest) -> Any:
+        assert isinstance(request, types.ListRootsRequest)
         return types.ListRootsResult(roots=[])
 
 
@@ -79,14 +75,6 @@ async def pool_of(*configs: ServerConfig) -> AsyncGenerator[Pool]:
 
 async def call(pool: Pool, server: str, tool: str, **arguments: Any) -> Json:
     return await pool.request(server, "tools/call", {"name": tool, "arguments": arguments})
-
-
-async def eventually(is_so: Callable[[], object]) -> None:
-    for _ in range(DEADLINE_SECONDS * 100):
-        if is_so():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never became so")
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

@@ -24,7 +24,7 @@ from toolscout.tools import Tool
 
 GOLDEN = Path(__file__).parents[1] / "integration" / "golden.jsonl"
 WIDE = 20
-DEADLINE = 50.0
+DEADLINE = 120.0
 QUERIES = (
     *("open a pull request", "ping the team", "create_issue", "select:create_issue,nothing"),
     *("server:slack", "+slack message", "github__*", "/issue/", "wether forcast", "zzzz qqqq"),

@@ -106,7 +106,7 @@ def test_other_words_have_another_hash():
 
 
 @given(texts)
-def test_a_hash_is_told_from_a_query_and_not_hashed_again(query: str):
+def test_a_hash_is_recognised_and_not_hashed_again(query: str):
     once = hash_query(query)
 
     assert is_hashed(once)

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.fitting import build_columns
 from toolscout.search.fusion import (
     CERTAINTY,
     FUSIONS,
@@ -19,7 +20,6 @@ from toolscout.search.fusion import (
     Doubles,
     Fusion,
     Signal,
-    build_columns,
     choose_fusion,
     compute_gate,
     confidence_from_chance,
@@ -51,7 +51,7 @@ def test_a_chance_has_the_label_of_the_threshold_it_reaches(chance: float, label
     assert confidence_from_chance(chance) is label
 
 
-def test_thresholds_stand_in_order():
+def test_thresholds_are_in_order():
     assert 0 < WORTH_FLOOR < LIKELY < STRONG < 1
     assert 0 < WORTH_SHARE < 1
 
@@ -152,13 +152,13 @@ def test_a_score_is_the_same_bits_whatever_the_other_rows(family: str, count: in
 
 
 @every_family
-def test_chances_lie_between_nothing_and_one(family: str):
+def test_chances_are_between_0_and_1(family: str):
     fusion, evidence = FUSIONS[family], random_evidence(40)
     scores = fusion.score(evidence, -0.5, 0.5)
 
     found = fusion.predict_chances(evidence, scores, scores)
 
-    assert ((found >= 0) & (found <= 1)).all()
+    assert all(0 <= chance <= 1 for chance in found)
 
 
 @every_family
@@ -175,7 +175,7 @@ def test_no_candidates_have_no_chances(family: str):
     fusion, nothing = FUSIONS[family], random_evidence(0)
     scores = fusion.score(nothing, 0.0, 0.0)
 
-    assert fusion.predict_chances(nothing, scores, scores).tolist() == []
+    assert fusion.predict_chances(nothing, scores, scores) == []
 
 
 @every_family

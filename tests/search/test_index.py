@@ -1,7 +1,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from toolscout.catalog import Catalog
 from toolscout.demo import load_demo_catalog
@@ -9,9 +11,10 @@ from toolscout.encoders.encoder import CallableEncoder
 from toolscout.errors import InvalidQuery, UnknownServer, UsageError
 from toolscout.query import Query
 from toolscout.search import build
-from toolscout.search.candidates import CANDIDATES
 from toolscout.search.hits import Confidence, Hit, Missing, Result
 from toolscout.search.index import EncoderChoice, Index
+from toolscout.search.lexical import Floats
+from toolscout.search.rank import CANDIDATES, ROUGH_CANDIDATES, Similarities
 from toolscout.tools import Effect, Tool
 
 
@@ -354,6 +357,8 @@ def test_filters_alone_are_cut_to_the_limit(lexical: Index):
         ('anything +"branch repository"', {"github__delete_branch"}),
         ("report a defect +tickets", {"jira__createIssue", "jira__search"}),
         ("+repository -issue", {"github__delete_branch"}),
+        ("github__* +repository -issue", {"github__delete_branch"}),
+        ("github__ +tickets", set[str]()),
         ("issue +unheardof", set[str]()),
     ],
 )
@@ -369,6 +374,37 @@ def test_excluded_terms_bind_words_and_vectors_alike(index: Index):
 
     assert listed[0] == "github__create_issue"
     assert not {"github__delete_branch", "jira__createIssue", "jira__search"} & {*listed}
+
+
+@pytest.mark.requirement("R6")
+@pytest.mark.parametrize(
+    ("encoder", "approximate"), [(None, False), ("static", False), ("static", True)]
+)
+def test_a_required_term_finds_a_tool_that_hundreds_of_others_outrank(
+    encoder: EncoderChoice, approximate: bool
+):
+    """R6: required terms narrow the catalogue before anything is ranked or cut."""
+    text = "Create an issue in a repository."
+    tools = [Tool.define(f"create_issue_{n}", server="s", description=text) for n in range(600)]
+    tools.append(Tool.define("feed", server="s", description="At noon.", hint="wombat"))
+    index = Index(Catalog({"s": tools}), encoder=encoder, approximate=approximate)
+
+    result = index.search("create an issue in a repository +wombat", limit=3)
+
+    assert names(result) == ["s__feed"]
+    assert result.total == 1
+
+
+@pytest.mark.requirement("R5")
+@pytest.mark.parametrize("approximate", [False, True])
+def test_a_server_filter_finds_a_tool_that_hundreds_of_others_outrank(approximate: bool):
+    """R5"""
+    text = "Create an issue in a repository."
+    tools = [Tool.define(f"create_issue_{n}", server="s", description=text) for n in range(600)]
+    feed = Tool.define("feed", server="zoo", description="Feeds the animals at noon.")
+    index = Index(Catalog({"s": tools, "zoo": [feed]}), approximate=approximate)
+
+    assert names(index.search("create an issue server:zoo", limit=3)) == ["zoo__feed"]
 
 
 def test_an_excluded_term_that_nothing_has_excludes_nothing(lexical: Index):
@@ -548,6 +584,17 @@ def test_with_vectors_every_part_of_a_tool_still_ranks_it_first():
     }
 
 
+def test_tools_without_a_word_in_any_name_are_found_by_their_descriptions():
+    tools = [
+        Tool.define("!!!", server="s", description="Opens an issue."),
+        Tool.define("\U0001f998", server="s", description="Feeds a wombat."),
+    ]
+    index = Index(Catalog({"s": tools}))
+
+    assert index.search("feed the wombat")[0].tool.leaf == "\U0001f998"
+    assert index.search("create an issue")[0].tool.leaf == "!!!"
+
+
 @pytest.mark.requirement("R24")
 @pytest.mark.parametrize("encoder", [None, "static"])
 def test_the_search_hint_that_a_server_sends_ranks_its_tool_first(encoder: EncoderChoice):
@@ -591,6 +638,29 @@ def test_few_tools_of_a_large_catalogue_are_judged_closely(encoder: EncoderChoic
     judged, _, _ = index.collect_evidence("send a message")
     assert len(judged) == CANDIDATES
     assert index.search("send a message").total == 2_000
+
+
+@pytest.mark.requirement("R36")
+def test_few_vectors_of_a_large_catalogue_are_compared_in_all_dimensions(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """R36"""
+    compared: list[int] = []
+
+    def count(self: Similarities, places: NDArray[np.int64]) -> Floats:
+        compared.append(len(places))
+        return compare(self, places)
+
+    compare = Similarities.compare
+    monkeypatch.setattr(Similarities, "compare", count)
+    tools = [
+        Tool.define(f"send_{n}", server="s", description=f"Sends message {n}.")
+        for n in range(2_000)
+    ]
+
+    Index(Catalog({"s": tools})).search("send a message")
+
+    assert compared == [ROUGH_CANDIDATES]
 
 
 @pytest.mark.requirement("R22")
@@ -666,7 +736,7 @@ def test_a_required_emoji_alone_finds_the_tools_that_have_it():
 
 @pytest.mark.requirement("R18")
 @pytest.mark.parametrize(("query", "other"), [("c++", "c#"), ("c#", "c"), (".net", "net")])
-def test_symbols_tell_languages_apart(query: str, other: str):
+def test_symbols_distinguish_languages(query: str, other: str):
     """R18"""
     assert not found_among(f"Compiles {query} sources.", other)
 
@@ -680,6 +750,10 @@ def test_symbols_tell_languages_apart(query: str, other: str):
         ("webSearch", "websearches"),
         ("get_pull_request", "pullrequest"),
         ("get_pull_request", "getpullrequests please"),
+        ("web_search", "search"),
+        ("getPullRequest", "pulls"),
+        ("oauth2Token", "oauth2token"),
+        ("oauth2Token", "token"),
     ],
 )
 def test_words_of_a_name_meet_whether_joined_or_apart(leaf: str, query: str):
@@ -942,14 +1016,14 @@ def test_the_shares_of_every_explanation_add_up_to_one(demo: Index):
             assert sum(shares.values()) == pytest.approx(1) or not any(shares.values())
 
 
-def test_a_tool_that_fits_less_is_told_that_others_fit_better(index: Index):
+def test_the_explanation_of_a_worse_tool_says_that_others_fit_better(index: Index):
     result = index.search("delete an old branch of a repository")
 
     assert not any("better" in sentence for sentence in result[0].why.held_back)
     assert any("better" in sentence for sentence in result[-1].why.held_back)
 
 
-def test_a_tool_without_description_is_told_so():
+def test_the_explanation_of_a_tool_without_description_says_so():
     index = Index(Catalog({"s": [Tool.define("mow", server="s")]}), encoder=None)
 
     assert "It has no description." in index.explain("mow grass", "s__mow").held_back
@@ -1078,7 +1152,7 @@ def test_an_encoder_sees_the_text_of_each_tool_once():
     assert "Something else." in counted.texts[-1]
 
 
-def test_an_index_forgets_the_vectors_of_old_wordings(monkeypatch: pytest.MonkeyPatch):
+def test_an_index_forgets_vectors_of_replaced_descriptions(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(build, "SPARE_VECTORS", 3)
     counted = Counted()
     catalog = Catalog()
@@ -1094,6 +1168,34 @@ def test_an_index_forgets_the_vectors_of_old_wordings(monkeypatch: pytest.Monkey
     assert encoded == list(range(1, 21))
     assert reword(18) == 20  # servers come back: what was removed last is still known
     assert reword(0) == 21
+
+
+@pytest.mark.parametrize("encoder", ["static", None])
+def test_an_index_forgets_the_words_of_old_wordings(
+    monkeypatch: pytest.MonkeyPatch, encoder: EncoderChoice
+):
+    monkeypatch.setattr(build, "SPARE_TERMS", 20)
+    catalog = sample()
+    index = Index(catalog, encoder=encoder)
+    before = index.search("open an issue")
+
+    def reword(draft: int) -> tuple[int, int]:
+        word = f"{draft:04}".translate(str.maketrans("0123456789", "bcdfghjklm"))
+        text = f"Keeps {word}pages for {word}readers."
+        catalog.replace("notes", [Tool.define(f"write_{word}", server="notes", description=text)])
+        state = index._state  # pyright: ignore[reportPrivateUsage]  # how much it holds
+        return len(state.vocabulary), len(state.words)
+
+    sizes = [reword(draft) for draft in range(60)]
+
+    fresh = Index(catalog, encoder=encoder)
+    terms, words = (len(listed) for listed in (fresh._state.vocabulary, fresh._state.words))  # pyright: ignore[reportPrivateUsage]
+    assert max(size for size, _ in sizes) <= terms + 30
+    assert max(size for _, size in sizes) <= words + 30
+    for query in ("open an issue", "write bbhkpages", "list channels", "select:notes__write_bbhk"):
+        assert index.search(query) == fresh.search(query)
+    catalog.remove("notes")
+    assert index.search("open an issue") == before
 
 
 @pytest.mark.requirement("R35")
@@ -1186,7 +1288,7 @@ def test_answers_match_a_fresh_index_after_every_kind_of_change():
 
 
 @pytest.mark.requirement("R35")
-def test_a_few_tools_beside_very_many_are_judged_as_if_built_with_them():
+def test_a_few_tools_added_to_many_rank_as_if_built_with_them():
     """R35"""
     catalog = Catalog(many_servers(340))
     index = Index(catalog)

@@ -13,7 +13,7 @@ from toolscout.tools import Tool
 SEARCHERS = 2
 VERSIONS = 60
 TOOLS = 12
-DEADLINE = 50.0
+DEADLINE = 120.0
 QUERIES = (
     *("feed the animals", "feed animal 3", "feed_3 quickly", "/animals/", "feed_1*"),
     *("zoo__feed_3", "server:zoo", "select:zoo__feed_2,zoo__feed_5,feed_7", "+animals -other"),

@@ -108,7 +108,7 @@ def test_case_accents_and_dots_written_as_e_make_no_difference(text: str):
     assert list(LEXICON.find_foreign(text, always).values()) == ["delete"]
 
 
-def test_accents_tell_words_apart_where_they_are_written():
+def test_written_accents_distinguish_words():
     assert LEXICON.find_foreign("Zähle", always) == {"zahle": "count"}
     assert LEXICON.find_foreign("Zahle", always) == {"zahle": "pay"}
 
@@ -267,7 +267,7 @@ def test_every_line_has_a_cell_for_each_language():
     assert len(listed) > 450
 
 
-def test_every_concept_is_told_in_at_least_five_languages():
+def test_every_concept_has_words_in_at_least_five_languages():
     thin = [row[0] for row in rows()[1:] if sum(map(bool, row[1:])) < 5]
 
     assert thin == []
@@ -310,7 +310,7 @@ def test_no_form_is_an_english_stop_word_or_a_word_of_another_concept(language: 
 
 
 @pytest.mark.parametrize("language", LATIN)
-def test_a_gap_stands_between_two_words(language: str):
+def test_a_gap_separates_two_words(language: str):
     gaps = [form.split() for _, form in forms(language) if GAP in form]
 
     assert [parts for parts in gaps if len(parts) != 3 or parts[1] != GAP] == []

@@ -1,3 +1,5 @@
+import gc
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -158,7 +160,7 @@ def test_query_and_word_vectors_are_on_the_grid():
     assert short.shape[1] < 100
 
 
-def test_keys_tell_texts_apart():
+def test_different_texts_have_different_keys():
     texts = ["", "a", "b", "a ", "é", "e\u0301", "\ud800"]
 
     assert len({hash_text(text) for text in texts}) == len(texts)
@@ -184,12 +186,13 @@ def test_the_cache_encodes_each_text_once():
 
 def test_the_cache_starts_with_what_it_is_given():
     encoder = Counting()
-    known = {hash_text("one"): random_rows(1, 16)[0]}
+    cache, known = VectorCache(encoder), random_rows(1, 16)
+    cache.hold([hash_text("one")], known)
 
-    found = ask(VectorCache(encoder, known), ["one"])
+    found = ask(cache, ["one"])
 
     assert encoder.asked == []
-    assert found.tolist() == [known[hash_text("one")].tolist()]
+    assert found.tolist() == known.tolist()
 
 
 def test_a_cache_forgets_all_but_the_live_and_the_newest_vectors():
@@ -216,6 +219,20 @@ def test_vectors_that_are_held_elsewhere_are_not_kept_twice():
     assert encoder.asked == ["one", "three"]
 
 
+def test_a_table_is_freed_when_all_but_one_of_its_rows_are_forgotten():
+    cache = VectorCache(Counting())
+    table = ask(cache, ["one", "three"])
+    cache.hold([hash_text("one"), hash_text("three")], table)
+    freed = weakref.ref(table)
+
+    cache.keep({}, spare=1)
+    del table
+    gc.collect()
+
+    assert cache.size == 1
+    assert freed() is None
+
+
 def test_the_cache_refuses_vectors_of_another_width():
     encoder = Counting()
     cache = VectorCache(encoder)
@@ -229,10 +246,11 @@ def test_the_cache_refuses_vectors_of_another_width():
 
 
 def test_the_cache_refuses_known_vectors_of_another_width():
-    known = {hash_text("one"): random_rows(1, 15)[0]}
+    cache = VectorCache(Counting())
+    cache.hold([hash_text("one")], random_rows(1, 15))
 
     with pytest.raises(InvalidEncoder, match="counting"):
-        ask(VectorCache(Counting(), known), ["three"])
+        ask(cache, ["three"])
 
 
 def test_an_encoder_that_fails_leaves_the_cache_as_it_was():

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from serving import eventually
 from toolscout.catalog import Catalog
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallFailed, ServerUnavailable
@@ -34,14 +35,6 @@ async def pool_of(*configs: ServerConfig) -> AsyncGenerator[Pool]:
     async with asyncio.timeout(DEADLINE_SECONDS):
         async with Pool(configs, Catalog(), MemoryStore(), delays=QUICK) as pool:
             yield pool
-
-
-async def eventually(is_so: Any) -> None:
-    for _ in range(DEADLINE_SECONDS * 100):
-        if is_so():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never became so")
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -157,7 +150,7 @@ def test_a_web_server_lists_and_answers(transport: Transport):
 
 
 @pytest.mark.requirement("R82")
-def test_a_server_of_the_newest_protocol_tells_changed_lists_to_its_subscriber():
+def test_a_server_of_the_newest_protocol_notifies_of_changed_lists():
     """R82"""
 
     async def work(port: int) -> None:

@@ -24,13 +24,7 @@ class Client:
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
         self.heard.append(params.data)
 
-    async def sample(self, params: types.CreateMessageRequestParams) -> Any:
-        return "sampled"
-
-    async def elicit(self, params: types.ElicitRequestParams) -> Any:
-        return "elicited"
-
-    async def list_roots(self) -> Any:
+    async def ask(self, request: types.InputRequest) -> Any:
         return ANSWER
 
 

@@ -24,7 +24,7 @@ def tool(name: str, **members: Any) -> Json:
 
 
 def names(manifest: Manifest, **options: Any) -> list[str]:
-    return [offered.name for offered in build_entries(config(**options), manifest).tools]
+    return [offered.name for offered in build_entries(config(**options), manifest)[0]]
 
 
 def test_allowed_tools_that_are_not_denied_are_offered():
@@ -36,15 +36,18 @@ def test_allowed_tools_that_are_not_denied_are_offered():
 def test_a_renamed_tool_is_called_by_its_old_name_and_found_by_both():
     manifest = Manifest(tools=(tool("old"),))
 
-    (offered,) = build_entries(config(renames={"old": "new"}), manifest).tools
+    (offered,) = build_entries(config(renames={"old": "new"}), manifest)[0]
 
     assert (offered.name, offered.leaf) == ("s__new", "new")
     assert offered.extras["leaf"] == "old"
     assert offered.aliases == ("old",)
 
 
+@pytest.mark.requirement("R24")
 def test_effects_hints_and_pins_come_from_the_configuration():
-    manifest = Manifest(tools=(tool("drop"), tool("other")))
+    """R24: hints for one tool, for all tools of the server, and what the server sent itself."""
+    sent = {**tool("sent"), "_meta": {"anthropic/searchHint": "own words"}}
+    manifest = Manifest(tools=(tool("drop"), tool("other"), sent))
     options = {
         "effects": {"dr*": Effect.DESTRUCTIVE},
         "hints": {"drop": "remove table"},
@@ -52,28 +55,29 @@ def test_effects_hints_and_pins_come_from_the_configuration():
         "pins": ("drop",),
     }
 
-    drop, other = build_entries(config(**options), manifest).tools
+    drop, other, hinted = build_entries(config(**options), manifest)[0]
 
     assert (drop.effect, drop.hint, drop.always_load) == (Effect.DESTRUCTIVE, "remove table", True)
     assert (other.hint, other.always_load) == ("database", False)
+    assert hinted.hint == "own words database"
 
 
 def test_of_two_tools_with_one_name_the_first_is_offered_and_the_second_told():
     manifest = Manifest(tools=(tool("a", description="first"), tool("a", description="second")))
 
-    offers = build_entries(config(), manifest)
+    tools, problems = build_entries(config(), manifest)
 
-    assert [offered.description for offered in offers.tools] == ["first"]
-    assert offers.problems == ("'a' is offered twice; the first one counts.",)
+    assert [offered.description for offered in tools] == ["first"]
+    assert problems == ["'a' is offered twice; the first one counts."]
 
 
 def test_a_definition_without_use_costs_only_itself():
     manifest = Manifest(tools=(tool("a"), {"description": "nameless"}, tool("b")))
 
-    offers = build_entries(config(), manifest)
+    tools, problems = build_entries(config(), manifest)
 
-    assert [offered.leaf for offered in offers.tools] == ["a", "b"]
-    assert len(offers.problems) == 1
+    assert [offered.leaf for offered in tools] == ["a", "b"]
+    assert len(problems) == 1
 
 
 @pytest.mark.requirement("R27")
@@ -85,7 +89,7 @@ def test_resources_templates_and_prompts_are_entries_of_their_own_kind():
         prompts=({"name": "ask", "arguments": [{"name": "topic", "required": True}]},),
     )
 
-    log, day, ask = build_entries(config(), manifest).tools
+    log, day, ask = build_entries(config(), manifest)[0]
 
     assert (log.kind, log.effect, log.extras["uri"]) == ("resource", Effect.READ, "file:///log")
     assert (day.kind, list(day.input_schema["properties"])) == ("template", ["year", "month"])
@@ -95,20 +99,20 @@ def test_resources_templates_and_prompts_are_entries_of_their_own_kind():
 def test_a_prompt_with_the_name_of_a_tool_is_offered_beside_it():
     manifest = Manifest(tools=(tool("fetch"),), prompts=({"name": "fetch"},))
 
-    offers = build_entries(config(), manifest)
+    tools, problems = build_entries(config(), manifest)
 
-    assert [offered.name for offered in offers.tools] == ["s__fetch", "s__fetch_prompt"]
-    assert offers.tools[1].extras["prompt"] == "fetch"
-    assert offers.problems == ()
+    assert [offered.name for offered in tools] == ["s__fetch", "s__fetch_prompt"]
+    assert tools[1].extras["prompt"] == "fetch"
+    assert not problems
 
 
 def test_resources_of_one_name_are_told_apart_by_their_addresses():
     rows = tuple({"name": "README", "uri": f"file:///{place}/README"} for place in "abcd")
 
-    offers = build_entries(config(), Manifest(resources=rows))
+    tools, problems = build_entries(config(), Manifest(resources=rows))
 
-    assert {offered.extras["uri"] for offered in offers.tools} == {row["uri"] for row in rows}
-    assert offers.problems == ()
+    assert {offered.extras["uri"] for offered in tools} == {row["uri"] for row in rows}
+    assert not problems
 
 
 @given(st.lists(NAMES), st.lists(NAMES))

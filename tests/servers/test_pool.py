@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving import eventually
 from toolscout.catalog import Catalog, Change, Status
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallTimedOut, ServerBusy, ServerUnavailable
@@ -121,14 +122,6 @@ async def pool_of(
             configs, Catalog(), kept, connect=fakes, delays=delays, queue=queue
         ) as pool:
             yield pool
-
-
-async def eventually(is_so: Callable[[], object]) -> None:
-    for _ in range(DEADLINE_SECONDS * 1_000):
-        if is_so():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it never became so")
 
 
 async def warm_store(*configs: ServerConfig) -> MemoryStore:
@@ -524,7 +517,7 @@ def test_changed_lists_are_read_again_for_that_server_only():
 
 
 @pytest.mark.requirement("R84")
-def test_a_name_that_another_server_has_is_left_out_and_told():
+def test_a_name_that_another_server_has_is_left_out_and_reported():
     """R84: the other tools of both servers stay."""
 
     async def work() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from serving import eventually
 from toolscout.catalog import Catalog
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallFailed, CallTimedOut, ProtocolError, ServerUnavailable
@@ -61,15 +62,6 @@ async def call(pool: Pool, tool: str, server: str = "faulty", **arguments: objec
 async def echoed(pool: Pool, words: str, server: str = "faulty") -> str:
     result = await call(pool, "echo", server, text=words)
     return result["content"][0]["text"]
-
-
-async def eventually(is_so: Callable[[], object]) -> None:
-    """Return once something is so; the deadline is that of the pool."""
-    for _ in range(10 * DEADLINE_SECONDS * 20):
-        if is_so():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it never became so")
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -345,7 +337,7 @@ def test_a_server_that_tells_a_change_at_every_reading_is_read_ever_less_often()
 
 def test_lists_without_an_end_fail_the_start():
     async def work() -> None:
-        async with pool_of(faulty("endless", start_seconds=10)) as pool:
+        async with pool_of(faulty("endless", start_seconds=200)) as pool:
             with pytest.raises(ServerUnavailable) as caught:
                 await echoed(pool, "hello")
 

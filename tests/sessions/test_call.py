@@ -53,7 +53,7 @@ def session_with(*tools: object, **options: Any) -> Session:
 
 
 def scout_of(catalog: Catalog, **options: Any) -> Scout:
-    return Scout(catalog, encoder=None, **options)
+    return Scout(catalog, **options)
 
 
 def plain(leaf: str, **options: Any) -> Tool:
@@ -156,10 +156,13 @@ def test_what_a_search_shows_as_a_guess_may_be_called_all_the_same():
     """R72"""
     session = scout_of(load_demo_catalog(), executors=answering("Francis")).session("s")
     hit = session.search("name of the king of France in the year 1500").hits[0]
-    assert (hit.tool.name, hit.confidence) == ("web_search__search_web", "weak")
+    assert (hit.tool.name, hit.confidence) == ("weather__get-historical", "weak")
     assert hit.tool.name not in session.loaded
 
-    assert session.call_sync(hit.tool.name, {"query": "king 1500"}).text == "Francis"
+    assert (
+        session.call_sync(hit.tool.name, {"location": "Paris", "start": "1500-01-01"}).text
+        == "Francis"
+    )
     assert hit.tool.name in session.loaded
 
 
@@ -268,7 +271,7 @@ def test_arguments_that_do_not_fit_are_not_sent_and_the_refusal_carries_the_sche
     assert fake.calls == []
     assert (reply.code, reply.is_error) == ("invalid_arguments", True)
     assert reply.text == (
-        "Not called: the arguments of 'local__forecast' do not fit its schema. "
+        "Not called: the arguments of 'local__forecast' do not match its schema. "
         "city: is required (required); days: expected integer, got the text 'many' (type).\n"
         "Definition of local__forecast:\n"
         '{"name":"local__forecast","description":"Do forecast.","input_schema":'
@@ -322,7 +325,7 @@ def test_a_disabled_tool_is_not_found_and_is_refused_with_the_reason():
     reply = session.call_sync("other__translate", {"text": "ja"})
     assert reply.code == "tool_disabled"
     assert reply.text == (
-        "Not called: 'other__translate' is switched off: under repair. Use another tool."
+        "Not called: 'other__translate' is disabled: under repair. Use another tool."
     )
 
 
@@ -379,7 +382,7 @@ def test_what_a_server_says_of_itself_is_cut_and_cleaned():
     text = session.call_sync("local__a").text
 
     assert text.startswith(
-        "Not called: server 'local' is failed (no[1m \u2039b\u203aroute\u2039/b\u203a xxx"
+        "Not called: server 'local' has failed (no[1m \u2039b\u203aroute\u2039/b\u203a xxx"
     )
     assert len(text) < 300
 
@@ -419,7 +422,7 @@ def test_an_asynchronous_tool_is_given_up_after_its_time():
     assert ended == [True]
     assert (reply.code, reply.is_error) == ("timed_out", True)
     assert reply.text == (
-        "'local__act' gave no answer within 0.001 s; it may still have had an effect. "
+        "'local__act' did not answer within 0.001 s; it may still have had an effect. "
         "Check before you call it again."
     )
 
@@ -453,7 +456,7 @@ def test_giving_up_a_call_reaches_the_executor():
 
     async def give_up() -> None:
         call = asyncio.create_task(session.call("local__act"))
-        await asyncio.wait_for(started.wait(), 5)
+        await asyncio.wait_for(started.wait(), 120)
         call.cancel()
         await call
 
@@ -471,7 +474,7 @@ def test_a_call_that_the_tool_itself_cancels_has_failed():
     assert called(act).text == "'local__act' failed: it was cancelled"
 
 
-def test_a_synchronous_function_runs_beside_the_loop_in_the_callers_context():
+def test_a_synchronous_function_runs_off_the_loop_in_the_callers_context():
     async def both() -> tuple[int, Reply]:
         setting.set("mine")
         return threading.get_ident(), await session.call("local__act")
@@ -506,7 +509,7 @@ def test_a_function_may_give_something_to_be_awaited():
 
 
 @pytest.mark.requirement("R81")
-def test_calls_of_one_session_run_beside_each_other():
+def test_calls_of_one_session_run_concurrently():
     """R81: each waits for the other, which in turn would take for ever."""
     first, second = asyncio.Event(), asyncio.Event()
 
@@ -554,7 +557,7 @@ def test_a_failure_that_a_server_reports_is_a_result():
     assert (reply.code, reply.is_error, reply.text) == ("tool_error", True, "no such city")
 
 
-def test_images_pass_beside_the_text():
+def test_images_are_passed_on_with_the_text():
     image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
 
     reply = called(lambda: {"content": [{"type": "text", "text": "a cat"}, image]})
@@ -563,7 +566,7 @@ def test_images_pass_beside_the_text():
     assert image in reply.to_message("mcp")["content"]
 
 
-def test_a_tool_that_says_nothing_is_told_so():
+def test_a_tool_without_output_is_reported_as_such():
     assert called(lambda: "").text == "(no content)"
     assert called(lambda: None).text == "(no content)"
 
@@ -594,7 +597,7 @@ def test_a_long_result_of_json_is_read_by_path():
     assert (reply.code, reply.text) == ("ok", '"item 1234"')
 
 
-def test_reading_on_in_a_way_that_does_not_exist_tells_the_ways():
+def test_an_invalid_way_to_read_on_is_answered_with_the_valid_ones():
     session = session_with(plain("log", function=lambda: LONG))
     handle = session.call_sync("local__log").details["handle"]
 

@@ -13,7 +13,7 @@ def done(_: Tool, __: Json) -> str:
 
 
 def session_of(catalog: Catalog, policy: Policy | None = None) -> Session:
-    return Scout(catalog, encoder=None, policy=policy, executors=done).session("s")
+    return Scout(catalog, policy=policy, executors=done).session("s")
 
 
 def catalog_of(*names: str) -> Catalog:
@@ -47,7 +47,7 @@ def test_a_short_name_that_several_tools_have_is_answered_with_all_of_them():
 
     assert reply.code == "ambiguous_tool"
     assert reply.text == (
-        "Not called: 'close' may mean github__close, gitlab__close. Use one of these names."
+        "Not called: 'close' could mean github__close, gitlab__close. Use one of these names."
     )
 
 

@@ -12,12 +12,12 @@ from toolscout.tokens import count_definition_tokens
 
 
 def demo(**members: Any) -> Session:
-    return Scout(load_demo_catalog(), encoder=None, settings=Settings(**members)).session("a")
+    return Scout(load_demo_catalog(), settings=Settings(**members)).session("a")
 
 
 def of(*tools: Tool, **members: Any) -> Session:
     catalog = Catalog({"": list(tools)})
-    return Scout(catalog, encoder=None, settings=Settings(**members)).session("a")
+    return Scout(catalog, settings=Settings(**members)).session("a")
 
 
 def long_tool(leaf: str, words: int) -> Tool:
@@ -59,7 +59,7 @@ def test_exactly_what_was_named_is_loaded():
 
 
 @pytest.mark.requirement("R44")
-def test_unknown_names_are_told_with_near_names_beside_the_rest():
+def test_unknown_names_are_reported_with_near_names():
     """R44"""
     reply = demo().describe(["github__create_isue", "gmail__send_email"])
 
@@ -113,7 +113,7 @@ def test_one_definition_that_is_too_long_is_cut_and_read_on(room: int):
 
 
 @pytest.mark.requirement("R48")
-def test_a_definition_too_long_to_tell_but_too_short_to_keep_is_told_by_its_signature():
+def test_a_definition_too_long_to_show_but_too_short_to_keep_is_shown_by_its_signature():
     """R48"""
     tool = long_tool("long", 300)
     session = of(tool, describe_tokens=500, result_tokens=5_000)
@@ -125,7 +125,7 @@ def test_a_definition_too_long_to_tell_but_too_short_to_keep_is_told_by_its_sign
 
 
 @pytest.mark.requirement("R50")
-def test_what_could_not_stay_loaded_together_is_not_told_together():
+def test_tools_that_cannot_stay_loaded_together_are_not_described_together():
     """R50"""
     tools = [long_tool(leaf, 20) for leaf in ("one", "two", "three")]
     session = of(*tools, loaded_tokens=2 * count_definition_tokens(tools[0]) + 5)
@@ -189,7 +189,7 @@ def test_any_description_fits_its_budget_and_keeps_its_promises(
 ):
     """R12, R48, R50"""
     chosen = Settings(describe_tokens=room, loaded_tokens=loaded, result_tokens=page)
-    scout = Scout(catalog_of(tools), encoder=None, settings=chosen)
+    scout = Scout(catalog_of(tools), settings=chosen)
     session = scout.session("a")
     by_name = {tool.name: tool for tool in tools}
     for names in ([*unknown, *by_name], [*by_name][::-1], other):
@@ -210,7 +210,7 @@ def test_any_description_fits_its_budget_and_keeps_its_promises(
 @settings(max_examples=25)
 def test_any_refused_call_fits_the_same_budget(tools: Tools, room: int, arguments: object):
     """R48"""
-    scout = Scout(catalog_of(tools), encoder=None, settings=Settings(describe_tokens=room))
+    scout = Scout(catalog_of(tools), settings=Settings(describe_tokens=room))
     session = scout.session("a")
     for tool in tools:
         first = session.call_sync(tool.name, arguments)

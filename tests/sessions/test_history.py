@@ -30,7 +30,7 @@ def catalog() -> Catalog:
     )
 
 
-SCOUT = Scout(catalog(), encoder=None, policy=Policy(allowed=lambda tool: tool.name != SALARY))
+SCOUT = Scout(catalog(), policy=Policy(allowed=lambda tool: tool.name != SALARY))
 
 
 def rebuilt(messages: Sequence[object]) -> Session:
@@ -215,7 +215,7 @@ def test_a_history_is_read_in_order():
 def test_to_rebuild_a_session_is_no_event():
     """R106: what is replayed was counted when it happened."""
     events: list[Event] = []
-    scout = Scout(catalog(), encoder=None, on_event=events.append)
+    scout = Scout(catalog(), on_event=events.append)
 
     session = scout.rebuild("s", chat("tool_search", {"queries": [f"select:{ISSUE}"]}, ""))
 
@@ -224,7 +224,7 @@ def test_to_rebuild_a_session_is_no_event():
 
 
 def test_a_rebuilt_session_is_the_one_of_its_id_and_calls_only_what_it_loaded():
-    scout = Scout(catalog(), encoder=None, settings=Settings(call_seconds=5), executors=done)
+    scout = Scout(catalog(), settings=Settings(call_seconds=5), executors=done)
 
     session = scout.rebuild("s", chat("tool_search", {"queries": [f"select:{ISSUE}"]}, ""))
 
@@ -265,7 +265,7 @@ def test_no_history_raises_or_loads_what_is_not_allowed(messages: list[object]):
 
 
 def test_a_rebuilt_session_may_live_in_its_history_alone():
-    scout = Scout(catalog(), encoder=None)
+    scout = Scout(catalog())
     messages = chat("tool_search", {"queries": [f"select:{ISSUE}"]}, "")
     session = scout.rebuild("s", messages, keep=False)
 

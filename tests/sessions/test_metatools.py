@@ -28,8 +28,8 @@ def test_the_three_definitions_cost_less_than_900_tokens(dialect: Dialect):
         ("mcp", ("inputSchema",)),
     ],
 )
-def test_a_session_tells_the_three_tools_in_each_dialect(dialect: str, path: tuple[str, ...]):
-    session = Scout(load_demo_catalog(), encoder=None).session("a")
+def test_a_session_declares_the_three_tools_in_each_dialect(dialect: str, path: tuple[str, ...]):
+    session = Scout(load_demo_catalog()).session("a")
 
     parameters: list[list[str]] = []
     for definition in session.tools(dialect)[:3]:
@@ -48,7 +48,7 @@ def test_a_session_tells_the_three_tools_in_each_dialect(dialect: str, path: tup
 @pytest.mark.parametrize("dialect", list(Dialect))
 def test_definitions_and_section_stay_the_same_bytes_whatever_is_loaded(dialect: Dialect):
     """R98"""
-    session = Scout(load_demo_catalog(), encoder=None).session("a")
+    session = Scout(load_demo_catalog()).session("a")
     before = json.dumps(session.tools(dialect, listing=True)), session.system_prompt()
 
     session.search(["create an issue", "send email"])
@@ -59,9 +59,9 @@ def test_definitions_and_section_stay_the_same_bytes_whatever_is_loaded(dialect:
 
 
 @pytest.mark.requirement("R98")
-def test_two_sessions_of_equal_catalogues_tell_equal_bytes():
+def test_two_sessions_of_equal_catalogues_send_equal_bytes():
     """R98"""
-    first, second = (Scout(load_demo_catalog(), encoder=None).session(id_) for id_ in ("a", "b"))
+    first, second = (Scout(load_demo_catalog()).session(id_) for id_ in ("a", "b"))
     first.search("create an issue")
 
     assert first.tools("anthropic") == second.tools("anthropic")
@@ -69,10 +69,10 @@ def test_two_sessions_of_equal_catalogues_tell_equal_bytes():
 
 
 @pytest.mark.requirement("R97")
-def test_the_listing_is_told_in_the_section_or_inside_tool_search():
+def test_the_listing_is_in_the_system_prompt_or_inside_tool_search():
     """R97: within 4,000 tokens, or 5 % of the context window if that is less."""
     small = Settings(context_window=10_000)
-    session = Scout(load_demo_catalog(), encoder=None, settings=small).session("a")
+    session = Scout(load_demo_catalog(), settings=small).session("a")
 
     listing = session.system_prompt().removeprefix(f"{INSTRUCTIONS}\n\n")
 
@@ -83,9 +83,9 @@ def test_the_listing_is_told_in_the_section_or_inside_tool_search():
 
 
 @pytest.mark.requirement("R100")
-def test_the_model_is_told_to_search_first_and_what_search_is_not_for():
+def test_the_model_reads_to_search_first_and_what_search_is_not_for():
     """R100: in the prompt section and in the definition of `tool_search`."""
-    session = Scout(load_demo_catalog(), encoder=None).session("a")
+    session = Scout(load_demo_catalog()).session("a")
 
     section = session.system_prompt(listing=False)
     described = session.tools("mcp")[0]["description"]

@@ -22,6 +22,10 @@ TOOLS = [
     Tool.define("bash", server="remote"),
 ]
 
+SHELL_LEAVES = ["bash", "shell", "terminal", "run_command"]
+FILE_LEAVES = ["read", "read_file", "write", "write_file", "edit", "edit_file", "glob", "grep"]
+FILE_AND_SHELL = [*SHELL_LEAVES, *FILE_LEAVES, "list_dir", "ls"]
+
 
 def names(tools: list[Tool]) -> list[str]:
     return [tool.name for tool in tools]
@@ -64,7 +68,7 @@ def test_a_server_is_pinned_as_a_whole():
 
 
 @pytest.mark.requirement("R58")
-def test_pins_that_mean_nothing_are_told_once_each():
+def test_pins_that_match_nothing_are_reported_once_each():
     """R58"""
     found, unknown = find_pinned(TOOLS, Settings(pins=("slak", "send")), ["slak", "x*"])
 
@@ -74,9 +78,24 @@ def test_pins_that_mean_nothing_are_told_once_each():
 
 
 @pytest.mark.requirement("R90")
-def test_core_tools_of_the_host_are_pinned_unless_told_otherwise():
+@pytest.mark.parametrize("leaf", FILE_AND_SHELL)
+def test_file_and_shell_tools_of_the_host_are_pinned_by_default(leaf: str):
+    """R90"""
+    own = Tool.define(leaf)
+    alike = Tool.define(f"{leaf}_history")
+    remote = Tool.define(leaf, server="remote")
+
+    found, unknown = find_pinned([own, alike, remote], Settings())
+
+    assert found == [own]
+    assert unknown == []
+
+
+@pytest.mark.requirement("R90")
+def test_the_host_chooses_other_core_tools_or_none():
     """R90: a server's tool of the same name is not the host's."""
     assert names(find_pinned(TOOLS, Settings())[0]) == ["bash"]
+    assert names(find_pinned(TOOLS, Settings(essential=("send",)))[0]) == []
     assert names(find_pinned(TOOLS, Settings(essential=()))[0]) == []
     assert names(find_pinned([Tool.define("my_shell")], Settings(essential=("my_shell",)))[0]) == [
         "my_shell"

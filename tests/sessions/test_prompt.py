@@ -43,7 +43,7 @@ def run(tool: Tool, arguments: Json) -> str:
 
 def session_of(catalog: Catalog, **settings: object) -> Session:
     chosen = Settings.from_mapping(settings)
-    return Scout(catalog, encoder=None, executors=run, settings=chosen).session("a")
+    return Scout(catalog, executors=run, settings=chosen).session("a")
 
 
 def names(definitions: list[Json]) -> list[str]:
@@ -95,7 +95,7 @@ def test_a_dynamic_array_only_grows_at_its_end():
     session.pin("github__create_issue")
     session.describe("slack__list_channels")
     arrays.append(shown(session))
-    twin = Scout(catalog, encoder=None, settings=session.settings).restore(session.to_json())
+    twin = Scout(catalog, settings=session.settings).restore(session.to_json())
 
     assert arrays[-1][3:] == [
         *("slack__send_message", "github__list_issues"),
@@ -105,7 +105,7 @@ def test_a_dynamic_array_only_grows_at_its_end():
     assert bytes_of(twin) == bytes_of(session)
 
 
-def test_in_reference_mode_the_provider_is_told_all_tools_and_shows_none():
+def test_in_reference_mode_the_provider_gets_all_tools_and_shows_none():
     session = session_of(small_catalog(), mode="reference")
     before = session.tools("anthropic")
     session.search("select:slack__send_message")
@@ -187,7 +187,7 @@ def test_the_host_may_say_what_is_hidden():
     """R91: the default is everything that is not pinned."""
     catalog = small_catalog()
     settings = Settings(hide=lambda tool: tool.server == "github", mode=Mode.NATIVE)
-    session = Scout(catalog, encoder=None, settings=settings, executors=run).session("a")
+    session = Scout(catalog, settings=settings, executors=run).session("a")
     session.search("select:github__create_issue")
     before = shown(session)
     catalog.replace("late", tools_of("late", "one"))
@@ -295,7 +295,7 @@ def test_auto_that_stays_small_shows_late_tools_at_the_end():
 @pytest.mark.requirement("R95")
 def test_a_host_that_refuses_meta_tools_is_shown_all_tools_and_warned():
     """R95"""
-    scout = Scout(small_catalog(), encoder=None, executors=run)
+    scout = Scout(small_catalog(), executors=run)
     session = scout.session("a", meta_allowed=False)
 
     assert shown(session) == [tool.name for tool in small_catalog()]
@@ -308,10 +308,10 @@ def test_a_host_that_refuses_meta_tools_is_shown_all_tools_and_warned():
 def test_meta_tools_refused_in_a_later_run_are_not_shown_either():
     """R95"""
     store = MemoryStore()
-    hiding = Scout(small_catalog(), encoder=None, store=store).session("a")
+    hiding = Scout(small_catalog(), store=store).session("a")
     assert shown(hiding) == META
 
-    later = Scout(small_catalog(), encoder=None, store=store)
+    later = Scout(small_catalog(), store=store)
     refusing = later.session("a", meta_allowed=False)
 
     assert shown(refusing) == [tool.name for tool in small_catalog()]
@@ -335,7 +335,7 @@ def test_prompt_section_and_meta_tools_do_not_depend_on_what_is_loaded(mode: Mod
 def test_prompt_section_is_frozen_for_a_conversation_and_new_for_the_next():
     """R98"""
     catalog = small_catalog()
-    scout = Scout(catalog, encoder=None)
+    scout = Scout(catalog)
     session = scout.session("a")
     before = session.system_prompt()
     catalog.replace("late", tools_of("late", "one"))
@@ -384,7 +384,7 @@ def test_an_announcement_is_repeated_after_compaction_on_request():
 def test_announcements_survive_a_restart():
     """R99: where the names of a server are forgotten, it is told as a whole."""
     catalog = small_catalog()
-    scout = Scout(catalog, encoder=None)
+    scout = Scout(catalog)
     session = scout.session("a")
     session.system_prompt()
     state = session.to_json()
@@ -404,7 +404,7 @@ def test_a_tool_that_was_pinned_meanwhile_is_not_announced_as_gone():
     session.system_prompt()
     state = session.to_json()
     session.pin("slack")
-    restored = Scout(catalog, encoder=None, settings=Settings(pins=("slack",))).restore(state)
+    restored = Scout(catalog, settings=Settings(pins=("slack",))).restore(state)
 
     assert session.announce_changes() == ""
     assert restored.announce_changes() == ""
@@ -457,7 +457,7 @@ def test_meta_tools_left_out_join_at_the_end_once_there_is_something_to_hide():
 
 
 @pytest.mark.requirement("R107")
-def test_a_hash_tells_whether_a_request_carries_other_bytes():
+def test_the_cache_key_changes_with_the_bytes_of_a_request():
     """R107"""
     catalog = small_catalog()
     bridge, native = session_of(catalog), session_of(catalog, mode="native")

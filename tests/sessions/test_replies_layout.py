@@ -170,7 +170,7 @@ def test_definitions_give_way_before_signatures_and_are_counted():
 
 
 @pytest.mark.requirement("R48")
-def test_the_best_hit_outlasts_what_is_said_besides():
+def test_the_best_hit_is_the_last_to_be_cut():
     """R48"""
     failed = tuple((f"server{number}", "no answer " * 20) for number in range(8))
     missing = tuple(Missing(name="x" * 60, near=("y" * 60,)) for _ in range(20))
@@ -181,14 +181,14 @@ def test_the_best_hit_outlasts_what_is_said_besides():
     assert reply.tokens <= 200
 
 
-def test_a_tool_that_two_queries_found_is_told_once():
+def test_a_tool_that_two_queries_found_is_shown_once():
     reply = found([answer(CREATE), answer(CREATE, query="ticket")], ReplyContext(), 500)
 
     assert reply.text.count("title*") == 1
     assert reply.text.endswith("Found for 'ticket':\n- github__create_issue [strong]")
 
 
-def test_names_are_all_that_is_told_where_no_more_is_asked():
+def test_detail_names_shows_names_only():
     reply = found([answer(CREATE)], ReplyContext(), 500, detail="names")
 
     assert reply.text == "Found for 'issue':\n- github__create_issue [strong]"

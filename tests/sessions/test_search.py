@@ -1,6 +1,7 @@
 import asyncio
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from hostile import ANYTHING, Tools, catalog_of, is_safe, queries, tool_lists
 from toolscout import Catalog, Mode, Policy, Scout, Session, Settings, Tool
 from toolscout.demo import load_demo_catalog
+from toolscout.encoders.encoder import Floats, Kind, StaticEncoder
 from toolscout.search.hits import Confidence, Result
 from toolscout.search.index import Index
 from toolscout.sessions.replies import Reply
@@ -18,9 +20,7 @@ from toolscout.tokens import count_definition_tokens
 
 def demo(**members: Any) -> Session:
     chosen = Settings(**members)
-    return Scout(load_demo_catalog(), encoder=None, settings=chosen, executors=answered).session(
-        "a"
-    )
+    return Scout(load_demo_catalog(), settings=chosen, executors=answered).session("a")
 
 
 def answered(tool: Tool, arguments: dict[str, Any]) -> str:
@@ -32,7 +32,7 @@ def small(*leaves: str, **members: Any) -> Session:
     tools = [Tool.define(leaf, description=f"Does {leaf} well.") for leaf in leaves]
     chosen = Settings(essential=(), **members)
     catalog = Catalog({"": tools})
-    return Scout(catalog, encoder=None, settings=chosen, executors=answered).session("a")
+    return Scout(catalog, settings=chosen, executors=answered).session("a")
 
 
 def names(reply: Reply) -> list[str]:
@@ -54,7 +54,6 @@ def test_the_reply_to_a_search():
                 ]
             }
         ),
-        encoder=None,
     ).session("a")
 
     reply = session.search("send mail")
@@ -77,10 +76,10 @@ def test_searching_the_index_and_discovering_change_nothing():
     session.search("zzz qqq")
     before = session.to_json()
 
-    Index(load_demo_catalog(), encoder=None).search("create an issue")
-    reply = session.search("discover: create an issue")
+    Index(load_demo_catalog()).search("send an email")
+    reply = session.search("discover: send an email")
 
-    assert names(reply)[0] == "github__create_issue"
+    assert names(reply)[0] == "gmail__send_email"
     assert "Definition of" in reply.text
     assert reply.references == () and session.loaded == ()
     assert session.to_json() == before
@@ -95,17 +94,20 @@ def test_a_query_without_words_is_answered_with_the_forms(query: str):
     reply = session.search(query)
 
     assert (reply.code, reply.is_error) == ("invalid_query", True)
-    assert "Write words that say what the tool should do" in reply.text
+    assert "Describe what the tool should do" in reply.text
     assert "'select:name,name'" in reply.text
     assert session.loaded == () and reply.hits == ()
 
 
+@pytest.mark.requirement("R52")
 def test_a_query_that_cannot_be_read_does_not_spoil_the_others():
-    reply = demo().search(["!!!", "send email"])
+    """R52: it is shown without its control characters."""
+    reply = demo().search(["effect:\x9b31mred", "send email"])
 
     assert (reply.code, reply.is_error) == ("ok", False)
     assert [query["code"] for query in reply.details["queries"]] == ["invalid_query", "ok"]
     assert reply.references[0] == "gmail__send_email"
+    assert is_safe(json.dumps([reply.text, reply.details], ensure_ascii=False))
 
 
 @pytest.mark.requirement("R11")
@@ -122,11 +124,11 @@ def test_a_clamped_limit_is_stated_in_the_reply():
 
 
 @pytest.mark.requirement("R31")
-def test_what_is_far_behind_is_not_shown_beside_something_better():
+def test_hits_far_behind_better_ones_are_not_shown():
     """R31: below the floor there is no match."""
     session = demo()
 
-    result = Index(load_demo_catalog(), encoder=None).search("create an issue", 20)
+    result = Index(load_demo_catalog()).search("create an issue", 20)
     reply = session.search("create an issue", limit=20)
 
     assert names(reply) == [hit.tool.name for hit in result.best]
@@ -139,7 +141,7 @@ def test_where_there_are_only_guesses_a_few_are_shown_as_weak_and_not_loaded():
     """R31, R54: but a call of one is accepted."""
     session = demo()
 
-    reply = session.search("water the plants on the balcony with a file hose")
+    reply = session.search("polish the silver")
 
     assert 0 < len(reply.hits) <= 3
     assert all(hit.confidence is Confidence.WEAK for hit in reply.hits)
@@ -185,7 +187,7 @@ def test_full_definitions_come_where_they_are_asked_for():
 
 
 @pytest.mark.requirement("R39")
-def test_a_winner_whose_definition_is_long_is_told_by_its_signature():
+def test_a_winner_with_a_long_definition_is_shown_by_its_signature():
     """R39"""
     session = demo(schema_tokens=10)
 
@@ -198,13 +200,13 @@ def test_details_hold_what_the_text_says():
     """R42, R46: totals of hits, hidden, loaded and catalogued tools."""
     session = demo()
 
-    reply = session.search(["select:gmail__send_email,nope", "create an isue"], limit=2)
+    reply = session.search(["select:gmail__send_email,nope", "creaet pul reqest"], limit=2)
 
     assert json.loads(json.dumps(reply.details)) == reply.details
     first, second = reply.details["queries"]
     assert [found["name"] for found in first["hits"]] == ["gmail__send_email"]
     assert [found["name"] for found in first["missing"]] == ["nope"]
-    assert second["corrected"] == {"isue": "issue"}
+    assert second["corrected"] == {"creaet": "create", "reqest": "request"}
     assert [found["loaded"] for found in second["hits"]] == [True, True]
     assert reply.details["loaded"] == list(reply.references) == list(names(reply))
     assert reply.details["totals"] == {
@@ -219,24 +221,24 @@ def test_details_hold_what_the_text_says():
 def test_loaded_and_pinned_hits_use_no_slots_also_after_a_refresh():
     """R43"""
     catalog = load_demo_catalog()
-    session = Scout(catalog, encoder=None).session("a", pins=["linear__create_issue"])
+    session = Scout(catalog).session("a", pins=["linear__create_issue"])
     first = session.search("create an issue", limit=1)
     catalog.add("new", [Tool.define("other", server="new")])
 
     second = session.search("create an issue", limit=1)
 
-    assert names(first) == ["github__create_issue"]
+    assert names(first) == ["jira__createIssue"]
     assert "Already loaded: linear__create_issue." in first.text
-    assert names(second) == ["jira__createIssue"]
+    assert names(second) == ["github__create_issue"]
     assert second.details["queries"][0]["already_loaded"] == [
-        "github__create_issue",
+        "jira__createIssue",
         "linear__create_issue",
     ]
-    assert "Already loaded: github__create_issue, linear__create_issue." in second.text
+    assert "Already loaded: jira__createIssue, linear__create_issue." in second.text
 
 
 @pytest.mark.requirement("R44")
-def test_each_unknown_name_is_told_with_near_names_beside_what_was_found():
+def test_each_unknown_name_is_reported_with_near_names():
     """R44"""
     reply = demo().search("select:github__create_isue,gmail__send_email,qqqq")
 
@@ -254,7 +256,7 @@ def test_pending_and_failed_servers_are_named_whenever_they_could_have_matched(q
     catalog = load_demo_catalog()
     catalog.set_pending("slow")
     catalog.set_failed("broken", "no such host\nin the network")
-    session = Scout(catalog, encoder=None).session("a")
+    session = Scout(catalog).session("a")
 
     reply = session.search(query)
 
@@ -271,7 +273,7 @@ def test_a_selection_that_found_all_its_names_waits_for_nobody():
     """R45"""
     catalog = load_demo_catalog()
     catalog.set_pending("slow")
-    session = Scout(catalog, encoder=None).session("a")
+    session = Scout(catalog).session("a")
 
     assert "slow" not in session.search("SELECT: gmail__send_email").text
 
@@ -284,6 +286,12 @@ def test_an_empty_catalogue_a_miss_and_a_broken_index_are_three_answers():
         def search(self, *args: object, **options: object) -> Result:
             raise RuntimeError("the disk is gone")
 
+    class Failing(StaticEncoder):
+        def encode(self, texts: Sequence[str], *, kind: Kind) -> Floats:
+            if kind == "question" and "mail" in texts:
+                raise ValueError("the disk is gone")
+            return super().encode(texts, kind=kind)
+
     catalog = Catalog()
     empty = Scout(catalog).session("a").search("mail")
     catalog.set_pending("slow")
@@ -293,6 +301,7 @@ def test_an_empty_catalogue_a_miss_and_a_broken_index_are_three_answers():
     demo_tools = load_demo_catalog()
     index = Broken(demo_tools)
     broken = Scout(demo_tools, index=index).session("a").search("mail")
+    unencoded = Scout(demo_tools, encoder=Failing()).session("a").search("mail")
 
     assert empty.text == "There are no tools here yet. Continue without a tool."
     assert waiting.text.endswith("There are no tools here yet. Search again shortly.")
@@ -301,21 +310,22 @@ def test_an_empty_catalogue_a_miss_and_a_broken_index_are_three_answers():
     )
     assert guessed.text.startswith("Nothing fits 'zzz qqq' well. Guesses:\n")
     assert broken.text.startswith("The tool search failed")
-    assert "disk" not in broken.text
+    assert unencoded == broken
+    assert "disk" not in json.dumps([broken.text, broken.details])
     replies = (empty, waiting, missed, broken)
-    assert [reply.code for reply in replies] == [
-        "empty_catalog",
-        "empty_catalog",
-        "no_match",
-        "broken_index",
+    assert [(reply.code, reply.is_error) for reply in replies] == [
+        ("empty_catalog", False),
+        ("empty_catalog", False),
+        ("no_match", False),
+        ("broken_index", True),
     ]
     assert empty.details["totals"] == {"hits": 0, "loaded": 0, "hidden": 0, "catalogued": 0}
 
 
 @pytest.mark.requirement("R47")
-def test_who_may_see_nothing_is_told_that_there_is_nothing():
+def test_a_caller_who_may_see_nothing_reads_that_there_are_no_tools():
     """R47"""
-    scout = Scout(load_demo_catalog(), encoder=None, policy=Policy(allowed=lambda tool: False))
+    scout = Scout(load_demo_catalog(), policy=Policy(allowed=lambda tool: False))
 
     assert scout.session("a").search("mail").code == "empty_catalog"
 
@@ -405,15 +415,15 @@ def test_repeated_fruitless_searches_end_in_plain_words():
     """R49: the third in a row says that no tool fits; a success starts again."""
     session = demo()
 
-    replies = [session.search(query) for query in ("zzz qqq", "xxyy", "qqww")]
+    replies = [session.search(query) for query in ("+zzz", "polish the silver", "+qqww")]
     session.search("send an email")
-    after = session.search("zzz qqq")
+    after = session.search("+zzz")
 
     search_again = "Next: tool_search with other words, or list a server with 'server:name'."
     last = [reply.text.splitlines()[-1] for reply in replies]
     assert last == [
         search_again,
-        search_again,
+        "Next: tool_search with other words; if one of these is right, tool_describe it.",
         "Several searches in a row found nothing: no tool here fits. Continue without one, or tell "
         "the user.",
     ]
@@ -421,7 +431,7 @@ def test_repeated_fruitless_searches_end_in_plain_words():
 
 
 @pytest.mark.requirement("R50")
-def test_a_tool_that_is_told_as_loaded_is_not_evicted_for_a_new_one():
+def test_a_tool_reported_as_loaded_is_not_evicted_for_a_new_one():
     """R50: what has no room beside it is marked as not loaded."""
     session = small("alpha_one", "alpha_two", "alpha_three", loaded_tokens=1)
     session.search("select:alpha_one")
@@ -440,7 +450,7 @@ def test_found_again_counts_as_used_when_something_new_needs_room():
     tools = {leaf: Tool.define(leaf, description="x") for leaf in ("aaa", "bbb", "ccc")}
     budget = sum(map(count_definition_tokens, tools.values())) - 1
     chosen = Settings(essential=(), loaded_tokens=budget)
-    scout = Scout(Catalog({"": list(tools.values())}), encoder=None, settings=chosen)
+    scout = Scout(Catalog({"": list(tools.values())}), settings=chosen)
     session = scout.session("a")
     session.search("select:aaa")
     session.search("select:bbb")
@@ -453,10 +463,10 @@ def test_found_again_counts_as_used_when_something_new_needs_room():
 
 
 @pytest.mark.requirement("R50")
-def test_tools_of_a_failed_server_are_not_told_as_callable():
+def test_tools_of_a_failed_server_are_not_shown_as_callable():
     """R50: they are marked, and the next step does not name them."""
     catalog = Catalog({"mail": [Tool.define("send_mail", server="mail")]})
-    session = Scout(catalog, encoder=None, executors=answered).session("a")
+    session = Scout(catalog, executors=answered).session("a")
     catalog.set_failed("mail", "no answer")
 
     fresh, known = session.search("send mail"), session.search("send mail")
@@ -469,15 +479,15 @@ def test_tools_of_a_failed_server_are_not_told_as_callable():
 
 
 @pytest.mark.requirement("R50")
-def test_beside_a_discovering_query_the_others_keep_their_word():
+def test_queries_next_to_a_discovering_one_still_load_their_hits():
     """R50: what only `discover:` shows is marked and refused; the rest may be called."""
     session = demo()
 
     reply = session.search(["discover: create an issue", "send email"])
 
-    assert re.search(r"- github__create_issue\(.*\[strong, not loaded\]", reply.text)
+    assert re.search(r"- jira__createIssue\(.*\[likely, not loaded\]", reply.text)
     assert reply.text.endswith("Those marked 'not loaded' need tool_describe first.")
-    assert session.call_sync("github__create_issue", {}).code == "not_loaded"
+    assert session.call_sync("jira__createIssue", {}).code == "not_loaded"
     assert session.call_sync("gmail__send_email", {}).code == "invalid_arguments"
 
 
@@ -513,7 +523,7 @@ def test_any_search_of_any_catalogue_is_answered_within_its_budget_and_truly(
 ):
     """R12, R48, R50, R40: and every signature has all required parameters."""
     chosen = Settings(loaded_tokens=room)
-    scout = Scout(catalog_of(tools), encoder=None, settings=chosen)
+    scout = Scout(catalog_of(tools), settings=chosen)
     session = scout.session("a")
     words = [asked] if isinstance(asked, str) else asked
     for wanted in (words, ["create mail report", *words], select_all(tools)):

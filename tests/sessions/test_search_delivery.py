@@ -27,7 +27,7 @@ def catalog() -> Catalog:
 
 def scout(**settings: Any) -> Scout:
     chosen = Settings(mode=Mode.DEFINITIONS, **settings)
-    return Scout(catalog(), encoder=None, executors=lambda tool, arguments: "ok", settings=chosen)
+    return Scout(catalog(), executors=lambda tool, arguments: "ok", settings=chosen)
 
 
 def search(session: Session, *queries: str) -> Json:
@@ -52,7 +52,7 @@ def test_a_search_is_answered_with_definitions_of_what_it_loaded():
     assert session.handle_sync("github__create_issue", {"title": "x"}).code == "ok"
 
 
-def test_what_the_conversation_has_is_told_again_only_where_it_is_all():
+def test_known_tools_are_delivered_again_only_if_nothing_else_was_found():
     session = scout().session("a")
     search(session, "select:github__create_issue")
     both = search(session, "select:github__create_issue,github__list_issues")
@@ -62,7 +62,7 @@ def test_what_the_conversation_has_is_told_again_only_where_it_is_all():
     assert names(same) == ["github__create_issue"]
 
 
-def test_after_compaction_a_found_tool_is_told_again():
+def test_after_compaction_a_found_tool_is_delivered_again():
     session = scout().session("a")
     search(session, "select:github__create_issue")
     session.compact()
@@ -72,7 +72,7 @@ def test_after_compaction_a_found_tool_is_told_again():
 
 
 @pytest.mark.parametrize("loading", ["describe", "keyword"])
-def test_a_tool_that_was_loaded_otherwise_is_told_by_the_next_search(loading: str):
+def test_the_next_search_delivers_a_tool_that_was_loaded_otherwise(loading: str):
     routes = {"github__create_issue": Route(keywords=("bug",))}
     session = scout(routes=routes).session("a")
     if loading == "describe":

@@ -52,7 +52,6 @@ def run(tool: Tool, arguments: Json) -> str:
 def scout_of(catalog: Catalog | None = None, store: Store | None = None, **settings: object):
     return Scout(
         catalog if catalog is not None else catalog_of_two(),
-        encoder=None,
         executors=run,
         store=store,
         settings=Settings.from_mapping(settings),
@@ -377,7 +376,7 @@ def test_a_changed_tool_must_be_described_again_and_others_stay_loaded():
 
 
 @pytest.mark.requirement("R64")
-def test_a_search_tells_that_a_tool_has_changed_and_shows_it_again():
+def test_a_search_says_that_a_tool_has_changed_and_shows_it_again():
     """R64"""
     catalog = catalog_of_two()
     session = scout_of(catalog).session("a")
@@ -501,7 +500,7 @@ def test_a_tool_that_goes_while_it_is_called_does_not_stay_loaded():
         return "done"
 
     settings = Settings(calls_by_name=True)
-    scout = Scout(catalog, encoder=None, executors=leave, settings=settings)
+    scout = Scout(catalog, executors=leave, settings=settings)
     session = scout.session("a")
 
     assert session.call_sync(ISSUE).code == "ok"
@@ -511,7 +510,7 @@ def test_a_tool_that_goes_while_it_is_called_does_not_stay_loaded():
 
 
 @pytest.mark.requirement("R66")
-def test_a_disconnect_is_told_with_its_reason_and_reconnecting_needs_no_search():
+def test_a_disconnect_is_reported_with_its_reason_and_reconnecting_needs_no_search():
     """R66"""
     catalog = catalog_of_two()
     session = scout_of(catalog).session("a")
@@ -694,7 +693,7 @@ def test_tools_of_a_late_server_are_found_at_once():
     """R82"""
     catalog = Catalog({"github": github()})
     session = scout_of(catalog).session("a")
-    assert session.search("send a message to a channel").hits == ()
+    assert session.search("send a message to a channel").references == ()
     catalog.replace("slack", slack())
     reply = session.search("send a message to a channel")
 
@@ -713,7 +712,7 @@ def test_removed_tools_leave_index_and_session_and_are_announced_once():
     replies = [session.search("send a message to a channel") for _ in range(2)]
     announced = [session.announce_changes() for _ in range(2)]
 
-    assert [hit.tool.server for reply in replies for hit in reply.hits] == []
+    assert "slack" not in {hit.tool.server for reply in replies for hit in reply.hits}
     assert (session.loaded, session.pinned) == ((ISSUE,), ())
     assert code_of(session, SEND) == "unknown_tool"
     assert set(replies[0].details["news"]) == {f"{SEND} is gone.", f"{CHANNELS} is gone."}
@@ -733,7 +732,7 @@ def test_cached_definitions_are_found_before_their_server_starts_and_a_call_star
         catalog.replace("slack", slack())
         return "sent"
 
-    scout = Scout(catalog, encoder=None, executors={"slack": start})
+    scout = Scout(catalog, executors={"slack": start})
     session = scout.session("a")
     reply = session.search("send a message to a channel")
     assert SEND in reply.references
@@ -760,7 +759,7 @@ def test_a_server_pinned_as_a_whole_is_shown_and_callable_also_when_it_comes_lat
 
 
 @pytest.mark.requirement("R90")
-def test_core_tools_of_the_host_are_pinned_unless_told_otherwise():
+def test_core_tools_of_the_host_are_shown_and_callable_by_default():
     """R90"""
 
     def read_file(path: str) -> str:
@@ -772,8 +771,11 @@ def test_core_tools_of_the_host_are_pinned_unless_told_otherwise():
         return command
 
     catalog = Catalog({"": [read_file, bash], "github": github()})
+    session = scout_of(catalog).session("a")
 
-    assert scout_of(catalog).session("a").pinned == ("bash", "read_file")
+    assert session.pinned == ("bash", "read_file")
+    assert [tool["name"] for tool in session.tools("mcp")][-2:] == ["bash", "read_file"]
+    assert code_of(session, "bash") == "invalid_arguments"
     assert scout_of(catalog, essential=["bash"]).session("a").pinned == ("bash",)
     assert scout_of(catalog, essential=[]).session("a").pinned == ()
 
@@ -814,17 +816,18 @@ def test_a_hint_names_only_tools_that_this_session_may_use():
     routes = {"*": Route(keywords=("message",))}
     settings = Settings(routes=routes, suggest=True, routed=5)
     policy = Policy(disabled={CHANNELS: "off"})
-    scout = Scout(catalog_of_two(), encoder=None, settings=settings, policy=policy, executors=run)
+    scout = Scout(catalog_of_two(), settings=settings, policy=policy, executors=run)
     session = scout.session("a", allowed=lambda tool: tool.leaf != "send_message")
     reply = session.user_message("Send a message to a channel.")
 
-    assert reply.references == session.loaded == (ISSUE, ISSUES, MERGE)
+    assert reply.references == session.loaded
+    assert set(reply.references) == {ISSUE, ISSUES, MERGE}
     assert "slack" not in reply.text
     assert {code_of(session, name) for name in reply.references} == {"ok"}
 
 
 @pytest.mark.requirement("R103")
-def test_suggestions_are_off_unless_asked_for():
+def test_suggestions_are_off_by_default():
     """R103"""
     assert scout_of().session("a").user_message("Send a message to a channel").references == ()
 

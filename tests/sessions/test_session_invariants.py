@@ -87,7 +87,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.store = SqliteStore(Path(self.folder.name) / "store.db")
         self.catalog = Catalog({server: tools_of(server) for server in SERVERS})
-        self.index = Index(self.catalog, encoder=None)
+        self.index = Index(self.catalog)
         self.ran: list[str] = []
         self.forks = 0
         self.scout = self.new_scout()
@@ -318,7 +318,8 @@ class SessionMachine(RuleBasedStateMachine):
     @invariant()
     def loaded_tools_fit_the_budget(self) -> None:
         record = Record.from_json(self.session.to_json())
-        assert record.loaded_tokens <= BUDGET_TOKENS or len(record.loaded) == 1
+        tokens = sum(entry.tokens for entry in record.loaded)
+        assert tokens <= BUDGET_TOKENS or len(record.loaded) == 1
 
     @invariant()
     def the_store_has_what_the_session_has(self) -> None:

@@ -41,7 +41,7 @@ def learn(learnt: UsageLog, *codes: str, tool: str = "bank__pay") -> UsageLog:
         ),
     ],
 )
-def test_failures_are_told_of_the_last_twenty_calls_that_were_made(codes: list[str], told: str):
+def test_failures_are_counted_over_the_last_twenty_calls(codes: list[str], told: str):
     assert learn(experience(), *codes).describe_failures(TOOL) == told
 
 
@@ -132,15 +132,15 @@ def teach(scout: Scout, query: str, tool: str) -> None:
 
 
 @pytest.mark.requirement("R37")
-def test_a_tool_that_served_a_query_stands_higher_from_then_on_and_after_a_restart():
+def test_a_tool_that_served_a_query_ranks_higher_also_after_a_restart():
     """R37"""
     store = MemoryStore()
-    scout = Scout(twins(), encoder=None, store=store, executors=done)
+    scout = Scout(twins(), store=store, executors=done)
     assert found(scout, "close the ticket") == ["a__shut", "b__finish"]
 
     teach(scout, "close this ticket", "b__finish")
 
-    restarted = Scout(twins(), encoder=None, store=store)
+    restarted = Scout(twins(), store=store)
     assert found(scout, "close the ticket") == ["b__finish", "a__shut"]
     assert found(restarted, "close the ticket") == ["b__finish", "a__shut"]
     assert found(scout, "have a rest") == ["c__wait"]
@@ -149,7 +149,7 @@ def test_a_tool_that_served_a_query_stands_higher_from_then_on_and_after_a_resta
 @pytest.mark.requirement("R37")
 def test_no_number_of_calls_puts_a_tool_before_an_exact_match():
     """R37"""
-    scout = Scout(twins(), encoder=None, executors=done)
+    scout = Scout(twins(), executors=done)
     teach(scout, "ticket close", "b__finish")
 
     scout.catalog.add("d", [Tool.define("close_ticket", server="d", description="As it says.")])
@@ -160,7 +160,7 @@ def test_no_number_of_calls_puts_a_tool_before_an_exact_match():
 def test_queries_are_kept_as_hashes_where_the_host_says_so():
     store = MemoryStore()
     settings = Settings(hash_queries=True)
-    scout = Scout(twins(), encoder=None, store=store, executors=done, settings=settings)
+    scout = Scout(twins(), store=store, executors=done, settings=settings)
     session = scout.session("s")
     session.search("close the ticket of Grandmother")
 
@@ -172,11 +172,11 @@ def test_queries_are_kept_as_hashes_where_the_host_says_so():
     assert b"randmother" not in (store.read("session", "s") or b"")
 
 
-def test_a_description_tells_what_is_known_of_failures():
+def test_a_description_mentions_known_failures():
     def fail(*_: object) -> str:
         raise OSError("no line")
 
-    session = Scout(twins(), encoder=None, executors=fail).session("s")
+    session = Scout(twins(), executors=fail).session("s")
     session.describe("b__finish")
     session.call_sync("b__finish")
 

@@ -12,7 +12,7 @@ from toolscout.demo import load_demo_catalog
 from toolscout.errors import StoreUnavailable, UsageError
 from toolscout.stores import PostgresStore
 
-DEADLINE = 50.0
+DEADLINE = 120.0
 
 
 @pytest.fixture

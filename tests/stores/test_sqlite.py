@@ -21,7 +21,7 @@ from toolscout.stores.sqlite import APPLICATION_ID, MIGRATIONS
 
 KILLS = 40
 PROCESSES = 3
-DEADLINE = 50.0
+DEADLINE = 120.0
 
 WRITER = """
 import sys
@@ -69,7 +69,7 @@ def path(tmp_path: Path) -> Path:
 def taken_to(path: Path, layout: int) -> sqlite3.Connection:
     """Return a connection to a file that has been through the first migrations only."""
     connection = sqlite3.connect(path, isolation_level=None)
-    for _, statements in MIGRATIONS[:layout]:
+    for statements in MIGRATIONS[:layout]:
         for statement in statements:
             connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {layout}")

@@ -4,6 +4,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,22 +18,23 @@ from hypothesis.stateful import (
 )
 
 from toolscout.stores import MemoryStore, PostgresStore, SqliteStore
-
-Store = MemoryStore | PostgresStore | SqliteStore
+from toolscout.stores.background import BackgroundStore
+from toolscout.stores.store import Store
 
 KINDS = ("session", "usage")
 THREADS = 4
-DEADLINE = 50.0
+DEADLINE = 120.0
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "background"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     made: dict[str, Callable[[], Store]] = {
         "memory": MemoryStore,
         "sqlite": lambda: SqliteStore(tmp_path / "store.db"),
         "postgres": lambda: PostgresStore(database(request), schema=fresh_schema()),
+        "background": lambda: BackgroundStore(SqliteStore(tmp_path / "store.db")),
     }
-    with made[request.param]() as store:
+    with closing(made[request.param]()) as store:
         yield store
 
 

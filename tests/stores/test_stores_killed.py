@@ -36,7 +36,7 @@ TURNS = 250_000
 NURSERY = """
 import hashlib, os, random, sys
 
-from toolscout import Catalog, Scout, Settings, Tool
+from toolscout import Catalog, Index, Scout, Settings, Tool
 from toolscout.sessions.record import Record
 from toolscout.stores import MemoryStore, SqliteStore
 
@@ -45,6 +45,7 @@ TOOLS = [
     for verb in ("create", "list", "delete") for noun in ("issue", "branch", "folder")
 ]
 CATALOG = Catalog({"s": TOOLS})
+INDEX = Index(CATALOG)  # made once, for all children
 QUERIES = ["create", "list a branch", "folder of the team", "weather of the team"]
 
 async def run(tool, arguments):
@@ -52,7 +53,7 @@ async def run(tool, arguments):
 
 def opened(store, key):
     settings = Settings(loaded_tokens=150, result_tokens=100)
-    scout = Scout(CATALOG, encoder=None, executors=run, settings=settings, store=store)
+    scout = Scout(CATALOG, index=INDEX, executors=run, settings=settings, store=store)
     return scout.session(key)
 
 def twin_of(store, key):
@@ -146,7 +147,7 @@ def nursery() -> Generator[Nursery]:
 def state_of(path: Path, key: str) -> str:
     """Return the hash of a session as the next process resumes it."""
     with closing(SqliteStore(path)) as store:
-        session = Scout(Catalog(), encoder=None, store=store).session(key)
+        session = Scout(Catalog(), store=store).session(key)
         return hashlib.sha256(Record.from_json(session.to_json()).to_bytes()).hexdigest()
 
 

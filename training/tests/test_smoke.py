@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from toolscout.demo import load_demo_catalog
+from toolscout.encoders.encoder import StaticEncoder
 from toolscout.encoders.onnx import OnnxEncoder
-from toolscout.encoders.static import StaticEncoder
 from toolscout.errors import InvalidFile
 from toolscout.evaluate.datasets import read_dataset
 from training import corpora, judging, phrases
@@ -19,14 +19,14 @@ from training.batches import Batches
 from training.corpora import Corpus
 from training.distilling import Distilling, distil
 from training.exporting import export_model, export_table
-from training.models import Model, stock_folder
+from training.models import Model, find_stock_folder
 from training.plots import draw
 from training.recipe import Recipe
 from training.tuning import Run, contrast, tune
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "integration" / "golden.jsonl"
 RECIPE = Recipe(steps=12, batch=12, rate=1e-4, question_tokens=24, text_tokens=32)
-TOKENIZER = stock_folder() / "tokenizer.json"
+TOKENIZER = find_stock_folder() / "tokenizer.json"
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +57,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def corpus(folder: Path) -> Corpus:
-    return corpora.corpus_from(folder, seed=1)
+    return corpora.read_corpus(folder, seed=1)
 
 
 @pytest.fixture(scope="module")
 def batches(corpus: Corpus) -> Batches:
-    return Batches(RECIPE, [corpus], list(phrases.phrases_of(list(load_demo_catalog()), seed=1)))
+    return Batches(RECIPE, [corpus], list(phrases.make_phrases(list(load_demo_catalog()), seed=1)))
 
 
 @dataclass(frozen=True)
@@ -130,14 +130,14 @@ def test_a_distilled_table_ranks_as_its_teacher_does(
     settings = Distilling(width=64, epochs=40, batch=64)
     *_, (_, table) = distil(teacher, TOKENIZER, texts, taught, settings)
     export_table(table, tmp_path / "table.npz", TOKENIZER)
-    found = judging.alone(read_dataset(folder), StaticEncoder(tmp_path / "table.npz"))
+    found = judging.score_alone(read_dataset(folder), StaticEncoder(tmp_path / "table.npz"))
     assert found[:, judging.NDCG].mean() > 0.6
 
 
 def test_a_dataset_without_a_permissive_licence_is_refused(tmp_path: Path) -> None:
     (tmp_path / "META.md").write_text("- Licence: none stated\n")
     with pytest.raises(InvalidFile, match="no permissive licence"):
-        corpora.licence_of(tmp_path)
+        corpora.read_licence(tmp_path)
 
 
 def test_siblings_are_near_but_neither_wanted_nor_twins(corpus: Corpus) -> None:

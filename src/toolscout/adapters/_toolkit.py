@@ -1,30 +1,38 @@
 """The one internal import for adapters: an agent SDK's own tools behind a scout.
 
 A `Toolkit` catalogues the tools of an SDK and finds the way back from a name to them. A `Bridge`
-is for SDKs that fix their tools before a run. `choose_mode` decides from what an endpoint can do
-how found tools become callable. The functions below them do what adapters have in common.
-
-An adapter defines how one of its tools becomes a `Tool` and how a call of it is made. Which tools
-the model sees and which calls it may make is decided by the session.
+is for SDKs that fix their tools before a run. An adapter defines how one of its tools becomes a
+`Tool`, and makes the calls. The session decides which tools the model sees and may call.
 """
+
+# Adapters take names of other modules from here; a house test finds those that none takes.
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
 
 import re
 import threading
 from base64 import b64decode
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import reduce
 from itertools import zip_longest
 from types import ModuleType
 from typing import Any, Generic, TypeGuard, TypeVar
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from toolscout.calls.arguments import prepare
 from toolscout.catalog import RESERVED_NAMES, Catalog
 from toolscout.dialects import Dialect, to_definition, to_search, to_search_output
-from toolscout.errors import InvalidConfig, ModelError, SdkChanged, UsageError
+from toolscout.errors import (
+    NO_CONTENT,
+    ModelError,
+    OwnNameNeeded,
+    SdkChanged,
+    UnknownTool,
+    UsageError,
+)
 from toolscout.names import make_exposed_name
 from toolscout.query import Query
 from toolscout.schemas import Json, is_list, is_object, to_canonical_json
@@ -44,60 +52,21 @@ from toolscout.sessions.prompt import ShownTool
 from toolscout.sessions.record import Record
 from toolscout.sessions.replies import Reply
 from toolscout.sessions.session import Session, run_sync
+from toolscout.sessions.texts import (
+    ANSWER_LOST,
+    ARGUMENTS_AS_TEXT,
+    NEEDS_ASYNC_RUN,
+    NO_REASON,
+    PLUGIN_DESCRIPTION,
+    RETRIEVE_DESCRIPTION,
+    TOOL_FAILED,
+    TOOLS_GONE,
+    TRANSFORM_DESCRIPTION,
+    TRANSFORM_QUERY,
+)
 from toolscout.sessions.usage import MADE
 from toolscout.settings import Hiding, Mode, Settings
 from toolscout.tools import Tool
-
-__all__ = [
-    "CALL",
-    "DESCRIBE",
-    "GROWING",
-    "LIMIT_MAX",
-    "NO_CONTENT",
-    "RESERVED_NAMES",
-    "SEARCH",
-    "ApprovedCall",
-    "Bridge",
-    "Capabilities",
-    "Dialect",
-    "Hiding",
-    "Json",
-    "ShownTool",
-    "Toolkit",
-    "add_notes",
-    "add_usage",
-    "build_meta_tools",
-    "choose_mode",
-    "choose_settings",
-    "decode_images",
-    "detect_anthropic",
-    "detect_openai",
-    "is_list",
-    "is_made",
-    "is_object",
-    "list_loaded",
-    "list_request_tools",
-    "load_by_name",
-    "make_exposed_name",
-    "merge_state",
-    "merge_states",
-    "note_used",
-    "read_call_request",
-    "report_outcome",
-    "require_members",
-    "require_own_name",
-    "run_sync",
-    "to_canonical_json",
-    "to_definition",
-    "to_meta_name",
-    "to_object",
-    "to_search",
-    "to_search_output",
-    "was_found",
-]
-
-NO_CONTENT = "(no content)"
-"""The result of a tool that returned nothing: an empty one would be refused by some providers."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -107,7 +76,9 @@ class Toolkit(Generic[T]):
     """The tools of an SDK, by the name under which a model calls them.
 
     `define` turns a tool of the SDK into a `Tool`. `run` calls one with checked arguments; a
-    toolkit whose adapter handles calls itself needs none. A `scout` passed in keeps its other
+    toolkit whose adapter handles calls itself needs none. `by_name` selects tools that the SDK
+    treats by their names, to ask a person, to end a run or to wait: the SDK never sees what
+    `tool_call` runs, so the model has to call them directly. A `scout` passed in keeps its other
     servers, and its settings apply.
     """
 
@@ -117,22 +88,23 @@ class Toolkit(Generic[T]):
         define: Callable[[T], Tool],
         *,
         run: Callable[[T, Json], object] | None = None,
+        by_name: Callable[[T], bool] | None = None,
         scout: Scout | None = None,
         settings: Settings | None = None,
-        server: str = "",
     ) -> None:
         if scout is not None and settings is not None:
             raise UsageError("Pass settings or a scout, not both: the scout has settings already.")
         self.scout = scout or Scout(Catalog(), settings=settings)
         self._define = define
         self._run = run
-        self._server = server
+        # In mode `bridge`, found tools can be called in no other way.
+        self._by_name = by_name if self.mode is not Mode.BRIDGE else None
         self._natives: dict[str, T] = {}
         self._exposed: dict[str, str] = {}
         self._registering = threading.Lock()
         self.replace(tools)
         if run is not None:
-            self.scout.connect(server, self._execute)
+            self.scout.connect("", self._execute)
 
     @classmethod
     def create_growing(
@@ -140,6 +112,7 @@ class Toolkit(Generic[T]):
         tools: Iterable[T],
         define: Callable[[T], Tool],
         *,
+        by_name: Callable[[T], bool] | None = None,
         scout: Scout | None = None,
         settings: Settings | None = None,
     ) -> "Toolkit[T]":
@@ -150,11 +123,10 @@ class Toolkit(Generic[T]):
         """
         if scout is None and settings is None:
             settings = Settings(mode=Mode.NATIVE)
-        toolkit = cls(tools, define, scout=scout, settings=settings)
-        mode = toolkit.mode
-        if mode not in (Mode.NATIVE, Mode.BRIDGE):
+        toolkit = cls(tools, define, by_name=by_name, scout=scout, settings=settings)
+        if toolkit.mode not in (Mode.NATIVE, Mode.BRIDGE):
             raise UsageError(
-                f"Mode {str(mode)!r} needs a provider's own API. Use 'native' or 'bridge'."
+                f"Mode {str(toolkit.mode)!r} needs a provider's own API. Use 'native' or 'bridge'."
             )
         return toolkit
 
@@ -168,8 +140,8 @@ class Toolkit(Generic[T]):
         defined = [(self._define(tool), tool) for tool in tools]
         names = {tool.name for tool, _ in defined} | self._natives.keys()
         catalog = self.scout.catalog
-        others = [t for t in catalog.tools if t.server == self._server and t.name not in names]
-        catalog.replace(self._server, [*others, *(tool for tool, _ in defined)])
+        others = [t for t in catalog.tools if not t.server and t.name not in names]
+        catalog.replace("", [*others, *(tool for tool, _ in defined)])
         self._natives = {tool.name: native for tool, native in defined}
         self._exposed = {}
 
@@ -180,10 +152,14 @@ class Toolkit(Generic[T]):
         only new and changed ones are indexed. `open_session` and `rank` take the names.
         """
         with self._registering:
-            fresh = {own: tool for own, tool in tools.items() if not self._is_known(own, tool)}
+            fresh: dict[str, T] = {}
+            for own, tool in tools.items():
+                known = self._natives.get(self._exposed.get(own, ""))
+                if known is None or (known is not tool and known != tool):
+                    fresh[own] = tool
             if fresh:
                 defined = {own: self._define(tool) for own, tool in fresh.items()}
-                self.scout.catalog.add(self._server, defined.values())
+                self.scout.catalog.add("", defined.values())
                 self._exposed |= {own: tool.name for own, tool in defined.items()}
                 self._natives |= {tool.name: fresh[own] for own, tool in defined.items()}
             return frozenset(map(self._exposed.__getitem__, tools))
@@ -215,15 +191,32 @@ class Toolkit(Generic[T]):
         return self._natives[call.tool.name]
 
     def open_session(
-        self, id_: str, state: object = None, *, only: Collection[str] | None = None
+        self, id_: str = "", state: object = None, *, only: Collection[str] | None = None
     ) -> Session:
         """Return the session that the SDK keeps in its own state, or a new one.
 
-        The scout does not keep the session. `only` names the tools of the toolkit that exist for
-        this caller; by default all do.
+        The scout does not keep the session. A new one without an id gets a random one. `only`
+        names the tools of the toolkit that exist for this caller; by default all do.
         """
-        start = Record(id=id_).to_json() if state is None else state
-        return self.scout.restore(start, allowed=self._restrict(only), keep=False)
+        start = Record(id=id_ or uuid4().hex).to_json() if state is None else state
+        if only is None:
+            return self.scout.restore(start, keep=False)
+
+        # Checked for every tool, even if `only` names them all: another caller may add more.
+        def exists(tool: Tool) -> bool:
+            return bool(tool.server) or tool.name in only
+
+        return self.scout.restore(start, allowed=exists, keep=False)
+
+    def list_tools(
+        self, session: Session, create: Callable[[Tool], R], forced: str = ""
+    ) -> list[T | R]:
+        """Return the tools of the next request; `create` makes those that are not the SDK's own.
+
+        A tool that the request forces stands last.
+        """
+        shown = list_request_tools(session, forced)
+        return [self._natives.get(tool.name) or create(tool) for tool in shown]
 
     async def handle(
         self, session: Session, name: str, arguments: object, *, approved: bool = False
@@ -234,12 +227,31 @@ class Toolkit(Generic[T]):
         for the host to make, or a reply that refuses it. Meta-tools and tools of other servers
         are run here and become a reply. A name that the scout does not know becomes None.
         """
-        target, given = _read_target(name, arguments)
-        if self._is_native(target):
-            return await session.admit(target, given, approved=approved)
+        target, given = name, arguments
+        if name == CALL:
+            # A request that names no tool is refused below, by the session.
+            with suppress(ModelError):
+                asked, given = read_call_request(arguments)
+                target = str(asked)
+        resolve = self.scout.catalog.resolve
+        if any(tool.name in self._natives for tool in resolve(target)):
+            verdict = await session.admit(target, given, approved=approved)
+            named = self._by_name if name == CALL else None
+            if named and isinstance(verdict, ApprovedCall) and named(self.get_native(verdict)):
+                error = OwnNameNeeded(verdict.tool.name)
+                return Reply(
+                    text=str(error),
+                    code=error.code,
+                    is_error=True,
+                    details={"tool": error.name, "code": error.code, "message": str(error)},
+                    references=tuple(session.load(verdict.tool)),
+                )
+            return verdict
         if approved and to_meta_name(name) in ("", CALL):
             return await session.call(target, given, approved=True)
-        return await session.handle(name, arguments) if self._is_catalogued(name) else None
+        if not to_meta_name(name) and not resolve(name):
+            return None
+        return await session.handle(name, arguments)
 
     def handle_sync(
         self, session: Session, name: str, arguments: object, *, approved: bool = False
@@ -247,18 +259,12 @@ class Toolkit(Generic[T]):
         """Do the same in synchronous code."""
         return run_sync(lambda: self.handle(session, name, arguments, approved=approved))
 
-    def find_target(
-        self, session: Session, name: str, arguments: object
-    ) -> tuple[Tool | None, object]:
-        """Return the tool that a call is for, also through `tool_call`, and its arguments."""
-        return session.find_target(name, arguments)
-
     def predict_call(self, session: Session, name: str, arguments: object) -> ApprovedCall | None:
         """Return the call of an SDK's tool that `handle` would approve, without asking the policy.
 
         For an SDK that asks a person before the adapter sees the call.
         """
-        tool, given = self.find_target(session, name, arguments)
+        tool, given = session.find_target(name, arguments)
         if tool is None or tool.name not in self._natives or not session.may_call(tool):
             return None
         try:
@@ -266,35 +272,17 @@ class Toolkit(Generic[T]):
         except ModelError:
             return None
 
-    def _is_known(self, own: str, tool: T) -> bool:
-        known = self._natives.get(self._exposed.get(own, ""))
-        return known is not None and (known is tool or known == tool)
-
-    def _restrict(self, only: Collection[str] | None) -> Callable[[Tool], bool] | None:
-        if only is None:
-            return None
-        # Checked for every tool, even if `only` names them all: another caller may add more.
-        return lambda tool: tool.server != self._server or tool.name in only
-
-    def _is_native(self, target: str) -> bool:
-        return any(tool.name in self._natives for tool in self.scout.catalog.resolve(target))
-
-    def _is_catalogued(self, name: str) -> bool:
-        return bool(to_meta_name(name) or self.scout.catalog.resolve(name))
-
     def _execute(self, tool: Tool, arguments: Json) -> object:
-        native = self._natives.get(tool.name)
-        if native is None or self._run is None:
-            raise UsageError(f"The toolkit has no tool {tool.name!r}. Search for another.")
-        return self._run(native, arguments)
+        if self._run is None or tool.name not in self._natives:
+            raise UnknownTool(tool.name, ())
+        return self._run(self._natives[tool.name], arguments)
 
 
-class Bridge(Generic[T]):
+class Bridge(Toolkit[T]):
     """A toolkit for an SDK that fixes its tools before a run, so that none can be added in it.
 
     Every request carries the meta-tools and the pinned tools, and the model reaches the others
-    through `tool_call`. `by_name` selects tools that the SDK treats by their names, to ask a
-    person or to end a run: they are pinned, because the SDK never sees what `tool_call` runs.
+    through `tool_call`. Tools that `by_name` selects are pinned.
     """
 
     def __init__(
@@ -307,38 +295,27 @@ class Bridge(Generic[T]):
         settings: Settings | None = None,
     ) -> None:
         natives = list(tools)
-        self.toolkit = Toolkit(natives, define, scout=scout, settings=settings)
-        mode = self.toolkit.mode
-        if mode is not Mode.BRIDGE:
+        super().__init__(natives, define, scout=scout, settings=settings)
+        if self.mode is not Mode.BRIDGE:
             raise UsageError(
-                f"Mode {str(mode)!r} changes the tools during a run, and this SDK fixes them "
+                f"Mode {str(self.mode)!r} changes the tools during a run, and this SDK fixes them "
                 "before it. Use 'bridge'."
             )
-        named = [native for native in natives if by_name is not None and by_name(native)]
-        self._pins = [define(native).name for native in named]
+        self._pins = [define(native).name for native in natives if by_name and by_name(native)]
 
-    def open_session(self, id_: str, state: object = None) -> Session:
+    def open_session(
+        self, id_: str = "", state: object = None, *, only: Collection[str] | None = None
+    ) -> Session:
         """Return the session that the SDK keeps in its own state, or a new one."""
-        session = self.toolkit.open_session(id_, state)
+        session = super().open_session(id_, state, only=only)
         if self._pins:
             session.pin(*self._pins)
         return session
 
-    def list_tools(self) -> list[tuple[Tool, T | None]]:
+    def list_declared(self) -> list[tuple[Tool, T | None]]:
         """Return the tools of every request, in order, each with the SDK's own if it is one."""
-        shown = self.open_session("declared").list_shown()
-        return [(entry.tool, self.toolkit.get(entry.tool.name)) for entry in shown]
-
-
-def _read_target(name: str, arguments: object) -> tuple[str, object]:
-    """Return the tool that a call is for, and its arguments; `tool_call` is for another tool."""
-    if name != CALL:
-        return name, arguments
-    try:
-        target, given = read_call_request(arguments)
-    except ModelError:
-        return name, arguments
-    return str(target), given
+        shown = list_request_tools(self.open_session("declared"))
+        return [(tool, self.get(tool.name)) for tool in shown]
 
 
 # What adapters do with sessions, calls and states.
@@ -367,50 +344,30 @@ def list_loaded(state: object) -> list[str]:
     return list(Record.from_json(state).entries)
 
 
-def was_found(session: Session, name: str) -> bool:
-    """Tell whether a tool is callable only because it was found, and not shown from the start."""
-    return not session.is_declared(name)
+@dataclass(slots=True)
+class _Outcome:
+    """How a call ended that did not raise."""
 
-
-def note_used(session: Session, name: str) -> None:
-    """Note that the conversation has called a tool, if it is loaded."""
-    session.touch(name)
+    failed: bool = False
 
 
 @contextmanager
 def report_outcome(
     session: Session, call: ApprovedCall, *, postponed: tuple[type[BaseException], ...] = ()
-) -> Generator[None]:
+) -> Generator[_Outcome]:
     """Report to the session whether the call that is made in this context has failed.
 
     The exceptions in `postponed` mean that the SDK will make the call later.
     """
+    outcome = _Outcome()
     try:
-        yield
+        yield outcome
     except postponed:
         raise
     except BaseException:
         session.settle(call, failed=True)
         raise
-    session.settle(call)
-
-
-def require_own_name(session: Session, call: ApprovedCall) -> Reply:
-    """Load a tool that `tool_call` must not run, and return the reply that says so.
-
-    For tools that an SDK treats by their names: to ask a person, to end a run, to wait.
-    """
-    name = call.tool.name
-    loaded = session.load(call.tool)
-    text = f"{name} was not called: it does not run through tool_call. Call it by its own name."
-    details: Json = {"tool": name, "code": "invalid_request", "message": text}
-    return Reply(
-        text=text,
-        code="invalid_request",
-        is_error=True,
-        details=details,
-        references=tuple(loaded),
-    )
+    session.settle(call, failed=outcome.failed)
 
 
 def decode_images(reply: Reply) -> list[tuple[bytes, str]]:
@@ -435,9 +392,8 @@ def merge_state(session: Session, before: object, current: object) -> Json:
 
     Parallel calls write one after the other; each keeps what the others added.
     """
-    if current is None or current == before:
-        return session.to_json()
-    return merge_states(current, session.to_json())
+    is_unchanged = current is None or current == before
+    return session.to_json() if is_unchanged else merge_states(current, session.to_json())
 
 
 def merge_states(*states: object, used: Iterable[str] = ()) -> Json:
@@ -449,7 +405,7 @@ def merge_states(*states: object, used: Iterable[str] = ()) -> Json:
 
 
 def add_usage(first: Mapping[str, Any], second: Mapping[str, Any]) -> Json:
-    """Return what two requests cost together, in whatever members a provider counts.
+    """Return the usage of two requests together, whatever members a provider counts.
 
     Numbers are added and lists joined; of other values the second's is taken.
     """
@@ -485,93 +441,32 @@ def require_members(sdk: str, owner: object, *names: str) -> None:
 # Modes. Nothing is asked over a network, and what is not known for sure counts as missing: a proxy
 # that drops or refuses a provider's own blocks breaks the whole conversation.
 
-ANTHROPIC_HOST = "anthropic.com"
-OPENAI_HOSTS = ("openai.com", "openai.azure.com", "services.ai.azure.com")
-FIRST_SEARCHING_GPT = [5, 4]
+_OPENAI_HOSTS = ("openai.com", "openai.azure.com", "services.ai.azure.com")
+_FIRST_SEARCHING_GPT = [5, 4]
 """The first GPT that lets its client search for tools."""
 _GPT = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?![\w.])")
 
 
-class Addition(StrEnum):
-    """How an endpoint learns during a conversation that a tool was found."""
+def choose_anthropic_mode(base_url: str) -> Mode:
+    """Return the mode for the Messages API at an address; only Anthropic's hosts take references.
 
-    NONE = "none"
-    BY_REFERENCE = "by_reference"
-    """By its name; the definition was declared before, and the provider hides it."""
-    WITH_DEFINITIONS = "with_definitions"
-    """By its definition in the output of a search."""
+    Elsewhere changed tools would invalidate an expensive cache, so requests never change.
+    """
+    return Mode.REFERENCE if _is_at(base_url, "anthropic.com") else Mode.BRIDGE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
-    """What an endpoint or framework can do with tools."""
-
-    addition: Addition = Addition.NONE
-    may_change: bool = True
-    """Whether the tools may differ from one request of a conversation to the next."""
-    caches_prefix: bool = False
-    """Whether changed tools invalidate an expensive cache."""
-
-
-ANTHROPIC = Capabilities(addition=Addition.BY_REFERENCE, caches_prefix=True)
-ANTHROPIC_ELSEWHERE = Capabilities(caches_prefix=True)
-"""Anthropic's format at a cloud, proxy or gateway that may not accept references."""
-OPENAI_SEARCHING = Capabilities(addition=Addition.WITH_DEFINITIONS, caches_prefix=True)
-"""OpenAI's Responses API with a model that knows tool search."""
-GROWING = Capabilities()
-"""A framework that asks for its tools before every request."""
-FIXED = Capabilities(may_change=False)
-"""A framework that asks for its tools once."""
-
-
-def choose_mode(capabilities: Capabilities, override: Mode | str | None = None) -> Mode:
-    """Return how found tools become callable; an override always wins."""
-    if override is not None:
-        return _parse_mode(override)
-    if capabilities.addition is Addition.BY_REFERENCE:
-        return Mode.REFERENCE
-    if capabilities.addition is Addition.WITH_DEFINITIONS:
-        return Mode.DEFINITIONS
-    if not capabilities.may_change or capabilities.caches_prefix:
-        return Mode.BRIDGE
-    return Mode.NATIVE
-
-
-def choose_settings(
-    capabilities: Capabilities, settings: Settings | None = None, mode: Mode | str | None = None
-) -> Settings:
-    """Return settings with a mode that fits; settings passed without a mode keep theirs."""
-    if settings is not None and mode is None:
-        return settings
-    return replace(settings or Settings(), mode=choose_mode(capabilities, mode))
-
-
-def detect_anthropic(base_url: str) -> Capabilities:
-    """Return what the Messages API can do at an address; only Anthropic's own hosts are known."""
-    return ANTHROPIC if _is_at(base_url, ANTHROPIC_HOST) else ANTHROPIC_ELSEWHERE
-
-
-def detect_openai(model: str, base_url: str = "") -> Capabilities:
-    """Return what the Responses API can do with a model; the default address is OpenAI's own.
+def choose_openai_mode(model: str, base_url: str = "") -> Mode:
+    """Return the mode for the Responses API with a model; the default address is OpenAI's own.
 
     Models before GPT-5.4, nano models and other vendors' models get their tools with the request.
     """
     version = _GPT.match(model)
     number = [int(part or 0) for part in version.groups()] if version is not None else []
-    is_known_host = not base_url or any(_is_at(base_url, host) for host in OPENAI_HOSTS)
-    searches = is_known_host and number >= FIRST_SEARCHING_GPT and "nano" not in model
-    return OPENAI_SEARCHING if searches else GROWING
+    is_known_host = not base_url or any(_is_at(base_url, host) for host in _OPENAI_HOSTS)
+    searches = is_known_host and number >= _FIRST_SEARCHING_GPT and "nano" not in model
+    return Mode.DEFINITIONS if searches else Mode.NATIVE
 
 
 def _is_at(base_url: str, domain: str) -> bool:
     host = (urlsplit(base_url).hostname or "").rstrip(".")
     return host == domain or host.endswith(f".{domain}")
-
-
-def _parse_mode(name: Mode | str) -> Mode:
-    try:
-        return Mode(str(name))
-    except ValueError:
-        raise InvalidConfig(
-            "mode", f"is {name!r}", remedy=f"Use one of {', '.join(Mode)}."
-        ) from None

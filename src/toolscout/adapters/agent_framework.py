@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from pydantic_core import to_jsonable_python
 
-from toolscout import Reply, Scout, Session, Settings, Tool
+from toolscout import Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
     ApprovedCall,
     Json,
@@ -19,7 +19,6 @@ from toolscout.adapters._toolkit import (
     build_meta_tools,
     decode_images,
     is_object,
-    list_request_tools,
     report_outcome,
 )
 from toolscout.errors import ApprovalNeeded, MissingExtra
@@ -68,7 +67,10 @@ class ToolScoutProvider(ContextProvider):
         super().__init__(source_id)
         self._given = _select_functions(normalize_tools(tools)) if tools is not None else None
         self._toolkit = Toolkit[FunctionTool].create_growing(
-            (), _define, scout=scout, settings=settings
+            (),
+            lambda t: Tool.define(t.name, description=t.description, input_schema=t.parameters()),
+            scout=scout,
+            settings=settings,
         )
 
     async def before_run(
@@ -140,10 +142,9 @@ class _Run:
         choice = options.get("tool_choice")
         forced = choice.get("required_function_name") if is_object(choice) else None
         session = self.open_session(tools)
-        shown = list_request_tools(session, str(forced or ""))
+        found = self.toolkit.list_tools(session, _create_stand_in, str(forced or ""))
         self.state[STATE] = session.to_json()
         passed = [t for t in tools if not self.is_hidden(t) and not isinstance(t, _StandIn)]
-        found = [self.toolkit.get(tool.name) or _create_stand_in(tool) for tool in shown]
         # The original list stays unchanged: the agent looks up the tools of calls in it.
         context.options = {**options, "tools": [*passed, *found]}
         await call_next()
@@ -163,10 +164,14 @@ class _Run:
             elif verdict is not None and verdict.code == ApprovalNeeded.code:
                 self._ask_person(context)
             elif verdict is not None:
-                context.result = _to_contents(verdict)
+                images = [Content.from_data(data, mime) for data, mime in decode_images(verdict)]
+                context.result = [Content.from_text(verdict.text), *images]
         finally:
             self.state[STATE] = session.to_json()
-            self._add_foreign(context)
+            # Newly found tools of the scout's other servers must be known to the agent.
+            live = context.tools if context.tools is not None else []
+            known = {tool.name for tool in _select_functions(live)}
+            live += [_create_stand_in(t) for t in self.list_foreign() if t.name not in known]
 
     async def _make_call(
         self,
@@ -185,7 +190,15 @@ class _Run:
             context.arguments = call.arguments
         with report_outcome(session, call):
             if is_inner:
-                context.result = await _run_inside(context, native, call.arguments)
+                # The tool gets everything that the framework passed to the call of `tool_call`.
+                inner = FunctionInvocationContext(
+                    function=native,
+                    arguments=call.arguments,
+                    session=context.session,
+                    kwargs=context.kwargs,
+                    tools=context.tools,
+                )
+                context.result = await native.invoke(arguments=call.arguments, context=inner)
             else:
                 await call_next()
         notes = [Content.from_text(note) for note in call.notes]
@@ -207,12 +220,6 @@ class _Run:
         self.state[ASKED] = [*self.state.get(ASKED, ()), call_id]
         context.result = Content.from_function_approval_request(id_ or call_id, call)
 
-    def _add_foreign(self, context: FunctionInvocationContext) -> None:
-        """Make newly found tools of the scout's other servers known to the agent."""
-        live = context.tools if context.tools is not None else []
-        known = {tool.name for tool in _select_functions(live)}
-        live += [_create_stand_in(tool) for tool in self.list_foreign() if tool.name not in known]
-
 
 class _StandIn(FunctionTool):
     """A meta-tool, or a tool of another server of the scout; `guard` answers its calls."""
@@ -227,26 +234,5 @@ def _fail(**_: object) -> str:
     raise AssertionError("The guard answers calls of this tool.")
 
 
-async def _run_inside(context: FunctionInvocationContext, tool: FunctionTool, given: Json) -> Any:
-    """Run a tool with everything that the framework passed to the call of `tool_call`."""
-    inner = FunctionInvocationContext(
-        function=tool,
-        arguments=given,
-        session=context.session,
-        kwargs=context.kwargs,
-        tools=context.tools,
-    )
-    return await tool.invoke(arguments=given, context=inner)
-
-
 def _select_functions(tools: Iterable[object]) -> list[FunctionTool]:
     return [tool for tool in tools if isinstance(tool, FunctionTool)]
-
-
-def _define(tool: FunctionTool) -> Tool:
-    return Tool.define(tool.name, description=tool.description, input_schema=tool.parameters())
-
-
-def _to_contents(reply: Reply) -> list[Content]:
-    images = [Content.from_data(data, mime) for data, mime in decode_images(reply)]
-    return [Content.from_text(reply.text), *images]

@@ -6,14 +6,16 @@ saved to the database and continues in later runs of the same agno session.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any, cast
 
 from toolscout import Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
-    NO_CONTENT,
+    NEEDS_ASYNC_RUN,
+    NO_REASON,
     ApprovedCall,
     Bridge,
     Json,
@@ -23,7 +25,7 @@ from toolscout.adapters._toolkit import (
     report_outcome,
     require_members,
 )
-from toolscout.errors import CallFailed, MissingExtra
+from toolscout.errors import NO_CONTENT, CallFailed, MissingExtra
 
 try:
     from agno.media import Image
@@ -56,11 +58,16 @@ class ToolScoutTools(Toolkit):
         given = list(tools)
         natives = [native for tool in given for native in _list_natives(tool)]
         self._bridge = Bridge(natives, _define, by_name=_waits, scout=scout, settings=settings)
-        instructions = "\n".join(_list_instructions(given, natives)) or None
+        functions = (native.both for native in natives)
+        instructed = (*functions, *(tool for tool in given if isinstance(tool, Toolkit)))
+        texts = [one.instructions for one in instructed if one.add_instructions]
         super().__init__(
-            STATE, instructions=instructions, add_instructions=True, auto_register=False
+            STATE,
+            instructions="\n".join(filter(None, texts)) or None,
+            add_instructions=True,
+            auto_register=False,
         )
-        for tool, native in self._bridge.list_tools():
+        for tool, native in self._bridge.list_declared():
             if native is None:
                 self.async_functions[tool.name] = _to_function(tool, self._answer_async(tool))
                 self.functions[tool.name] = _to_function(tool, self._answer_sync(tool))
@@ -76,16 +83,13 @@ class ToolScoutTools(Toolkit):
             images: object = None,  # agno collects the media of a run if a tool takes them
             **given: object,
         ) -> object:
-            turn = _Turn.begin(self._bridge, fc, run_context)
-            try:
-                verdict = self._bridge.toolkit.handle_sync(turn.session, tool.name, given)
+            with self._open_session(fc, run_context) as session:
+                verdict = self._bridge.handle_sync(session, tool.name, given)
                 if not isinstance(verdict, ApprovedCall):
                     return _to_result(cast("Reply", verdict))
-                native = self._bridge.toolkit.get_native(verdict)
-                with report_outcome(turn.session, verdict):
-                    return _read_result(verdict, _prepare_call(fc, native.sync, verdict).execute())
-            finally:
-                turn.save()
+                native = self._bridge.get_native(verdict).sync
+                with report_outcome(session, verdict):
+                    return _read_result(verdict, _prepare_call(fc, native, verdict).execute())
 
         return answer
 
@@ -93,19 +97,36 @@ class ToolScoutTools(Toolkit):
         async def answer(
             fc: FunctionCall, run_context: RunContext, images: object = None, **given: object
         ) -> object:
-            turn = _Turn.begin(self._bridge, fc, run_context)
-            try:
-                verdict = await self._bridge.toolkit.handle(turn.session, tool.name, given)
+            with self._open_session(fc, run_context) as session:
+                verdict = await self._bridge.handle(session, tool.name, given)
                 if not isinstance(verdict, ApprovedCall):
                     return _to_result(cast("Reply", verdict))
-                native = self._bridge.toolkit.get_native(verdict)
-                with report_outcome(turn.session, verdict):
-                    done = await _execute_async(_prepare_call(fc, native.both, verdict))
+                native = self._bridge.get_native(verdict).both
+                with report_outcome(session, verdict):
+                    done = await _execute_async(_prepare_call(fc, native, verdict))
                     return _read_result(verdict, done)
-            finally:
-                turn.save()
 
         return answer
+
+    @contextmanager
+    def _open_session(self, fc: FunctionCall, context: RunContext) -> Generator[Session]:
+        """Open the session of the agent or team that a call belongs to, and save it afterwards."""
+        function = cast("Any", fc.function)
+        require_members("agno", function, *RUN_FIELDS)
+        # Members of a team get copies of its state, which agno merges afterwards.
+        owner = str(getattr(function._agent or function._team, "name", None) or "")
+        entry = _get_sessions(context).get(owner, {})
+        before = entry.get("session")
+        session = self._bridge.open_session(context.session_id, before)
+        if entry and entry.get("run") != context.run_id:
+            # The agent decides which messages of earlier runs the model still has.
+            session.compact()
+        try:
+            yield session
+        finally:
+            sessions = _get_sessions(context)
+            state = merge_state(session, before, sessions.get(owner, {}).get("session"))
+            sessions[owner] = {"run": context.run_id, "session": state}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,34 +136,6 @@ class _Native:
     sync: Function | None
     both: Function
     """The version that agno takes in an asynchronous run."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Turn:
-    """One call of a meta-tool, and the session that it belongs to."""
-
-    context: RunContext
-    owner: str
-    before: object
-    session: Session
-
-    @classmethod
-    def begin(cls, bridge: Bridge[_Native], fc: FunctionCall, context: RunContext) -> "_Turn":
-        # Members of a team get copies of its state, which agno merges afterwards.
-        owner = _find_owner(fc)
-        entry = _get_sessions(context).get(owner, {})
-        before = entry.get("session")
-        session = bridge.open_session(context.session_id, before)
-        if entry and entry.get("run") != context.run_id:
-            # The agent decides which messages of earlier runs the model still has.
-            session.compact()
-        return cls(context=context, owner=owner, before=before, session=session)
-
-    def save(self) -> None:
-        sessions = _get_sessions(self.context)
-        current = sessions.get(self.owner, {}).get("session")
-        state = merge_state(self.session, self.before, current)
-        sessions[self.owner] = {"run": self.context.run_id, "session": state}
 
 
 def _get_sessions(context: RunContext) -> dict[str, Json]:
@@ -157,17 +150,14 @@ def _list_natives(tool: Toolkit | Function | Callable[..., object]) -> Iterator[
         for name, both in tool.get_async_functions().items():
             yield _Native(sync=sync.get(name), both=both)
         return
-    function = tool if isinstance(tool, Function) else _function_from_callable(tool)
-    is_sync = not iscoroutinefunction(cast("Any", function).entrypoint)
+    function: Any = tool
+    if not isinstance(tool, Function):
+        function = cast("Any", Function).from_callable(tool)
+        # agno does the same for a function whose only mark is `@approval`.
+        function.approval_type = getattr(tool, "_agno_approval_type", None)
+        function.requires_confirmation = True if function.approval_type == "required" else None
+    is_sync = not iscoroutinefunction(function.entrypoint)
     yield _Native(sync=function if is_sync else None, both=function)
-
-
-def _function_from_callable(tool: Callable[..., object]) -> Function:
-    function: Function = cast("Any", Function).from_callable(tool)
-    # agno does the same for a function whose only mark is `@approval`.
-    function.approval_type = getattr(tool, "_agno_approval_type", None)
-    function.requires_confirmation = True if function.approval_type == "required" else None
-    return function
 
 
 def _waits(native: _Native) -> bool:
@@ -176,15 +166,7 @@ def _waits(native: _Native) -> bool:
 
 
 def _define(native: _Native) -> Tool:
-    function = _process(native.both)
-    row = {
-        "name": function.name,
-        "title": function.title,
-        "description": function.description,
-        "inputSchema": function.parameters,
-        "annotations": function.annotations,
-    }
-    return Tool.from_mcp({key: value for key, value in row.items() if value is not None})
+    return Tool.from_mcp(_process(native.both))
 
 
 def _to_function(tool: Tool, answer: Callable[..., object]) -> Function:
@@ -199,13 +181,6 @@ def _to_function(tool: Tool, answer: Callable[..., object]) -> Function:
     )
 
 
-def _list_instructions(tools: Iterable[object], natives: Iterable[_Native]) -> Iterator[str]:
-    functions = (native.both for native in natives)
-    for one in (*functions, *(tool for tool in tools if isinstance(tool, Toolkit))):
-        if one.add_instructions and one.instructions:
-            yield one.instructions
-
-
 def _process(function: Function) -> Function:
     """Return a copy of a function that agno has read the schema of."""
     copy = function.model_copy(deep=True)
@@ -213,27 +188,15 @@ def _process(function: Function) -> Function:
     return copy
 
 
-def _find_owner(fc: FunctionCall) -> str:
-    """Return the name of the agent or team that a call belongs to."""
-    function = cast("Any", fc.function)
-    require_members("agno", function, *RUN_FIELDS)
-    return str(getattr(function._agent or function._team, "name", None) or "")
-
-
-def _copy_run_fields(outer: Any, inner: Function) -> None:
-    """Hand the run of one function to another, as agno does before it calls a function."""
-    require_members("agno", outer, *RUN_FIELDS)
-    for name in RUN_FIELDS:
-        setattr(inner, name, getattr(outer, name))
-
-
 def _prepare_call(fc: FunctionCall, native: Function | None, call: ApprovedCall) -> FunctionCall:
     """Return the call inside a `tool_call`, prepared as agno prepares a model's own calls."""
     if native is None:
-        raise CallFailed(call.tool.name, "it is asynchronous, and this run is not; use arun().")
+        raise CallFailed(call.tool.name, NEEDS_ASYNC_RUN)
     function = _process(native)
     outer = cast("Any", fc.function)
-    _copy_run_fields(outer, function)
+    # agno hands its run to a function in the same way.
+    for name in RUN_FIELDS:
+        setattr(function, name, getattr(outer, name))
     if outer.tool_hooks is not None:
         function.tool_hooks = outer.tool_hooks
     # agno reads what to do after a call from the function that was called.
@@ -254,7 +217,7 @@ async def _execute_async(call: FunctionCall) -> FunctionExecutionResult:
 
 def _read_result(call: ApprovedCall, done: FunctionExecutionResult) -> object:
     if done.status == "failure":
-        raise CallFailed(call.tool.name, done.error or "it does not say why.")
+        raise CallFailed(call.tool.name, done.error or NO_REASON)
     return add_notes(call, NO_CONTENT if done.result in (None, "") else done.result)
 
 

@@ -9,10 +9,16 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict
 from typing import Any, cast
-from uuid import uuid4
 
 from toolscout import Reply, Scout, Session, Settings, Tool
-from toolscout.adapters._toolkit import SEARCH, ApprovedCall, Toolkit, require_members
+from toolscout.adapters._toolkit import (
+    SEARCH,
+    ApprovedCall,
+    Toolkit,
+    list_request_tools,
+    report_outcome,
+    require_members,
+)
 from toolscout.errors import MissingExtra, UsageError
 
 try:
@@ -35,7 +41,6 @@ except ModuleNotFoundError as error:
 
 NO_FORM = "A scout or a `hide` function has no declarative form. Pass plain settings instead."
 
-AnyTool = BaseTool[Any, Any] | Callable[..., Any]
 Offer = tuple[ToolSchema, Workbench]
 
 
@@ -63,22 +68,34 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
 
     def __init__(
         self,
-        tools: Sequence[AnyTool | Workbench] | Workbench,
+        tools: Sequence[BaseTool[Any, Any] | Callable[..., Any] | Workbench] | Workbench,
         *,
         scout: Scout | None = None,
         settings: Settings | None = None,
     ) -> None:
         super().__init__([])
-        self._workbenches = _collect_workbenches([tools] if isinstance(tools, Workbench) else tools)
+        given = [tools] if isinstance(tools, Workbench) else tools
+        own: list[BaseTool[Any, Any]] = []
+        inner: list[Workbench] = []
+        for tool in given:
+            if isinstance(tool, Workbench):
+                inner.append(tool)
+            elif isinstance(tool, BaseTool):
+                own.append(cast("BaseTool[Any, Any]", tool))
+            else:
+                own.append(FunctionTool(tool, description=tool.__doc__ or ""))
+        self._workbenches = [StaticStreamWorkbench(own), *inner] if own else inner
         self._static: dict[int, list[ToolSchema]] = {}
         self._is_own = scout is None
-        self._toolkit = Toolkit[Offer].create_growing((), _define, scout=scout, settings=settings)
+        self._toolkit = Toolkit[Offer].create_growing(
+            (), lambda offer: Tool.from_openai(offer[0]), scout=scout, settings=settings
+        )
         self._begin(None)
 
     async def list_tools(self) -> list[ToolSchema]:
         """Return the meta-tools, the pinned tools and what was found."""
         session = await self._open_session()
-        return [self._to_schema(shown.tool) for shown in session.list_shown()]
+        return [self._to_schema(tool) for tool in list_request_tools(session)]
 
     async def call_tool(
         self,
@@ -101,21 +118,23 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
         """Do the same, and yield what the tool streams before its result."""
         session = await self._open_session()
         given = dict(arguments or {})
-        verdict = await self._toolkit.handle(session, name, given) or await session.call(
-            name, given
-        )
-        if isinstance(verdict, Reply):
-            yield _to_result(name, verdict)
+        verdict = await self._toolkit.handle(session, name, given)
+        if not isinstance(verdict, ApprovedCall):
+            yield _to_result(name, verdict or await session.call(name, given))
             return
+        schema, workbench = self._toolkit.get_native(verdict)
+        request = (schema["name"], verdict.arguments, cancellation_token, call_id)
         result: ToolResult | None = None
-        try:
-            async for event in self._run_native(verdict, cancellation_token, call_id):
-                if isinstance(event, ToolResult):
-                    result = event
-                else:
-                    yield event
-        finally:
-            session.settle(verdict, failed=result is None or result.is_error)
+        with report_outcome(session, verdict) as outcome:
+            if isinstance(workbench, StaticStreamWorkbench):
+                async for event in workbench.call_tool_stream(*request):
+                    if isinstance(event, ToolResult):
+                        result = event
+                    else:
+                        yield event
+            else:
+                result = await workbench.call_tool(*request)
+            outcome.failed = result is None or result.is_error
         if result is not None:
             notes = [TextResultContent(content=note) for note in verdict.notes]
             yield result.model_copy(update={"name": name, "result": [*notes, *result.result]})
@@ -161,25 +180,19 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
 
     async def _open_session(self) -> Session:
         """Return the session, which may use the tools that the workbenches have now."""
-        offers = {
-            schema["name"]: (schema, workbench)
-            for at, workbench in enumerate(self._workbenches)
-            for schema in await self._list_inner(at, workbench)
-        }
+        offers: dict[str, Offer] = {}
+        for at, workbench in enumerate(self._workbenches):
+            # A static one rebuilds all schemas for every list, and agents list at every call.
+            schemas = self._static.get(at) or await workbench.list_tools()
+            if isinstance(workbench, StaticWorkbench):
+                self._static[at] = schemas
+            offers |= {schema["name"]: (schema, workbench) for schema in schemas}
         names = self._toolkit.register(offers)
         if self._session is None or names != self._names:
             state = self._saved if self._session is None else self._session.to_json()
-            self._session = self._toolkit.open_session(uuid4().hex, state, only=names)
+            self._session = self._toolkit.open_session("", state, only=names)
             self._names = names
         return self._session
-
-    async def _list_inner(self, at: int, workbench: Workbench) -> list[ToolSchema]:
-        if not isinstance(workbench, StaticWorkbench):
-            return await workbench.list_tools()
-        # It rebuilds all schemas for every list, and agents list the tools at every call.
-        if at not in self._static:
-            self._static[at] = await workbench.list_tools()
-        return self._static[at]
 
     def _to_schema(self, tool: Tool) -> ToolSchema:
         offer = self._toolkit.get(tool.name)
@@ -189,17 +202,6 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
         parameters = cast("ParametersSchema", tool.input_schema)
         name.hidden = self._names if tool.name == SEARCH else frozenset()
         return ToolSchema(name=name, description=tool.description, parameters=parameters)
-
-    async def _run_native(
-        self, call: ApprovedCall, token: CancellationToken | None, call_id: str | None
-    ) -> AsyncGenerator[Any | ToolResult, None]:
-        schema, workbench = self._toolkit.get_native(call)
-        request = (schema["name"], call.arguments, token, call_id)
-        if not isinstance(workbench, StaticStreamWorkbench):
-            yield await workbench.call_tool(*request)
-            return
-        async for event in workbench.call_tool_stream(*request):
-            yield event
 
     def _to_config(self) -> ToolScoutConfig:  # pyright: ignore[reportIncompatibleMethodOverride]  # has other fields
         settings = self._toolkit.scout.settings
@@ -228,22 +230,6 @@ class _MatchingName(str):
         return str.__eq__(self, other) is True or other in self.hidden
 
     __hash__ = str.__hash__
-
-
-def _collect_workbenches(tools: Sequence[AnyTool | Workbench]) -> list[Workbench]:
-    own = [tool for tool in tools if not isinstance(tool, Workbench)]
-    static = [StaticStreamWorkbench([*map(_to_tool, own)])] if own else []
-    return [*static, *(tool for tool in tools if isinstance(tool, Workbench))]
-
-
-def _to_tool(tool: AnyTool) -> BaseTool[Any, Any]:
-    if isinstance(tool, BaseTool):
-        return cast("BaseTool[Any, Any]", tool)
-    return FunctionTool(tool, description=tool.__doc__ or "")
-
-
-def _define(offer: Offer) -> Tool:
-    return Tool.from_openai(offer[0])
 
 
 def _to_result(name: str, reply: Reply) -> ToolResult:

@@ -10,12 +10,13 @@ import asyncio
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from toolscout import Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
+    ARGUMENTS_AS_TEXT,
     CALL,
     NO_CONTENT,
     ApprovedCall,
@@ -43,7 +44,6 @@ STATE = "toolscout"
 RUNS_KEPT = 256
 """How many runs of an agent keep their sessions; the oldest leave first."""
 RUN_EVENTS = ("agent_execution_started", "lite_agent_execution_started")
-_ARGUMENTS_TEXT = 'The tool\'s arguments, as the text of a JSON object: \'{"city": "Bonn"}\'. '
 _Owner = TypeVar("_Owner", Agent, Task)
 
 
@@ -68,24 +68,44 @@ def hide_tools(
         scout=scout,
         settings=settings,
     )
-    sessions = _RunSessions(bridge) if state is None else _StoredSession(bridge, state)
-    handler = _Handler(bridge, owner, sessions)
-    owner.tools = [native or _MetaTool.create(t, handler) for t, native in bridge.list_tools()]
+    handler = _Handler(bridge, owner, state)
+    owner.tools = [native or _MetaTool.create(t, handler) for t, native in bridge.list_declared()]
     return owner
 
 
-class _RunSessions:
-    """The sessions of runs, in memory."""
+class _Handler:
+    """Answers the meta-tools of an agent or a task.
 
-    def __init__(self, bridge: Bridge[BaseTool]) -> None:
+    The sessions of its runs are in memory, unless all runs share one in a mapping of the caller's.
+    """
+
+    def __init__(
+        self,
+        bridge: Bridge[BaseTool],
+        owner: Agent | Task,
+        state: MutableMapping[str, Any] | None,
+    ) -> None:
         self._bridge = bridge
+        self._owner = owner
+        self._state = state
         self._lock = threading.Lock()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
-    def answer(self, work: Callable[[Session], object]) -> object:
-        return work(self._open_session(_find_run_id()))
+    def answer(self, name: str, given: Json) -> object:
+        if self._state is None:
+            return self._handle(self._get_session(), name, given)
+        before = self._state.get(STATE)
+        session = self._bridge.open_session(STATE, before)
+        try:
+            return self._handle(session, name, given)
+        finally:
+            with self._lock:
+                self._state[STATE] = merge_state(session, before, self._state.get(STATE))
 
-    def _open_session(self, run: str) -> Session:
+    def _get_session(self) -> Session:
+        """Return the session of the agent's run: CrewAI keeps the events that began it."""
+        begun = capture_execution_context().event_id_stack
+        run = next((id_ for id_, kind in reversed(begun) if kind in RUN_EVENTS), "")
         with self._lock:
             session = self._sessions.pop(run, None) or self._bridge.open_session(run)
             self._sessions[run] = session
@@ -93,40 +113,8 @@ class _RunSessions:
                 self._sessions.popitem(last=False)
             return session
 
-
-class _StoredSession:
-    """One session, in a mapping of the caller's."""
-
-    def __init__(self, bridge: Bridge[BaseTool], state: MutableMapping[str, Any]) -> None:
-        self._bridge = bridge
-        self._state = state
-        self._lock = threading.Lock()
-
-    def answer(self, work: Callable[[Session], object]) -> object:
-        before = self._state.get(STATE)
-        session = self._bridge.open_session(STATE, before)
-        try:
-            return work(session)
-        finally:
-            with self._lock:
-                self._state[STATE] = merge_state(session, before, self._state.get(STATE))
-
-
-class _Handler:
-    """Answers the meta-tools of an agent or a task."""
-
-    def __init__(
-        self, bridge: Bridge[BaseTool], owner: Agent | Task, sessions: _RunSessions | _StoredSession
-    ) -> None:
-        self._bridge = bridge
-        self._owner = owner
-        self._sessions = sessions
-
-    def answer(self, name: str, given: Json) -> object:
-        return self._sessions.answer(lambda session: self._handle(session, name, given))
-
     def _handle(self, session: Session, name: str, given: Json) -> object:
-        verdict = self._bridge.toolkit.handle_sync(session, name, given)
+        verdict = self._bridge.handle_sync(session, name, given)
         if not isinstance(verdict, ApprovedCall):
             return cast("Reply", verdict).text
         with report_outcome(session, verdict):
@@ -134,7 +122,7 @@ class _Handler:
 
     def _run_native(self, call: ApprovedCall) -> str:
         """Make a call as CrewAI makes a model's own calls."""
-        native = self._bridge.toolkit.get_native(call)
+        native = self._bridge.get_native(call)
         name = call.tool.name
         arguments = json.dumps(call.arguments)
         agent = self._owner if isinstance(self._owner, Agent) else self._owner.agent
@@ -146,7 +134,7 @@ class _Handler:
             structured_tools=[native.to_structured_tool()],
             tools_handler=agent.tools_handler if agent else None,
             agent=agent,
-            task=self._owner if isinstance(self._owner, Task) else _find_task(executor),
+            task=self._owner if isinstance(self._owner, Task) else getattr(executor, "task", None),
             crew=agent.crew if agent else None,
             event_source=agent or self,
         )
@@ -154,7 +142,7 @@ class _Handler:
 
 
 def refuse_cache(arguments: object = None, result: object = None) -> bool:
-    """Keep replies out of the crew's cache: what one run was told is wrong for another."""
+    """Keep replies out of the crew's cache: the reply to one run is wrong for another."""
     return False
 
 
@@ -175,7 +163,13 @@ class _MetaTool(BaseTool):
         return made
 
     def _run(self, **given: Any) -> object:
-        return self._handler.answer(self.name, _read_arguments(self.name, given))
+        arguments = {key: value for key, value in given.items() if value is not None}
+        text = arguments.get("arguments")
+        if self.name == CALL and isinstance(text, str):
+            # The schema asks for text, so this is no mistake of the model's.
+            with suppress(ValueError):
+                arguments["arguments"] = json.loads(text)
+        return self._handler.answer(self.name, arguments)
 
     async def _arun(self, **given: Any) -> object:
         return await asyncio.to_thread(self._run, **given)
@@ -183,7 +177,6 @@ class _MetaTool(BaseTool):
 
 def _create_model(tool: Tool) -> type[BaseModel]:
     """Return a model that accepts any arguments and has the schema of a meta-tool."""
-    schema = _prepare_schema(tool)
 
     class Arguments(BaseModel):
         model_config = ConfigDict(extra="allow")
@@ -192,7 +185,7 @@ def _create_model(tool: Tool) -> type[BaseModel]:
         def __get_pydantic_json_schema__(
             cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler, /
         ) -> Json:
-            return json.loads(json.dumps(schema))
+            return _prepare_schema(tool)
 
     Arguments.__name__ = tool.name
     return Arguments
@@ -207,7 +200,7 @@ def _prepare_schema(tool: Tool) -> Json:
     properties = cast("dict[str, Json]", schema.get("properties", {}))
     if tool.name == CALL:
         rest = properties["arguments"]["description"].partition(". ")[2]
-        properties["arguments"] = {"type": "string", "description": f"{_ARGUMENTS_TEXT}{rest}"}
+        properties["arguments"] = {"type": "string", "description": f"{ARGUMENTS_AS_TEXT} {rest}"}
     for name in properties.keys() - set(schema.get("required", ())):
         description = properties[name].pop("description", "")
         either: Json = {"anyOf": [properties[name], {"type": "null"}]}
@@ -215,27 +208,7 @@ def _prepare_schema(tool: Tool) -> Json:
     return schema
 
 
-def _read_arguments(name: str, given: Json) -> Json:
-    arguments = {key: value for key, value in given.items() if value is not None}
-    text = arguments.get("arguments")
-    if name == CALL and isinstance(text, str):
-        # The schema asks for text, so this is no mistake of the model's.
-        with suppress(ValueError):
-            arguments["arguments"] = json.loads(text)
-    return arguments
-
-
 def _define(tool: BaseTool) -> Tool:
     name = sanitize_tool_name(tool.name)
     schema = tool.args_schema.model_json_schema()
     return Tool.define(name, description=tool.description, input_schema=schema)
-
-
-def _find_run_id() -> str:
-    """Return the id of the agent's run: CrewAI keeps the events that began it."""
-    begun = capture_execution_context().event_id_stack
-    return next((id_ for id_, kind in reversed(begun) if kind in RUN_EVENTS), "")
-
-
-def _find_task(executor: Any) -> Task | None:
-    return getattr(executor, "task", None)

@@ -7,7 +7,6 @@ indexed.
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import Annotated, Any, cast
 
@@ -16,12 +15,16 @@ from toolscout.adapters._toolkit import (
     CALL,
     DESCRIBE,
     SEARCH,
+    TRANSFORM_DESCRIPTION,
+    TRANSFORM_QUERY,
     ApprovedCall,
     Json,
     Toolkit,
     build_meta_tools,
+    list_request_tools,
     merge_state,
     read_call_request,
+    report_outcome,
     require_members,
 )
 from toolscout.errors import MissingExtra, ModelError, UsageError
@@ -43,15 +46,6 @@ except ModuleNotFoundError as error:
 
 STATE = "toolscout"
 """The key of the session in FastMCP's session state."""
-SEARCH_MEMBERS = (
-    "_get_visible_tools",
-    "_make_search_tool",
-    "_max_results",
-    "_render_results",
-    "_search",
-    "_search_tool_name",
-)
-"""What FastMCP's search transforms override and use; it has no public names for it."""
 
 
 class ToolScoutTransform(CatalogTransform):
@@ -79,19 +73,18 @@ class ToolScoutTransform(CatalogTransform):
         elif max_results != 5 or always_visible:
             raise UsageError("Set `limit` and `pins` of the settings instead.")
         self._toolkit: Toolkit[ServerTool] = Toolkit((), _define, scout=scout, settings=settings)
-        if self._toolkit.scout.settings.mode is not Mode.BRIDGE:
+        if self._toolkit.mode is not Mode.BRIDGE:
             raise UsageError("A server's list of tools cannot grow. Use mode='bridge'.")
-        self._listings = _Listings(listing_seconds)
-        self._meta = {
-            tool.name: _MetaTool.create(tool, self._answer) for tool in build_meta_tools()
-        }
+        self._listing_seconds = listing_seconds
+        self._listings: dict[tuple[str, str], tuple[float, dict[str, ServerTool]]] = {}
+        self._meta = {t.name: _MetaTool(t, self._answer) for t in build_meta_tools()}
 
     async def transform_tools(self, tools: Sequence[ServerTool]) -> Sequence[ServerTool]:
         """Return the meta-tools, then the pinned tools."""
         newest = dedupe_with_versions(tools, lambda tool: tool.name)
         only = self._toolkit.register({tool.name: tool for tool in newest})
         session = self._toolkit.open_session("list", only=only)
-        shown = [entry.tool.name for entry in session.list_shown()]
+        shown = [tool.name for tool in list_request_tools(session)]
         natives = {native.name for native in map(self._toolkit.get, shown) if native is not None}
         meta = [self._meta[name] for name in shown if name in self._meta]
         return [*meta, *(tool for tool in tools if tool.name in natives)]
@@ -99,38 +92,52 @@ class ToolScoutTransform(CatalogTransform):
     async def get_tool(
         self, name: str, call_next: GetToolNext, *, version: VersionSpec | None = None
     ) -> ServerTool | None:
-        """Return a meta-tool, or whatever the server has under a name."""
+        """Return a meta-tool, or the server's own tool of that name."""
         return self._meta.get(name) or await call_next(name, version=version)
 
     async def _answer(self, name: str, arguments: Json) -> ToolResult:
         ctx = get_context()
-        tools = await self._listings.get(ctx, self.get_tool_catalog)
-        only = self._toolkit.register(tools)
-        lasting = _has_session(ctx)
-        state = await ctx.get_state(STATE) if lasting else None
-        session = self._toolkit.open_session(
-            ctx.session_id if lasting else "request", state, only=only
-        )
-        if name == CALL and not lasting:
-            _load_target(session, arguments)
+        only = self._toolkit.register(await self._list_tools(ctx))
+        if not _has_session(ctx):
+            session = self._toolkit.open_session("request", only=only)
+            if name == CALL:
+                # No earlier request can have found the tool, so its name is enough.
+                with suppress(ModelError):
+                    session.describe(str(read_call_request(arguments)[0]))
+            return await self._handle(ctx, session, name, arguments)
+        before = await ctx.get_state(STATE)
+        session = self._toolkit.open_session(ctx.session_id, before, only=only)
         try:
-            verdict = await self._toolkit.handle(session, name, arguments)
-            if isinstance(verdict, ApprovedCall):
-                return await self._run_native(ctx, session, verdict)
-            return _to_result(cast("Reply", verdict))
+            return await self._handle(ctx, session, name, arguments)
         finally:
-            if lasting:
-                await _save(ctx, session, state)
+            # Parallel calls start from the same state, and each adds to it.
+            after = merge_state(session, before, await ctx.get_state(STATE))
+            await ctx.set_state(STATE, after)
 
-    async def _run_native(self, ctx: Context, session: Session, call: ApprovedCall) -> ToolResult:
-        own_name = self._toolkit.get_native(call).name
-        failed = True
-        try:
-            result = await ctx.fastmcp.call_tool(own_name, call.arguments)
-            failed = result.is_error
-        finally:
-            session.settle(call, failed=failed)
-        return result
+    async def _list_tools(self, ctx: Context) -> dict[str, ServerTool]:
+        """Return the tools of the caller, by name."""
+        token, now = get_access_token(), monotonic()
+        key = (ctx.session_id if _has_session(ctx) else "", token.token if token else "")
+        until, tools = self._listings.get(key, (0.0, {}))
+        if until <= now:
+            tools = {tool.name: tool for tool in await self.get_tool_catalog(ctx)}
+            self._listings = {k: v for k, v in self._listings.items() if v[0] > now}
+            if self._listing_seconds > 0:
+                self._listings[key] = (now + self._listing_seconds, tools)
+        return tools
+
+    async def _handle(
+        self, ctx: Context, session: Session, name: str, arguments: Json
+    ) -> ToolResult:
+        verdict = await self._toolkit.handle(session, name, arguments)
+        if isinstance(verdict, ApprovedCall):
+            own_name = self._toolkit.get_native(verdict).name
+            with report_outcome(session, verdict) as outcome:
+                result = await ctx.fastmcp.call_tool(own_name, verdict.arguments)
+                outcome.failed = result.is_error
+            return result
+        message = cast("Reply", verdict).to_message("mcp")
+        return ToolResult.from_mcp_result(CallToolResult.model_validate(message))
 
 
 class ToolScoutSearchTransform(BaseSearchTransform):
@@ -153,19 +160,22 @@ class ToolScoutSearchTransform(BaseSearchTransform):
             call_tool_name=call_tool_name,
             search_result_serializer=search_result_serializer,
         )
-        require_members("fastmcp", self, *SEARCH_MEMBERS)
+        # What FastMCP's own search transforms override and use; none has a public name.
+        require_members("fastmcp", self, "_get_visible_tools", "_render_results", "_search")
+        require_members("fastmcp", self, "_make_search_tool", "_search_tool_name", "_max_results")
         self._toolkit: Toolkit[ServerTool] = Toolkit((), _define, scout=scout)
 
     def _make_search_tool(self) -> ServerTool:
         async def search_tools(
-            query: Annotated[str, "What the tool should do, in plain words"],
+            query: Annotated[str, TRANSFORM_QUERY],
             ctx: Context = CurrentContext(),  # noqa: B008  # how FastMCP hands it over
         ) -> str | list[dict[str, Any]]:
-            """Find tools by what they do. Gives their definitions, best first."""
             found = await self._search(await self._get_visible_tools(ctx), query)
             return await self._render_results(found)
 
-        return ServerTool.from_function(search_tools, name=self._search_tool_name)
+        return ServerTool.from_function(
+            search_tools, name=self._search_tool_name, description=TRANSFORM_DESCRIPTION
+        )
 
     async def _search(self, tools: Sequence[ServerTool], query: str) -> Sequence[ServerTool]:
         only = self._toolkit.register({tool.name: tool for tool in tools})
@@ -177,43 +187,18 @@ class _MetaTool(ServerTool):
 
     _answer: Callable[[str, Json], Awaitable[ToolResult]] = PrivateAttr()
 
-    @classmethod
-    def create(
-        cls, tool: Tool, answer: Callable[[str, Json], Awaitable[ToolResult]]
-    ) -> "_MetaTool":
+    def __init__(self, tool: Tool, answer: Callable[[str, Json], Awaitable[ToolResult]]) -> None:
         read_only = tool.name in (SEARCH, DESCRIBE)
-        made = cls(
+        super().__init__(
             name=tool.name,
             description=tool.description,
             parameters=tool.input_schema,
             annotations=ToolAnnotations(read_only_hint=True) if read_only else None,
         )
-        made._answer = answer
-        return made
+        self._answer = answer
 
     async def run(self, arguments: Json) -> ToolResult:
         return await self._answer(self.name, arguments)
-
-
-@dataclass(slots=True)
-class _Listings:
-    """The tools of each caller, by name, and until when each list is reused."""
-
-    seconds: float
-    _kept: dict[tuple[str, str], tuple[float, dict[str, ServerTool]]] = field(default_factory=dict)
-
-    async def get(
-        self, ctx: Context, listed: Callable[[Context], Awaitable[Sequence[ServerTool]]]
-    ) -> dict[str, ServerTool]:
-        token, now = get_access_token(), monotonic()
-        key = (ctx.session_id if _has_session(ctx) else "", token.token if token else "")
-        until, tools = self._kept.get(key, (0.0, {}))
-        if until <= now:
-            tools = {tool.name: tool for tool in await listed(ctx)}
-            self._kept = {k: v for k, v in self._kept.items() if v[0] > now}
-            if self.seconds > 0:
-                self._kept[key] = (now + self.seconds, tools)
-        return tools
 
 
 def _define(tool: ServerTool) -> Tool:
@@ -225,20 +210,3 @@ def _has_session(ctx: Context) -> bool:
     """Tell whether the request belongs to a session: from protocol 2026-07-28 on, none does."""
     request = ctx.request_context
     return request is not None and request.protocol_version not in MODERN_PROTOCOL_VERSIONS
-
-
-def _load_target(session: Session, arguments: Json) -> None:
-    # Without a session no earlier request can have found the tool, so its name is enough.
-    with suppress(ModelError):
-        session.describe(str(read_call_request(arguments)[0]))
-
-
-async def _save(ctx: Context, session: Session, before: object) -> None:
-    # Parallel calls start from the same state, and each adds to it.
-    after = merge_state(session, before, await ctx.get_state(STATE))
-    await ctx.set_state(STATE, after)
-
-
-def _to_result(reply: Reply) -> ToolResult:
-    result = CallToolResult.model_validate(reply.to_message("mcp"))
-    return ToolResult.from_mcp_result(result)

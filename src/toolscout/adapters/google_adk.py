@@ -6,24 +6,23 @@ calls, with its confirmation, callbacks and credentials.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-from toolscout import Mode, Reply, Scout, Session, Settings, Tool
+from toolscout import Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
-    CALL,
     ApprovedCall,
     Json,
     Toolkit,
     add_notes,
     decode_images,
     is_object,
+    list_request_tools,
     make_exposed_name,
     merge_state,
     require_members,
-    require_own_name,
     to_object,
 )
 from toolscout.errors import ApprovalNeeded, MissingExtra
@@ -42,7 +41,6 @@ except ModuleNotFoundError as error:
 
 KEY = "toolscout"
 """The prefix of the keys in the state: `toolscout:AGENT`."""
-Given = BaseTool | BaseToolset | Callable[..., Any]
 
 
 class ToolScoutToolset(BaseToolset):
@@ -54,22 +52,33 @@ class ToolScoutToolset(BaseToolset):
 
     def __init__(
         self,
-        tools: Sequence[Given],
+        tools: Sequence[BaseTool | BaseToolset | Callable[..., Any]],
         *,
         scout: Scout | None = None,
         settings: Settings | None = None,
     ) -> None:
         super().__init__()
-        self._disable_cache()
+        # With ADK's cache, found tools would be missing until the next user message.
+        require_members("google-adk", self, "_use_invocation_cache")
+        self._use_invocation_cache = False
         known = (BaseTool, BaseToolset)
         self._given = [tool if isinstance(tool, known) else FunctionTool(tool) for tool in tools]
+        self._toolsets = [given for given in self._given if isinstance(given, BaseToolset)]
         self._toolkit = Toolkit[BaseTool].create_growing(
-            (), _define, scout=scout, settings=settings
+            (),
+            _define,
+            # ADK looks at the tool that was called, and any other has its result at once.
+            by_name=lambda tool: tool.is_long_running,
+            scout=scout,
+            settings=settings,
         )
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
         """Return the tools of the next request, or all tools if there is no conversation."""
-        tools = await self._list_inner(readonly_context)
+        tools: list[BaseTool] = []
+        for given in self._given:
+            is_tool = isinstance(given, BaseTool)
+            tools += [given] if is_tool else await given.get_tools_with_prefix(readonly_context)
         if readonly_context is None:
             return tools
         named = {make_exposed_name("", tool.name): tool for tool in tools}
@@ -84,34 +93,17 @@ class ToolScoutToolset(BaseToolset):
         self, *, tool_context: ToolContext, llm_request: LlmRequest
     ) -> None:
         """Let the inner toolsets add to a request."""
-        for toolset in self._list_toolsets():
+        for toolset in self._toolsets:
             await toolset.process_llm_request(tool_context=tool_context, llm_request=llm_request)
 
     def get_auth_config(self) -> AuthConfig | None:
         """Return what an inner toolset needs to log in; ADK takes one per toolset."""
-        return next(
-            filter(None, (inner.get_auth_config() for inner in self._list_toolsets())), None
-        )
+        return next(filter(None, (inner.get_auth_config() for inner in self._toolsets)), None)
 
     async def close(self) -> None:
         """Close the inner toolsets."""
-        for toolset in self._list_toolsets():
+        for toolset in self._toolsets:
             await toolset.close()
-
-    def _disable_cache(self) -> None:
-        # With ADK's cache, found tools would be missing until the next user message.
-        require_members("google-adk", self, "_use_invocation_cache")
-        self._use_invocation_cache = False
-
-    def _list_toolsets(self) -> Iterator[BaseToolset]:
-        return (given for given in self._given if isinstance(given, BaseToolset))
-
-    async def _list_inner(self, context: ReadonlyContext | None) -> list[BaseTool]:
-        listed: list[BaseTool] = []
-        for given in self._given:
-            known = isinstance(given, BaseTool)
-            listed += [given] if known else await given.get_tools_with_prefix(context)
-        return listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,10 +114,8 @@ class _Offer:
     natives: Mapping[str, BaseTool]
     only: frozenset[str]
 
-    def list_tools(self, context: ReadonlyContext) -> Iterator[BaseTool]:
-        for tool in (shown.tool for shown in self._open_session(context).list_shown()):
-            native = self.natives.get(tool.name)
-            yield _OwnTool(tool, self) if native is None else self._copy_tool(native, tool.name)
+    def list_tools(self, context: ReadonlyContext) -> list[BaseTool]:
+        return [self._create_tool(tool) for tool in list_request_tools(self._open_session(context))]
 
     async def call(self, name: str, *, args: Json, tool_context: ToolContext) -> object:
         """Answer a meta-tool, or run a tool that was found."""
@@ -134,13 +124,15 @@ class _Offer:
         confirmed = tool_context.tool_confirmation
         approved = confirmed is not None and confirmed.confirmed
         verdict = await self.toolkit.handle(session, name, args, approved=approved)
-        if isinstance(verdict, ApprovedCall) and name == CALL and self._waits(verdict):
-            verdict = require_own_name(session, verdict)
         if isinstance(verdict, ApprovedCall):
             result = await self._run_native(session, verdict, tool_context)
         else:
             result = _to_result(verdict or await session.handle(name, args), tool_context)
-        _write_state(tool_context, session, before)
+        # Of parallel calls, ADK keeps the value that was written last.
+        current = _read_state(tool_context).get("session")
+        state = merge_state(session, before.get("session"), current)
+        entry = {"turn": tool_context.invocation_id, "session": state}
+        tool_context.state[f"{KEY}:{tool_context.agent_name}"] = entry
         return result
 
     async def needs_confirmation(self, name: str, args: Json, tool_context: ToolContext) -> bool:
@@ -154,29 +146,25 @@ class _Offer:
 
     def _open_session(self, context: ReadonlyContext) -> Session:
         state = _read_state(context)
-        session = self.toolkit.open_session(
-            context.session.id, state.get("session"), only=self.only
-        )
-        message = _read_message(context)
+        known = state.get("session")
+        session = self.toolkit.open_session(context.session.id, known, only=self.only)
+        parts = (context.user_content and context.user_content.parts) or ()
+        message = "\n".join(part.text for part in parts if part.text)
         if message and state.get("turn") != context.invocation_id:
             session.user_message(message)
         return session
 
-    def _copy_tool(self, native: BaseTool, name: str) -> BaseTool:
+    def _create_tool(self, tool: Tool) -> BaseTool:
+        native = self.natives.get(tool.name) or _OwnTool(tool)
         # A copy keeps the class, by which ADK recognizes some tools.
         twin = cast("Any", copy.copy(native))
-        twin.name = name
-        twin.run_async = partial(self.call, name)
-        twin.check_require_confirmation = partial(self.needs_confirmation, name)
+        twin.name = tool.name
+        twin.run_async = partial(self.call, tool.name)
+        twin.check_require_confirmation = partial(self.needs_confirmation, tool.name)
         declared = _get_declaration(native)
-        if name != native.name and declared is not None:
-            twin._get_declaration = lambda: declared.model_copy(update={"name": name})
+        if tool.name != native.name and declared is not None:
+            twin._get_declaration = lambda: declared.model_copy(update={"name": tool.name})
         return twin
-
-    def _waits(self, call: ApprovedCall) -> bool:
-        # ADK looks at the tool that was called, and any other has its result at once.
-        is_native = self.toolkit.mode is Mode.NATIVE
-        return self.natives[call.tool.name].is_long_running and is_native
 
     async def _run_native(
         self, session: Session, call: ApprovedCall, context: ToolContext
@@ -187,7 +175,10 @@ class _Offer:
             result: object = await native.run_async(args=call.arguments, tool_context=context)
             failed = is_object(result) and "error" in result
         finally:
-            if not _is_asking(context):
+            # A call that asks a person or for credentials will be repeated.
+            asked = context.actions
+            waiting = {*asked.requested_tool_confirmations, *asked.requested_auth_configs}
+            if context.function_call_id not in waiting:
                 session.settle(call, failed=failed)
         return add_notes(call, result)
 
@@ -195,23 +186,14 @@ class _Offer:
 class _OwnTool(BaseTool):
     """A meta-tool, or a tool of another server of the scout."""
 
-    def __init__(self, tool: Tool, offer: _Offer) -> None:
+    def __init__(self, tool: Tool) -> None:
         super().__init__(name=tool.name, description=tool.description or tool.name)
         self._schema = tool.input_schema
-        self._offer = offer
 
     def _get_declaration(self) -> FunctionDeclaration:
         return FunctionDeclaration(
             name=self.name, description=self.description, parameters_json_schema=self._schema
         )
-
-    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> object:
-        return await self._offer.call(self.name, args=args, tool_context=tool_context)
-
-    async def check_require_confirmation(
-        self, args: dict[str, Any], tool_context: ToolContext
-    ) -> bool:
-        return await self._offer.needs_confirmation(self.name, args, tool_context)
 
 
 def _get_declaration(native: BaseTool) -> FunctionDeclaration | None:
@@ -234,25 +216,6 @@ def _define(native: BaseTool) -> Tool:
 
 def _read_state(context: ReadonlyContext) -> Json:
     return to_object(cast("Any", context.state).get(f"{KEY}:{context.agent_name}"))
-
-
-def _write_state(context: ToolContext, session: Session, before: Json) -> None:
-    # Of parallel calls, ADK keeps the value that was written last.
-    current = _read_state(context).get("session")
-    state = merge_state(session, before.get("session"), current)
-    context.state[f"{KEY}:{context.agent_name}"] = {"turn": context.invocation_id, "session": state}
-
-
-def _read_message(context: ReadonlyContext) -> str:
-    parts = (context.user_content and context.user_content.parts) or ()
-    return "\n".join(part.text for part in parts if part.text)
-
-
-def _is_asking(context: ToolContext) -> bool:
-    """Tell whether the call waits for a person or for credentials, and will be repeated."""
-    call = context.function_call_id
-    actions = context.actions
-    return call in actions.requested_tool_confirmations or call in actions.requested_auth_configs
 
 
 def _to_result(reply: Reply, context: ToolContext) -> Json:

@@ -11,18 +11,17 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from typing import Any, cast
-from uuid import uuid4
 
-from toolscout import Mode, Reply, Scout, Settings, Tool
+from toolscout import Reply, Scout, Settings, Tool
 from toolscout.adapters._toolkit import (
     CALL,
     ApprovedCall,
     Json,
     Toolkit,
     add_notes,
+    list_request_tools,
     report_outcome,
     require_members,
-    require_own_name,
 )
 from toolscout.errors import MissingExtra, UsageError
 
@@ -41,12 +40,6 @@ except ModuleNotFoundError as error:
 STATE = "toolscout"
 STATE_SCHEMA: Json = {STATE: {"type": dict}}
 """For the agent's `state_schema`: runs then accept the session and return it."""
-AGENT_FUNCTIONS = (
-    "_build_tool_result_message",
-    "_inject_state_args",
-    "_merge_tool_outputs_into_state",
-)
-"""The functions by which Haystack's agents make a call; they have no public names."""
 
 
 class ToolScoutToolset(Toolset):
@@ -64,7 +57,12 @@ class ToolScoutToolset(Toolset):
         self._is_warm = False
         self._is_plain = scout is None and not (settings and settings.hide)
         self._toolkit = Toolkit[AgentTool].create_growing(
-            (), _define, scout=scout, settings=settings
+            (),
+            Tool.from_mcp,
+            # Confirmation, exit conditions and the like depend on the name of the call.
+            by_name=lambda tool: True,
+            scout=scout,
+            settings=settings,
         )
         self._run = _Run(self._toolkit)
 
@@ -146,11 +144,11 @@ class _Run:
     def __init__(self, toolkit: Toolkit[AgentTool], only: frozenset[str] | None = None) -> None:
         self._toolkit = toolkit
         self._only = only
-        self._session = toolkit.open_session(uuid4().hex, only=only)
+        self._session = toolkit.open_session(only=only)
         self._state: State | None = None
 
     def list_tools(self) -> list[AgentTool]:
-        return [self._create_tool(shown.tool) for shown in self._session.list_shown()]
+        return [self._create_tool(tool) for tool in list_request_tools(self._session)]
 
     def attach(self, state: State) -> None:
         """Continue the session in the state of this run, and keep it there."""
@@ -166,10 +164,9 @@ class _Run:
     def call_sync(self, name: str, /, **given: Any) -> Any:
         """Answer a meta-tool, or run a tool that was found."""
         arguments, injected = self._split_arguments(name, given)
-        verdict = self._toolkit.handle_sync(self._session, name, arguments)
-        call = self._check(name, verdict or self._session.handle_sync(name, arguments))
+        call = self._toolkit.handle_sync(self._session, name, arguments)
         if not isinstance(call, ApprovedCall):
-            return call
+            return self._answer(name, call or self._session.handle_sync(name, arguments))
         native = self._toolkit.get_native(call)
         with report_outcome(self._session, call):
             result = native.invoke(**self._prepare_arguments(name, call, injected))
@@ -177,10 +174,9 @@ class _Run:
 
     async def call(self, name: str, /, **given: Any) -> Any:
         arguments, injected = self._split_arguments(name, given)
-        verdict = await self._toolkit.handle(self._session, name, arguments)
-        call = self._check(name, verdict or await self._session.handle(name, arguments))
+        call = await self._toolkit.handle(self._session, name, arguments)
         if not isinstance(call, ApprovedCall):
-            return call
+            return self._answer(name, call or await self._session.handle(name, arguments))
         native = self._toolkit.get_native(call)
         with report_outcome(self._session, call):
             result = await native.invoke_async(**self._prepare_arguments(name, call, injected))
@@ -205,22 +201,15 @@ class _Run:
             self.attach(state)
         return {key: value for key, value in given.items() if key not in injected}, injected
 
-    def _check(self, name: str, verdict: ApprovedCall | Reply) -> Any:
-        """Return an approved call, or the result that refuses or answers it."""
-        is_native = self._toolkit.get(name) is not None
-        if isinstance(verdict, ApprovedCall):
-            # Confirmation, exit conditions and the like depend on the name of the call.
-            if is_native or self._toolkit.mode is Mode.BRIDGE:
-                return verdict
-            verdict = require_own_name(self._session, verdict)
+    def _answer(self, name: str, reply: Reply) -> Any:
         self._save()
-        if is_native:
-            raise ToolInvocationError(verdict.text, tool_name=name)
+        if self._toolkit.get(name) is not None:
+            raise ToolInvocationError(reply.text, tool_name=name)
         images = [
             ImageContent(str(block["data"]), mime_type=str(block["mimeType"]))
-            for block in verdict.images
+            for block in reply.images
         ]
-        return [TextContent(verdict.text), *images] if images else verdict.text
+        return [TextContent(reply.text), *images] if images else reply.text
 
     def _prepare_arguments(self, name: str, call: ApprovedCall, injected: Json) -> Json:
         if name != CALL:
@@ -231,18 +220,14 @@ class _Run:
     def _finish(self, name: str, call: ApprovedCall, result: Any) -> Any:
         self._save()
         if name == CALL:
-            result = self._convert_result(call, result)
+            # Agents do the same with the results of the tools that they run.
+            native = self._toolkit.get_native(call)
+            _get_agent_function("_merge_tool_outputs_into_state")(native, result, self._state)
+            build = _get_agent_function("_build_tool_result_message")
+            made = ToolCall(native.name, call.arguments)
+            message = build(result, made, native, raise_on_failure=False)
+            result = message.tool_call_results[0].result
         return add_notes(call, result)
-
-    def _convert_result(self, call: ApprovedCall, result: Any) -> Any:
-        """Treat the result of a tool as the agent treats those of the tools that it runs."""
-        native = self._toolkit.get_native(call)
-        _get_agent_function("_merge_tool_outputs_into_state")(native, result, self._state)
-        build = _get_agent_function("_build_tool_result_message")
-        message = build(
-            result, ToolCall(native.name, call.arguments), native, raise_on_failure=False
-        )
-        return message.tool_call_results[0].result
 
     def _save(self) -> None:
         if self._state is not None and STATE in self._state.schema:
@@ -272,9 +257,7 @@ def _request_state(agent_state: State, **arguments: object) -> None:
 
 def _get_agent_function(name: str) -> Any:
     """Return a private function by which Haystack's agents make a call; `tool_call` needs them."""
-    require_members("haystack-ai", tool_calling, *AGENT_FUNCTIONS)
+    require_members("haystack-ai", tool_calling, "_build_tool_result_message")
+    require_members("haystack-ai", tool_calling, "_inject_state_args")
+    require_members("haystack-ai", tool_calling, "_merge_tool_outputs_into_state")
     return getattr(tool_calling, name)
-
-
-def _define(native: AgentTool) -> Tool:
-    return Tool.define(native.name, description=native.description, input_schema=native.parameters)

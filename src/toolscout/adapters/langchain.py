@@ -11,36 +11,34 @@ import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, NotRequired, cast
-from uuid import uuid4
+from typing import Annotated, Any, NotRequired, TypeGuard, cast
 
 from toolscout import Mode, Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
     CALL,
-    GROWING,
+    RETRIEVE_DESCRIPTION,
     SEARCH,
+    TOOLS_GONE,
     ApprovedCall,
-    Capabilities,
     Dialect,
     Json,
     ShownTool,
     Toolkit,
     add_notes,
     build_meta_tools,
-    choose_mode,
-    detect_anthropic,
-    detect_openai,
+    choose_anthropic_mode,
+    choose_openai_mode,
     is_list,
     is_object,
     list_loaded,
     make_exposed_name,
     merge_states,
-    note_used,
+    report_outcome,
+    run_sync,
     to_object,
     to_search,
     to_search_output,
 )
-from toolscout.adapters.anthropic.definitions import GONE
 from toolscout.errors import ApprovalNeeded, MissingExtra, UsageError
 
 try:
@@ -61,6 +59,7 @@ try:
         ToolCall,
         ToolMessage,
     )
+    from langchain_core.messages.tool import tool_call
     from langchain_core.tools import BaseTool, StructuredTool
     from langchain_core.utils.function_calling import convert_to_openai_tool
     from langgraph.errors import GraphBubbleUp
@@ -72,7 +71,6 @@ KEY = "toolscout"
 """The key of the session in the state, and of our notes in messages."""
 REMEMBERED = 256
 """How many sets of tool names are remembered between a request and its calls."""
-_UNDEFERRABLE = ("cache_control", "input_examples")
 
 Natives = dict[str, BaseTool]
 Loader = Callable[[Any], Iterable[BaseTool]]
@@ -98,61 +96,81 @@ def choose_mode_for(model: BaseChatModel) -> Mode:
     A provider that is not known to accept tools during a conversation gets found tools at the end
     of the list. That costs cache, but models call tools in the list best.
     """
-    mode = choose_mode(_detect_capabilities(model))
-    return Mode.NATIVE if mode is Mode.BRIDGE else mode
-
-
-def _detect_capabilities(model: Any) -> Capabilities:
+    chat = cast("Any", model)
     # Compare the class itself: derived classes talk to clouds in the same format.
     match f"{type(model).__module__.partition('.')[0]}.{type(model).__name__}":
         case "langchain_anthropic.ChatAnthropic":
-            return detect_anthropic(str(model.anthropic_api_url))
-        case "langchain_openai.ChatOpenAI" if model.use_responses_api:
-            return detect_openai(model.model_name, str(model.root_client.base_url))
+            mode = choose_anthropic_mode(str(chat.anthropic_api_url))
+            return Mode.NATIVE if mode is Mode.BRIDGE else mode
+        case "langchain_openai.ChatOpenAI" if chat.use_responses_api:
+            return choose_openai_mode(chat.model_name, str(chat.root_client.base_url))
         case _:
-            return GROWING
+            return Mode.NATIVE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass
 class _Turn:
     """One request or call: the tools that it may use, and the state that it started from."""
 
-    toolkit: Toolkit[BaseTool]
     session: Session
     natives: Natives
     before: Json
-    tools: str
-    """A digest of the tool names that exist for this request."""
+    digest: str
+    """Stands for the names of the tools that exist for the request."""
 
-    @property
-    def mode(self) -> Mode:
-        return self.session.settings.mode
+    def __post_init__(self) -> None:
+        self._loaded = self.session.loaded
 
     def state(self) -> Json:
         """Return the state after this request or call."""
         return {
             "step": self.before.get("step", 0) + 1,
-            "mode": str(self.mode),
-            "tools": self.tools,
+            "mode": str(self.session.settings.mode),
+            "tools": self.digest,
             "session": self.session.to_json(),
         }
 
-    def find_target(self, call: ToolCall) -> tuple[Tool | None, object]:
-        """Return the tool that a call is for, also through `tool_call`, and its arguments."""
-        return self.toolkit.find_target(self.session, call["name"], call["args"])
+    async def handle(self, request: ToolCallRequest) -> ApprovedCall | Command[Any]:
+        """Return a call that the agent may make, or the result that answers or refuses it."""
+        call = request.tool_call
+        tool, given = self.session.find_target(call["name"], call["args"])
+        native = self.natives.get(tool.name) if tool is not None else None
+        if tool is None or native is None:
+            return self._answer(call, await self.session.handle(call["name"], call["args"]))
+        name = tool.name if call["name"] == CALL else call["name"]
+        verdict = await self.session.admit(name, given)
+        if isinstance(verdict, Reply) and verdict.code == ApprovalNeeded.code:
+            runtime = cast("Any", request.runtime)  # pyright: ignore[reportUnknownMemberType]  # of any state
+            # Without a thread, the run could not wait for a person.
+            if _find_thread_id(runtime) and _ask_person(native.name, given):
+                verdict = await self.session.admit(name, given, approved=True)
+        return self._answer(call, verdict) if isinstance(verdict, Reply) else verdict
 
-    def find_native(self, call: ToolCall) -> tuple[BaseTool | None, str, object]:
-        """Return the agent's own tool that a call is for, the name to approve, and arguments."""
-        tool, given = self.find_target(call)
-        name = tool.name if tool is not None and call["name"] == CALL else call["name"]
-        return self.natives.get(tool.name if tool is not None else ""), name, given
+    def to_request(self, request: ToolCallRequest, approved: ApprovedCall) -> ToolCallRequest:
+        """Return the request for the agent's own tool, also of a call through `tool_call`."""
+        native = self.natives[approved.tool.name]
+        id_ = request.tool_call["id"]
+        call = tool_call(name=native.name, args=approved.arguments, id=id_)
+        return request.override(tool_call=call, tool=native)
 
-    def answer(self, call: ToolCall, reply: Reply) -> Command[Any]:
-        """Return a reply as the result of a call."""
-        images = [_to_image(block) for block in reply.images]
+    def _answer(self, call: ToolCall, reply: Reply) -> Command[Any]:
+        """Return a reply as the result of a call.
+
+        Its artifact has what a later request, of whatever mode, needs to repeat what was found.
+        """
+        loaded = self.session.loaded
+        known = [hit.tool.name for hit in reply.known if hit.tool.name in loaded]
+        names = list(dict.fromkeys([*reply.references, *known]))
+        found: Json = {"references": names} if names else {}
+        if reply.definitions:
+            found["output"] = reply.to_message(Dialect.OPENAI_RESPONSES, call["id"] or "")
+        images = [
+            {"type": "image", "base64": block.get("data"), "mime_type": block.get("mimeType")}
+            for block in reply.images
+        ]
         message = ToolMessage(
             content=[{"type": "text", "text": reply.text}, *images] if images else reply.text,
-            artifact=_create_artifact(self, reply, call["id"] or ""),
+            artifact={KEY: found} if found else None,
             name=call["name"],
             tool_call_id=call["id"] or "",
             status="error" if reply.is_error else "success",
@@ -161,15 +179,12 @@ class _Turn:
 
     def finish(self, approved: ApprovedCall, result: Result) -> Result:
         """Return the result of the agent's own tool, with the state if the call loaded the tool."""
-        loaded = self.session.loaded
-        failed = isinstance(result, ToolMessage) and result.status == "error"
-        self.session.settle(approved, failed=failed)
         if not isinstance(result, ToolMessage):
             return result
         if approved.repairs:
             content = add_notes(approved, cast("object", result.content))
             result = result.model_copy(update={"content": content})
-        if self.session.loaded == loaded:
+        if self.session.loaded == self._loaded:
             return result
         return Command(update={"messages": [result], KEY: self.state()})
 
@@ -206,7 +221,7 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
         self._mode: Mode | None = None
         if scout is not None or settings is not None:
             toolkit = Toolkit[BaseTool]((), _define, scout=scout, settings=settings)
-            self._mode = toolkit.scout.settings.mode
+            self._mode = toolkit.mode
             self._kits[self._mode] = toolkit
 
     def wrap_model_call(
@@ -232,20 +247,14 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
         turn = self._begin_call(request)
         if turn is None:
             return handler(request)
-        call = request.tool_call
-        native, name, given = turn.find_native(call)
-        if native is None:
-            return turn.answer(call, turn.session.handle_sync(call["name"], call["args"]))
-        verdict = turn.session.admit_sync(name, given)
-        if _needs_approval(verdict, request) and _ask_person(native.name, given):
-            verdict = turn.session.admit_sync(name, given, approved=True)
-        if isinstance(verdict, Reply):
-            return turn.answer(call, verdict)
-        try:
-            return turn.finish(verdict, handler(_to_request(request, native, verdict)))
-        except Exception as error:
-            _settle_failure(turn, verdict, error)
-            raise
+        call = run_sync(lambda: turn.handle(request))
+        if not isinstance(call, ApprovedCall):
+            return call
+        # An interrupt is no failure: the run repeats the call when it resumes.
+        with report_outcome(turn.session, call, postponed=(GraphBubbleUp,)) as outcome:
+            result = handler(turn.to_request(request, call))
+            outcome.failed = isinstance(result, ToolMessage) and result.status == "error"
+        return turn.finish(call, result)
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
@@ -254,20 +263,13 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
         turn = self._begin_call(request)
         if turn is None:
             return await handler(request)
-        call = request.tool_call
-        native, name, given = turn.find_native(call)
-        if native is None:
-            return turn.answer(call, await turn.session.handle(call["name"], call["args"]))
-        verdict = await turn.session.admit(name, given)
-        if _needs_approval(verdict, request) and _ask_person(native.name, given):
-            verdict = await turn.session.admit(name, given, approved=True)
-        if isinstance(verdict, Reply):
-            return turn.answer(call, verdict)
-        try:
-            return turn.finish(verdict, await handler(_to_request(request, native, verdict)))
-        except Exception as error:
-            _settle_failure(turn, verdict, error)
-            raise
+        call = await turn.handle(request)
+        if not isinstance(call, ApprovedCall):
+            return call
+        with report_outcome(turn.session, call, postponed=(GraphBubbleUp,)) as outcome:
+            result = await handler(turn.to_request(request, call))
+            outcome.failed = isinstance(result, ToolMessage) and result.status == "error"
+        return turn.finish(call, result)
 
     def _get_toolkit(self, mode: Mode) -> Toolkit[BaseTool]:
         with self._lock:
@@ -291,19 +293,24 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
         natives = self._list_natives(request.tools, request.runtime)
         only = toolkit.register(natives)
         before = _read_state(request.state)
-        session = toolkit.open_session(
-            _find_thread_id(request.runtime) or uuid4().hex, before.get("session"), only=only
-        )
-        _report_messages(session, request.messages)
-        tools = self._remember(only)
-        turn = _Turn(toolkit=toolkit, session=session, natives=natives, before=before, tools=tools)
+        id_ = _find_thread_id(request.runtime)
+        session = toolkit.open_session(id_, before.get("session"), only=only)
+        messages = request.messages
+        last = messages[-1] if messages else None
+        if isinstance(last, HumanMessage):
+            session.user_message(last.text)
+        for message in reversed(messages):
+            if not isinstance(message, ToolMessage):
+                break
+            session.touch(message.name or "")
+        turn = _Turn(session, natives, before, self._remember(only))
         others = [tool for tool in request.tools if not self._is_mine(tool, natives)]
         points = [(tool.extras or {}).get("cache_control") for tool in natives.values()]
         point = next(filter(None, reversed(points)), None)
         shown = [self._to_model_tool(turn, entry, point) for entry in session.list_shown()]
         return turn, request.override(
             tools=[*others, *shown],
-            messages=_to_model_messages(request.messages, turn.mode, only),
+            messages=_to_model_messages(request.messages, toolkit.mode, only),
             system_message=self._build_prompt(request, session),
         )
 
@@ -317,11 +324,9 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
         if request.tool is not None and not self._is_mine(request.tool, natives):
             return None
         only = self._recall(before, toolkit.register(natives))
-        session = toolkit.open_session(
-            _find_thread_id(runtime) or uuid4().hex, before.get("session"), only=only
-        )
-        tools = before.get("tools", "")
-        return _Turn(toolkit=toolkit, session=session, natives=natives, before=before, tools=tools)
+        id_ = _find_thread_id(runtime)
+        session = toolkit.open_session(id_, before.get("session"), only=only)
+        return _Turn(session, natives, before, before.get("tools", ""))
 
     def _is_mine(self, tool: object, natives: Natives) -> bool:
         return isinstance(tool, BaseTool) and (
@@ -351,10 +356,10 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
     def _to_model_tool(self, turn: _Turn, shown: ShownTool, point: object) -> BaseTool | Json:
         """Return a tool in the form that the model takes."""
         name = shown.tool.name
-        if turn.mode is Mode.DEFINITIONS and name == SEARCH:
+        if turn.session.settings.mode is Mode.DEFINITIONS and name == SEARCH:
             return to_search(shown.tool, Dialect.OPENAI_RESPONSES)
         tool = self._meta.get(name) or turn.natives.get(name) or _create_stub(shown.tool)
-        unwanted = _UNDEFERRABLE if shown.deferred else _UNDEFERRABLE[:1]
+        unwanted = ("cache_control", "input_examples") if shown.deferred else ("cache_control",)
         extras = {k: v for k, v in (tool.extras or {}).items() if k not in unwanted}
         if shown.deferred:
             extras["defer_loading"] = True
@@ -366,23 +371,14 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
     def _build_prompt(self, request: ModelRequest[Any], session: Session) -> SystemMessage | None:
         """Return the system prompt, with the listing if there is one."""
         section = session.system_prompt() if self._listing else ""
-        if not section or request.system_message is None:
-            return SystemMessage(section) if section else request.system_message
+        if not section:
+            return request.system_message
+        if request.system_message is None:
+            return SystemMessage(section)
         content = request.system_message.content
         if isinstance(content, str):
             return SystemMessage(f"{content}\n\n{section}")
         return SystemMessage([*content, {"type": "text", "text": section}])
-
-
-def _report_messages(session: Session, messages: Sequence[AnyMessage]) -> None:
-    """Report a user message, or the tools that were called since the last request."""
-    last = messages[-1] if messages else None
-    if isinstance(last, HumanMessage):
-        session.user_message(last.text)
-    for message in reversed(messages):
-        if not isinstance(message, ToolMessage):
-            break
-        note_used(session, message.name or "")
 
 
 def _read_response(turn: _Turn, response: ModelResponse[Any]) -> ExtendedModelResponse[Any]:
@@ -401,13 +397,18 @@ def _rename_calls(turn: _Turn, message: AIMessage) -> AIMessage:
     """
     calls, bridged = list[ToolCall](), list[str]()
     for call in message.tool_calls:
-        tool, given = turn.find_target(call) if call["name"] == CALL else (None, None)
-        arguments = to_object(given)
-        if tool is not None and (arguments or not given):
-            bridged.append(call["id"] or "")
-            call = _rename_call(call, tool.name, arguments)
+        if call["name"] == CALL:
+            tool, given = turn.session.find_target(CALL, call["args"])
+            arguments = to_object(given)
+            if tool is not None and (arguments or not given):
+                bridged.append(call["id"] or "")
+                call = tool_call(name=tool.name, args=arguments, id=call["id"])
         calls.append(call)
-    searches = [_search_from_item(item) for item in _list_items(message) if _is_search(item)]
+    searches = [
+        tool_call(name=SEARCH, args=to_object(item.get("arguments")), id=item["call_id"])
+        for item in message.content
+        if _is_search(item)
+    ]
     if not bridged and not searches:
         return message
     searched = [call["id"] for call in searches]
@@ -442,19 +443,14 @@ def _restore_calls(message: AIMessage, bridged: set[str], searched: set[str]) ->
     A search is an item of the content if the provider knows such items, and a call otherwise.
     """
     calls = [call for call in message.tool_calls if call["id"] not in searched]
-    restored = [_wrap_call(call) if call["id"] in bridged else call for call in calls]
+    for at, call in enumerate(calls):
+        if call["id"] in bridged:
+            arguments = {"name": call["name"], "arguments": call["args"]}
+            calls[at] = tool_call(name=CALL, args=arguments, id=call["id"])
     content = message.content
     if not isinstance(content, str) and not searched:
-        content = [item for item in content if not (is_object(item) and _is_search(item))]
-    return message.model_copy(update={"tool_calls": restored, "content": content})
-
-
-def _wrap_call(call: ToolCall) -> ToolCall:
-    return _rename_call(call, CALL, {"name": call["name"], "arguments": call["args"]})
-
-
-def _rename_call(call: ToolCall, name: str, arguments: Json) -> ToolCall:
-    return ToolCall(name=name, args=arguments, id=call["id"], type="tool_call")
+        content = [item for item in content if not _is_search(item)]
+    return message.model_copy(update={"tool_calls": calls, "content": content})
 
 
 def _to_answer(
@@ -470,37 +466,15 @@ def _to_answer(
     if mode is Mode.REFERENCE and found.get("references"):
         live = [name for name in found["references"] if name in names]
         blocks = [{"type": "tool_reference", "tool_name": name} for name in live]
-        return message.model_copy(update={"content": blocks or GONE})
+        return message.model_copy(update={"content": blocks or TOOLS_GONE})
     return message
 
 
-def _create_artifact(turn: _Turn, reply: Reply, call_id: str) -> Json | None:
-    """Return what a later request, of whatever mode, needs to repeat what a reply found."""
-    loaded = turn.session.loaded
-    names = [*reply.references, *(hit.tool.name for hit in reply.known if hit.tool.name in loaded)]
-    found: Json = {"references": list(dict.fromkeys(names))} if names else {}
-    if reply.definitions:
-        found["output"] = reply.to_message(Dialect.OPENAI_RESPONSES, call_id)
-    return {KEY: found} if found else None
-
-
-def _list_items(message: AIMessage) -> list[Json]:
-    return [item for item in message.content if is_object(item)]
-
-
-def _is_search(item: Json) -> bool:
+def _is_search(item: object) -> TypeGuard[Json]:
+    """Tell whether an item of a message is a search that the provider leaves to its client."""
+    if not is_object(item):
+        return False
     return item.get("type") == "tool_search_call" and item.get("execution") == "client"
-
-
-def _search_from_item(item: Json) -> ToolCall:
-    arguments = to_object(item.get("arguments"))
-    return ToolCall(name=SEARCH, args=arguments, id=item["call_id"], type="tool_call")
-
-
-def _needs_approval(verdict: ApprovedCall | Reply, request: Any) -> bool:
-    """Tell whether the scout's policy wants a person to approve, and the run can wait for one."""
-    is_asking = isinstance(verdict, Reply) and verdict.code == ApprovalNeeded.code
-    return is_asking and bool(_find_thread_id(request.runtime))
 
 
 def _ask_person(name: str, arguments: object) -> bool:
@@ -510,19 +484,6 @@ def _ask_person(name: str, arguments: object) -> bool:
     answer: object = interrupt({"action_requests": [asked], "review_configs": [config]})
     decisions = to_object(answer).get("decisions")
     return is_list(decisions) and [to_object(each).get("type") for each in decisions] == ["approve"]
-
-
-def _to_request(
-    request: ToolCallRequest, native: BaseTool, approved: ApprovedCall
-) -> ToolCallRequest:
-    call = _rename_call(request.tool_call, native.name, approved.arguments)
-    return request.override(tool_call=call, tool=native)
-
-
-def _settle_failure(turn: _Turn, approved: ApprovedCall, error: Exception) -> None:
-    # An interrupt is no failure: the run repeats the call when it resumes.
-    if not isinstance(error, GraphBubbleUp):
-        turn.session.settle(approved, failed=True)
 
 
 def _read_state(state: object) -> Json:
@@ -535,10 +496,6 @@ def _find_thread_id(runtime: Any) -> str:
 
 def _hash_names(names: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]
-
-
-def _to_image(block: Json) -> Json:
-    return {"type": "image", "base64": block.get("data"), "mime_type": block.get("mimeType")}
 
 
 def _define(native: BaseTool) -> Tool:
@@ -583,11 +540,12 @@ def retrieve_tools(
     toolkit = Toolkit(tools, lambda entry: _define(entry[1]), scout=scout, settings=settings)
 
     def retrieve_tools(query: str) -> list[str]:
-        """Find tools by what they do. Describe one need in the words of a tool's description."""
         return [id_ for id_, _ in toolkit.rank([query], limit)]
 
     async def aretrieve_tools(query: str) -> list[str]:
-        """Find tools by what they do. Describe one need in the words of a tool's description."""
         return retrieve_tools(query)
 
+    # langgraph-bigtool describes the tools to the model by these docstrings.
+    retrieve_tools.__doc__ = RETRIEVE_DESCRIPTION
+    aretrieve_tools.__doc__ = RETRIEVE_DESCRIPTION
     return retrieve_tools, aretrieve_tools

@@ -6,20 +6,19 @@ per agent, and `ctx.to_dict()` saves it.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
-from toolscout import Mode, Reply, Scout, Session, Settings, Tool
+from toolscout import Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
-    CALL,
     ApprovedCall,
     Json,
     Toolkit,
+    list_request_tools,
     make_exposed_name,
     merge_state,
     report_outcome,
-    require_own_name,
     to_object,
 )
 from toolscout.errors import MissingExtra, UsageError
@@ -64,8 +63,18 @@ class ToolScoutRetriever(ObjectRetriever[BaseTool]):
         settings: Settings | None = None,
     ) -> None:
         # The base class is not initialized: it would need an index of nodes.
-        natives = [*map(_to_tool, tools)]
-        self._toolkit = _AgentTools.create_growing(natives, _define, scout=scout, settings=settings)
+        natives = [
+            adapt_to_async_tool(t if isinstance(t, BaseTool) else FunctionTool.from_defaults(t))
+            for t in tools
+        ]
+        self._toolkit = _AgentTools.create_growing(
+            natives,
+            _define,
+            # The agent looks at the tool that was called, and `tool_call` ends no run.
+            by_name=lambda native: native.metadata.return_direct,
+            scout=scout,
+            settings=settings,
+        )
 
     def retrieve(self, str_or_query_bundle: QueryType) -> list[BaseTool]:
         """Return the tools that fit best, or the one with that name, outside a workflow."""
@@ -80,19 +89,38 @@ class ToolScoutRetriever(ObjectRetriever[BaseTool]):
         if context is None:
             return self.retrieve(query)
         turn = await _Turn.open(self._toolkit, context)
-        if query != await context.store.get("user_msg_str", default=None):
-            return [*turn.list_tools(), *turn.find_hidden(query)]
-        if not await context.store.get("num_iterations", default=0):
+        is_message = query == await context.store.get("user_msg_str", default=None)
+        if is_message and not await context.store.get("num_iterations", default=0):
             turn.session.user_message(query)
             await turn.save()
-        return [*turn.list_tools()]
+        tools = list_request_tools(turn.session)
+        # A call of a tool that was not in the request gets a reply that says how to find it.
+        called = None if is_message else turn.session.find_tool(query)
+        if called is not None and all(tool.name != query for tool in tools):
+            tools.append(called)
+        return [self._create_tool(tool) for tool in tools]
+
+    def _create_tool(self, tool: Tool) -> BaseTool:
+        native = self._toolkit.get(tool.name)
+        if native is None:
+            return _OwnTool(tool, self._toolkit)
+        # Agents treat a copy like the original, but its calls are checked first.
+        twin = cast("Any", copy.copy(native))
+        injected = native.ctx_param_name if isinstance(native, FunctionTool) else None
+
+        async def acall(**given: Any) -> ToolOutput:
+            arguments = {key: value for key, value in given.items() if key != injected}
+            return await _call(self._toolkit, tool.name, arguments)
+
+        twin.acall = acall
+        twin.call = _refuse_sync
+        return twin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
     """The session of an agent during one step of a workflow."""
 
-    toolkit: _AgentTools
     context: Context[Any]
     agent: str
     before: object
@@ -104,7 +132,7 @@ class _Turn:
         agent = str(await context.store.get("current_agent_name", default=""))
         before = to_object(await context.store.get(KEY, default=None)).get(agent)
         session = toolkit.open_session(agent or "agent", before)
-        return cls(toolkit=toolkit, context=context, agent=agent, before=before, session=session)
+        return cls(context=context, agent=agent, before=before, session=session)
 
     async def save(self) -> None:
         """Write the session to the context, merged with what parallel calls wrote."""
@@ -112,23 +140,6 @@ class _Turn:
             sessions = to_object(state.get(KEY, None))
             after = merge_state(self.session, self.before, sessions.get(self.agent))
             state[KEY] = {**sessions, self.agent: after}
-
-    def list_tools(self) -> Iterator[BaseTool]:
-        return (self._create_tool(shown.tool) for shown in self.session.list_shown())
-
-    def find_hidden(self, name: str) -> Iterator[BaseTool]:
-        """Yield the tool of a call that was not in the request; its reply says how to find it."""
-        tool = self.session.find_tool(name)
-        if tool is not None and all(shown.tool.name != name for shown in self.session.list_shown()):
-            yield self._create_tool(tool)
-
-    def _create_tool(self, tool: Tool) -> BaseTool:
-        native = self.toolkit.get(tool.name)
-        return (
-            _OwnTool(tool, self.toolkit)
-            if native is None
-            else _copy_tool(native, tool.name, self.toolkit)
-        )
 
 
 async def _call(toolkit: _AgentTools, name: str, arguments: Json) -> ToolOutput:
@@ -138,45 +149,26 @@ async def _call(toolkit: _AgentTools, name: str, arguments: Json) -> ToolOutput:
         raise UsageError(f"{name} runs only in the workflow of an agent. Call it with `acall`.")
     turn = await _Turn.open(toolkit, context)
     verdict = await toolkit.handle(turn.session, name, arguments)
-    if isinstance(verdict, ApprovedCall) and name == CALL and _ends_run(toolkit, verdict):
-        verdict = require_own_name(turn.session, verdict)
     if isinstance(verdict, ApprovedCall):
+        native = toolkit.get_native(verdict)
+        injected = native.ctx_param_name if isinstance(native, FunctionTool) else None
+        given = {**verdict.arguments, injected: context} if injected else verdict.arguments
         with report_outcome(turn.session, verdict, postponed=(WaitingForEvent,)):
-            output = await _run_native(toolkit.get_native(verdict), verdict, context)
+            output: ToolOutput = await cast("Any", native).acall(**given)
+        if verdict.notes:
+            output.blocks = [TextBlock(text="\n".join(verdict.notes)), *output.blocks]
     else:
-        output = _to_output(name, arguments, verdict or await turn.session.handle(name, arguments))
+        reply = verdict or await turn.session.handle(name, arguments)
+        images = [
+            ImageBlock(image=block["data"].encode(), image_mimetype=block["mimeType"])
+            for block in reply.images
+        ]
+        blocks: list[ContentBlock] = [TextBlock(text=reply.text), *images]
+        output = ToolOutput(
+            name, blocks=blocks, raw_input=arguments, raw_output=reply.text, is_error=reply.is_error
+        )
     await turn.save()
     return output
-
-
-async def _run_native(
-    native: AsyncBaseTool, call: ApprovedCall, context: Context[Any]
-) -> ToolOutput:
-    injected = native.ctx_param_name if isinstance(native, FunctionTool) else None
-    given = {**call.arguments, injected: context} if injected else call.arguments
-    output: ToolOutput = await cast("Any", native).acall(**given)
-    if call.notes:
-        output.blocks = [TextBlock(text="\n".join(call.notes)), *output.blocks]
-    return output
-
-
-def _ends_run(toolkit: _AgentTools, call: ApprovedCall) -> bool:
-    # The agent looks at the tool that was called, so the result of `tool_call` ends nothing.
-    native = toolkit.get_native(call)
-    return native.metadata.return_direct and toolkit.mode is Mode.NATIVE
-
-
-def _copy_tool(native: AsyncBaseTool, name: str, toolkit: _AgentTools) -> BaseTool:
-    """Return a copy that agents treat like the original, but whose calls are checked first."""
-    twin = cast("Any", copy.copy(native))
-    injected = native.ctx_param_name if isinstance(native, FunctionTool) else None
-
-    async def acall(**given: Any) -> ToolOutput:
-        return await _call(toolkit, name, {key: v for key, v in given.items() if key != injected})
-
-    twin.acall = acall
-    twin.call = _refuse_sync
-    return twin
 
 
 class _OwnTool(AsyncBaseTool):
@@ -186,7 +178,14 @@ class _OwnTool(AsyncBaseTool):
         self._toolkit = toolkit
         self._name = tool.name
         description = tool.description or tool.name
-        self._metadata = ToolMetadata(description, tool.name, fn_schema=_create_model(tool))
+
+        # LLM classes take a schema in no other form.
+        class Arguments(BaseModel):
+            @classmethod
+            def model_json_schema(cls, *args: Any, **options: Any) -> dict[str, Any]:
+                return copy.deepcopy(tool.input_schema)
+
+        self._metadata = ToolMetadata(description, tool.name, fn_schema=Arguments)
 
     @property
     def metadata(self) -> ToolMetadata:
@@ -197,17 +196,6 @@ class _OwnTool(AsyncBaseTool):
 
     async def acall(self, *args: Any, **arguments: Any) -> ToolOutput:
         return await _call(self._toolkit, self._name, arguments)
-
-
-def _create_model(tool: Tool) -> type[BaseModel]:
-    """Return a model with the schema of a tool: LLM classes take a schema in no other form."""
-
-    class Arguments(BaseModel):
-        @classmethod
-        def model_json_schema(cls, *args: Any, **options: Any) -> dict[str, Any]:
-            return copy.deepcopy(tool.input_schema)
-
-    return Arguments
 
 
 def _refuse_sync(*args: object, **arguments: object) -> NoReturn:
@@ -225,26 +213,10 @@ def _find_context() -> Context[Any] | None:
         return None
 
 
-def _to_tool(tool: BaseTool | Callable[..., Any]) -> AsyncBaseTool:
-    known = tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool)
-    return adapt_to_async_tool(known)
-
-
 def _define(native: AsyncBaseTool) -> Tool:
     metadata = cast("Any", native.metadata)
     return Tool.define(
         metadata.get_name(),
         description=metadata.description,
         input_schema=metadata.get_parameters_dict(),
-    )
-
-
-def _to_output(name: str, arguments: Json, reply: Reply) -> ToolOutput:
-    images = [
-        ImageBlock(image=block["data"].encode(), image_mimetype=block["mimeType"])
-        for block in reply.images
-    ]
-    blocks: list[ContentBlock] = [TextBlock(text=reply.text), *images]
-    return ToolOutput(
-        name, blocks=blocks, raw_input=arguments, raw_output=reply.text, is_error=reply.is_error
     )

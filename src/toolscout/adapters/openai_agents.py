@@ -11,16 +11,13 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from toolscout import Mode, Scout, Session, Settings, Tool
+from toolscout import Mode, Scout, Settings, Tool
 from toolscout.adapters._toolkit import (
-    GROWING,
     SEARCH,
     Dialect,
     Json,
     Toolkit,
-    choose_mode,
-    detect_openai,
-    list_request_tools,
+    choose_openai_mode,
     require_members,
     to_search,
 )
@@ -55,7 +52,6 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra("openai-agents", extra="openai-agents") from error
 
-_RESPONSES = Dialect.OPENAI_RESPONSES
 _TYPES: dict[str, Any] = {
     "function_call": ResponseFunctionToolCall,
     "tool_search_call": ResponseToolSearchCall,
@@ -82,7 +78,7 @@ class ToolScoutModel(Model):
         if scout is None and settings is None:
             settings = Settings(mode=_choose_mode(self._model))
         self._toolkit = Toolkit[FunctionTool]((), _define, scout=scout, settings=settings)
-        if self._toolkit.scout.settings.mode is Mode.REFERENCE:
+        if self._toolkit.mode is Mode.REFERENCE:
             raise UsageError("Mode 'reference' is Anthropic's. Use 'definitions' or 'native'.")
         self._memory = Memory()
 
@@ -108,7 +104,7 @@ class ToolScoutModel(Model):
                 system_instructions,
                 turn.input,
                 model_settings,
-                turn.list_tools(_read_forced(model_settings)),
+                turn.list_tools(model_settings),
                 output_schema,
                 handoffs,
                 tracing,
@@ -143,7 +139,7 @@ class ToolScoutModel(Model):
                 system_instructions,
                 turn.input,
                 model_settings,
-                turn.list_tools(_read_forced(model_settings)),
+                turn.list_tools(model_settings),
                 output_schema,
                 handoffs,
                 tracing,
@@ -220,13 +216,18 @@ class _Turn:
     def output(self) -> list[TResponseOutputItem]:
         """The output for the runner; unchanged items are the model's own objects."""
         same = {id(item): original for item, original in self.originals}
-        return [same.get(id(item)) or _item_from_json(item) for item in self.rounds.output]
+        return [
+            same.get(id(item)) or _TYPES[str(item["type"])].construct(**item)
+            for item in self.rounds.output
+        ]
 
-    def list_tools(self, forced: str) -> list[AgentTool]:
+    def list_tools(self, settings: ModelSettings) -> list[AgentTool]:
         """Return the tools of the next request to the inner model."""
-        session = self.rounds.session
-        shown = list_request_tools(session, forced)
-        return [*self.passed, *(self._to_agent_tool(session, tool) for tool in shown)]
+        choice = settings.tool_choice
+        is_name = isinstance(choice, str) and choice not in ("auto", "required", "none")
+        forced = str(choice) if is_name else ""
+        tools = self.toolkit.list_tools(self.rounds.session, self._create_tool, forced)
+        return [*self.passed, *tools]
 
     async def take(self, output: list[TResponseOutputItem], response_id: str | None) -> bool:
         """Process the output of the model; return whether another request is due."""
@@ -235,11 +236,11 @@ class _Turn:
         self.previous = response_id if self.previous else None
         return await self.rounds.take(item for item, _ in items)
 
-    def _to_agent_tool(self, session: Session, tool: Tool) -> AgentTool:
-        if tool.name == SEARCH and session.settings.mode is Mode.DEFINITIONS:
+    def _create_tool(self, tool: Tool) -> AgentTool:
+        if tool.name == SEARCH and self.toolkit.mode is Mode.DEFINITIONS:
             # The SDK refuses its own ToolSearchTool if no function is deferred.
-            return _RawTool(cast("Any", to_search(tool, _RESPONSES)))
-        return self.toolkit.get(tool.name) or FunctionTool(
+            return _RawTool(cast("Any", to_search(tool, Dialect.OPENAI_RESPONSES)))
+        return FunctionTool(
             name=tool.name,
             description=tool.description,
             params_json_schema=tool.input_schema,
@@ -275,23 +276,10 @@ def _to_definition(tool: FunctionTool) -> Json:
 
 def _choose_mode(model: Model) -> Mode:
     if not isinstance(model, OpenAIResponsesModel):
-        return choose_mode(GROWING)
-    return choose_mode(detect_openai(str(model.model), _get_base_url(model)))
-
-
-def _get_base_url(model: OpenAIResponsesModel) -> str:
-    """Return the address of a model's client, which the SDK keeps to itself."""
+        return Mode.NATIVE
     require_members("openai-agents", model, "_client")
-    return str(model._client.base_url)  # pyright: ignore[reportPrivateUsage]
-
-
-def _read_forced(settings: ModelSettings) -> str:
-    choice = settings.tool_choice
-    return choice if isinstance(choice, str) and choice not in ("auto", "required", "none") else ""
-
-
-def _item_from_json(item: Json) -> TResponseOutputItem:
-    return _TYPES[str(item["type"])].construct(**item)
+    base_url = str(model._client.base_url)  # pyright: ignore[reportPrivateUsage]
+    return choose_openai_mode(str(model.model), base_url)
 
 
 async def _fail(context: object, arguments: str) -> str:

@@ -5,7 +5,7 @@
 meta-tools' results, so it follows the message history and ends at a compaction.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -19,8 +19,10 @@ from toolscout.adapters._toolkit import (
     add_notes,
     decode_images,
     is_object,
+    list_request_tools,
     merge_states,
     report_outcome,
+    to_object,
 )
 from toolscout.errors import ApprovalNeeded, MissingExtra
 
@@ -101,10 +103,31 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> _Tools[AgentDepsT]:
         """Return the meta-tools, the pinned tools and what the conversation has found."""
-        wrapped = await self.wrapped.get_tools(ctx)
-        inner = {name: _clear_deferral(tool) for name, tool in wrapped.items()}
-        session = self._open_session(ctx, inner)
-        return dict(self._list_tools(ctx, session, inner))
+        inner = dict(await self.wrapped.get_tools(ctx))
+        for name, known in inner.items():
+            if known.tool_def.defer_loading:
+                # toolscout hides the tools here; the SDK would add a second search for these.
+                definition = replace(known.tool_def, defer_loading=False)
+                inner[name] = replace(known, tool_def=definition)
+        shown: _Tools[AgentDepsT] = {}
+        for tool in list_request_tools(self._open_session(ctx, inner)):
+            native = self.toolkit.get(tool.name)
+            if native is not None:
+                shown[native.name] = inner[native.name]
+                continue
+            definition = ToolDefinition(
+                name=tool.name,
+                description=tool.description,
+                parameters_json_schema=tool.input_schema,
+            )
+            shown[tool.name] = _OwnTool(
+                toolset=self,
+                tool_def=definition,
+                max_retries=ctx.max_retries,
+                args_validator=_OBJECT,
+                inner=inner,
+            )
+        return shown
 
     async def call_tool(
         self,
@@ -119,14 +142,29 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
         sent = _find_arguments(ctx, tool_args) if inner is None else tool_args
         verdict = await self.toolkit.handle(session, name, sent, approved=ctx.tool_call_approved)
         if isinstance(verdict, Reply):
-            return _to_return(session, verdict)
+            if verdict.code == ApprovalNeeded.code:
+                raise ApprovalRequired(metadata=verdict.details)
+            if verdict.is_error and not verdict.references:
+                raise ToolFailed(verdict.text)
+            images = [BinaryContent(data, media_type=mime) for data, mime in decode_images(verdict)]
+            content = [verdict.text, *images] if images else verdict.text
+            return ToolReturn(content, metadata={STATE: session.to_json()})
         if verdict is None:
             return await self.wrapped.call_tool(name, tool_args, ctx, tool)
         with report_outcome(session, verdict, postponed=(ApprovalRequired, CallDeferred)):
             if inner is None:
                 return await self.wrapped.call_tool(name, tool_args, ctx, tool)
             result = await self._run_inner(verdict, ctx, inner)
-        return _add_session(session, verdict, result)
+        whole = (
+            cast("ToolReturn[Any]", result)
+            if isinstance(result, ToolReturn)
+            else ToolReturn(result)
+        )
+        whole = replace(whole, return_value=add_notes(verdict, whole.return_value))
+        metadata = cast("object", whole.metadata or {})
+        if not is_object(metadata):
+            return whole
+        return replace(whole, metadata=metadata | {STATE: session.to_json()})
 
     def _open_session(
         self, ctx: RunContext[AgentDepsT], inner: _Tools[AgentDepsT] | None
@@ -136,29 +174,6 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
         only = self.toolkit.register(defined) if defined else None
         id_ = ctx.conversation_id or ctx.run_id or "run"
         return self.toolkit.open_session(id_, _read_state(ctx.messages), only=only)
-
-    def _list_tools(
-        self, ctx: RunContext[AgentDepsT], session: Session, inner: _Tools[AgentDepsT]
-    ) -> Iterator[tuple[str, ToolsetTool[AgentDepsT]]]:
-        for tool in (shown.tool for shown in session.list_shown()):
-            native = self.toolkit.get(tool.name)
-            if native is not None:
-                yield native.name, inner[native.name]
-                continue
-            yield (
-                tool.name,
-                _OwnTool(
-                    toolset=self,
-                    tool_def=ToolDefinition(
-                        name=tool.name,
-                        description=tool.description,
-                        parameters_json_schema=tool.input_schema,
-                    ),
-                    max_retries=ctx.max_retries,
-                    args_validator=_OBJECT,
-                    inner=inner,
-                ),
-            )
 
     async def _run_inner(
         self, approved: ApprovedCall, ctx: RunContext[AgentDepsT], inner: _Tools[AgentDepsT]
@@ -186,13 +201,6 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
         return await manager.execute_tool_call(valid, wrap_validation_errors=False)
 
 
-def _clear_deferral(tool: ToolsetTool[AgentDepsT]) -> ToolsetTool[AgentDepsT]:
-    # toolscout hides the tools here; the SDK would add a second search for deferred ones.
-    if not tool.tool_def.defer_loading:
-        return tool
-    return replace(tool, tool_def=replace(tool.tool_def, defer_loading=False))
-
-
 def _define(definition: ToolDefinition) -> Tool:
     # The metadata of a definition has the annotations of an MCP server.
     metadata: Mapping[str, Any] = definition.metadata or {}
@@ -213,19 +221,13 @@ def _read_state(messages: Sequence[ModelMessage]) -> Json | None:
         if not isinstance(message, ModelRequest):
             continue
         parts = [part for part in message.parts if isinstance(part, ToolReturnPart)]
-        states = [*filter(None, map(_read_part, parts))]
+        # Other tools may put anything into their metadata.
+        ours = [to_object(part.metadata) for part in parts if part.tool_name in RESERVED_NAMES]
+        states = [metadata[STATE] for metadata in ours if metadata.get(STATE)]
         if states:
             # Calls of one response start from the same state, and each adds to it.
             return merge_states(*states, used=reversed(called))
         called += (part.tool_name for part in reversed(parts))
-    return None
-
-
-def _read_part(part: ToolReturnPart) -> object:
-    # Other tools may put anything into their metadata.
-    metadata = cast("object", part.metadata)
-    if part.tool_name in RESERVED_NAMES and is_object(metadata):
-        return metadata.get(STATE)
     return None
 
 
@@ -236,26 +238,3 @@ def _find_arguments(ctx: RunContext[Any], tool_args: dict[str, Any]) -> object:
             if isinstance(part, ToolCallPart) and part.tool_call_id == ctx.tool_call_id:
                 return part.args_as_dict()
     return tool_args
-
-
-def _to_return(session: Session, reply: Reply) -> ToolReturn[Any]:
-    """Return a reply as the SDK's result, with the session in its metadata."""
-    if reply.code == ApprovalNeeded.code:
-        raise ApprovalRequired(metadata=reply.details)
-    if reply.is_error and not reply.references:
-        raise ToolFailed(reply.text)
-    images = [BinaryContent(data, media_type=mime) for data, mime in decode_images(reply)]
-    content = [reply.text, *images] if images else reply.text
-    return ToolReturn(content, metadata={STATE: session.to_json()})
-
-
-def _add_session(session: Session, call: ApprovedCall, result: Any) -> ToolReturn[Any]:
-    """Return a tool's own result with the session in its metadata, and notes on repairs."""
-    whole = (
-        cast("ToolReturn[Any]", result) if isinstance(result, ToolReturn) else ToolReturn(result)
-    )
-    whole = replace(whole, return_value=add_notes(call, whole.return_value))
-    metadata = cast("object", whole.metadata or {})
-    if not is_object(metadata):
-        return whole
-    return replace(whole, metadata=metadata | {STATE: session.to_json()})

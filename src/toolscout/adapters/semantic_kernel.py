@@ -11,8 +11,9 @@ from typing import Any, cast
 
 from toolscout import Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
-    NO_CONTENT,
+    PLUGIN_DESCRIPTION,
     RESERVED_NAMES,
+    TOOL_FAILED,
     ApprovedCall,
     Bridge,
     Json,
@@ -20,7 +21,7 @@ from toolscout.adapters._toolkit import (
     is_made,
     merge_states,
 )
-from toolscout.errors import MissingExtra, UsageError
+from toolscout.errors import NO_CONTENT, MissingExtra, UsageError
 
 try:
     from semantic_kernel import Kernel
@@ -47,7 +48,6 @@ except ModuleNotFoundError as error:
 
 STATE = "toolscout"
 """The key of the session in the metadata of a result."""
-_CALL_PARAMETERS = ("name", "arguments")
 _META_NAME = re.compile(rf"\b(?:{'|'.join(sorted(RESERVED_NAMES))})\b")
 _Next = Callable[[AutoFunctionInvocationContext], Awaitable[None]]
 
@@ -59,7 +59,7 @@ class ToolScoutPlugin:
     """
 
     name = "toolscout"
-    description = "Finds tools and runs them."
+    description = PLUGIN_DESCRIPTION
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ToolScoutPlugin:
     ) -> None:
         functions = [function for plugin in plugins for function in _list_functions(plugin)]
         self._bridge = Bridge(functions, _define, scout=scout, settings=settings)
-        declared = self._bridge.list_tools()
+        declared = self._bridge.list_declared()
         self._pinned = [native for _, native in declared if native is not None]
         # The kernel looks for functions among the attributes of a plugin.
         self._methods = [self._create_method(tool) for tool, native in declared if native is None]
@@ -109,11 +109,14 @@ class ToolScoutPlugin:
         self, context: AutoFunctionInvocationContext, name: str, asked: Json
     ) -> FunctionResult:
         session = self._bridge.open_session("chat", _read_state(context.chat_history))
-        verdict = await self._bridge.toolkit.handle(session, name, asked)
+        verdict = await self._bridge.handle(session, name, asked)
         if isinstance(verdict, ApprovedCall):
             value = await self._run_native(context, session, verdict)
         else:
-            value = _render_reply(cast("Reply", verdict), context.function.plugin_name)
+            reply = cast("Reply", verdict)
+            # The kernel has other names for the meta-tools; a tool's result stays unchanged.
+            own_name = rf"{context.function.plugin_name}-\g<0>"
+            value = reply.text if is_made(reply) else _META_NAME.sub(own_name, reply.text)
         state = {STATE: session.to_json()}
         return FunctionResult(function=context.function.metadata, value=value, metadata=state)
 
@@ -121,7 +124,7 @@ class ToolScoutPlugin:
         self, outer: AutoFunctionInvocationContext, session: Session, call: ApprovedCall
     ) -> object:
         """Make a call as the kernel makes a model's own calls, with all its filters."""
-        native = self._bridge.toolkit.get_native(call)
+        native = self._bridge.get_native(call)
         inner = _create_context(outer, native, call.arguments)
         errors: list[Exception] = []
 
@@ -131,7 +134,7 @@ class ToolScoutPlugin:
                 done = await context.function.invoke(context.kernel, context.arguments)
             except Exception as error:
                 errors.append(error)
-                text = f"{native.fully_qualified_name} failed: {error}"
+                text = TOOL_FAILED.format(name=native.fully_qualified_name, error=error)
                 done = FunctionResult(function=native.metadata, value=text)
             context.function_result = done
 
@@ -157,26 +160,19 @@ def _create_context(
     outer: AutoFunctionInvocationContext, native: KernelFunction, arguments: Json
 ) -> AutoFunctionInvocationContext:
     """Return the context of the call inside a `tool_call`, with what the host adds to arguments."""
-    outer_arguments = cast("Json", outer.arguments)
-    given = {
-        key: value for key, value in outer_arguments.items() if key not in _CALL_PARAMETERS
-    } | arguments
+    added = cast("Json", outer.arguments).items()
+    given = {key: value for key, value in added if key not in ("name", "arguments")} | arguments
     call = outer.function_call_content
     name = native.fully_qualified_name
     asked = FunctionCallContent(id=call and call.id, name=name, arguments=cast("Any", arguments))
-    return AutoFunctionInvocationContext(
-        function=native,
-        kernel=outer.kernel,
-        arguments=KernelArguments(settings=outer.arguments.execution_settings, **given),
-        is_streaming=outer.is_streaming,
-        chat_history=outer.chat_history,
-        function_call_content=asked,
-        execution_settings=outer.execution_settings,
-        function_result=FunctionResult(function=native.metadata, value=None),
-        request_sequence_index=outer.request_sequence_index,
-        function_sequence_index=outer.function_sequence_index,
-        function_count=outer.function_count,
-    )
+    changed = {
+        "function": native,
+        "arguments": KernelArguments(settings=outer.arguments.execution_settings, **given),
+        "function_call_content": asked,
+        "function_result": FunctionResult(function=native.metadata, value=None),
+        "terminate": False,
+    }
+    return outer.model_copy(update=changed)
 
 
 def _list_functions(plugin: object) -> Iterator[KernelFunction]:
@@ -199,13 +195,6 @@ def _list_functions(plugin: object) -> Iterator[KernelFunction]:
 
 def _define(function: KernelFunction) -> Tool:
     return Tool.from_openai(kernel_function_metadata_to_function_call_format(function.metadata))
-
-
-def _render_reply(reply: Reply, plugin: str) -> str:
-    """Return a reply with the kernel's names of the meta-tools; a tool's result stays unchanged."""
-    if is_made(reply):
-        return reply.text
-    return _META_NAME.sub(rf"{plugin}-\g<0>", reply.text)
 
 
 def _to_parameters(tool: Tool) -> list[Json]:

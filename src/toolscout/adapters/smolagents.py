@@ -1,6 +1,6 @@
 """smolagents: its two agents, with their tools hidden.
 
-`ToolScoutAgent` is a `ToolCallingAgent` whose requests found tools join. `ToolScoutCodeAgent` is a
+`ToolScoutAgent` is a `ToolCallingAgent`; found tools join its requests. `ToolScoutCodeAgent` is a
 `CodeAgent` whose code may call found tools as functions; its prompt never changes. Like the
 agent's memory, the session is one conversation and ends with `run(reset=True)`.
 """
@@ -11,7 +11,6 @@ agent's memory, the session is one conversation and ends with `run(reset=True)`.
 import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
-from uuid import uuid4
 
 from toolscout import Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
@@ -24,7 +23,7 @@ from toolscout.adapters._toolkit import (
     is_list,
     report_outcome,
 )
-from toolscout.errors import MissingExtra, UsageError
+from toolscout.errors import MissingExtra, UnknownTool, UsageError
 
 try:
     from smolagents import CodeAgent, Model, MultiStepAgent, ToolCallingAgent
@@ -36,55 +35,7 @@ except ModuleNotFoundError as error:
 REMOTE = "Code that runs elsewhere cannot reach the session. Use executor_type='local'."
 _ANYTHING = ("any", "image", "audio")
 """Input types that JSON lacks; in code they may be any object."""
-
-
-class _HiddenTools:
-    """The tools that an agent has to find, and the session of its conversation."""
-
-    def __init__(
-        self,
-        tools: Iterable[AgentTool],
-        scout: Scout | None,
-        settings: Settings | None,
-        session: Json | None,
-    ) -> None:
-        self.toolkit = Toolkit[AgentTool].create_growing(
-            tools, _define, scout=scout, settings=settings
-        )
-        self.session = self.toolkit.open_session(uuid4().hex, session)
-        self.meta = {tool.name: _OwnTool(tool, self) for tool in build_meta_tools()}
-
-    def begin(self, task: str, *, reset: bool) -> None:
-        """Begin a run, with a new session after a reset."""
-        if reset:
-            self.session = self.toolkit.open_session(uuid4().hex)
-        self.session.user_message(task)
-
-    def handle(self, name: str, given: object) -> ApprovedCall | Reply | None:
-        return self.toolkit.handle_sync(self.session, name, given)
-
-    def list_tools(self) -> list[AgentTool]:
-        """Return the meta-tools and what was found, for a request."""
-        return [self._get_tool(one.tool) for one in self.session.list_shown()]
-
-    def _get_tool(self, tool: Tool) -> AgentTool:
-        return self.toolkit.get(tool.name) or self.meta.get(tool.name) or _OwnTool(tool, self)
-
-    def create_functions(self) -> dict[str, Callable[..., object]]:
-        """Return a function per tool that asks the session when code calls it."""
-        return {tool.name: _create_function(tool, self) for tool in self.session.list_visible()}
-
-    def call(self, name: str, given: Json) -> object:
-        """Make a call from code: return the tool's result, or raise if the call is refused."""
-        # Code has objects that no schema knows; only inputs of any type accept them.
-        odd = {key: value for key, value in given.items() if name != CALL and not _is_json(value)}
-        verdict = self.handle(name, {**given, **dict.fromkeys(odd, "")})
-        if isinstance(verdict, ApprovedCall):
-            with report_outcome(self.session, verdict):
-                return self.toolkit.get_native(verdict)(**{**verdict.arguments, **odd})
-        if verdict is None or (verdict.is_error and not verdict.references):
-            raise ToolRefused(verdict.text if verdict is not None else f"No tool {name!r}.")
-        return verdict.text
+_Call = Callable[[str, Json], object]
 
 
 class ToolRefused(Exception):
@@ -92,21 +43,47 @@ class ToolRefused(Exception):
 
 
 class _Conversation(MultiStepAgent):
-    """The session of an agent, which ends when the agent's memory is reset."""
+    """The tools that an agent has to find, and its session, which ends when its memory is reset."""
 
-    _hidden: _HiddenTools
+    session: Session
+    """The session of the conversation."""
 
-    @property
-    def session(self) -> Session:
-        """The session of the conversation."""
-        return self._hidden.session
+    def _hide(
+        self,
+        tools: Iterable[AgentTool],
+        scout: Scout | None,
+        settings: Settings | None,
+        session: Json | None,
+    ) -> list[AgentTool]:
+        """Catalogue the tools, and return the meta-tools."""
+        self._toolkit = Toolkit[AgentTool].create_growing(
+            tools, _define, scout=scout, settings=settings
+        )
+        self.session = self._toolkit.open_session("", session)
+        self._meta = {tool.name: _OwnTool(tool, self._call) for tool in build_meta_tools()}
+        return [*self._meta.values()]
 
     def run(
         self, task: str, stream: bool = False, reset: bool = True, *more: Any, **options: Any
     ) -> Any:
         """Run a task; with `reset=False` tools that were found before stay callable."""
-        self._hidden.begin(task, reset=reset)
+        if reset:
+            self.session = self._toolkit.open_session()
+        self.session.user_message(task)
         return super().run(task, stream, reset, *more, **options)
+
+    def _call(self, name: str, given: Json) -> object:
+        """Make a call from code: return the tool's result, or raise if the call is refused."""
+        # Code has objects that no schema knows; only inputs of any type accept them.
+        odd = {key: value for key, value in given.items() if name != CALL and not _is_json(value)}
+        arguments = {**given, **dict.fromkeys(odd, "")}
+        verdict = self._toolkit.handle_sync(self.session, name, arguments)
+        if isinstance(verdict, ApprovedCall):
+            with report_outcome(self.session, verdict):
+                return self._toolkit.get_native(verdict)(**{**verdict.arguments, **odd})
+        if verdict is None or (verdict.is_error and not verdict.references):
+            raise ToolRefused(str(UnknownTool(name, ())) if verdict is None else verdict.text)
+        return verdict.text
 
 
 class ToolScoutAgent(_Conversation, ToolCallingAgent):
@@ -129,22 +106,23 @@ class ToolScoutAgent(_Conversation, ToolCallingAgent):
         session: Json | None = None,
         **options: Any,
     ) -> None:
-        self._hidden = _HiddenTools(tools, scout, settings, session)
-        super().__init__(tools=[*self._hidden.meta.values()], model=model, **options)
+        meta = self._hide(tools, scout, settings, session)
+        super().__init__(tools=meta, model=model, **options)
 
     @property
     def tools_and_managed_agents(self) -> list[Any]:
         """The tools of the next request: those never hidden, the meta-tools, and what was found."""
-        hidden = self._hidden
-        known = {*hidden.meta, *(tool.name for tool in hidden.session.list_visible())}
+        known = {*self._meta, *(tool.name for tool in self.session.list_visible())}
         passed = [tool for name, tool in self.tools.items() if name not in known]
-        return [*passed, *self.managed_agents.values(), *hidden.list_tools()]
+        shown = self._toolkit.list_tools(
+            self.session, lambda tool: self._meta.get(tool.name) or _OwnTool(tool, self._call)
+        )
+        return [*passed, *self.managed_agents.values(), *shown]
 
     def initialize_system_prompt(self) -> str:
         """Return a prompt that names the meta-tools only, whatever was found."""
         tools = self.tools
-        toolkit = self._hidden.toolkit
-        self.tools = {name: tool for name, tool in tools.items() if toolkit.get(name) is None}
+        self.tools = {n: tool for n, tool in tools.items() if self._toolkit.get(n) is None}
         try:
             return super().initialize_system_prompt()
         finally:
@@ -152,13 +130,14 @@ class ToolScoutAgent(_Conversation, ToolCallingAgent):
 
     def execute_tool_call(self, tool_name: str, arguments: dict[str, str] | str) -> Any:
         """Answer a meta-tool, or run a found tool like any other."""
-        is_agent = tool_name in self.managed_agents
-        verdict = None if is_agent else self._hidden.handle(tool_name, arguments)
+        verdict = None
+        if tool_name not in self.managed_agents:
+            verdict = self._toolkit.handle_sync(self.session, tool_name, arguments)
         if isinstance(verdict, Reply):
             return verdict.text
         if verdict is None:
             return super().execute_tool_call(tool_name, arguments)
-        native = self._hidden.toolkit.get_native(verdict)
+        native = self._toolkit.get_native(verdict)
         self.tools.setdefault(native.name, native)
         with report_outcome(self.session, verdict):
             result = super().execute_tool_call(native.name, verdict.arguments)
@@ -185,11 +164,13 @@ class ToolScoutCodeAgent(_Conversation, CodeAgent):
     ) -> None:
         if "executor" in options or options.get("executor_type", "local") != "local":
             raise UsageError(REMOTE)
-        self._hidden = _HiddenTools(tools, scout, settings, session)
+        meta = self._hide(tools, scout, settings, session)
         given = executor_kwargs or {}
-        functions = {**self._hidden.create_functions(), **given.get("additional_functions", {})}
+        visible = self.session.list_visible()
+        functions = {tool.name: _create_function(tool, self._call) for tool in visible}
+        functions |= given.get("additional_functions", {})
         super().__init__(
-            tools=[*self._hidden.meta.values()],
+            tools=meta,
             model=model,
             executor_kwargs={**given, "additional_functions": functions},
             **options,
@@ -202,11 +183,15 @@ class _OwnTool(AgentTool):
     skip_forward_signature_validation = True
     output_type = "any"
 
-    def __init__(self, tool: Tool, hidden: _HiddenTools) -> None:
+    def __init__(self, tool: Tool, call: _Call) -> None:
         self.name = tool.name
         self.description = tool.description
-        self.inputs = _to_inputs(tool)
-        self._call = _create_function(tool, hidden)
+        required = tool.input_schema.get("required", [])
+        properties = cast("dict[str, Json]", tool.input_schema.get("properties", {}))
+        least = {"type": "any", "description": ""}
+        optional = {name: {} if name in required else {"nullable": True} for name in properties}
+        self.inputs = {name: least | schema | optional[name] for name, schema in properties.items()}
+        self._call = _create_function(tool, call)
         super().__init__()
 
     def forward(self, *given: object, **named: object) -> object:
@@ -214,13 +199,14 @@ class _OwnTool(AgentTool):
         return self._call(*given, **named)
 
 
-def _create_function(tool: Tool, hidden: _HiddenTools) -> Callable[..., object]:
+def _create_function(tool: Tool, call: _Call) -> Callable[..., object]:
+    """Return a function that makes a call with the arguments that code passes to it."""
     names = [*tool.input_schema.get("properties", {})]
 
-    def call(*given: object, **named: object) -> object:
-        return hidden.call(tool.name, {**dict(zip(names, given, strict=False)), **named})
+    def run(*given: object, **named: object) -> object:
+        return call(tool.name, {**dict(zip(names, given, strict=False)), **named})
 
-    return call
+    return run
 
 
 def _is_json(value: object) -> bool:
@@ -231,26 +217,14 @@ def _is_json(value: object) -> bool:
     return True
 
 
-def _to_inputs(tool: Tool) -> dict[str, Json]:
-    """Return a schema in the SDK's form: each input with a type and a description."""
-    required = tool.input_schema.get("required", [])
-    properties = cast("dict[str, Json]", tool.input_schema.get("properties", {}))
-    least = {"type": "any", "description": ""}
-    optional = {name: {} if name in required else {"nullable": True} for name in properties}
-    return {name: least | schema | optional[name] for name, schema in properties.items()}
-
-
 def _define(tool: AgentTool) -> Tool:
     schema = cast("Json", get_tool_json_schema(tool)["function"]["parameters"])
+    # The SDK's own types become JSON Schema, so that calls can be checked.
     for name, declared in tool.inputs.items():
-        _loosen(schema["properties"][name], cast("Json", declared))
+        one = schema["properties"][name]
+        if cast("Json", declared).get("type") in _ANYTHING:
+            del one["type"]
+        elif one.pop("nullable", False):
+            kinds = one["type"]
+            one["type"] = [*(kinds if is_list(kinds) else [kinds]), "null"]
     return Tool.define(tool.name, description=tool.description, input_schema=schema)
-
-
-def _loosen(schema: Json, declared: Json) -> None:
-    """Translate the SDK's own types to JSON Schema, so that calls can be checked."""
-    if declared.get("type") in _ANYTHING:
-        del schema["type"]
-    elif schema.pop("nullable", False):
-        kinds = schema["type"]
-        schema["type"] = [*(kinds if is_list(kinds) else [kinds]), "null"]

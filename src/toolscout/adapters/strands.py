@@ -7,7 +7,6 @@ with its hooks and interrupts, but its requests carry only a few. The session li
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Literal, cast
-from uuid import uuid4
 
 from toolscout import Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
@@ -16,6 +15,7 @@ from toolscout.adapters._toolkit import (
     Toolkit,
     build_meta_tools,
     decode_images,
+    list_request_tools,
     merge_state,
 )
 from toolscout.errors import ApprovalNeeded, MissingExtra
@@ -82,21 +82,20 @@ class ToolScoutPlugin(Plugin):
         agent.add_middleware(InvokeModelStage.Input, self._show)
         agent.add_middleware(ExecuteToolStage, self._guard)
 
-    def _list_natives(self, agent: Agent) -> dict[str, AgentTool]:
-        """Return the tools to hide, by name."""
-        tools = agent.tool_registry.registry
-        return {name: tool for name, tool in tools.items() if self._is_hidden(tool)}
-
-    def _is_hidden(self, tool: AgentTool) -> bool:
-        if isinstance(tool, _StandIn) or tool.tool_type == "structured_output":
+    def _is_mine(self, tool: AgentTool | None) -> bool:
+        """Tell whether a tool is hidden, or a meta-tool."""
+        if tool is None or tool.tool_type == "structured_output":
             return False
-        return self._hidden is None or tool.tool_name in self._hidden
+        is_hidden = self._hidden is None or tool.tool_name in self._hidden
+        return is_hidden or isinstance(tool, _StandIn)
 
     def _open_session(self, agent: Agent) -> tuple[Session, object]:
         """Return the session that the agent's state holds, and that state."""
-        only = self._toolkit.register(self._list_natives(agent))
+        tools = agent.tool_registry.registry.items()
+        natives = {n: t for n, t in tools if self._is_mine(t) and not isinstance(t, _StandIn)}
+        only = self._toolkit.register(natives)
         state = cast("object", agent.state.get(STATE))
-        return self._toolkit.open_session(uuid4().hex, state, only=only), state
+        return self._toolkit.open_session("", state, only=only), state
 
     def _show(self, context: InvokeModelContext) -> InvokeModelContext:
         """Replace the hidden tools of a request by the meta-tools and what was found."""
@@ -105,32 +104,21 @@ class ToolScoutPlugin(Plugin):
         message = _read_message(context.messages)
         if message:
             session.user_message(message)
-        shown = [one.tool for one in session.list_shown()]
+        shown = list_request_tools(session)
         _save(agent, session, before)
-        natives = self._list_natives(agent)
         specs = {spec["name"]: spec for spec in context.tool_specs}
-        passed = [
-            spec
-            for name, spec in specs.items()
-            if name not in natives
-            and not isinstance(agent.tool_registry.registry.get(name), _StandIn)
-        ]
-        return context.replace(
-            tool_specs=[*passed, *(self._get_spec(tool, specs) for tool in shown)]
-        )
-
-    def _get_spec(self, tool: Tool, specs: dict[str, ToolSpec]) -> ToolSpec:
-        native = self._toolkit.get(tool.name)
-        return specs[native.tool_name] if native is not None else _to_spec(tool)
+        tools = agent.tool_registry.registry
+        others = [spec for name, spec in specs.items() if not self._is_mine(tools.get(name))]
+        natives = [(tool, self._toolkit.get(tool.name)) for tool in shown]
+        found = [specs[own.tool_name] if own else _to_spec(tool) for tool, own in natives]
+        return context.replace(tool_specs=[*others, *found])
 
     async def _guard(
         self, context: ExecuteToolContext, next_fn: Next
     ) -> AsyncGenerator[TypedEvent, None]:
         """Answer a meta-tool, or let a call through if its tool was found."""
         agent = cast("Agent", context.agent)
-        is_other = context.tool is not None and not (
-            isinstance(context.tool, _StandIn) or self._is_hidden(context.tool)
-        )
+        is_other = context.tool is not None and not self._is_mine(context.tool)
         if is_other or not _is_from_model(context):
             async for event in next_fn(context):
                 yield event
@@ -163,16 +151,16 @@ class ToolScoutPlugin(Plugin):
     ) -> AsyncGenerator[TypedEvent, None]:
         """Let the agent make a call, also one through `tool_call`."""
         native = self._toolkit.get_native(call)
-        use: ToolUse = {
-            **context.tool_use,
-            "name": native.tool_name,
-            "input": call.arguments,
-        }
+        use: ToolUse = {**context.tool_use, "name": native.tool_name, "input": call.arguments}
         failed = True
         async for event in next_fn(context.replace(tool=native, tool_use=use)):
             if isinstance(event, ToolResultEvent):
-                failed = event.tool_result["status"] == "error"
-                event = _add_notes(event, call.notes)
+                result = event.tool_result
+                failed = result["status"] == "error"
+                if call.notes:
+                    texts: list[ToolResultContent] = [{"text": note} for note in call.notes]
+                    whole: ToolResult = {**result, "content": [*texts, *result["content"]]}
+                    event = ToolResultEvent(whole, exception=event.exception)
             yield event
         session.settle(call, failed=failed)
 
@@ -227,22 +215,10 @@ def _is_from_model(context: ExecuteToolContext) -> bool:
     return any(content.get("toolUse", {}).get("toolUseId") == id_ for content in contents)
 
 
-def _add_notes(event: ToolResultEvent, notes: Sequence[str]) -> ToolResultEvent:
-    if not notes:
-        return event
-    texts: list[ToolResultContent] = [{"text": note} for note in notes]
-    result = event.tool_result
-    whole: ToolResult = {**result, "content": [*texts, *result["content"]]}
-    return ToolResultEvent(whole, exception=event.exception)
-
-
 def _to_event(use: ToolUse, reply: Reply) -> ToolResultEvent:
-    images = [_to_image(data, mime) for data, mime in decode_images(reply)]
-    content: list[ToolResultContent] = [{"text": reply.text}, *images]
+    content: list[ToolResultContent] = [{"text": reply.text}]
+    for data, mime in decode_images(reply):
+        kind = cast("Any", mime.rpartition("/")[2])
+        content.append({"image": {"format": kind, "source": {"bytes": data}}})
     status: Literal["error", "success"] = "error" if reply.is_error else "success"
     return ToolResultEvent({"toolUseId": use["toolUseId"], "status": status, "content": content})
-
-
-def _to_image(data: bytes, mime: str) -> ToolResultContent:
-    kind = cast("Any", mime.rpartition("/")[2])
-    return {"image": {"format": kind, "source": {"bytes": data}}}

@@ -3,8 +3,9 @@
 Tools are matched by exposed name, so a renamed tool counts as one removed and one added.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import cast
 
 from toolscout.names import to_one_line
 from toolscout.schemas import Json, Parameter, list_parameters, to_canonical_json
@@ -12,7 +13,7 @@ from toolscout.tools import Tool
 
 SHOWN_TEXT = 60
 SHOWN_CHANGE = 300
-PLAIN = ("title", "summary", "hint", "kind", "effect", "always_load")
+PLAIN = ("title", "summary", "hint", "kind", "effect", "always_load", "aliases", "tags")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class Changed:
     """A tool whose definition changed."""
 
     name: str
-    details: tuple[Detail, ...]
+    changes: tuple[Detail, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +48,7 @@ class Difference:
 
     def to_json(self) -> Json:
         """Return the difference as plain JSON."""
-        rows = [
-            {
-                "name": changed.name,
-                "changes": [{"what": d.what, "text": d.text} for d in changed.details],
-            }
-            for changed in self.changed
-        ]
-        return {
-            "added": list(self.added),
-            "removed": list(self.removed),
-            "changed": rows,
-            "unchanged": self.unchanged,
-        }
+        return asdict(self)
 
 
 def compare_catalogs(old: Iterable[Tool], new: Iterable[Tool]) -> Difference:
@@ -70,8 +59,8 @@ def compare_catalogs(old: Iterable[Tool], new: Iterable[Tool]) -> Difference:
     both = sorted(before.keys() & after.keys())
     for name in both:
         if before[name].fingerprint != after[name].fingerprint:
-            details = tuple(_list_details(before[name], after[name]))
-            changed.append(Changed(name=name, details=details))
+            changes = tuple(_list_details(before[name], after[name]))
+            changed.append(Changed(name=name, changes=changes))
     return Difference(
         added=tuple(sorted(after.keys() - before.keys())),
         removed=tuple(sorted(before.keys() - after.keys())),
@@ -82,9 +71,8 @@ def compare_catalogs(old: Iterable[Tool], new: Iterable[Tool]) -> Difference:
 
 def _list_details(old: Tool, new: Tool) -> Iterator[Detail]:
     if old.description != new.description:
-        text = f"{_quote(old.description)} became {_quote(new.description)}"
         yield Detail(
-            what="description", text=_describe_difference(old.description, new.description) or text
+            what="description", text=_describe_difference(old.description, new.description)
         )
     if to_canonical_json(old.input_schema) != to_canonical_json(new.input_schema):
         changes = list(_list_parameter_changes(old.input_schema, new.input_schema))
@@ -96,27 +84,22 @@ def _list_details(old: Tool, new: Tool) -> Iterator[Detail]:
         one = getattr(old, member)
         other = getattr(new, member)
         if one != other:
-            yield Detail(what=member, text=f"{_quote(str(one))} became {_quote(str(other))}")
-    for member in ("aliases", "tags"):
-        one = getattr(old, member)
-        other = getattr(new, member)
-        if one != other:
-            yield Detail(what=member, text=f"{list(one)} became {list(other)}")
+            yield Detail(what=member, text=f"{_quote(one)} became {_quote(other)}")
 
 
 def _describe_difference(old: str, new: str) -> str:
-    """Return the first difference between long texts, or nothing for short ones."""
-    if max(len(old), len(new)) <= SHOWN_TEXT:
-        return ""
-    same = next((at for at, pair in enumerate(zip(old, new, strict=False)) if len({*pair}) > 1), -1)
-    same = min(len(old), len(new)) if same < 0 else same
-    start = max(0, old.rfind(" ", 0, same) + 1)
+    """Return how a text changed; long texts are quoted from their first different word."""
+    start = 0
+    if max(len(old), len(new)) > SHOWN_TEXT:
+        pairs = enumerate(zip(old, new, strict=False))
+        same = next((at for at, (a, b) in pairs if a != b), min(len(old), len(new)))
+        start = old.rfind(" ", 0, same) + 1
     return f"{_quote(old[start:])} became {_quote(new[start:])}"
 
 
 def _list_parameter_changes(old: Json, new: Json) -> Iterator[str]:
-    before = _index_by_path(old)
-    after = _index_by_path(new)
+    before = {parameter.path: parameter for parameter in list_parameters(old)}
+    after = {parameter.path: parameter for parameter in list_parameters(new)}
     for path, parameter in after.items():
         if path not in before:
             need = "required" if parameter.required else "optional"
@@ -124,8 +107,9 @@ def _list_parameter_changes(old: Json, new: Json) -> Iterator[str]:
     for path in before:
         if path not in after:
             yield f"{path} is gone"
-    for path in (path for path in before if path in after):
-        yield from _compare_parameter(before[path], after[path])
+    for path, parameter in before.items():
+        if path in after:
+            yield from _compare_parameter(parameter, after[path])
 
 
 def _compare_parameter(old: Parameter, new: Parameter) -> Iterator[str]:
@@ -142,9 +126,7 @@ def _compare_parameter(old: Parameter, new: Parameter) -> Iterator[str]:
         yield f"{old.path}: its description changed"
 
 
-def _index_by_path(schema: Json) -> Mapping[str, Parameter]:
-    return {parameter.path: parameter for parameter in list_parameters(schema)}
-
-
-def _quote(text: str) -> str:
-    return repr(to_one_line(text, SHOWN_TEXT)) if text else "nothing"
+def _quote(value: object) -> str:
+    if isinstance(value, tuple):
+        return str(list(cast("tuple[str, ...]", value)))
+    return repr(to_one_line(str(value), SHOWN_TEXT)) if str(value) else "nothing"

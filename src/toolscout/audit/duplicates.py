@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from toolscout.audit.rules import Finding, Severity
 from toolscout.errors import UsageError
-from toolscout.names import find_near_names, fold_name
+from toolscout.names import find_near_names, fold_name, list_some
 from toolscout.search.index import Index
 from toolscout.search.text import drop_stop_words, split_words, stem
 from toolscout.search.vectors import GRID
@@ -33,7 +33,6 @@ SHOWN_TWINS = 3
 NEAREST = 5
 
 Pair = tuple[int, int]
-Report = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +60,7 @@ def find_near(index: Index, name: str, limit: int = NEAREST) -> tuple[Near, ...]
     return tuple(found[:limit])
 
 
-def find_twins(index: Index, progress: Report = lambda done: None) -> Iterator[Finding]:
+def find_twins(index: Index, progress: Callable[[int], None]) -> Iterator[Finding]:
     """Yield a finding for each near-duplicate; calls `progress` with how many were compared."""
     tools, vectors = index.list_vectors()
     pairs = dict.fromkeys(_find_equal_pairs(tools))
@@ -80,22 +79,20 @@ def find_twins(index: Index, progress: Report = lambda done: None) -> Iterator[F
 
 def _make_finding(tool: Tool, others: Sequence[Tool]) -> Finding:
     names = sorted({other.name for other in others})
-    more = len(names) - SHOWN_TWINS
-    shown = ", ".join(names[:SHOWN_TWINS]) + (f" and {more} more" if more > 0 else "")
     elsewhere = all(other.server != tool.server for other in others)
     return Finding(
         tool=tool.name,
         code="near-duplicate",
         # Two services may well offer the same thing, but within one server it only confuses.
         severity=Severity.INFO if elsewhere else Severity.WARNING,
-        message=f"It says nearly the same as {shown}.",
+        message=f"It says nearly the same as {list_some(names, SHOWN_TWINS)}.",
         remedy="Merge them, or begin each description with what sets it apart"
         + (", such as the name of its service." if elsewhere else "."),
         others=tuple(names),
     )
 
 
-def _find_near_pairs(vectors: NDArray[np.int16], progress: Report) -> Iterator[Pair]:
+def _find_near_pairs(vectors: NDArray[np.int16], progress: Callable[[int], None]) -> Iterator[Pair]:
     for begin in range(0, len(vectors), ROWS_AT_ONCE):
         block = vectors[begin : begin + ROWS_AT_ONCE]
         likeness = _compute_cosines(vectors[begin:], block)
@@ -103,7 +100,7 @@ def _find_near_pairs(vectors: NDArray[np.int16], progress: Report) -> Iterator[P
             # Comparing a row only with later ones yields each pair once.
             ahead = np.flatnonzero(likeness[row, row + 1 :] >= ALIKE)[:MOST_TWINS]
             yield from ((begin + row, begin + row + 1 + int(step)) for step in ahead)
-        progress(len(block))
+        progress(begin + len(block))
 
 
 def _compute_cosines(vectors: NDArray[np.int16], wanted: NDArray[np.int16]) -> NDArray[np.float32]:
@@ -125,9 +122,8 @@ def _is_same_in_words(one: Tool, other: Tool) -> bool:
     """Tell whether two tools share most words of their descriptions, or of all their text."""
     first = _collect_terms(one.description)
     second = _collect_terms(other.description)
-    if first and _measure_overlap(first, second) >= SHARED_WORDS:
-        return True
-    return _compare_words(one, other) >= SHARED_WORDS
+    described_alike = bool(first) and _measure_overlap(first, second) >= SHARED_WORDS
+    return described_alike or _compare_words(one, other) >= SHARED_WORDS
 
 
 def _compare_words(one: Tool, other: Tool) -> float:

@@ -4,7 +4,7 @@ Some are made from a tool's own first sentence, without its name; others come fr
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,6 @@ SHOWN_QUERY = 80
 SHOWN_BETTER = 3
 REMEDY = 'Write one {"query": "…", "tool": "name"} on each line.'
 
-Report = Callable[[int], None]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
@@ -42,8 +40,12 @@ class Probe:
 
 def read_probes(path: Path) -> list[Probe]:
     """Return the probes of a `.jsonl` file: `query` with `tool`, `tools` or `relevant`."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError:
+        raise InvalidFile(str(path), "is not UTF-8", remedy=REMEDY) from None
     probes: list[Probe] = []
-    for number, line in enumerate(_read_lines(path), 1):
+    for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 probes.append(_probe_from_row(json.loads(line)))
@@ -55,33 +57,28 @@ def read_probes(path: Path) -> list[Probe]:
 
 
 def find_missed_queries(
-    probes: Iterable[Probe], catalog: Catalog, index: Index, progress: Report = lambda done: None
+    probes: Iterable[Probe], catalog: Catalog, index: Index
 ) -> Iterator[Finding]:
     """Find tools that a probe should find but does not."""
     for probe in probes:
         wanted = [tool for name in probe.tools for tool in catalog.resolve(name)]
         if wanted:
-            rank, better = _rank(index, probe.query, {tool.name for tool in wanted})
-            if rank > FOUND_WITHIN:
-                yield _report_missed(wanted[0], probe.query, rank, better, given=True)
+            rank, names = find_rank(index, probe.query, {tool.name for tool in wanted})
+            if rank is None or rank > FOUND_WITHIN:
+                yield _report_missed(wanted[0], probe.query, rank, names, given=True)
         else:
             yield _report_unknown(probe, catalog)
-        progress(1)
 
 
-def find_missed_sentences(
-    tools: Sequence[Tool], index: Index, progress: Report = lambda done: None
-) -> Iterator[Finding]:
+def find_missed_sentences(tools: Iterable[Tool], index: Index) -> Iterator[Finding]:
     """Find tools that not even their own first sentence finds."""
     for tool in tools:
         query = build_own_query(tool)
         if query:
             # Not parsed, because a sentence may contain words that look like a filter.
-            asked = Query(text=query, words=query)
-            rank, better = _rank(index, asked, {tool.name})
-            if rank > FOUND_WITHIN:
-                yield _report_missed(tool, query, rank, better, given=False)
-        progress(1)
+            rank, names = find_rank(index, Query(text=query, words=query), {tool.name})
+            if rank is None or rank > FOUND_WITHIN:
+                yield _report_missed(tool, query, rank, names, given=False)
 
 
 def build_own_query(tool: Tool) -> str:
@@ -91,24 +88,23 @@ def build_own_query(tool: Tool) -> str:
     return " ".join(asked) if len(drop_stop_words(asked)) >= LEAST_WORDS else ""
 
 
-def _rank(index: Index, query: str | Query, wanted: set[str]) -> tuple[int, list[str]]:
-    """Return the rank of the first wanted tool, and the names of the first hits.
-
-    A tool that is not found gets the rank after the last one.
-    """
+def find_rank(
+    index: Index, query: str | Query, wanted: Collection[str]
+) -> tuple[int | None, list[str]]:
+    """Return the rank of the first wanted tool, if it is found, and the names of all hits."""
     try:
         hits = index.search(query, LOOKED_AT).hits
-    except ModelError:
+    except ModelError:  # an invalid query finds nothing
         hits = ()
     names = [hit.tool.name for hit in hits]
-    rank = next((at for at, name in enumerate(names, 1) if name in wanted), LOOKED_AT + 1)
-    return rank, names[:SHOWN_BETTER]
+    return next((at for at, name in enumerate(names, 1) if name in wanted), None), names
 
 
 def _report_missed(
-    tool: Tool, query: str, rank: int, better: Sequence[str], *, given: bool
+    tool: Tool, query: str, rank: int | None, names: Sequence[str], *, given: bool
 ) -> Finding:
-    place = f"at rank {rank}" if rank <= LOOKED_AT else f"not among the first {LOOKED_AT}"
+    better = names[:SHOWN_BETTER]
+    place = f"at rank {rank}" if rank is not None else f"not among the first {LOOKED_AT}"
     first = f", behind {', '.join(better)}" if better else ""
     source = "" if given else " of its own description"
     return Finding(
@@ -135,13 +131,6 @@ def _report_unknown(probe: Probe, catalog: Catalog) -> Finding:
         remedy=f"Near: {', '.join(close)}." if close else "Check the name.",
         others=tuple(close),
     )
-
-
-def _read_lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError:
-        raise InvalidFile(str(path), "is not UTF-8", remedy=REMEDY) from None
 
 
 def _probe_from_row(row: object) -> Probe:

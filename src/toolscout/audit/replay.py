@@ -8,22 +8,15 @@ which would hide the effect of a change.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from toolscout.audit.probes import Probe
-from toolscout.catalog import Catalog
-from toolscout.errors import ModelError
+from toolscout.audit.probes import FOUND_WITHIN, Probe, find_rank
 from toolscout.schemas import Json
+from toolscout.scout import Scout
 from toolscout.search.feedback import is_hashed, usage_from_bytes
-from toolscout.search.index import Index
 from toolscout.sessions.usage import USAGE_KIND
 from toolscout.stores.store import Store
-
-FOUND_WITHIN = 5
-LOOKED_AT = 50
-
-Report = Callable[[int], None]
 
 
 class Fate(StrEnum):
@@ -88,17 +81,7 @@ class Replay:
             "found": round(self.found, 4),
             "found_before": None if self.found_before is None else round(self.found_before, 4),
             "counts": {fate.value: self.counts[fate] for fate in Fate if self.counts[fate]},
-            "moves": [
-                {
-                    "query": move.query,
-                    "tool": move.tool,
-                    "times": move.times,
-                    "before": move.before,
-                    "after": move.after,
-                    "fate": move.fate.value,
-                }
-                for move in self.moves
-            ],
+            "moves": [asdict(move) for move in self.moves],
         }
 
     def _compute_share(self, ranks: Sequence[int | None]) -> float:
@@ -138,40 +121,26 @@ def read_recording(store: Store) -> Recording:
     return Recording(probes=tuple(probes), hashed=hashed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """One of the two catalogues to compare, with its index."""
-
-    catalog: Catalog
-    index: Index
-
-    def rank(self, probe: Probe) -> int | None:
-        """Return the best rank of a probe's tools, if one is among the first hits."""
-        wanted = self.find_wanted(probe)
-        try:
-            hits = self.index.search(probe.query, LOOKED_AT).hits if wanted else ()
-        except ModelError:  # an invalid query finds nothing
-            hits = ()
-        return next((at for at, hit in enumerate(hits, 1) if hit.tool.name in wanted), None)
-
-    def find_wanted(self, probe: Probe) -> set[str]:
-        """Return the exposed names of a probe's tools in this catalogue."""
-        return {tool.name for name in probe.tools for tool in self.catalog.resolve(name)}
-
-
 def replay(
     probes: Iterable[Probe],
-    new: Side,
-    old: Side | None = None,
+    new: Scout,
+    old: Scout | None = None,
     *,
     within: int = FOUND_WITHIN,
-    progress: Report = lambda done: None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> Replay:
-    """Run recorded queries again and compare the ranks of their tools; worst fates come first."""
+    """Run recorded queries again and compare the ranks of their tools; worst fates come first.
+
+    `progress` is called with 1 after each query.
+    """
     moves: list[Move] = []
     for probe in probes:
-        before = old.rank(probe) if old else None
-        after = new.rank(probe)
+        before = _rank(old, probe) if old else None
+        after = _rank(new, probe)
+        if not any(map(new.catalog.resolve, probe.tools)):
+            fate = Fate.GONE
+        else:
+            fate = _decide_fate(before, after, within, compared=old is not None)
         moves.append(
             Move(
                 query=probe.query,
@@ -179,9 +148,7 @@ def replay(
                 times=probe.times,
                 before=before,
                 after=after,
-                fate=_decide_fate(
-                    before, after, within, is_known=bool(new.find_wanted(probe)), old=old
-                ),
+                fate=fate,
             )
         )
         progress(1)
@@ -190,14 +157,16 @@ def replay(
     return Replay(moves=tuple(moves), within=within, compared=old is not None)
 
 
-def _decide_fate(
-    before: int | None, after: int | None, within: int, *, is_known: bool, old: Side | None
-) -> Fate:
+def _rank(scout: Scout, probe: Probe) -> int | None:
+    """Return the best rank of a probe's tools, if one is among the first hits."""
+    wanted = {tool.name for name in probe.tools for tool in scout.catalog.resolve(name)}
+    return find_rank(scout.index, probe.query, wanted)[0] if wanted else None
+
+
+def _decide_fate(before: int | None, after: int | None, within: int, *, compared: bool) -> Fate:
     was = before is not None and before <= within
     now = after is not None and after <= within
-    if not is_known:
-        return Fate.GONE
-    if old is None:
+    if not compared:
         return Fate.FOUND if now else Fate.UNFOUND
     if was != now:
         return Fate.FOUND if now else Fate.MISSING

@@ -7,10 +7,10 @@ find or expensive, and how to improve it.
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from toolscout.names import to_one_line
+from toolscout.names import list_some, to_one_line
 from toolscout.schemas import Json, list_parameters
 from toolscout.search.text import drop_stop_words, split_token, split_tokens, split_words, stem
 from toolscout.tokens import count_definition_tokens
@@ -46,17 +46,8 @@ class Finding:
 
     def to_json(self) -> Json:
         """Return the finding as plain JSON."""
-        return {
-            "tool": self.tool,
-            "code": self.code,
-            "severity": self.severity.value,
-            "message": self.message,
-            "remedy": self.remedy,
-            "others": list(self.others),
-        }
+        return asdict(self) | {"others": list(self.others)}
 
-
-Rule = Callable[[Tool], Finding | None]
 
 LONG_DEFINITION_TOKENS = 1_000
 LEAST_TOKEN_BYTES = 2
@@ -142,14 +133,12 @@ def find_undescribed_parameters(tool: Tool) -> Finding | None:
     if not bare:
         return None
     names = [to_one_line(p.name, TEXT_SHOWN) for p in bare]
-    shown = ", ".join(names[:SHOWN_PARAMETERS])
-    more = len(names) - SHOWN_PARAMETERS
     return Finding(
         tool=tool.name,
         code="undescribed-parameters",
         severity=Severity.WARNING if any(p.required for p in bare) else Severity.INFO,
-        message=f"{len(bare)} of {len(outer)} parameters have no description: {shown}"
-        + (f" and {more} more." if more > 0 else "."),
+        message=f"{len(bare)} of {len(outer)} parameters have no description: "
+        f"{list_some(names, SHOWN_PARAMETERS)}.",
         remedy="Give each a 'description' with its meaning, its format and an example.",
     )
 
@@ -187,7 +176,7 @@ def find_overlong_definition(tool: Tool) -> Finding | None:
     )
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Callable[[Tool], Finding | None], ...] = (
     find_empty_description,
     find_vague_description,
     find_vague_name,

@@ -1,15 +1,12 @@
 """Check values against a server's JSON Schema in bounded time.
 
-`get_check` compiles a tool's schema; `Check.examine` returns the faults of a value, each with its
-place, the keyword that it breaks and what that keyword asks for. We do not trust schemas: no
-reference leaves the schema, patterns run in linear time, and a check that would take too long
-does not start. `Findings.unchecked` names the parts of a schema that we cannot use. `format` is
-only an annotation, as in the standard, because servers disagree on what it means.
-`repairs` repairs values and `arguments` words the messages.
+We do not trust schemas: no reference leaves the schema, patterns run in linear time, and a check
+that would take too long does not start. A check also says which parts of a schema we cannot use.
+`format` is only an annotation, as in the standard, because servers disagree on it.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -26,6 +23,7 @@ from toolscout.calls.effort import (
     list_patterns,
     resolve_reference,
 )
+from toolscout.errors import FOREIGN_REFERENCE, INVALID_SCHEMA, TOO_SLOW, UNSAFE_PATTERN
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.tools import Tool
 
@@ -67,19 +65,6 @@ class Fault:
         """The path of the missing or refused key if there is one, else `path`."""
         return self.path if self.key is None else (*self.path, self.key)
 
-    def is_same(self, other: "Fault") -> bool:
-        """Tell whether both faults have the same place and rule, whatever the value is now."""
-        return (self.place, self.rule) == (other.place, other.rule)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
-    """The result of a check."""
-
-    faults: tuple[Fault, ...] = ()
-    unchecked: str = ""
-    """One sentence about the parts that were not checked; empty if the check was complete."""
-
 
 def get_check(tool: Tool) -> "Check":
     """Return the check of a tool's arguments; each schema is compiled once."""
@@ -107,23 +92,19 @@ class Check:
         self._validator, self._unchecked = _validator_from_schema(schema)
         self._can_multiply = can_multiply(schema)
 
-    def examine(self, value: object) -> Findings:
-        """Return the faults of a JSON value, at most 200."""
-        if self._validator is None:
-            return Findings(faults=self._find_missing_members(value), unchecked=self._unchecked)
-        if self._can_multiply and self._is_too_slow(value):
-            return Findings(
-                faults=self._find_missing_members(value),
-                unchecked="Checking all of these arguments would take too long.",
-            )
-        return Findings(faults=self._find_faults(self._validator, value), unchecked=self._unchecked)
+    def examine(self, value: object) -> tuple[tuple[Fault, ...], str]:
+        """Return the faults of a JSON value, at most 200, and a sentence on what is unchecked.
 
-    def estimate_effort(self, value: object) -> int:
-        """Return what a check of this value costs, at most `MAX_EFFORT` + 1."""
-        return estimate_effort(self.schema, value)
+        The sentence is empty if the check was complete.
+        """
+        if self._validator is None:
+            return self._find_missing_members(value), self._unchecked
+        if self._can_multiply and self._is_too_slow(value):
+            return self._find_missing_members(value), TOO_SLOW
+        return self._find_faults(self._validator, value), self._unchecked
 
     def _is_too_slow(self, value: object) -> bool:
-        return self.estimate_effort(value) > MAX_EFFORT
+        return estimate_effort(self.schema, value) > MAX_EFFORT
 
     def _find_faults(self, validator: "Validator", value: object) -> tuple[Fault, ...]:
         try:
@@ -152,12 +133,22 @@ class Check:
         self, error: "ValidationError", value: object, depth: int = 0
     ) -> Iterator[Fault]:
         kind = error.kind
-        rule = (
-            kind.name if kind.name != "falseSchema" else _find_forbidding_keyword(error.schema_path)
-        )
+        rule = kind.name
+        if rule == "falseSchema":  # the keyword under which a schema says `false`
+            steps = reversed(error.schema_path)
+            rule = str(next((step for step in steps if step in _FORBIDDERS), "not"))
         path = _restore_path(value, error.instance_path)
+        holder = follow_path(self.schema, _restore_path(self.schema, error.schema_path[:-1]))
         alternatives = kind.name in ALTERNATIVES
         context: Any = kind.value if alternatives and depth < MAX_ALTERNATIVES_DEEP else []
+        branches = tuple(
+            tuple(
+                fault
+                for inner in branch[:MAX_BRANCHES]
+                for fault in self._faults_from_error(inner, value, depth + 1)
+            )
+            for branch in context[:MAX_BRANCHES]
+        )
         wanted: Any = None if alternatives or kind.name == "propertyNames" else kind.value
         keys = (wanted if is_list(wanted) else [wanted]) if rule in _KEY_RULES else [None]
         for key in keys:
@@ -166,25 +157,9 @@ class Check:
                 rule=rule,
                 key=key,
                 wanted=wanted,
-                holder=self._find_holder(error.schema_path),
-                branches=self._faults_from_branches(context, value, depth + 1),
+                holder=holder if is_object(holder) else {},
+                branches=branches,
             )
-
-    def _faults_from_branches(
-        self, context: "list[list[ValidationError]]", value: object, depth: int
-    ) -> tuple[tuple[Fault, ...], ...]:
-        return tuple(
-            tuple(
-                fault
-                for error in branch[:MAX_BRANCHES]
-                for fault in self._faults_from_error(error, value, depth)
-            )
-            for branch in context[:MAX_BRANCHES]
-        )
-
-    def _find_holder(self, steps: Sequence[str | int]) -> Json:
-        holder = follow_path(self.schema, _restore_path(self.schema, steps[:-1]))
-        return holder if is_object(holder) else {}
 
 
 def _restore_path(root: object, steps: Iterable[str | int]) -> Path:
@@ -198,16 +173,10 @@ def _restore_path(root: object, steps: Iterable[str | int]) -> Path:
     return tuple(path)
 
 
-def _find_forbidding_keyword(schema_path: Sequence[str | int]) -> str:
-    """Return the keyword under which a schema says `false`."""
-    named = (step for step in reversed(schema_path) if step in _FORBIDDERS)
-    return str(next(named, "not"))
-
-
 def _validator_from_schema(schema: Json) -> "tuple[Validator | None, str]":
     """Return a validator and what it does not check, or None and the reason."""
     if not _is_self_contained(schema):
-        return None, "Its schema refers to what is not in it, so only names were checked."
+        return None, FOREIGN_REFERENCE
     share = MAX_PATTERNS_BYTES // max(
         1, sum(len(list_patterns(part)) for part in iterate_objects(schema))
     )
@@ -216,8 +185,8 @@ def _validator_from_schema(schema: Json) -> "tuple[Validator | None, str]":
         return validator, ""
     validator = _compile(_drop_unsafe_patterns(schema, share), share)
     if validator is not None:
-        return validator, "A pattern of its schema cannot be run safely and was not checked."
-    return None, "Its schema is not valid JSON Schema, so only names were checked."
+        return validator, UNSAFE_PATTERN
+    return None, INVALID_SCHEMA
 
 
 def _compile(schema: Json, pattern_bytes: int) -> "Validator | None":
@@ -226,7 +195,14 @@ def _compile(schema: Json, pattern_bytes: int) -> "Validator | None":
     bare = {key: value for key, value in schema.items() if key != "$schema"}
     size = min(MAX_PATTERN_BYTES, pattern_bytes)
     options = rs.RegexOptions(size_limit=size, dfa_size_limit=size)
-    for draft in _list_drafts(schema):
+    # Servers seldom declare their draft. Only older ones allow lists as `items` and booleans as
+    # exclusive limits.
+    declared = schema.get("$schema")
+    first = rs.validator_cls_for({"$schema": declared} if isinstance(declared, str) else {})
+    drafts = [first, rs.Draft202012Validator, rs.Draft7Validator]
+    if not _is_rebased(schema, "id"):  # the `$id` of draft 4
+        drafts.append(rs.Draft4Validator)
+    for draft in dict.fromkeys(drafts):
         try:
             return draft(
                 bare, validate_formats=False, retriever=_refuse_reference, pattern_options=options
@@ -234,22 +210,6 @@ def _compile(schema: Json, pattern_bytes: int) -> "Validator | None":
         except (ValueError, rs.ReferencingError):
             continue
     return None
-
-
-def _list_drafts(schema: Json) -> "Iterator[type[Validator]]":
-    """Return the drafts to try: the declared one, 2020-12, and older ones.
-
-    Servers seldom declare their draft. Only older drafts allow lists as `items` and booleans as
-    exclusive limits.
-    """
-    import jsonschema_rs as rs
-
-    declared = schema.get("$schema")
-    first = rs.validator_cls_for({"$schema": declared} if isinstance(declared, str) else {})
-    drafts = [first, rs.Draft202012Validator, rs.Draft7Validator]
-    if not _is_rebased(schema, "id"):  # the `$id` of draft 4
-        drafts.append(rs.Draft4Validator)
-    return iter(dict.fromkeys(drafts))
 
 
 def _refuse_reference(uri: str) -> Any:

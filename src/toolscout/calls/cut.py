@@ -12,8 +12,6 @@ from toolscout.tokens import count_tokens
 
 CHARACTERS_PER_TOKEN = 8
 """Longer tokens are rare; a text full of them is cut a little early."""
-MIN_TOKENS = 16
-"""With fewer tokens, a single emoji might not fit on a page."""
 MAX_CLUSTER = 64
 
 _SENTENCE_END = re.compile(r"[.!?]\s|[\u3002\uff01\uff1f]")

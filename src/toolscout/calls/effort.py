@@ -43,7 +43,9 @@ def estimate_effort(root: Json, value: object) -> int:
         schema, node, depth = places.pop()
         wanted = schema.get("required")
         spent += _weigh(node, weights) * (1 + (len(wanted) if is_list(wanted) else 0))
-        spent += _estimate_matching(schema, node)
+        texts = [node] if isinstance(node, str) else list(node) if is_object(node) else []
+        if texts:
+            spent += sum(map(len, texts)) * _count_repetitions(schema) // PATTERN_UNIT
         if spent > MAX_EFFORT or depth > MAX_STEPS_DEEP:
             return MAX_EFFORT + 1
         for part, below in _find_steps(root, schema, node):
@@ -53,12 +55,26 @@ def estimate_effort(root: Json, value: object) -> int:
 
 
 def _find_steps(root: Json, schema: Json, node: object) -> Iterator[tuple[object, object]]:
+    """Yield the schemas that apply to a value or to what is in it, each with its value."""
     for part in _find_schemas_here(root, schema):
         yield part, node
     if is_object(node):
-        yield from _find_member_steps(schema, node)
+        properties = schema.get("properties")
+        if is_object(properties):
+            yield from ((properties[key], node[key]) for key in node if key in properties)
+        every = [schema.get(key) for key in MEMBERS]
+        every.extend(_list_children(schema.get("patternProperties")))
+        for part in filter(is_object, every):
+            yield from ((part, below) for below in node.values())
+        yield from ((schema["propertyNames"], key) for key in node if "propertyNames" in schema)
     elif isinstance(node, list | tuple):
-        yield from _find_item_steps(schema, cast("Sequence[object]", node))
+        items = cast("Sequence[object]", node)
+        for part in filter(is_object, (schema.get(key) for key in ITEMS)):
+            yield from ((part, below) for below in items)
+        for key in ("prefixItems", "items"):
+            parts = schema.get(key)
+            if is_list(parts):
+                yield from zip(parts, items, strict=False)
 
 
 def _find_schemas_here(root: Json, schema: Json) -> Iterator[object]:
@@ -68,36 +84,8 @@ def _find_schemas_here(root: Json, schema: Json) -> Iterator[object]:
         yield resolve_reference(root, reference)
     for key in _SAME_PLACE:
         yield schema.get(key)
-    for key in ("allOf", *ALTERNATIVES):
-        yield from _list_values(schema.get(key))
-    for key in ("dependentSchemas", "dependencies"):
-        yield from _list_values(schema.get(key))
-
-
-def _list_values(found: object) -> Iterator[object]:
-    if is_object(found):
-        yield from found.values()
-    elif is_list(found):
-        yield from found
-
-
-def _find_member_steps(schema: Json, node: Json) -> Iterator[tuple[object, object]]:
-    properties = schema.get("properties")
-    if is_object(properties):
-        yield from ((properties[key], node[key]) for key in node if key in properties)
-    every = [*(schema.get(key) for key in MEMBERS), *_list_values(schema.get("patternProperties"))]
-    for part in filter(is_object, every):
-        yield from ((part, below) for below in node.values())
-    yield from ((schema["propertyNames"], key) for key in node if "propertyNames" in schema)
-
-
-def _find_item_steps(schema: Json, node: Sequence[object]) -> Iterator[tuple[object, object]]:
-    for part in filter(is_object, (schema.get(key) for key in ITEMS)):
-        yield from ((part, below) for below in node)
-    for key in ("prefixItems", "items"):
-        parts = schema.get(key)
-        if is_list(parts):
-            yield from zip(parts, node, strict=False)
+    for key in ("allOf", *ALTERNATIVES, "dependentSchemas", "dependencies"):
+        yield from _list_children(schema.get(key))
 
 
 def _weigh_containers(value: object) -> dict[int, int]:
@@ -119,12 +107,6 @@ def _weigh(node: object, weights: Mapping[int, int]) -> int:
 
 def _is_container(node: object) -> bool:
     return isinstance(node, dict | list | tuple)
-
-
-def _estimate_matching(schema: Json, node: object) -> int:
-    texts = [node] if isinstance(node, str) else list(node) if is_object(node) else []
-    repetitions = _count_repetitions(schema) if texts else 0
-    return sum(map(len, texts)) * repetitions // PATTERN_UNIT if repetitions else 0
 
 
 def can_multiply(schema: Json) -> bool:

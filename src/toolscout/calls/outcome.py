@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from toolscout.errors import CONTENT_WITHOUT_TEXT, NO_CONTENT
 from toolscout.names import clean_text
 from toolscout.schemas import Json, is_list, is_object
 
@@ -74,7 +75,7 @@ def _outcome_from_mcp(result: Json) -> Outcome:
         texts.append(_to_json_text(data))
     if not texts and blocks:
         kinds = ", ".join(str(block["type"]) for block in blocks)
-        texts.append(f"(content without text: {kinds})")
+        texts.append(CONTENT_WITHOUT_TEXT.format(kinds=kinds))
     return Outcome(
         text=clean_text("\n".join(texts), TEXT_LIMIT),
         is_error=any(result.get(key) is True for key in _ERROR_KEYS),
@@ -120,7 +121,7 @@ def _to_plain(value: object) -> object:
 
 def _to_json_text(value: object) -> str:
     if value is None:
-        return "(no content)"
+        return NO_CONTENT
     try:
         return clean_text(
             json.dumps(value, ensure_ascii=False, default=_to_serializable), TEXT_LIMIT

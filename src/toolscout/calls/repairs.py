@@ -1,21 +1,28 @@
 """Repair harmless slips in arguments (R71).
 
-`repair` takes an object and the check that it fails, and returns the repaired object with one
-sentence for each change. It tries the changes that a fault suggests, and keeps one only if the
-fault is gone. It invents no value and drops nothing but null: it reads a number in quotes, but
-leaves a wrong number wrong. `unwrap` takes arguments out of a wrong wrapping.
-`arguments` explains the remaining faults to the model.
+`repair` tries the changes that a fault suggests, and keeps one only if the fault is gone. It
+invents no value and drops nothing but null: it reads a number in quotes, but leaves a wrong number
+wrong. `unwrap` takes arguments out of a wrong wrapping.
 """
 
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
 
-from toolscout.calls.checks import Check, Fault, Findings, Path
-from toolscout.calls.effort import MISSING, follow_path
+from toolscout.calls.checks import Check, Fault, Path
+from toolscout.calls.effort import MISSING, estimate_effort, follow_path
+from toolscout.errors import (
+    ARGUMENTS_FROM_LIST,
+    ARGUMENTS_FROM_OBJECT,
+    ARGUMENTS_FROM_TEXT,
+    EMPTY_ARGUMENTS,
+    NULL_LEFT_OUT,
+    READ_AS,
+    SET_TO_DEFAULT,
+)
 from toolscout.names import fold_name, to_one_line
 from toolscout.schemas import Json, find_problem, is_list, is_object
 
@@ -33,15 +40,26 @@ WRAPPERS = frozenset(("arguments", "args", "params", "parameters", "input", "kwa
 _TELLING = re.compile(r"\d+|^\W|\W$")
 _LIKE_A_LIST = re.compile(r"[,;\n]|^\s*[\[{]")
 _FENCE = "```"
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "boolean": bool,
+    "null": type(None),
+    "integer": int,
+    "number": (int, float),
+    "object": dict,
+    "array": list,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repaired:
-    """An object after its repairs, with the findings of its last check."""
+class Prepared:
+    """Arguments after their repairs; if no fault is left, they may be sent."""
 
-    value: Json
-    notes: tuple[str, ...]
-    findings: Findings
+    arguments: Json
+    repairs: tuple[str, ...] = ()
+    """One sentence for each change that made them fit."""
+    faults: tuple[Fault, ...] = ()
+    unchecked: str = ""
+    """One sentence about the parts that no check could cover; empty if the check was complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,65 +69,55 @@ class _Step:
     path: Path
     change: Callable[[Any], Any]
     note: str
-    is_whole: bool = False
-    """Whether the change is only right if nothing at or below `place` is at fault afterwards."""
-    place: Path = ()
+    clears: Path | None = None
+    """The change is only right if nothing at or below this place is at fault afterwards."""
 
 
 _Fix = tuple[_Step, ...]
 
 
-def repair(check: Check, value: Json) -> Repaired:
-    """Return the object with all repairs that helped; a valid object stays as it is."""
-    state = Repaired(value=value, notes=(), findings=check.examine(value))
-    if not state.findings.faults:
-        return state
-    tries = iter(range(min(MAX_TRIES, MAX_EFFORT // check.estimate_effort(value))))
-    hopeless: list[Fault] = []
+def repair(check: Check, state: Prepared) -> Prepared:
+    """Return faulty arguments with all repairs that helped."""
+    effort = estimate_effort(check.schema, state.arguments)
+    tries = iter(range(min(MAX_TRIES, MAX_EFFORT // effort)))
+    hopeless: set[tuple[Path, str]] = set()
     while fault := _pick_fault(state, hopeless):
-        better = _fix_fault(check, state, fault, tries)
+        # `zip` draws a fix first, so a try is only spent on a fix that exists.
+        fixes = zip(_suggest_fixes(fault, state.arguments), tries, strict=False)
+        tried = (_try_fix(check, state, fault, fix) for fix, _ in fixes)
+        better = next(filter(None, tried), None)
         if better is None:
-            hopeless.append(fault)
+            hopeless.add((fault.place, fault.rule))
         state = better or state
     return state
 
 
-def _pick_fault(state: Repaired, hopeless: list[Fault]) -> Fault | None:
-    if len(state.notes) >= MAX_REPAIRS:
+def _pick_fault(state: Prepared, hopeless: set[tuple[Path, str]]) -> Fault | None:
+    if len(state.repairs) >= MAX_REPAIRS:
         return None
-    for fault in state.findings.faults:
-        if not any(fault.is_same(other) for other in hopeless):
+    for fault in state.faults:
+        if (fault.place, fault.rule) not in hopeless:
             return fault
     return None
 
 
-def _fix_fault(
-    check: Check, state: Repaired, fault: Fault, tries: Iterator[int]
-) -> Repaired | None:
-    # `zip` draws a fix first, so a try is only spent on a fix that exists.
-    for fix, _ in zip(_suggest_fixes(fault, state.value), tries, strict=False):
-        better = _try_fix(check, state, fault, fix)
-        if better:
-            return better
-    return None
-
-
-def _try_fix(check: Check, state: Repaired, fault: Fault, fix: _Fix) -> Repaired | None:
+def _try_fix(check: Check, state: Prepared, fault: Fault, fix: _Fix) -> Prepared | None:
     """Return the state after a fix, or None if the fix does not remove its fault."""
-    value: Any = state.value
+    value: Any = state.arguments
     for step in fix:
         if follow_path(value, step.path) is MISSING:  # an earlier step moved it
             return None
         value = _change_at(value, step.path, step.change)
     if find_problem(value):  # JSON in a text may be nested as deep as its object allows
         return None
-    findings = check.examine(value)
-    whole = [step.place for step in fix if step.is_whole]
-    for left in findings.faults:
-        if fault.is_same(left) or any(left.place[: len(place)] == place for place in whole):
+    faults, unchecked = check.examine(value)
+    cleared = [step.clears for step in fix if step.clears is not None]
+    for left in faults:
+        is_same = (left.place, left.rule) == (fault.place, fault.rule)
+        if is_same or any(left.place[: len(place)] == place for place in cleared):
             return None
-    notes = tuple(step.note for step in fix)
-    return replace(state, value=value, notes=state.notes + notes, findings=findings)
+    repairs = (*state.repairs, *(step.note for step in fix))
+    return Prepared(arguments=value, repairs=repairs, faults=faults, unchecked=unchecked)
 
 
 def _change_at(root: Any, path: Path, change: Callable[[Any], Any]) -> Any:
@@ -132,27 +140,12 @@ def _suggest_fixes(fault: Fault, root: Json) -> Iterator[_Fix]:
         return
     if value is None and fault.path and isinstance(fault.path[-1], str):
         yield (_drop_null(fault.path),)
-    match fault.rule:
-        case "type":
-            yield from ((step,) for step in _suggest_conversions(fault, value))
-        case "enum" | "const":
-            yield from ((step,) for step in _suggest_spellings(fault, value))
-        case "required":
-            yield from ((step,) for step in _suggest_missing(fault, value))
-        case "additionalProperties" | "unevaluatedProperties":
-            yield from ((step,) for step in _suggest_names(fault, value))
-        case "anyOf" | "oneOf":
-            yield from _suggest_alternative_fixes(fault, root)
-        case _:
-            pass
-
-
-def _suggest_alternative_fixes(fault: Fault, root: Json) -> Iterator[_Fix]:
-    """Yield the fixes that make one alternative fit, those with the fewest steps first."""
-    for branch in sorted(fault.branches, key=len):
-        fixes = [next(_suggest_fixes(inner, root), None) for inner in branch]
-        if fixes and all(fixes):
-            steps = chain.from_iterable(fix for fix in fixes if fix)
+    if fault.rule in _SUGGESTIONS:
+        yield from ((step,) for step in _SUGGESTIONS[fault.rule](fault, value))
+    for branch in sorted(fault.branches, key=len):  # the fewest steps first
+        fixes = [next(_suggest_fixes(inner, root), ()) for inner in branch]
+        if branch and all(fixes):
+            steps = chain.from_iterable(fixes)
             yield tuple({step.note: step for step in steps}.values())
 
 
@@ -162,13 +155,13 @@ def _drop_null(path: Path) -> _Step:
     def change(node: Json) -> Json:
         return {name: value for name, value in node.items() if name != key}
 
-    note = f"Left out '{format_path(path)}', which was null."
-    return _Step(path=tuple(above), change=change, note=note, is_whole=True, place=path)
+    note = NULL_LEFT_OUT.format(path=format_path(path))
+    return _Step(path=tuple(above), change=change, note=note, clears=path)
 
 
-def _set_value(path: Path, value: object, reading: str, *, is_whole: bool = False) -> _Step:
-    note = f"Read '{format_path(path)}' as {reading}."
-    return _Step(path=path, change=lambda _: value, note=note, is_whole=is_whole, place=path)
+def _set_value(path: Path, value: object, meaning: str, *, clears: Path | None = None) -> _Step:
+    note = READ_AS.format(path=format_path(path), meaning=meaning)
+    return _Step(path=path, change=lambda _: value, note=note, clears=clears)
 
 
 def _suggest_conversions(fault: Fault, value: object) -> Iterator[_Step]:
@@ -180,13 +173,10 @@ def _suggest_conversions(fault: Fault, value: object) -> Iterator[_Step]:
     elif isinstance(value, bool | int | float) and "string" in types:
         text = json.dumps(value)
         yield _set_value(fault.path, text, f"the text '{text[:SHOWN_VALUE]}'")
-    if "array" in types and _is_single(value):
-        yield _set_value(fault.path, [value], "a list with this one value", is_whole=True)
-
-
-def _is_single(value: object) -> bool:
     # "a, b" may mean two values, so the model has to decide.
-    return value is not None and not (isinstance(value, str) and _LIKE_A_LIST.search(value))
+    is_several = isinstance(value, str) and _LIKE_A_LIST.search(value)
+    if "array" in types and value is not None and not is_several:
+        yield _set_value(fault.path, [value], "a list with this one value", clears=fault.path)
 
 
 def _value_from_text(text: str, types: list[str]) -> Any:
@@ -200,26 +190,18 @@ def _value_from_text(text: str, types: list[str]) -> Any:
 
 
 def _is_of(value: object, name: str) -> bool:
-    match name:
-        case "boolean":
-            return isinstance(value, bool)
-        case "null":
-            return value is None
-        case "integer":
-            return isinstance(value, int) and not isinstance(value, bool)
-        case "number":
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case "object":
-            return is_object(value)
-        case _:
-            return name == "array" and is_list(value)
+    is_boolean = isinstance(value, bool)  # which for Python is an int as well
+    return isinstance(value, _TYPES.get(name, ())) and is_boolean == (name == "boolean")
 
 
 def _describe_reading(value: object) -> str:
     if is_object(value):
         return "an object, from JSON text"
-    if is_list(value):
-        return "a list, from JSON text"
+    return "a list, from JSON text" if is_list(value) else describe_scalar(value)
+
+
+def describe_scalar(value: object) -> str:
+    """Return a number, a boolean or null in words."""
     kind = "" if isinstance(value, bool) or value is None else "the number "
     return kind + to_one_line(json.dumps(value), SHOWN_VALUE)
 
@@ -257,18 +239,10 @@ def _suggest_missing(fault: Fault, value: object) -> Iterator[_Step]:
         yield _rename_key(fault.path, meant[0], fault.key)
     schema = declared.get(fault.key)
     if is_object(schema) and "default" in schema:
-        yield _fill_default(fault.place, schema["default"])
-
-
-def _fill_default(place: Path, default: object) -> _Step:
-    *above, key = place
-    own = json.loads(json.dumps(default))  # a caller may change its copy
-    shown = to_one_line(json.dumps(default, ensure_ascii=False), SHOWN_VALUE)
-    return _Step(
-        path=tuple(above),
-        change=lambda node: {**node, key: own},
-        note=f"Filled in '{format_path(place)}' with its default {shown}.",
-    )
+        own = json.loads(json.dumps(schema["default"]))  # a caller may change its copy
+        shown = to_one_line(json.dumps(own, ensure_ascii=False), SHOWN_VALUE)
+        note = SET_TO_DEFAULT.format(path=format_path(fault.place), value=shown)
+        yield _Step(path=fault.path, change=lambda node: {**node, fault.key: own}, note=note)
 
 
 def _suggest_names(fault: Fault, value: object) -> Iterator[_Step]:
@@ -279,13 +253,24 @@ def _suggest_names(fault: Fault, value: object) -> Iterator[_Step]:
         yield _rename_key(fault.path, fault.key, meant[0])
 
 
+_SUGGESTIONS: dict[str, Callable[[Fault, object], Iterator[_Step]]] = {
+    "type": _suggest_conversions,
+    "enum": _suggest_spellings,
+    "const": _suggest_spellings,
+    "required": _suggest_missing,
+    "additionalProperties": _suggest_names,
+    "unevaluatedProperties": _suggest_names,
+}
+
+
 def _rename_key(path: Path, old: str, new: str) -> _Step:
     def change(node: Json) -> Json:
         if new in node:  # both keys mean the same: keep both
             return node
         return {new if name == old else name: value for name, value in node.items()}
 
-    note = f"Read '{format_path((*path, old))}' as '{format_path((*path, new))}'."
+    meaning = f"'{format_path((*path, new))}'"
+    note = READ_AS.format(path=format_path((*path, old)), meaning=meaning)
     return _Step(path=path, change=change, note=note)
 
 
@@ -306,16 +291,16 @@ def unwrap(value: object, names: frozenset[str]) -> tuple[Any, str] | None:
     `names` are keys that can only be a wrapper, because no parameter has them.
     """
     if value is None or (isinstance(value, str) and not value.strip()):
-        return {}, "Read empty arguments as {}."
+        return {}, EMPTY_ARGUMENTS
     if isinstance(value, str):
         read = json_from_text(value)
-        return None if read is MISSING else (read, "Read the arguments from JSON text.")
+        return None if read is MISSING else (read, ARGUMENTS_FROM_TEXT)
     if is_list(value) and len(value) == 1 and is_object(value[0]):
-        return value[0], "Took the arguments out of a list."
+        return value[0], ARGUMENTS_FROM_LIST
     if is_object(value) and len(value) == 1:
         key, inner = next(iter(value.items()))
         if key in names and (is_object(inner) or isinstance(inner, str)):
-            return inner, f"Took the arguments out of '{to_one_line(key, SHOWN_VALUE)}'."
+            return inner, ARGUMENTS_FROM_OBJECT.format(key=to_one_line(key, SHOWN_VALUE))
     return None
 
 
@@ -327,13 +312,9 @@ def json_from_text(text: str) -> Any:
     if len(text) > MAX_TEXT:
         return MISSING
     try:
-        value: object = json.loads(text, parse_constant=_refuse_constant)
-        # `loads` accepts 1e999 (as infinity) and lone surrogates, which cannot be sent on.
+        value: object = json.loads(text)
+        # `loads` accepts NaN, infinity and lone surrogates, which cannot be sent on.
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return MISSING
     return MISSING if find_problem(value) else value
-
-
-def _refuse_constant(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")

@@ -29,31 +29,15 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-# The first class that fits decides; any other error is a mistake of the user.
-EXIT_CODES: tuple[tuple[type[ToolscoutError], ExitCode], ...] = (
-    (UnknownServer, ExitCode.NOT_FOUND),
-    (InvalidEncoder, ExitCode.UPSTREAM),
-    (UpstreamError, ExitCode.UPSTREAM),
-    (ToolscoutError, ExitCode.USAGE),
-)
-
 COMMANDS = {
     "try": ("search", "try_", "See toolscout find tools in a demo catalogue."),
     "search": ("search", "search", "Find the tools that match a query."),
     "describe": ("describe", "describe", "Show the full definition of tools."),
     "call": ("call", "call", "Call a tool of a configured server."),
     "catalog": ("catalog", "catalog", "Import, export, compare and lint catalogues of tools."),
-    "tokens": (
-        "tokens",
-        "tokens",
-        "Count what tools cost in every request.",
-    ),
-    "evaluate": (
-        "evaluate",
-        "evaluate",
-        "Measure how well toolscout finds the right tools.",
-    ),
-    "replay": ("replay", "replay", "Run recorded queries again and show what moved."),
+    "tokens": ("tokens", "tokens", "Count the tokens that tools cost in every request."),
+    "evaluate": ("evaluate", "evaluate", "Measure how well toolscout finds the right tools."),
+    "replay": ("replay", "replay", "Replay recorded queries and show what changed."),
     "init": ("init", "init", "Put the MCP servers of this machine behind toolscout."),
     "serve": ("serve", "serve", "Put one MCP server in front of all your others."),
     "servers": ("servers", "servers", "Manage the servers behind the gateway."),
@@ -67,7 +51,6 @@ COMMANDS = {
 The help is here so that `toolscout --help` and shell completion need not import every command.
 """
 
-NEAR_ENOUGH = 0.6
 FIRST_STEPS = """\
 toolscout finds the right tool for an AI agent among ten or a hundred thousand, offline.
 
@@ -87,28 +70,31 @@ class Group(click.Group):
         """Return the named command, or fail with the nearest one that exists."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             known = self.list_commands(ctx)
-            near = get_close_matches(args[0].lower(), known, n=1, cutoff=NEAR_ENOUGH)
+            near = get_close_matches(args[0].lower(), known, n=1)
             remedy = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(known)}."
             ctx.fail(f"No such command {args[0]!r}. {remedy}")
         return super().resolve_command(ctx, args)
 
 
 class ErrorGroup(Group):
-    """A group that turns what its commands raise into messages and exit codes."""
+    """A group that turns the errors of its commands into messages and exit codes."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was asked for."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
+        except UnknownServer as error:
+            fail(str(error), ExitCode.NOT_FOUND)
+        except (InvalidEncoder, UpstreamError) as error:
+            fail(str(error), ExitCode.UPSTREAM)
         except ToolscoutError as error:
-            code = next(code for kind, code in EXIT_CODES if isinstance(error, kind))
-            _fail(str(error), code)
+            fail(str(error), ExitCode.USAGE)
         except OSError as error:
             # The reader of a pipe went away, which is not an error: click ends quietly.
             if error.errno == errno.EPIPE or error.filename is None:
                 raise
             problem = f"{error.filename}: {error.strerror}. Check the path and its permissions."
-            _fail(problem, ExitCode.USAGE)
+            fail(problem, ExitCode.USAGE)
         except KeyboardInterrupt:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
 
@@ -121,7 +107,7 @@ class Commands(ErrorGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command by name, or return nothing."""
+        """Import and return a command by name, or return None."""
         if cmd_name not in COMMANDS:
             return None
         module, name, _ = COMMANDS[cmd_name]
@@ -139,7 +125,8 @@ class Commands(ErrorGroup):
         return items + click.Command.shell_complete(self, ctx, incomplete)
 
 
-def _fail(message: str, code: ExitCode) -> NoReturn:
+def fail(message: str, code: ExitCode) -> NoReturn:
+    """End the command with an error message and an exit code."""
     click.echo(f"Error: {message}", err=True)
     raise click.exceptions.Exit(code)
 

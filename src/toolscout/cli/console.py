@@ -5,17 +5,12 @@ import contextlib
 import logging
 import sys
 import webbrowser
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
-from toolscout.catalog import Catalog
-from toolscout.cli.inputs import read_catalog, tools_option
+from toolscout.cli.inputs import need_sdk, read_catalog, tools_option
 from toolscout.config.gateway import GatewayConfig
-from toolscout.errors import MissingExtra
-
-PORT = 8766
 
 
 @click.command()
@@ -23,7 +18,7 @@ PORT = 8766
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
-    default=PORT,
+    default=8766,
     show_default=True,
     metavar="N",
     help="Local port to listen on; 0 picks a free one.",
@@ -40,23 +35,17 @@ def console(paths: tuple[Path, ...], port: int, open_browser: bool) -> None:
       toolscout console --open
       toolscout console --catalog tools.json --port 9000
     """
-
-    if find_spec("starlette") is None or find_spec("mcp") is None:
-        raise MissingExtra("mcp", extra="gateway")
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-    catalog = read_catalog(paths)
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(catalog, port, open_browser=open_browser))
-
-
-async def _serve(catalog: Catalog, port: int, *, open_browser: bool) -> None:
+    need_sdk()
     from toolscout.console.app import build_console, serve_console
 
-    app = await asyncio.to_thread(build_console, catalog, GatewayConfig(port=port))
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    catalog = read_catalog(paths)
 
     def announce(address: str) -> None:
         click.echo(f"{len(catalog):,} tools at {address}/ (press Ctrl-C to stop)")
         if open_browser:
             webbrowser.open(f"{address}/")
 
-    await serve_console(app, ready=announce)
+    with contextlib.suppress(KeyboardInterrupt):
+        app = build_console(catalog, GatewayConfig(port=port))
+        asyncio.run(serve_console(app, ready=announce))

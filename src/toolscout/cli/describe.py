@@ -1,6 +1,5 @@
 """`toolscout describe`: everything there is to know about a tool before calling it."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from toolscout.cli.inputs import (
     configured_option,
     fail_unknown_tool,
 )
-from toolscout.cli.output import make_table, show, style
+from toolscout.cli.output import Cell, echo_json, make_table, show, style
 from toolscout.files import json_from_tool
 from toolscout.names import clean_text, to_one_line
 from toolscout.schemas import Json, Parameter, list_parameters
@@ -50,39 +49,23 @@ def describe(
         found.update((tool.name, tool) for tool in matched)
     if as_json:
         for tool in found.values():
-            click.echo(json.dumps(_to_json(tool), ensure_ascii=False))
-        return
-
-    show(_render(list(found.values())))
-
-
-def _to_json(tool: Tool) -> Json:
-    facts = {"effect": tool.effect.value} | json_from_tool(tool)
-    return (
-        {"exposed_name": tool.name}
-        | facts
-        | {
-            "signature": tool.render_signature(),
-            "tokens": count_definition_tokens(tool),
-        }
-    )
-
-
-def _render(tools: list[Tool]) -> Iterator[RenderableType]:
-    for place, tool in enumerate(tools):
-        if place:
-            yield ""
-        yield from _render_tool(tool)
+            row: Json = {"exposed_name": tool.name, "effect": tool.effect.value}
+            row |= json_from_tool(tool)
+            row["signature"] = tool.render_signature()
+            row["tokens"] = count_definition_tokens(tool)
+            echo_json(row)
+    else:
+        parts = [part for tool in found.values() for part in ("", *_render_tool(tool))]
+        show(parts[1:])
 
 
 def _render_tool(tool: Tool) -> Iterator[RenderableType]:
     effect = tool.effect.value
-    facts = f"{count_definition_tokens(tool):,} tokens (estimated)"
     yield style((tool.name, "bold cyan"), (f"  {to_one_line(tool.title, 80)}", ""))
     yield style(
         (f"{tool.kind} of {to_one_line(tool.server, 60) or 'no server'}, effect: ", "dim"),
         (effect, EFFECT_STYLES[effect]),
-        (f", {facts}", "dim"),
+        (f", {count_definition_tokens(tool):,} tokens (estimated)", "dim"),
     )
     yield ""
     description = clean_text(tool.description, len(tool.description)).strip()
@@ -91,7 +74,7 @@ def _render_tool(tool: Tool) -> Iterator[RenderableType]:
 
 
 def _render_parameters(tool: Tool) -> Iterator[RenderableType]:
-    def make_row(parameter: Parameter) -> list[str | tuple[str, str]]:
+    def make_row(parameter: Parameter) -> list[Cell | str]:
         text = to_one_line(parameter.description, 400)
         if parameter.enum:
             more = " …" if len(parameter.enum) > ENUM_SHOWN else ""
@@ -101,21 +84,23 @@ def _render_parameters(tool: Tool) -> Iterator[RenderableType]:
         need = ("required", "bold") if parameter.required else ("optional", "dim")
         return [(name, "cyan"), (to_one_line(parameter.type, 40), "dim"), need, text]
 
-    listed = list(_order_parameters(list_parameters(tool.input_schema)))
+    listed = _order_parameters(list_parameters(tool.input_schema))
     if listed:
         yield ""
         yield make_table(("parameter", "type", "", "meaning"), map(make_row, listed))
 
 
-def _order_parameters(listed: list[Parameter]) -> Iterator[Parameter]:
-    """Yield required parameters first, and members right after the parameter they belong to."""
+def _order_parameters(listed: list[Parameter]) -> list[Parameter]:
+    """Return required parameters first, and members right after the parameter they belong to."""
     inside: dict[str, list[Parameter]] = {}
     for parameter in sorted(listed, key=lambda p: not p.required):
         above = parameter.path[: -len(parameter.name)].rstrip(".").replace("[]", "")
         inside.setdefault(above, []).append(parameter)
+    ordered: list[Parameter] = []
     waiting = inside.get("", [])[::-1]
     while waiting:
         parameter = waiting.pop()
-        yield parameter
+        ordered.append(parameter)
         # Removed once visited, so that odd names cannot cause an endless loop.
         waiting += inside.pop(parameter.path.replace("[]", ""), [])[::-1]
+    return ordered

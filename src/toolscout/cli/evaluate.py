@@ -1,7 +1,4 @@
-"""`toolscout evaluate`: how well toolscout finds the tools of your own catalogue.
-
-Reads options, calls `toolscout.evaluate`, prints tables or JSON.
-"""
+"""`toolscout evaluate`: how well toolscout finds the tools of your own catalogue."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -22,6 +19,15 @@ folders_argument = click.argument(
     "folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR…"
 )
 
+limit_option = click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Ask only N queries of each dataset, always the same ones.",
+)
+
+figures_option = click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+
 
 @click.command()
 @folders_argument
@@ -32,27 +38,21 @@ folders_argument = click.argument(
     type=click.Choice(ENCODERS),
     help="Measure only this encoder; may be repeated. Default: every installed one.",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Ask only N queries of each dataset, always the same ones.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@limit_option
+@figures_option
 def evaluate(
     folders: tuple[Path, ...], encoders: tuple[str, ...], limit: int | None, as_json: bool
 ) -> None:
     """Measure how well toolscout finds the right tools.
 
-    Each DIR holds tools.jsonl (or tools.jsonl.gz) and queries.jsonl, or folders of these. The
-    encoders are `static` (the default of toolscout), `none` (words only) and `onnx`.
+    Each DIR holds tools.jsonl (or tools.jsonl.gz) and queries.jsonl, or contains such folders.
+    The encoders are `static` (toolscout's default), `none` (words only) and `onnx`.
 
     \b
     Example:
       toolscout evaluate my-queries
       toolscout evaluate my-queries --encoder static --encoder onnx --limit 200 --json
     """
-
     datasets = read_datasets(folders, limit=limit)
     chosen = list(dict.fromkeys(encoders)) or _find_installed(datasets[0].tools)
     with show_bars() as progress:
@@ -65,7 +65,6 @@ def evaluate(
 
 def show_tables(tables: Iterable[Table]) -> None:
     """Print tables with figures aligned to the right."""
-
     for place, one in enumerate(tables):
         numbers = range(1, len(one.head))
         title = style((one.title, "bold"))
@@ -74,7 +73,6 @@ def show_tables(tables: Iterable[Table]) -> None:
 
 def _find_installed(tools: Sequence[Tool]) -> list[str]:
     """Return the encoders that work here; say what the others need."""
-
     installed: list[str] = []
     for name in ENCODERS:
         try:

@@ -1,9 +1,11 @@
 """The options that several commands share, and the catalogue, configuration or store they name."""
 
+import asyncio
 import os
 import sys
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -11,73 +13,65 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from toolscout.catalog import Catalog
-from toolscout.cli import ExitCode
+from toolscout.cli import ExitCode, fail
 from toolscout.cli.output import show_bars
 from toolscout.clients.discovery import Machine
-from toolscout.config.file import Config, read_config
+from toolscout.config.file import Config, find_server, read_config
 from toolscout.config.servers import ServerConfig
 from toolscout.demo import load_demo_catalog
-from toolscout.encoders.static import StaticEncoder
-from toolscout.errors import InvalidFile, MissingExtra, UnknownServer
+from toolscout.errors import InvalidFile, MissingExtra, ServerUnavailable
 from toolscout.files import read_tools
-from toolscout.names import find_near_names, to_one_line
-from toolscout.search.index import Index
+from toolscout.names import find_near_names, list_some, to_one_line
 from toolscout.stores import SqliteStore
 from toolscout.tools import Tool
 
 if TYPE_CHECKING:
+    from toolscout.servers.probe import ProbeResult
     from toolscout.stores import PostgresStore
 
 TOOL_FILE_ENDINGS = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 CONFIG_ENDING = ".toml"
 TOKENS_FOLDER = "tokens"
 UNKNOWN_SHOWN = 5
+STARTED_TOGETHER = 8
 
-tools_option = click.option(
-    "--tools",
-    "--catalog",
-    "paths",
-    multiple=True,
-    type=click.Path(path_type=Path, exists=True),
-    metavar="PATH",
-    help="A .json or .jsonl file of tools, or a folder of them; may be repeated. "
-    "Default: the demo catalogue.",
-)
-catalog_option = click.option(
+_paths_option = partial(
+    click.option,
     "--catalog",
     "--tools",
     "paths",
     multiple=True,
     type=click.Path(path_type=Path, exists=True),
     metavar="PATH",
-    help="A .json or .jsonl file of tools, or a folder of them; may be repeated.",
 )
-configured_option = click.option(
+_PATHS_HELP = "A .json or .jsonl file of tools, or a folder of them; may be repeated."
+catalog_option = _paths_option(help=_PATHS_HELP)
+tools_option = _paths_option(help=f"{_PATHS_HELP} Default: the demo catalogue.")
+file_option = partial(click.option, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE")
+configured_option = file_option(
     "--config",
     "config_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
     help="Use the tools that the servers of this configuration offered last. Default: your own "
     "configuration, or the demo catalogue if you have none.",
 )
-config_option = click.option(
+config_option = file_option(
     "--config",
     "path",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
     help="The configuration file. Default: ./toolscout.toml, or the one in your configuration "
     "folder.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def read_catalog(paths: Iterable[Path]) -> Catalog:
+def read_catalog(paths: Sequence[Path]) -> Catalog:
     """Return the tools of files and folders, or the demo catalogue if none is named."""
-    listed = list(paths)
-    if not listed:
-        return load_demo_catalog()
+    return catalog_from_tools(read_all(paths)) if paths else load_demo_catalog()
+
+
+def catalog_from_tools(tools: Iterable[Tool]) -> Catalog:
+    """Return the catalogue of some tools; raises `DuplicateTool` if names collide."""
     by_server: dict[str, dict[Tool, None]] = {}
-    for tool in read_all(listed):
+    for tool in tools:
         # Listings put together by hand often hold a tool twice; only different ones collide.
         by_server.setdefault(tool.server, {})[tool] = None
     return Catalog(by_server)
@@ -95,7 +89,8 @@ def import_tools(path: Path, server: str = "") -> list[Tool]:
     The operations of an OpenAPI document belong to a server named like the file by default.
     Raises `InvalidFile`.
     """
-    from toolscout.servers.openapi import is_openapi_file, read_document, tools_from_openapi
+    from toolscout.servers.openapi.document import is_openapi_file, read_document
+    from toolscout.servers.openapi.operations import tools_from_openapi
 
     if is_openapi_file(path):
         return tools_from_openapi(read_document(path), server or path.name.partition(".")[0])
@@ -103,44 +98,73 @@ def import_tools(path: Path, server: str = "") -> list[Tool]:
     return [tool if tool.server or not server else tool.move_to(server) for tool in tools]
 
 
-def choose_catalog(paths: Iterable[Path], config_file: Path | None) -> Catalog:
+def choose_catalog(paths: Sequence[Path], config_file: Path | None) -> Catalog:
     """Return the catalogue that `--catalog` or `--config` names, or the default one."""
-    listed = list(paths)
-    if listed and config_file:
+    if paths and config_file:
         raise click.UsageError("Use either --catalog or --config, not both.")
-    if listed:
-        return read_catalog_or_config(listed)
+    if paths:
+        return read_catalog_or_config(paths)
     if config_file or find_config_file(None).exists():
         return read_known_catalog(config_file)
     click.echo("Using the demo catalogue; name your own with --catalog or --config.", err=True)
     return load_demo_catalog()
 
 
-def read_catalog_or_config(paths: Iterable[Path]) -> Catalog:
-    """Return the tools of files and folders, or those known of a configuration file."""
-    listed = list(paths)
-    if len(listed) == 1 and listed[0].suffix == CONFIG_ENDING:
-        return read_known_catalog(listed[0])
-    return read_catalog(listed)
+def read_catalog_or_config(paths: Sequence[Path]) -> Catalog:
+    """Return the tools of files and folders, or those that a configuration file knows."""
+    if len(paths) == 1 and paths[0].suffix == CONFIG_ENDING:
+        return read_known_catalog(paths[0])
+    return read_catalog(paths)
 
 
 def read_known_catalog(config_file: Path | None) -> Catalog:
-    """Return what the servers of a configuration offered last, and report unknown servers."""
+    """Return the tools that configured servers offered last, and report unknown servers."""
     need_sdk()
+    catalog = recall_tools(read_servers(config_file))
+    if catalog.unready:
+        names = list_some(list(catalog.unready), UNKNOWN_SHOWN)
+        problem = f"The tools of {names} are not known yet."
+        click.echo(f"{problem} Run `toolscout servers test` to fetch them.", err=True)
+    return catalog
+
+
+def recall_tools(config: Config) -> Catalog:
+    """Return the tools that configured servers offered last; starts none of them."""
     from toolscout.servers.listings import recall_catalog
 
-    config = read_servers(config_file)
     with open_known_store(config) as store:
-        catalog = recall_catalog(config, store)
-    unknown = list(catalog.unready)
-    if unknown:
-        names = " ".join(unknown[:UNKNOWN_SHOWN])
-        more = f" and {len(unknown) - UNKNOWN_SHOWN} more" * (len(unknown) > UNKNOWN_SHOWN)
-        click.echo(
-            f"Tools not known yet: {names}{more}. Run `toolscout servers test` to fetch them.",
-            err=True,
-        )
-    return catalog
+        return recall_catalog(config, store)
+
+
+def fetch_tools(config: Config, name: str) -> Catalog:
+    """Start a server to list its tools; return all known tools, or raise `ServerUnavailable`."""
+    server = find_server(config, name)
+    with show_bars() as progress:
+        progress(f"Asking {name} for its tools", 0, 0)
+        [trial] = asyncio.run(start_servers(config, [server]))
+    if not trial.is_ok:
+        remedy = trial.remedy or f"Run `toolscout servers test {name}`."
+        raise ServerUnavailable(name, "failed", trial.problem, remedy=remedy)
+    return recall_tools(config)
+
+
+async def start_servers(config: Config, chosen: Iterable[ServerConfig]) -> "list[ProbeResult]":
+    """Start servers, a few at a time, and return the result of each."""
+    from toolscout.servers.connection import Delays
+    from toolscout.servers.pool import Connector
+    from toolscout.servers.probe import probe_server
+
+    gate = asyncio.Semaphore(STARTED_TOGETHER)
+    with (
+        open_store(config) as store,
+        closing(Connector(Delays(), get_tokens_folder(config))) as connector,
+    ):
+
+        async def start(server: ServerConfig) -> "ProbeResult":
+            async with gate:
+                return await probe_server(server, connector, store)
+
+        return await asyncio.gather(*map(start, chosen))
 
 
 def find_tool(catalog: Catalog, name: str) -> Tool:
@@ -156,15 +180,7 @@ def fail_unknown_tool(catalog: Catalog, name: str) -> NoReturn:
     """End the command because a tool does not exist, and suggest similar names."""
     near = ", ".join(find_near_names(name, (tool.name for tool in catalog.tools)))
     remedy = f"Near: {near}." if near else 'Find it with `toolscout search "what it does"`.'
-    click.echo(f"Error: There is no tool {to_one_line(name, 80)!r}. {remedy}", err=True)
-    raise click.exceptions.Exit(ExitCode.NOT_FOUND)
-
-
-def build_index(catalog: Catalog) -> Index:
-    """Return the index of a catalogue, and show that it is being built."""
-    with show_bars() as progress:
-        progress(f"Indexing {len(catalog):,} tools", 0, 0)
-        return Index(catalog, encoder=StaticEncoder())
+    fail(f"There is no tool {to_one_line(name, 80)!r}. {remedy}", ExitCode.NOT_FOUND)
 
 
 def need_sdk() -> None:
@@ -180,7 +196,7 @@ def _list_tool_files(path: Path) -> list[Path]:
     found = sorted(file for file in path.iterdir() if file.name.endswith(TOOL_FILE_ENDINGS))
     if not found:
         remedy = f"Name a file, or a folder with files that end in {', '.join(TOOL_FILE_ENDINGS)}."
-        raise InvalidFile(str(path), "holds no file of tools", remedy=remedy)
+        raise InvalidFile(str(path), "contains no file of tools", remedy=remedy)
     return [file for file in found if file.name.startswith("tools.")] or found
 
 
@@ -195,23 +211,12 @@ def find_config_file(path: Path | None) -> Path:
 
 
 def read_servers(path: Path | None) -> Config:
-    """Return the named configuration, or the default one; raises `InvalidFile` without one."""
+    """Return the named configuration, or the default one; raises `InvalidFile` if it is missing."""
     place = find_config_file(path)
     if not place.exists():
         remedy = "Run `toolscout init` or `toolscout servers add`, or name a file with --config."
         raise InvalidFile(str(place), "does not exist", remedy=remedy)
     return read_config(place)
-
-
-def find_server(config: Config, name: str) -> ServerConfig:
-    """Return a server by name, or raise `UnknownServer`."""
-    servers = {server.name: server for server in config.servers}
-    if name not in servers:
-        otherwise = "See `toolscout servers list`."
-        raise UnknownServer(
-            to_one_line(name, 60), find_near_names(name, servers), otherwise=otherwise
-        )
-    return servers[name]
 
 
 def get_tokens_folder(config: Config) -> Path:

@@ -1,40 +1,37 @@
-"""How commands show what they found: colour and tables on a terminal, plain lines in a pipe.
+"""How commands print results: colour and tables on a terminal, plain lines in a pipe.
 
-Results go to stdout. Progress bars go to stderr, and only if a person is watching. The pages of
-`toolscout search` and `toolscout try` are laid out here; finding the answers is left to them.
+Results go to stdout; questions and progress bars go to stderr, and bars only if a person is
+watching. The pages of `toolscout search` and `toolscout try` are laid out here.
 """
 
+import json
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
+from pathlib import Path
 from time import monotonic
 
 import click
 from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBars
 from rich.table import Table
 from rich.text import Text
 
 from toolscout.catalog import Catalog
-from toolscout.encoders.encoder import Encoder, Floats, Kind
+from toolscout.encoders.encoder import Encoder, Floats, Kind, StaticEncoder
 from toolscout.encoders.onnx import OnnxEncoder
-from toolscout.encoders.static import StaticEncoder
 from toolscout.scout import Scout
 from toolscout.search.hits import Hit, Result
 from toolscout.tokens import count_definition_tokens
 
 PLAIN_WIDTH = 100_000
 REFRESH_SECONDS = 0.1
+NAME_SHOWN = 40
+"""Characters of a server's name in tables and lists."""
 MANY_TOOLS = {"static": 2_000, "none": 2_000, "onnx": 100}
 """From this many tools on, indexing with an encoder takes long enough to show a bar."""
 TOUR_INDENT = 6
@@ -52,7 +49,7 @@ TRY_NEXT = (
 )
 
 Progress = Callable[[str, int, int], None]
-"""Takes what is being done, how much of it is done, and how much there is; 0 if unknown."""
+"""Takes the name of a stage, how much of it is done, and how much there is; 0 if unknown."""
 Step = Callable[[int], None]
 Cell = tuple[str, str]
 """A text and its style."""
@@ -60,21 +57,50 @@ Cell = tuple[str, str]
 
 def show(parts: Iterable[RenderableType]) -> None:
     """Print to stdout; in a pipe nothing is wrapped, coloured or boxed."""
-    if sys.stdout.isatty():
-        console = Console(highlight=False)
-        for part in parts:
-            console.print(part)
-        return
     text = StringIO()
-    plain = Console(file=text, width=PLAIN_WIDTH, color_system=None, highlight=False)
+    console = Console(highlight=False)
+    if not sys.stdout.isatty():
+        console = Console(file=text, width=PLAIN_WIDTH, color_system=None, highlight=False)
     for part in parts:
-        plain.print(part)
-    click.echo("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
+        console.print(part)
+    if not sys.stdout.isatty():
+        click.echo("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
 
 
 def style(*parts: Cell) -> Text:
     """Return styled text; anything in it that looks like rich's markup stays as it is."""
     return Text.assemble(*parts)
+
+
+def echo_json(value: object) -> None:
+    """Print a value to stdout as one line of JSON."""
+    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def write_text(file: Path, text: str, *, what: str) -> None:
+    """Write a text to a file and say so, or to stdout if the file is `-`."""
+    if str(file) == "-":
+        click.echo(text, nl=False)
+        return
+    file.write_text(text, encoding="utf-8", errors="backslashreplace")
+    click.echo(f"Wrote {what} to {file}.", err=True)
+
+
+def format_count(number: int, noun: str) -> str:
+    """Return a number with its noun, such as `1 server` or `2 servers`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def ask(question: str) -> bool:
+    """Ask a person to confirm; raises `click.UsageError` if nobody can answer."""
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort as error:
+        # Both the end of input and Ctrl-C end up here.
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        click.echo(err=True)
+        raise click.UsageError("Not a terminal: pass --yes to confirm.") from None
 
 
 def indent(part: RenderableType, columns: int) -> RenderableType:
@@ -83,7 +109,7 @@ def indent(part: RenderableType, columns: int) -> RenderableType:
 
 
 def make_table(
-    head: Sequence[str], rows: Iterable[Sequence[Cell | str]], *, right: Iterable[int] = ()
+    head: Sequence[str], rows: Iterable[Sequence[Cell | Text | str]], *, right: Iterable[int] = ()
 ) -> RenderableType:
     """Return a table without lines; the columns `right` are aligned to the right."""
     numbers = frozenset(right)
@@ -96,7 +122,8 @@ def make_table(
             no_wrap=place in numbers,
         )
     for row in rows:
-        table.add_row(*(style((cell, "") if isinstance(cell, str) else cell) for cell in row))
+        texts = [(cell, "") if isinstance(cell, str) else cell for cell in row]
+        table.add_row(*(text if isinstance(text, Text) else style(text) for text in texts))
     return table
 
 
@@ -154,47 +181,38 @@ def build_scout(catalog: Catalog, encoder: str) -> Scout:
     count = len(catalog)
     is_slow = count >= MANY_TOOLS[encoder]
     with show_bar(f"Indexing {count:,} tools", count, when=is_slow) as step:
-        return Scout(catalog, encoder=_make_encoder(encoder, step))
+        if encoder == "none":
+            return Scout(catalog, encoder=None)
+        watched = StaticEncoder() if encoder == "static" else OnnxEncoder()
+        return Scout(catalog, encoder=_WatchedEncoder(watched, step))
 
 
-def _make_encoder(name: str, step: Step) -> Encoder | None:
-    # Subclasses, because the encoders give the index more than `encode` alone.
-    class WatchedStatic(StaticEncoder):
-        def encode(self, texts: Sequence[str], *, kind: Kind) -> Floats:
-            vectors = super().encode(texts, kind=kind)
-            step(len(texts))
-            return vectors
+class _WatchedEncoder(Encoder):
+    """Reports how many texts another encoder has encoded."""
 
-    class WatchedOnnx(OnnxEncoder):
-        def encode(self, texts: Sequence[str], *, kind: Kind) -> Floats:
-            vectors = super().encode(texts, kind=kind)
-            step(len(texts))
-            return vectors
+    def __init__(self, encoder: Encoder, step: Step) -> None:
+        self.name = encoder.name
+        self.family = encoder.family
+        self.leading = encoder.leading
+        self.words = encoder.words
+        self._encode = encoder.encode
+        self._step = step
 
-    if name == "static":
-        return WatchedStatic()
-    if name == "onnx":
-        return WatchedOnnx()
-    return None
+    def encode(self, texts: Sequence[str], *, kind: Kind) -> Floats:
+        vectors = self._encode(texts, kind=kind)
+        self._step(len(texts))
+        return vectors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The result of one query, with what its reply would cost."""
+    """The result of one query, and the cost of its reply."""
 
     result: Result
     hits: tuple[Hit, ...]
     reply_tokens: int
     definition_tokens: int
     tools: int
-
-    @property
-    def tokens_line(self) -> str:
-        """What a model reads, and what it would read without a search."""
-        return (
-            f"This reply: {self.reply_tokens:,} tokens. "
-            f"All {self.tools:,} definitions: {self.definition_tokens:,} tokens (estimated)."
-        )
 
 
 def render_answers(answers: Sequence[Answer], *, explain: bool) -> Iterator[RenderableType]:
@@ -213,7 +231,11 @@ def render_answers(answers: Sequence[Answer], *, explain: bool) -> Iterator[Rend
         if answer.hits:
             yield ""
         yield from (style((remark, "")) for remark in _list_remarks(answer))
-        yield style((answer.tokens_line, "dim"))
+        tokens = (
+            f"This reply: {answer.reply_tokens:,} tokens. "
+            f"All {answer.tools:,} definitions: {answer.definition_tokens:,} tokens (estimated)."
+        )
+        yield style((tokens, "dim"))
 
 
 def render_tour(answers: Sequence[Answer], *, servers: int) -> Iterator[RenderableType]:
@@ -230,7 +252,17 @@ def render_tour(answers: Sequence[Answer], *, servers: int) -> Iterator[Renderab
             yield indent(style((sentence, "")), TOUR_INDENT)
             yield indent(style((f"because: {_summarize_reasons(hit)}", "dim")), TOUR_INDENT)
     yield ""
-    yield style((_format_savings(answers), "bold"))
+    # A model also reads the whole definition of the tool that it goes on to call.
+    called = {answer.hits[0].tool for answer in answers if answer.hits}
+    read = sum(answer.reply_tokens for answer in answers)
+    read += sum(map(count_definition_tokens, called))
+    definitions = answers[0].definition_tokens
+    savings = (
+        f"These {len(answers)} replies and the full definitions of their first tools: {read:,} "
+        f"tokens. All {tools:,} definitions: {definitions:,} tokens. "
+        f"Saved: {1 - read / definitions:.0%} (estimated)."
+    )
+    yield style((savings, "bold"))
     yield ""
     yield "Try next:"
     width = max(len(command) for command, _ in TRY_NEXT)
@@ -240,19 +272,17 @@ def render_tour(answers: Sequence[Answer], *, servers: int) -> Iterator[Renderab
 
 def _make_hit_table(hits: Sequence[Hit]) -> RenderableType:
     is_terminal = sys.stdout.isatty()
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=is_terminal, header_style="dim")
-    table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("tool", overflow="fold")
-    table.add_column("match", no_wrap=True)
-    table.add_column("what it does, and its arguments")
+    rows: list[list[Cell | Text | str]] = []
     for rank, hit in enumerate(hits, 1):
-        arguments = style((hit.tool.render_signature().removeprefix(hit.tool.name), "dim"))
-        sentence = style((hit.tool.first_sentence, ""))
+        name = (hit.tool.name, "bold cyan")
+        match = (hit.confidence, STYLES[hit.confidence])
+        sentence = hit.tool.first_sentence
+        arguments = (hit.tool.render_signature().removeprefix(hit.tool.name), "dim")
         # A window is too narrow for one more column; in a pipe each hit is one line.
-        rest = [sentence + "\n" + arguments] if is_terminal else [arguments, sentence]
-        name = style((hit.tool.name, "bold cyan"))
-        table.add_row(str(rank), name, style((hit.confidence, STYLES[hit.confidence])), *rest)
-    return table
+        rest = [style((f"{sentence}\n", ""), arguments)] if is_terminal else [arguments, sentence]
+        rows.append([str(rank), name, match, *rest])
+    head = ("#", "tool", "match", "what it does, and its arguments")
+    return make_table(head if is_terminal else ("",) * 5, rows, right=(0,))
 
 
 def _explain_hit(rank: int, hit: Hit) -> Iterator[RenderableType]:
@@ -261,17 +291,18 @@ def _explain_hit(rank: int, hit: Hit) -> Iterator[RenderableType]:
     yield style(
         (f"{rank}  {hit.tool.name}", "bold cyan"),
         (f"  {hit.confidence}", STYLES[hit.confidence]),
-        (f"  {hit.score:.0%} likely to be wanted", "dim"),
+        (f"  {hit.score:.0%} likely to be the right tool", "dim"),
     )
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    rows: list[tuple[str, Text | str]] = []
     for signal, share in _sort_shares(why.shares):
         bar = block * max(1, round(share * BAR_WIDTH))
-        table.add_row(f"   {signal}", style((f"{bar:<{BAR_WIDTH}}", "cyan"), (f"{share:5.0%}", "")))
+        row = style((f"{bar:<{BAR_WIDTH}}", "cyan"), (f"{share:5.0%}", ""))
+        rows.append((f"   {signal}", row))
     matched = "; ".join(f"{field}: {', '.join(words)}" for field, words in why.matched.items())
     for label, found in (("matched", matched), ("held back", " ".join(why.held_back))):
         if found:
-            table.add_row(f"   {label}", style((found, "")))
-    yield table
+            rows.append((f"   {label}", found))
+    yield make_table(("", ""), rows)
 
 
 def _list_remarks(answer: Answer) -> Iterator[str]:
@@ -313,16 +344,3 @@ def _summarize_reasons(hit: Hit) -> str:
 def _sort_shares(shares: Mapping[str, float]) -> list[tuple[str, float]]:
     """Return the signals that speak for a hit, the strongest first."""
     return sorted(((s, share) for s, share in shares.items() if share > 0), key=lambda p: -p[1])
-
-
-def _format_savings(answers: Sequence[Answer]) -> str:
-    # A model also reads the whole definition of the tool that it goes on to call.
-    called = {answer.hits[0].tool for answer in answers if answer.hits}
-    read = sum(answer.reply_tokens for answer in answers)
-    read += sum(map(count_definition_tokens, called))
-    first = answers[0]
-    return (
-        f"These {len(answers)} replies and the full definitions of their first tools: {read:,} "
-        f"tokens. All {first.tools:,} definitions: {first.definition_tokens:,} tokens. "
-        f"Saved: {1 - read / first.definition_tokens:.0%} (estimated)."
-    )

@@ -1,6 +1,5 @@
 """`toolscout replay`: recorded queries against a changed catalogue or configuration."""
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,21 +9,29 @@ from rich.console import RenderableType
 
 from toolscout.audit import replay as replays
 from toolscout.audit.probes import read_probes
-from toolscout.audit.replay import Move, Replay, Side, read_recording
-from toolscout.catalog import Catalog
+from toolscout.audit.replay import Move, Replay, read_recording
+from toolscout.cli import ExitCode
 from toolscout.cli.inputs import (
-    build_index,
     config_option,
+    json_option,
     open_known_store,
     read_catalog_or_config,
     read_known_catalog,
     read_servers,
 )
-from toolscout.cli.output import make_table, show, show_bar, style
+from toolscout.cli.output import (
+    Cell,
+    build_scout,
+    echo_json,
+    make_table,
+    show,
+    show_bar,
+    style,
+    write_text,
+)
 from toolscout.errors import InvalidFile
 from toolscout.names import to_one_line
 
-TOO_FEW = 1
 QUERY_SHOWN = 60
 STYLES = {
     "gone": "bold red",
@@ -35,15 +42,11 @@ STYLES = {
     "found": "bold green",
     "same": "dim",
 }
-QUIET = ("same",)
-"""Outcomes that are counted, and listed only with --all."""
 
 
 @click.command()
 @click.argument(
-    "recording",
-    required=False,
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    "recording", required=False, type=click.Path(path_type=Path, exists=True, dir_okay=False)
 )
 @click.option(
     "--catalog",
@@ -84,7 +87,7 @@ QUIET = ("same",)
     help="Write the past calls of your gateway to this file instead.",
 )
 @config_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def replay(
     recording: Path | None,
     new: Path | None,
@@ -96,7 +99,7 @@ def replay(
     path: Path | None,
     as_json: bool,
 ) -> None:
-    """Run recorded queries again and show what moved.
+    """Replay recorded queries and show what changed.
 
     Use it before a new catalogue goes live. RECORDING holds JSON lines of {"query": "…", "tool":
     "name"}; --record makes one from the past calls of a gateway.
@@ -113,34 +116,33 @@ def replay(
         _record(record_file, path)
         return
     assert recording is not None
-    done = _run_replay(
-        recording,
-        _choose_new_catalog(new, path),
-        read_catalog_or_config([old]) if old else None,
-        within,
-    )
-    _print_replay(done, show_all=show_all, as_json=as_json)
+    if new and path:
+        raise click.UsageError("Use either --catalog or --config, not both.")
+    after = read_catalog_or_config([new]) if new else read_known_catalog(path)
+    before = read_catalog_or_config([old]) if old else None
+    probes = read_probes(recording)
+    changed = build_scout(after, "static")
+    original = build_scout(before, "static") if before is not None else None
+    with show_bar("Replaying", len(probes)) as step:
+        done = replays.replay(probes, changed, original, within=within, progress=step)
+    if as_json:
+        echo_json(done.to_json())
+    else:
+        show(_render(done, show_all=show_all))
     if fail_below is not None and done.found < fail_below:
         click.echo(f"Found {done.found:.1%}, below the required {fail_below:.1%}.", err=True)
-        raise click.exceptions.Exit(TOO_FEW)
+        raise click.exceptions.Exit(ExitCode.FAILED)
 
 
 def _record(file: Path, config_file: Path | None) -> None:
     config = read_servers(config_file)
     with open_known_store(config) as store:
         if store is None:
+            problem = "belongs to a gateway that has recorded nothing yet"
             remedy = "Run the gateway with `toolscout serve` first."
-            raise InvalidFile(
-                str(config.source),
-                "belongs to a gateway that has recorded nothing yet",
-                remedy=remedy,
-            )
+            raise InvalidFile(str(config.source), problem, remedy=remedy)
         made = read_recording(store)
-    if str(file) == "-":
-        click.echo(made.to_lines(), nl=False)
-    else:
-        file.write_text(made.to_lines(), encoding="utf-8", errors="backslashreplace")
-        click.echo(f"Wrote {len(made.probes):,} queries to {file}.", err=True)
+    write_text(file, made.to_lines(), what=f"{len(made.probes):,} queries")
     if made.hashed:
         click.echo(
             f"Skipped {made.hashed:,} calls whose query is stored as a hash. Set 'hash_queries' to "
@@ -149,51 +151,22 @@ def _record(file: Path, config_file: Path | None) -> None:
         )
 
 
-def _choose_new_catalog(new: Path | None, config_file: Path | None) -> Catalog:
-    if new and config_file:
-        raise click.UsageError("Use either --catalog or --config, not both.")
-    return read_catalog_or_config([new]) if new else read_known_catalog(config_file)
-
-
-def _run_replay(file: Path, new: Catalog, old: Catalog | None, within: int) -> Replay:
-    probes = read_probes(file)
-    sides = (_make_side(new), _make_side(old) if old is not None else None)
-    with show_bar("Replaying", len(probes)) as step:
-        return replays.replay(probes, *sides, within=within, progress=step)
-
-
-def _make_side(catalog: Catalog) -> Side:
-    return Side(catalog=catalog, index=build_index(catalog))
-
-
-def _print_replay(done: Replay, *, show_all: bool, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(done.to_json(), ensure_ascii=False))
-        return
-
-    show(_render(done, show_all=show_all))
-
-
 def _render(done: Replay, *, show_all: bool) -> Iterator[RenderableType]:
-    quiet = QUIET if done.compared else ("found",)
-    moves = [move for move in done.moves if show_all or move.fate not in quiet]
+    quiet = "same" if done.compared else "found"
+    moves = [move for move in done.moves if show_all or move.fate != quiet]
     if moves:
-        head = ("", "before", "after", "tool", "query") if sys.stdout.isatty() else ()
-        yield make_table(head or ("",) * 5, map(_make_row, moves), right=(1, 2))
+        head = ("", "before", "after", "tool", "query") if sys.stdout.isatty() else ("",) * 5
+        yield make_table(head, map(_make_row, moves), right=(1, 2))
         yield ""
-    counts = done.counts
-    told = ", ".join(f"{counts[fate]:,} {fate}" for fate in counts)
+    counts = ", ".join(f"{count:,} {fate}" for fate, count in done.counts.items())
     before = "" if done.found_before is None else f" ({done.found_before:.1%} before)"
-    yield style((f"{len(done.moves):,} queries: {told or 'nothing to ask'}.", ""))
+    noun = "query" if len(done.moves) == 1 else "queries"
+    yield style((f"{len(done.moves):,} {noun}: {counts or 'nothing to ask'}.", ""))
     yield style((f"Found among the first {done.within}: {done.found:.1%}{before}.", "bold"))
 
 
-def _make_row(move: Move) -> list[tuple[str, str]]:
+def _make_row(move: Move) -> list[Cell | str]:
     before, after = ("-" if rank is None else str(rank) for rank in (move.before, move.after))
-    return [
-        (move.fate, STYLES[move.fate]),
-        (before, ""),
-        (after, ""),
-        (to_one_line(move.tool, 80), "cyan"),
-        (to_one_line(move.query, QUERY_SHOWN), ""),
-    ]
+    fate = (move.fate, STYLES[move.fate])
+    tool = (to_one_line(move.tool, 80), "cyan")
+    return [fate, before, after, tool, to_one_line(move.query, QUERY_SHOWN)]

@@ -1,7 +1,7 @@
 """`toolscout search` and `toolscout try`: find tools, and see why.
 
-Reads options, searches, prints. A terminal gets colour and tables that fit the window; a pipe gets
-plain text, one line for each hit; `--json` gives one object for each query.
+A terminal gets colour and tables that fit the window; a pipe gets plain text, one line for each
+hit; `--json` gives one object for each query.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,13 @@ import click
 
 from toolscout.cli import ExitCode
 from toolscout.cli.inputs import read_catalog, tools_option
-from toolscout.cli.output import Answer, build_scout, render_answers, render_tour, show
+from toolscout.cli.output import Answer, build_scout, echo_json, render_answers, render_tour, show
+from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.search.hits import Hit
 from toolscout.tokens import ENCODING, count_all_definition_tokens, count_tokens
 
 if TYPE_CHECKING:
+    import mcp.types
     from mcp.client import Client
 
 TRY_LIMIT = 3
@@ -34,7 +36,8 @@ TRY_QUERIES = (
 GATEWAY_QUERY = "tell the current time in another city"
 GATEWAY_TOOL = "time__get_current_time"
 GATEWAY_ARGUMENTS = {"timezone": "Asia/Tokyo"}
-READY_TRIES, READY_SECONDS = 150, 0.1
+READY_TRIES = 150
+READY_SECONDS = 0.1
 LOG_LEVEL = "TOOLSCOUT_LOG"
 CLIENT_LINES = (
     "toolscout init      # puts your MCP servers behind toolscout",
@@ -87,11 +90,11 @@ def search(
     answers = [_search(scout, query, limit, show_all) for query in queries]
     if as_json:
         for answer in answers:
-            click.echo(json.dumps(_to_json(answer), ensure_ascii=False))
+            echo_json(_to_json(answer))
     else:
         show(render_answers(answers, explain=explain))
     if not any(answer.result.hits for answer in answers):
-        sys.exit(ExitCode.NOT_FOUND)
+        raise click.exceptions.Exit(ExitCode.NOT_FOUND)
 
 
 @click.command(name="try")
@@ -108,7 +111,7 @@ def try_(gateway: bool) -> None:
       toolscout try
     """
     if gateway:
-        asyncio.run(show_gateway())
+        asyncio.run(_show_gateway())
         return
     catalog = read_catalog(())
     scout = build_scout(catalog, "static")
@@ -129,10 +132,28 @@ def _search(scout: Scout, query: str, limit: int, show_all: bool) -> Answer:
     )
 
 
-def _to_json(answer: Answer) -> dict[str, Any]:
+def _to_json(answer: Answer) -> Json:
+    hits: list[Json] = []
+    for hit in answer.hits:
+        why = hit.why
+        hits.append(
+            {
+                "name": hit.tool.name,
+                "server": hit.tool.server,
+                "score": hit.score,
+                "confidence": hit.confidence.value,
+                "signature": hit.tool.render_signature(),
+                "summary": hit.tool.first_sentence,
+                "why": {
+                    "matched": {field: list(words) for field, words in why.matched.items()},
+                    "shares": {signal: round(share, 4) for signal, share in why.shares.items()},
+                    "held_back": list(why.held_back),
+                },
+            }
+        )
     return {
         "query": answer.result.query.text,
-        "hits": [_json_from_hit(hit) for hit in answer.hits],
+        "hits": hits,
         "missing": [{"name": m.name, "near": m.near} for m in answer.result.missing],
         "corrected": dict(answer.result.corrected),
         "tokens": {
@@ -145,55 +166,38 @@ def _to_json(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _json_from_hit(hit: Hit) -> dict[str, Any]:
-    why = hit.why
-    return {
-        "name": hit.tool.name,
-        "server": hit.tool.server,
-        "score": hit.score,
-        "confidence": hit.confidence.value,
-        "signature": hit.tool.render_signature(),
-        "summary": hit.tool.first_sentence,
-        "why": {
-            "matched": {field: list(words) for field, words in why.matched.items()},
-            "shares": {signal: round(share, 4) for signal, share in why.shares.items()},
-            "held_back": list(why.held_back),
-        },
-    }
-
-
-async def show_gateway() -> None:
+async def _show_gateway() -> None:
     """Print what a client of the gateway sees, from start to stop."""
     with tempfile.TemporaryDirectory(prefix="toolscout-") as folder:
         click.echo("A gateway in front of real MCP servers (time, git, fetch). A client sees:")
         async with _open_client(folder) as client:
             listed = (await client.list_tools()).tools
             click.echo(f"  {', '.join(tool.name for tool in listed)}\n")
-            found = await _search_when_ready(client)
-            click.echo(f"> tool_search: {GATEWAY_QUERY}\n{_add_indent(_read_text(found))}\n")
+            reply = ""
+            for _ in range(READY_TRIES):
+                reply = _read_text(
+                    await client.call_tool("tool_search", {"queries": [GATEWAY_QUERY]})
+                )
+                if "onnecting" not in reply:
+                    break
+                await asyncio.sleep(READY_SECONDS)
+            click.echo(f"> tool_search: {GATEWAY_QUERY}\n{textwrap.indent(reply, '  ')}\n")
             called = await client.call_tool(
                 "tool_call", {"name": GATEWAY_TOOL, "arguments": GATEWAY_ARGUMENTS}
             )
             click.echo(f"> tool_call: {GATEWAY_TOOL} {json.dumps(GATEWAY_ARGUMENTS)}")
-            click.echo(f"{_add_indent(_read_text(called))}\n")
+            click.echo(f"{textwrap.indent(_read_text(called), '  ')}\n")
         # The cache now knows all tools, so that the same gateway can list them at once.
         async with _open_client(folder, "--mode", "direct") as client:
             everything = (await client.list_tools()).tools
-    click.echo(_compare_costs(everything, listed, _read_text(found)))
+    click.echo(
+        f"All {len(everything)} definitions: {_count_cost(everything):,} tokens in every request. "
+        f"With toolscout: {_count_cost(listed):,}, and {count_tokens(reply):,} for this search "
+        "(estimated)."
+    )
     click.echo("\nTo set it up for your own servers:")
     for line in CLIENT_LINES:
         click.echo(f"  {line}")
-
-
-async def _search_when_ready(client: "Client") -> Any:
-    """Search until every server has listed its tools."""
-    found = await client.call_tool("tool_search", {"queries": [GATEWAY_QUERY]})
-    for _ in range(READY_TRIES):
-        if "onnecting" not in _read_text(found):
-            break
-        await asyncio.sleep(READY_SECONDS)
-        found = await client.call_tool("tool_search", {"queries": [GATEWAY_QUERY]})
-    return found
 
 
 def _open_client(folder: str, *options: str) -> "Client":
@@ -210,17 +214,6 @@ def _read_text(result: Any) -> str:
     return "\n".join(block.text for block in result.content if block.type == "text")
 
 
-def _add_indent(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())
-
-
-def _compare_costs(everything: list[Any], listed: list[Any], reply: str) -> str:
-    def count_cost(tools: list[Any]) -> int:
-        dumped = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools]
-        return count_tokens(json.dumps(dumped))
-
-    before, after = count_cost(everything), count_cost(listed)
-    return (
-        f"All {len(everything)} definitions: {before:,} tokens in every request. With toolscout: "
-        f"{after:,}, and {count_tokens(reply):,} for this search (estimated)."
-    )
+def _count_cost(tools: "list[mcp.types.Tool]") -> int:
+    dumped = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools]
+    return count_tokens(json.dumps(dumped))

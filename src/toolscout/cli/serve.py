@@ -4,6 +4,7 @@ stdout belongs to the protocol; everything else goes to stderr.
 """
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -14,16 +15,15 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from toolscout.cli.inputs import get_machine, get_tokens_folder, need_sdk, open_store
+from toolscout.cli.inputs import file_option, get_tokens_folder, need_sdk, open_store, read_servers
 from toolscout.config.file import Config, build_demo_config, read_config
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.secrets import SecretMask
-from toolscout.errors import InvalidFile, ToolscoutError
+from toolscout.errors import ToolscoutError
 from toolscout.options import list_options
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-EXTRA = "gateway"
-CACHE_FILE = "gateway.db"
 READ_BYTES = 65_536
 CHECK_SECONDS = 2.0
 """How often the configuration file is checked for changes."""
@@ -44,7 +42,7 @@ BY_HAND = (
 _log = logging.getLogger("toolscout")
 
 
-def add_gateway_option(name: str, metavar: str | None = None) -> Callable[[Command], Command]:
+def _add_gateway_option(name: str, metavar: str | None = None) -> Callable[[Command], Command]:
     """Return a decorator for an option that overrides the one of `[gateway]` with its name."""
     [declared] = [item for item in list_options(GatewayConfig) if item.name == name]
     flag = f"--{name.replace('_', '-')}"
@@ -63,11 +61,9 @@ def add_gateway_option(name: str, metavar: str | None = None) -> Callable[[Comma
 
 
 @click.command()
-@click.option(
+@file_option(
     "--config",
     "path",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
     help="The servers to put behind the gateway; any client's MCP configuration works too. "
     "Default: ./toolscout.toml, or the one in your configuration folder.",
 )
@@ -81,10 +77,10 @@ def add_gateway_option(name: str, metavar: str | None = None) -> Callable[[Comma
     help="Folder for the cache of tools and sessions.",
 )
 @click.option("--http", is_flag=True, help="Serve streamable HTTP and SSE instead of stdio.")
-@add_gateway_option("host", "ADDRESS")
-@add_gateway_option("port", "N")
-@add_gateway_option("mode")
-@add_gateway_option("split_calls")
+@_add_gateway_option("host", "ADDRESS")
+@_add_gateway_option("port", "N")
+@_add_gateway_option("mode")
+@_add_gateway_option("split_calls")
 def serve(
     path: Path | None,
     demo: bool,
@@ -103,9 +99,11 @@ def serve(
       toolscout serve --http --port 8765
     """
     need_sdk()
-    config = build_demo_config(cache) if demo else _read_config(path)
+    from toolscout.gateway.logs import log_to_stderr
+
+    config = build_demo_config(cache) if demo else read_servers(path)
     changes = {
-        "cache": str(cache / CACHE_FILE) if cache else None,
+        "cache": str(cache / "gateway.db") if cache else None,
         "host": host,
         "port": port,
         "mode": mode,
@@ -113,42 +111,45 @@ def serve(
     }
     given = {key: value for key, value in changes.items() if value is not None}
     config = replace(config, gateway=replace(config.gateway, **given))
-    mask = _log_to_stderr(config)
+    level = os.environ.get("TOOLSCOUT_LOG", config.gateway.log_level.value).upper()
+    mask = SecretMask(config.list_secrets())
+    log_to_stderr(config.gateway.log, level, mask)
     for note in config.notes:
         _log.warning("%s", note)
     is_typed = not http and sys.stdin.isatty()
-    with suppress(KeyboardInterrupt), forward_stdin() if is_typed else nullcontext():
+    with suppress(KeyboardInterrupt), _forward_stdin() if is_typed else nullcontext():
         if is_typed:
             click.echo(BY_HAND, err=True)
         asyncio.run(_serve(config, mask, http=http))
 
 
-def _read_config(path: Path | None) -> Config:
-    found = path or get_machine().config_file
-    if not found.exists():
-        raise InvalidFile(
-            str(found),
-            "does not exist",
-            remedy="Run `toolscout init`, or name a file with --config.",
-        )
-    return read_config(found)
-
-
 async def _serve(config: Config, mask: SecretMask, *, http: bool) -> None:
     from toolscout.gateway.gateway import Gateway
     from toolscout.gateway.logs import log_event
+    from toolscout.gateway.server import serve_stdio
     from toolscout.gateway.tracing import Spans
 
     with open_store(config) as store:
-        tokens = get_tokens_folder(config)
-        async with Gateway(config, store, tokens=tokens) as gateway:
+        async with Gateway(config, store, tokens=get_tokens_folder(config)) as gateway:
             gateway.events.subscribe(log_event)
             gateway.events.subscribe(Spans().on_event)
             following = asyncio.create_task(_follow(gateway, mask))
+            gc.freeze()  # a full collection would hold up every answer for a tenth of a second
             try:
-                await _answer(gateway, http=http)
+                await (_serve_http(gateway) if http else serve_stdio(gateway))
             finally:
                 following.cancel()
+
+
+async def _serve_http(gateway: "Gateway") -> None:
+    from toolscout.console.app import Console
+    from toolscout.gateway.http import serve_http
+
+    await serve_http(
+        gateway,
+        pages=Console.from_gateway(gateway).pages,
+        ready=lambda address: _log.info("The console is at %s/.", address),
+    )
 
 
 async def _follow(gateway: "Gateway", mask: SecretMask) -> None:
@@ -165,22 +166,16 @@ async def _follow(gateway: "Gateway", mask: SecretMask) -> None:
         if hung_up.is_set() or _stamp(source) != seen:
             hung_up.clear()
             seen = _stamp(source)
-            config = _read_again(source)
-            if config is not None:
-                # Old secrets stay masked: a server that is removed may still log a line.
-                secrets.update(config.list_secrets())
-                mask.update(secrets)
-                await gateway.pool.reload(config.servers)
-                _log.info("Reloaded the servers of %s.", source.name)
-
-
-def _read_again(source: Path) -> Config | None:
-    """Return the configuration, or nothing if the file is wrong or only half written."""
-    try:
-        return read_config(source)
-    except (ToolscoutError, OSError) as error:
-        _log.error("The configuration was not reloaded: %s", error)
-        return None
+            try:
+                config = read_config(source)
+            except (ToolscoutError, OSError) as error:  # wrong, or only half written
+                _log.error("The configuration was not reloaded: %s", error)
+                continue
+            # Old secrets stay masked: a server that is removed may still log a line.
+            secrets.update(config.list_secrets())
+            mask.update(secrets)
+            await gateway.pool.reload(config.servers)
+            _log.info("Reloaded the servers of %s.", source.name)
 
 
 def _stamp(path: Path) -> float:
@@ -190,66 +185,35 @@ def _stamp(path: Path) -> float:
         return 0.0
 
 
-async def _answer(gateway: "Gateway", *, http: bool) -> None:
-    if http:
-        from toolscout.console.app import Console
-        from toolscout.gateway.http import serve_http
-
-        pages = Console.from_gateway(gateway).pages
-        await serve_http(
-            gateway,
-            gateway.config.gateway,
-            pages=pages,
-            ready=lambda address: _log.info("The console is at %s/.", address),
-        )
-    else:
-        from toolscout.gateway.server import serve_stdio
-
-        await serve_stdio(gateway)
-
-
-def _log_to_stderr(config: Config) -> SecretMask:
-    """Set up the log; return its mask, to be updated when the configuration is reloaded."""
-    from toolscout.gateway.logs import log_to_stderr
-
-    gateway = config.gateway
-    level = os.environ.get("TOOLSCOUT_LOG", gateway.log_level.value).upper()
-    mask = SecretMask(config.list_secrets())
-    log_to_stderr(gateway.log, level, mask)
-    return mask
-
-
 @contextmanager
-def forward_stdin() -> Generator[None]:
+def _forward_stdin() -> Generator[None]:
     """Replace stdin by a pipe that carries what is typed, and that Ctrl-C closes.
 
     A reader of a terminal waits for the next line and notices nothing else. The end of a pipe
     lets it finish in order, where an exception would not.
     """
-    terminal, (reading, writing) = os.dup(0), os.pipe()
+    terminal = os.dup(0)
+    reading, writing = os.pipe()
     os.dup2(reading, 0)
     os.close(reading)
     ended = threading.Event()
 
-    def end(_number: int, _frame: FrameType | None) -> None:
+    def end(*_: object) -> None:
         if not ended.is_set():
             ended.set()
             os.close(writing)
 
+    def copy() -> None:
+        with suppress(OSError):  # the reader went away
+            while (data := os.read(terminal, READ_BYTES)) and not ended.is_set():
+                os.write(writing, data)
+            end()
+
     old = signal.signal(signal.SIGINT, end)
     # A daemon, because nothing interrupts its wait for a key.
-    threading.Thread(target=_copy_to_pipe, args=(terminal, writing, ended), daemon=True).start()
+    threading.Thread(target=copy, daemon=True).start()
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, old)
         os.dup2(terminal, 0)
-
-
-def _copy_to_pipe(terminal: int, writing: int, ended: threading.Event) -> None:
-    with suppress(OSError):  # the reader went away
-        while (data := os.read(terminal, READ_BYTES)) and not ended.is_set():
-            os.write(writing, data)
-        if not ended.is_set():
-            ended.set()
-            os.close(writing)

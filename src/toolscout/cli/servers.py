@@ -1,12 +1,9 @@
-"""`toolscout servers`: what stands behind the gateway, seen, tried and changed by hand.
+"""`toolscout servers`: list, test, add and remove servers, and log in to them.
 
-Nothing that is printed holds the value of a variable, header or token.
-
-`toolscout servers login` and `logout`: a person before a browser, and the end of that.
+Nothing that is printed contains the value of a variable, header or token.
 """
 
 import asyncio
-import json
 import logging
 import os
 import shlex
@@ -14,44 +11,247 @@ import sys
 import threading
 import time
 import webbrowser
-from collections.abc import Callable, Iterable
-from contextlib import closing, suppress
-from importlib.util import find_spec
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 import click
 
-from toolscout.cli import Group
+from toolscout.cli import ExitCode, Group
 from toolscout.cli.inputs import (
     config_option,
     find_config_file,
-    find_server,
     get_tokens_folder,
+    json_option,
+    need_sdk,
     open_known_store,
-    open_store,
     read_servers,
+    start_servers,
 )
+from toolscout.cli.output import NAME_SHOWN, echo_json, format_count, make_table, show
 from toolscout.clients.discovery import find_secret_places
 from toolscout.config.edits import add_server, read_own_text, remove_server, write_edit
-from toolscout.config.file import Config
-from toolscout.config.secrets import mask_command, mask_url
+from toolscout.config.file import find_server
 from toolscout.config.servers import ServerConfig, Transport
-from toolscout.errors import InvalidConfig, LoginFailed, MissingExtra
+from toolscout.errors import InvalidConfig
 from toolscout.names import to_one_line
-from toolscout.schemas import Json
 
 if TYPE_CHECKING:
     from toolscout.servers.oauth.callback import Callback
-    from toolscout.servers.probe import ProbeResult, ServerSummary
-
+    from toolscout.servers.probe import ProbeResult
 
 LOGIN_SECONDS = 300.0
 PASTED_BYTES = 16 << 10
+NOTE_SHOWN = 200
 
 
-@click.command()
+@click.group(cls=Group)
+def servers() -> None:
+    """Manage the servers behind the gateway."""
+    need_sdk()
+    # The SDK also logs the exceptions that it raises.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
+
+
+@servers.command("list")
+@config_option
+@json_option
+def list_(path: Path | None, as_json: bool) -> None:
+    """List the configured servers without starting them.
+
+    \b
+    Example:
+      toolscout servers list
+      toolscout servers list --json
+    """
+    from toolscout.servers.probe import list_servers
+
+    config = read_servers(path)
+    folder = get_tokens_folder(config)
+    with open_known_store(config) as store:
+        entries = list_servers(config, store, folder, env=os.environ, now=time.time())
+    if as_json:
+        rows = [
+            {
+                "name": entry.server.name,
+                "transport": entry.server.transport,
+                "starts": entry.server.format_start(),
+                "state": entry.state,
+                "tools": entry.tools,
+                "login": entry.login,
+                "file": entry.file,
+            }
+            for entry in entries
+        ]
+        echo_json({"config": config.source, "servers": rows})
+        return
+    for note in config.notes:
+        click.echo(f"Note: {to_one_line(note, NOTE_SHOWN)}", err=True)
+    if not entries:
+        click.echo("No servers. Add some with `toolscout init` or `toolscout servers add`.")
+        return
+    table: list[tuple[str, ...]] = []
+    for entry in entries:
+        name = to_one_line(entry.server.name, NAME_SHOWN)
+        tools = "-" if entry.tools is None else f"{entry.tools:,}"
+        transport = entry.server.transport
+        table.append((name, transport, entry.state, tools, entry.login, str(entry.file)))
+    head = ("server", "transport", "state", "tools", "login", "configured in")
+    show([make_table(head, table)])
+
+
+@servers.command("test")
+@click.argument("names", nargs=-1, metavar="[NAME…]")
+@config_option
+@json_option
+def test_(names: tuple[str, ...], path: Path | None, as_json: bool) -> None:
+    """Start servers, list their tools and stop them.
+
+    Tests all servers that are not disabled, or those named. The exit code is 1 if one failed.
+
+    \b
+    Example:
+      toolscout servers test
+      toolscout servers test github linear --json
+    """
+    config = read_servers(path)
+    chosen = [find_server(config, name) for name in dict.fromkeys(names)]
+    chosen = chosen or [server for server in config.servers if not server.disabled]
+    trials = asyncio.run(start_servers(config, chosen))
+    if as_json:
+        rows = [
+            {
+                "name": trial.server,
+                "ok": trial.is_ok,
+                "seconds": round(trial.seconds, 3),
+                "counts": dict(trial.counts),
+                "protocol": trial.protocol,
+                "problem": trial.problem,
+                "remedy": trial.remedy,
+                "notes": trial.notes,
+            }
+            for trial in trials
+        ]
+        echo_json({"servers": rows})
+    else:
+        shown = [to_one_line(trial.server, NAME_SHOWN) for trial in trials]
+        width = max(map(len, shown), default=0)
+        for name, trial in zip(shown, trials, strict=True):
+            outcome = f"ok      {format_offer(trial)}"
+            if not trial.is_ok:
+                problem = trial.problem[:1].upper() + trial.problem[1:].removesuffix(".")
+                outcome = f"failed  {problem}. {trial.remedy}".rstrip()
+            click.echo(f"{name:<{width}}  {outcome}")
+            for note in trial.notes:
+                click.echo(f"{'':<{width}}  {to_one_line(note, NOTE_SHOWN)}")
+    if not all(trial.is_ok for trial in trials):
+        raise click.exceptions.Exit(ExitCode.FAILED)
+
+
+def format_offer(trial: "ProbeResult") -> str:
+    """Return how many tools and other entries a server offers, and how long it took to start."""
+    counts = ", ".join(format_count(count, kind) for kind, count in trial.counts.items())
+    return f"{counts or 'offers nothing'} ({trial.seconds:.1f} s)"
+
+
+@servers.command()
+@click.argument("name")
+@click.argument("arguments", nargs=-1, metavar="[ARGUMENT…]")
+@config_option
+@click.option(
+    "--command", metavar="PROGRAM", help="The program that starts it; its arguments come last."
+)
+@click.option("--url", metavar="URL", help="The address of a remote server, instead of a command.")
+@click.option("--sse", is_flag=True, help="Use the older SSE transport for the URL.")
+@click.option(
+    "--oauth", is_flag=True, help="The server needs a login; see `toolscout servers login`."
+)
+@click.option(
+    "--env", "variables", multiple=True, metavar="NAME=${REF}", help="A variable; may be repeated."
+)
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME=${REF}", help="A header; may be repeated."
+)
+def add(
+    name: str,
+    arguments: tuple[str, ...],
+    path: Path | None,
+    command: str | None,
+    url: str | None,
+    sse: bool,
+    oauth: bool,
+    variables: tuple[str, ...],
+    headers: tuple[str, ...],
+) -> None:
+    """Add a server to toolscout's own configuration file.
+
+    Write secrets as references, ${VARIABLE} or ${file:PATH}. Put `--` before program arguments
+    that begin with a dash.
+
+    \b
+    Example:
+      toolscout servers add time --command uvx mcp-server-time
+      toolscout servers add files --command npx -- -y @modelcontextprotocol/server-filesystem .
+      toolscout servers add linear --url https://mcp.linear.app/mcp --oauth
+    """
+    if bool(command) == bool(url):
+        raise click.UsageError("Use either --command PROGRAM or --url URL.")
+    over_http = Transport.SSE if sse else Transport.HTTP
+    server = ServerConfig(
+        name=name,
+        transport=over_http if url else Transport.STDIO,
+        command=command or "",
+        args=arguments,
+        url=url or "",
+        oauth=oauth,
+        env=_parse_pairs("--env", variables),
+        headers=_parse_pairs("--header", headers),
+    )
+    for key in find_secret_places(server):
+        remedy = "Write ${VARIABLE} or ${file:PATH} instead, in single quotes."
+        raise InvalidConfig(key, "looks like a secret in plain text", remedy=remedy)
+    place = find_config_file(path)
+    write_edit(place, add_server(place, read_own_text(place), server))
+    verb = "login" if oauth else "test"
+    next_step = f"toolscout servers {verb} {shlex.quote(name)}"
+    click.echo(f"Added {name!r} to {place}.\nNext: {next_step}")
+
+
+def _parse_pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            raise click.UsageError(f"{option} takes NAME=VALUE.")
+        found[name.strip()] = value
+    return found
+
+
+@servers.command()
+@click.argument("name")
+@config_option
+def remove(name: str, path: Path | None) -> None:
+    """Remove a server from toolscout's own configuration file.
+
+    The old file is kept as FILE.bak. Login tokens of the server are deleted.
+
+    \b
+    Example:
+      toolscout servers remove time
+    """
+    from toolscout.servers.oauth.tokens import TokenFile
+
+    place = find_config_file(path)
+    text = remove_server(place, read_own_text(place), name)
+    config = read_servers(place)
+    # A server with a reference that has no value has no address to be logged in at.
+    with suppress(InvalidConfig):
+        TokenFile(get_tokens_folder(config), find_server(config, name).resolve()).forget()
+    write_edit(place, text)
+    click.echo(f"Removed {name!r} from {place}.")
+
+
+@servers.command()
 @click.argument("name")
 @config_option
 @click.option("--no-browser", is_flag=True, help="Print the address instead of opening a browser.")
@@ -78,13 +278,13 @@ def login(name: str, path: Path | None, no_browser: bool, port: int | None) -> N
     server = find_server(config, name).resolve()
     check_login(server)
     folder = get_tokens_folder(config)
-    if asyncio.run(_log_in(server, folder, port, opens=not no_browser)):
+    if asyncio.run(_log_in(server, folder, port, open_browser=not no_browser)):
         click.echo(f"Logged in to {name!r}.")
     else:
         click.echo(f"Server {name!r} does not require a login.")
 
 
-@click.command()
+@servers.command()
 @click.argument("name")
 @config_option
 def logout(name: str, path: Path | None) -> None:
@@ -107,7 +307,9 @@ def logout(name: str, path: Path | None) -> None:
         click.echo(f"There was no login for {name!r}.")
 
 
-async def _log_in(server: ServerConfig, folder: Path, port: int | None, *, opens: bool) -> bool:
+async def _log_in(
+    server: ServerConfig, folder: Path, port: int | None, *, open_browser: bool
+) -> bool:
     from toolscout.servers.oauth.callback import PORT, Callback
     from toolscout.servers.oauth.login import log_in
 
@@ -117,7 +319,13 @@ async def _log_in(server: ServerConfig, folder: Path, port: int | None, *, opens
 
         async def redirect(url: str) -> None:
             callback.expect(url)
-            _send_to(server.name, url, opens=opens)
+            click.echo(f"Open this address to log in:\n\n  {url}\n", err=True)
+            if open_browser and webbrowser.open(url):
+                click.echo("Opened a browser.", err=True)
+            waiting = (
+                "Waiting. If the browser cannot return here, paste the address it ended up at."
+            )
+            click.echo(waiting, err=True)
             _read_pasted(callback)
 
         return await log_in(
@@ -129,325 +337,22 @@ async def _log_in(server: ServerConfig, folder: Path, port: int | None, *, opens
         )
 
 
-def _send_to(server: str, url: str, *, opens: bool) -> None:
-    # The address comes from a server, and a browser would open other things than web pages.
-    is_web = urlsplit(url).scheme in ("http", "https") and url.isascii() and url.isprintable()
-    if not is_web:
-        reason = "it leads to an address that is not a web page"
-        raise LoginFailed(server, reason, remedy="Report this to the operator of the server.")
-    click.echo(f"Open this address to log in:\n\n  {url}\n", err=True)
-    if opens and webbrowser.open(url):
-        click.echo("Opened a browser.", err=True)
-    click.echo(
-        "Waiting. If the browser cannot return here, paste the address it ended up at.", err=True
-    )
-
-
 def _read_pasted(callback: "Callback") -> None:
     """Read pasted addresses, in a thread that ends with the program."""
     loop = asyncio.get_running_loop()
 
-    def take(line: str) -> None:
-        if not callback.take(line):
+    def take(line: bytes) -> None:
+        if not callback.take(line.decode(errors="replace").strip()):
             click.echo("That is not the address at the end of a login.", err=True)
 
-    def pass_on(line: str) -> None:
-        loop.call_soon_threadsafe(take, line)
+    def read_lines() -> None:
+        # Not `sys.stdin`: a waiting thread would hold its lock and block the exit of the program.
+        held = b""
+        with suppress(OSError, ValueError, RuntimeError):  # no terminal, or the login is over
+            while data := os.read(sys.stdin.fileno(), PASTED_BYTES):
+                *lines, held = (held + data).split(b"\n")
+                held = held[-PASTED_BYTES:]
+                for line in filter(bytes.strip, lines):
+                    loop.call_soon_threadsafe(take, line)
 
-    threading.Thread(target=_read_lines, args=(pass_on,), daemon=True).start()
-
-
-def _read_lines(heard: Callable[[str], None]) -> None:
-    # Not `sys.stdin`: a waiting thread would hold its lock and block the exit of the program.
-    held = b""
-    try:
-        while data := os.read(sys.stdin.fileno(), PASTED_BYTES):
-            *lines, held = (held + data).split(b"\n")
-            held = held[-PASTED_BYTES:]
-            for line in lines:
-                if line.strip():
-                    heard(line.decode(errors="replace").strip())
-    except (OSError, ValueError, RuntimeError):
-        return  # no terminal, or the login is over
-
-
-EXTRA = "gateway"
-SOME_FAILED = 1
-TRIED_TOGETHER = 8
-NAME_SHOWN = 40
-NOTE_SHOWN = 200
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-@click.group(cls=Group)
-def servers() -> None:
-    """Manage the servers behind the gateway."""
-
-    if find_spec("mcp") is None:
-        raise MissingExtra("mcp", extra=EXTRA)
-    # The SDK also logs the exceptions that it raises.
-    logging.getLogger("mcp").setLevel(logging.CRITICAL)
-
-
-servers.add_command(login)
-servers.add_command(logout)
-
-
-@servers.command("list")
-@config_option
-@json_option
-def list_(path: Path | None, as_json: bool) -> None:
-    """List the configured servers without starting them.
-
-    \b
-    Example:
-      toolscout servers list
-      toolscout servers list --json
-    """
-    from toolscout.servers.probe import list_servers
-
-    config = read_servers(path)
-    folder = get_tokens_folder(config)
-    with open_known_store(config) as store:
-        entries = list_servers(config, store, folder, env=os.environ, now=time.time())
-    if as_json:
-        rows = [_json_from_summary(entry) for entry in entries]
-        click.echo(json.dumps({"config": str(config.source), "servers": rows}, ensure_ascii=False))
-    else:
-        _echo_notes(config)
-        click.echo("\n".join(_format_table(entries)))
-
-
-@servers.command("test")
-@click.argument("names", nargs=-1, metavar="[NAME…]")
-@config_option
-@json_option
-def test_(names: tuple[str, ...], path: Path | None, as_json: bool) -> None:
-    """Start servers, list their tools and stop them.
-
-    Tests all servers that are not disabled, or those named. The exit code is 1 if one failed.
-
-    \b
-    Example:
-      toolscout servers test
-      toolscout servers test github linear --json
-    """
-    config = read_servers(path)
-    chosen = [find_server(config, name) for name in dict.fromkeys(names)]
-    chosen = chosen or [server for server in config.servers if not server.disabled]
-    trials = asyncio.run(start_servers(config, chosen))
-    if as_json:
-        rows = [_json_from_trial(trial) for trial in trials]
-        click.echo(json.dumps({"servers": rows}, ensure_ascii=False))
-    else:
-        width = max((len(_shorten(trial.server)) for trial in trials), default=0)
-        for trial in trials:
-            click.echo("\n".join(_format_trial(trial, width)))
-    if not all(trial.is_ok for trial in trials):
-        raise click.exceptions.Exit(SOME_FAILED)
-
-
-@servers.command()
-@click.argument("name")
-@click.argument("arguments", nargs=-1, metavar="[ARGUMENT…]")
-@config_option
-@click.option(
-    "--command", metavar="PROGRAM", help="The program that starts it; its arguments come last."
-)
-@click.option("--url", metavar="URL", help="The address of a remote server, instead of a command.")
-@click.option("--sse", is_flag=True, help="Use the older SSE transport for the URL.")
-@click.option(
-    "--oauth", is_flag=True, help="The server needs a login; see `toolscout servers login`."
-)
-@click.option(
-    "--env", "variables", multiple=True, metavar="NAME=${REF}", help="A variable; may be repeated."
-)
-@click.option(
-    "--header", "headers", multiple=True, metavar="NAME=${REF}", help="A header; may be repeated."
-)
-def add(name: str, path: Path | None, **options: Any) -> None:
-    """Add a server to toolscout's own configuration file.
-
-    Write secrets as references, ${VARIABLE} or ${file:PATH}. Put `--` before program arguments
-    that begin with a dash.
-
-    \b
-    Example:
-      toolscout servers add time --command uvx mcp-server-time
-      toolscout servers add files --command npx -- -y @modelcontextprotocol/server-filesystem .
-      toolscout servers add linear --url https://mcp.linear.app/mcp --oauth
-    """
-
-    server = _make_server(name, options)
-    _check_secrets(server)
-    place = find_config_file(path)
-    write_edit(place, add_server(place, read_own_text(place), server))
-    click.echo(f"Added {name!r} to {place}.\nNext: {_suggest_command(server)}")
-
-
-@servers.command()
-@click.argument("name")
-@config_option
-def remove(name: str, path: Path | None) -> None:
-    """Remove a server from toolscout's own configuration file.
-
-    The old file is kept as FILE.bak. Login tokens of the server are deleted.
-
-    \b
-    Example:
-      toolscout servers remove time
-    """
-
-    place = find_config_file(path)
-    text = remove_server(place, read_own_text(place), name)
-    _forget_login(place, name)
-    write_edit(place, text)
-    click.echo(f"Removed {name!r} from {place}.")
-
-
-def _forget_login(place: Path, name: str) -> None:
-    from toolscout.servers.oauth.tokens import TokenFile
-
-    config = read_servers(place)
-    # A server with a reference that has no value has no address to be logged in at.
-    with suppress(InvalidConfig):
-        TokenFile(get_tokens_folder(config), find_server(config, name).resolve()).forget()
-
-
-async def start_servers(config: Config, chosen: Iterable[ServerConfig]) -> "list[ProbeResult]":
-    """Start servers, a few at a time, and return the result of each."""
-    from toolscout.servers.connection import Delays
-    from toolscout.servers.pool import Connector
-    from toolscout.servers.probe import probe_server
-
-    gate = asyncio.Semaphore(TRIED_TOGETHER)
-    with (
-        open_store(config) as store,
-        closing(Connector(Delays(), get_tokens_folder(config))) as dial,
-    ):
-
-        async def work(server: ServerConfig) -> "ProbeResult":
-            async with gate:
-                return await probe_server(server, dial, store)
-
-        return await asyncio.gather(*map(work, chosen))
-
-
-def _make_server(name: str, options: Json) -> ServerConfig:
-    if bool(options["command"]) == bool(options["url"]):
-        raise click.UsageError("Use either --command PROGRAM or --url URL.")
-    over_http = Transport.SSE if options["sse"] else Transport.HTTP
-    return ServerConfig(
-        name=name,
-        transport=over_http if options["url"] else Transport.STDIO,
-        command=options["command"] or "",
-        args=options["arguments"],
-        url=options["url"] or "",
-        oauth=options["oauth"],
-        env=_parse_pairs("--env", options["variables"]),
-        headers=_parse_pairs("--header", options["headers"]),
-    )
-
-
-def _parse_pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not sign or not name.strip():
-            raise click.UsageError(f"{option} takes NAME=VALUE.")
-        found[name.strip()] = value
-    return found
-
-
-def _check_secrets(server: ServerConfig) -> None:
-    places = find_secret_places(server)
-    if places:
-        remedy = "Write ${VARIABLE} or ${file:PATH} instead, in single quotes."
-        raise InvalidConfig(places[0], "looks like a secret in plain text", remedy=remedy)
-
-
-def _suggest_command(server: ServerConfig) -> str:
-    verb = "login" if server.oauth else "test"
-    return f"toolscout servers {verb} {shlex.quote(server.name)}"
-
-
-def _echo_notes(config: Config) -> None:
-    for note in config.notes:
-        click.echo(f"Note: {to_one_line(note, NOTE_SHOWN)}", err=True)
-
-
-def _shorten(name: str) -> str:
-    return to_one_line(name, NAME_SHOWN)
-
-
-def _format_table(entries: "Iterable[ServerSummary]") -> list[str]:
-    rows = [("server", "transport", "state", "tools", "login", "configured in")]
-    for entry in entries:
-        tools = "-" if entry.tools is None else f"{entry.tools:,}"
-        server = entry.server
-        rows.append(
-            (
-                _shorten(server.name),
-                server.transport,
-                entry.state,
-                tools,
-                entry.login,
-                str(entry.file),
-            )
-        )
-    if len(rows) == 1:
-        return ["No servers. Add some with `toolscout init` or `toolscout servers add`."]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-
-
-def _json_from_summary(entry: "ServerSummary") -> Json:
-    server = entry.server
-    starts = mask_url(server.url) if server.url else mask_command(server.command, server.args)
-    return {
-        "name": server.name,
-        "transport": str(server.transport),
-        "starts": starts,
-        "state": entry.state,
-        "tools": entry.tools,
-        "login": str(entry.login),
-        "file": str(entry.file),
-    }
-
-
-def _format_trial(trial: "ProbeResult", width: int) -> list[str]:
-    name = f"{_shorten(trial.server):<{width}}"
-    if trial.is_ok:
-        counts = ", ".join(
-            f"{count:,} {_to_plural(kind, count)}" for kind, count in trial.counts.items()
-        )
-        lines = [f"{name}  ok      {counts or 'offers nothing'} ({trial.seconds:.1f} s)"]
-    else:
-        lines = [f"{name}  failed  {' '.join((_to_sentence(trial.problem), trial.remedy)).strip()}"]
-    return lines + [f"{'':<{width}}  {to_one_line(note, NOTE_SHOWN)}" for note in trial.notes]
-
-
-def _to_plural(kind: str, count: int) -> str:
-    return kind if count == 1 else f"{kind}s"
-
-
-def _to_sentence(text: str) -> str:
-    text = text[:1].upper() + text[1:]
-    return text if text.endswith(".") else f"{text}."
-
-
-def _json_from_trial(trial: "ProbeResult") -> Json:
-    return {
-        "name": trial.server,
-        "ok": trial.is_ok,
-        "seconds": round(trial.seconds, 3),
-        "counts": dict(trial.counts),
-        "protocol": trial.protocol,
-        "problem": trial.problem,
-        "remedy": trial.remedy,
-        "notes": list(trial.notes),
-    }
+    threading.Thread(target=read_lines, daemon=True).start()

@@ -1,9 +1,7 @@
-"""`toolscout status`: the servers and figures of a gateway that is running.
+"""`toolscout status`: the servers and figures of a running gateway, once or again and again.
 
-Asks the gateway's `/status` and prints a table or JSON. Without a gateway there is nothing to
-tell: figures live as long as the process that counts them.
-
-`toolscout status --watch`: the same lines again and again, in place on a terminal.
+Asks the gateway's `/status` and prints a table or JSON. It needs a gateway, because the figures
+live as long as the process that counts them.
 """
 
 import http.client
@@ -12,25 +10,25 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing, nullcontext, suppress
 from functools import partial
-from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
 import click
 from rich.live import Live
 from rich.text import Text
 
+from toolscout.cli.output import NAME_SHOWN, echo_json
 from toolscout.config.references import expand
-from toolscout.errors import InvalidConfig, UpstreamError
+from toolscout.errors import UpstreamError, UsageError
 from toolscout.names import to_one_line
-from toolscout.schemas import Json
+from toolscout.schemas import Json, is_list, is_object
 
 DEFAULT_URL = "http://127.0.0.1:8765"
 ANSWER_SECONDS = 10.0
 MAX_ANSWER_BYTES = 16 << 20
 REASON_SHOWN = 100
 LINES_SHOWN = 3
-NAME_SHOWN = 40
 BAD_PHASES = ("failed", "needs login")
 PHASE_STYLES = {"ready": "green", "failed": "red", "needs login": "yellow", "starting": "cyan"}
 
@@ -53,7 +51,7 @@ FIGURES = {
     "reference",
     default="",
     metavar="REF",
-    help="The gateway's token, as ${VAR} or ${file:PATH}; it must not belong to a profile.",
+    help="The gateway's token, as ${VAR} or ${file:PATH}; not one that is limited to a profile.",
 )
 @click.option("--watch", is_flag=True, help="Keep refreshing until Ctrl-C.")
 @click.option(
@@ -77,83 +75,68 @@ def status(url: str, reference: str, watch: bool, every: float, as_json: bool) -
       toolscout status --watch --every 5
       toolscout status --url http://127.0.0.1:9000 --token '${TOOLSCOUT_TOKEN}' --json
     """
-    target, token = _parse_url(url), _read_token(reference)
-    report = _fetch_status(target, token)
+    token = expand(reference, os.environ, key="--token").strip()
+    if not token.isascii() or not token.isprintable():
+        raise UsageError(
+            "--token contains characters that are not allowed in a header. "
+            "Use ${VAR} or ${file:PATH} with the gateway's token."
+        )
+    fetch = partial(_fetch_status, _parse_url(url), token)
+    report = fetch()
     if watch:
-        ask = partial(_fetch_status, target, token)
-        watch_status(report, ask, _format_status, every=every, as_json=as_json)
+        _watch(report, fetch, every=every, as_json=as_json)
     elif as_json:
-        click.echo(json.dumps(report, ensure_ascii=False))
+        echo_json(report)
     else:
         click.echo("\n".join(_format_status(report)))
 
 
-def _read_token(reference: str) -> str:
-    token = expand(reference, os.environ, key="--token").strip()
-    if not token.isascii() or not token.isprintable():
-        remedy = "Use ${VAR} or ${file:PATH} with the token that the gateway was given."
-        raise InvalidConfig(
-            "--token", "contains characters that are not allowed in a header", remedy=remedy
-        )
-    return token
-
-
 def _parse_url(url: str) -> SplitResult:
-    remedy = f"Write it as {DEFAULT_URL}."
-    try:
+    with suppress(ValueError):
         parts = urlsplit(url)
-        is_usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        is_usable, parts = False, SplitResult("", "", "", "", "")
-    if not is_usable:
-        raise InvalidConfig("--url", "is not the address of a gateway", remedy=remedy)
-    return parts
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return parts
+    raise UsageError(f"--url is not the address of a gateway. Write it as {DEFAULT_URL}.")
 
 
 def _fetch_status(target: SplitResult, token: str) -> Json:
     place = f"{target.scheme}://{target.netloc.rpartition('@')[2]}"
+    secure = target.scheme == "https"
+    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+    connection = kind(target.hostname or "", target.port, timeout=ANSWER_SECONDS)
     try:
-        code, body = _send_request(target, token)
+        code, report = fetch_json(connection, f"{target.path.rstrip('/')}/status", token)
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise UpstreamError(
             f"No gateway answers at {place} ({reason}). "
             "Start one with `toolscout serve --http`, or name another with --url."
         ) from None
-    report = _parse_json(body)
-    if code == 200 and isinstance(report.get("servers"), list):
+    if code == 200 and is_object(report) and is_list(report.get("servers")):
         return report
-    raise UpstreamError(_format_refusal(place, code, report))
-
-
-def _send_request(target: SplitResult, token: str) -> tuple[int, bytes]:
-    # A library would follow redirects or use proxies; the token must go to one place only.
-    secure = target.scheme == "https"
-    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-    connection = kind(target.hostname or "", target.port, timeout=ANSWER_SECONDS)
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    try:
-        connection.request("GET", f"{target.path.rstrip('/')}/status", headers=headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read(MAX_ANSWER_BYTES)
-    finally:
-        connection.close()
-
-
-def _parse_json(body: bytes) -> Json:
-    try:
-        report: Any = json.loads(body)
-    except ValueError:
-        return {}
-    return cast(Json, report) if isinstance(report, dict) else {}
-
-
-def _format_refusal(place: str, code: int, report: Json) -> str:
-    error: Any = report.get("error")
-    message = cast(Json, error).get("message") if isinstance(error, dict) else None
+    error = report.get("error") if is_object(report) else None
+    message = error.get("message") if is_object(error) else None
     if isinstance(message, str):
-        return f"The gateway at {place} refused: {to_one_line(message, 300)}"
-    return f"The server at {place} (HTTP {code}) is not a gateway. Name another with --url."
+        raise UpstreamError(f"The gateway at {place} refused: {to_one_line(message, 300)}")
+    raise UpstreamError(
+        f"The server at {place} (HTTP {code}) is not a gateway. Name another with --url."
+    )
+
+
+def fetch_json(
+    connection: http.client.HTTPConnection, path: str, token: str = ""
+) -> tuple[int, object]:
+    """Return the HTTP status of an answer and its JSON, which is None if it cannot be read."""
+    # A library would follow redirects or use proxies; the token must go to one place only.
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    with closing(connection):
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        body = answer.read(MAX_ANSWER_BYTES)
+    try:
+        return answer.status, json.loads(body)
+    except ValueError:
+        return answer.status, None
 
 
 def _format_status(report: Json) -> list[str]:
@@ -173,74 +156,49 @@ def _format_status(report: Json) -> list[str]:
 def _format_servers(servers: list[Json]) -> list[str]:
     if not servers:
         return ["No servers. Add some with `toolscout init`."]
-    width = max(len("server"), *(len(_shorten(server)) for server in servers))
+    names = [to_one_line(str(server["name"]), NAME_SHOWN) for server in servers]
+    width = max(map(len, ("server", *names)))
     head = f"{'server':<{width}}  {'phase':<11}  {'tools':>6}  {'starts':>6}  since"
-    bold = click.style(head, bold=True)
-    return [bold, *(line for server in servers for line in _format_server(server, width))]
+    lines = [click.style(head, bold=True)]
+    for name, server in zip(names, servers, strict=True):
+        phase = click.style(f"{server['phase']:<11}", fg=PHASE_STYLES.get(server["phase"]))
+        line = f"{name:<{width}}  {phase}  {server['tools']:>6,}  {server['starts']:>6,}"
+        lines.append(f"{line}  {server['since'] or ''}".rstrip())
+        # While a server is well, its log is of no interest.
+        is_bad = server["phase"] in BAD_PHASES
+        last: list[str] = server["lines"][-LINES_SHOWN:] if is_bad else []
+        texts = [server["reason"], *server["problems"], *last]
+        lines += [f"  {to_one_line(text, REASON_SHOWN)}" for text in texts if text]
+    return lines
 
 
-def _format_server(server: Json, width: int) -> list[str]:
-    phase = click.style(f"{server['phase']:<11}", fg=PHASE_STYLES.get(server["phase"]))
-    line = f"{_shorten(server):<{width}}  {phase}  {server['tools']:>6,}"
-    lines = [f"{line}  {server['starts']:>6,}  {server['since'] or ''}".rstrip()]
-    # While a server is well, its log is of no interest.
-    is_bad = server["phase"] in BAD_PHASES
-    last: list[str] = server["lines"][-LINES_SHOWN:] if is_bad else []
-    said = [server["reason"], *server["problems"], *last]
-    return lines + [f"  {to_one_line(text, REASON_SHOWN)}" for text in said if text]
-
-
-def _shorten(server: Json) -> str:
-    return to_one_line(str(server["name"]), NAME_SHOWN)
-
-
-Ask = Callable[[], Json]
-Lines = Callable[[Json], list[str]]
-
-
-def watch_status(report: Json, ask: Ask, lines: Lines, *, every: float, as_json: bool) -> None:
+def _watch(report: Json, fetch: Callable[[], Json], *, every: float, as_json: bool) -> None:
     """Show a gateway's status until Ctrl-C; if it does not answer, ask again."""
-    if as_json or not sys.stdout.isatty():
-        _watch_pipe(report, ask, lines, every=every, as_json=as_json)
-    else:
-        _watch_terminal(report, ask, lines, every=every)
-
-
-def _watch_pipe(report: Json, ask: Ask, lines: Lines, *, every: float, as_json: bool) -> None:
-    while True:
-        if as_json:
-            click.echo(json.dumps(report, ensure_ascii=False))
-        else:
-            click.echo("\n".join(lines(report)) + "\n")
-        time.sleep(every)
-        report, problem = _ask_again(report, ask)
-        while problem:
-            click.echo(problem, err=True)
-            time.sleep(every)
-            report, problem = _ask_again(report, ask)
-
-
-def _watch_terminal(report: Json, ask: Ask, lines: Lines, *, every: float) -> None:
     problem = ""
-    with Live(screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+    is_live = sys.stdout.isatty() and not as_json
+    screen = Live(screen=True, auto_refresh=False, vertical_overflow="crop")
+    with screen if is_live else nullcontext():
         while True:
-            live.update(_make_page(lines(report), problem, every), refresh=True)
+            if is_live:
+                screen.update(_make_page(report, problem, every), refresh=True)
+            elif problem:
+                click.echo(problem, err=True)
+            elif as_json:
+                echo_json(report)
+            else:
+                click.echo("\n".join(_format_status(report)) + "\n")
             time.sleep(every)
-            report, problem = _ask_again(report, ask)
+            try:
+                report = fetch()
+                problem = ""
+            except UpstreamError as error:
+                problem = str(error)
 
 
-def _ask_again(report: Json, ask: Ask) -> tuple[Json, str]:
-    """Return the new status, or the last one and why there is no new one."""
-    try:
-        return ask(), ""
-    except UpstreamError as error:
-        return report, str(error)
-
-
-def _make_page(lines: list[str], problem: str, every: float) -> Text:
+def _make_page(report: Json, problem: str, every: float) -> Text:
     head = problem or f"{time.strftime('%H:%M:%S')}, every {every:g} s. Press Ctrl-C to stop."
     page = Text(no_wrap=True, overflow="ellipsis")
     page.append(head, "bold red" if problem else "dim")
-    text = "\n".join(lines)
+    text = "\n".join(_format_status(report))
     plain = click.unstyle(text) if os.environ.get("NO_COLOR") else text
     return page.append("\n\n").append_text(Text.from_ansi(plain))

@@ -1,24 +1,52 @@
-"""`toolscout tokens`: what a catalogue costs with toolscout and without.
-
-Reads options, calls `toolscout.evaluate.costs`, prints a table or JSON.
-"""
+"""`toolscout tokens`: what a catalogue costs with toolscout and without."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
 from rich.console import RenderableType
 
 from toolscout.cli.inputs import catalog_option, choose_catalog, configured_option
-from toolscout.cli.output import make_table, show, show_bar, style
-from toolscout.evaluate.costs import Costs, measure_costs
+from toolscout.cli.output import Cell, Step, echo_json, make_table, show, show_bar, style
+from toolscout.dialects import Dialect, to_definition
 from toolscout.schemas import Json
 from toolscout.scout import Scout
+from toolscout.sessions.metatools import build_meta_tools
+from toolscout.tokens import ENCODING, count_definition_tokens, count_tokens
 
 SERVERS_SHOWN = 10
-REQUESTS = 1_000
 MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What a catalogue costs, in tokens."""
+
+    tools: int
+    servers: int
+    """Those that have tools."""
+    definitions: int
+    """All definitions: what every request carries without toolscout."""
+    by_server: dict[str, int]
+    meta_tools: dict[str, int]
+    """The three meta-tools without a listing, by dialect."""
+    instructions: int
+    listing: int
+    pinned: int
+    """Definitions that are always shown."""
+    encoding: str = ENCODING
+
+    @property
+    def request(self) -> int:
+        """What every request carries with toolscout, in the dearest dialect."""
+        return max(self.meta_tools.values()) + self.listing + self.pinned
+
+    def to_json(self) -> Json:
+        """Return the figures as plain JSON."""
+        return asdict(self) | {"request": self.request, "estimated": True}
 
 
 @click.command()
@@ -33,7 +61,7 @@ MILLION = 1_000_000
 @click.option(
     "--requests",
     type=click.IntRange(min=1),
-    default=REQUESTS,
+    default=1_000,
     show_default=True,
     metavar="N",
     help="Number of requests to show the cost of.",
@@ -46,7 +74,7 @@ def tokens(
     requests: int,
     as_json: bool,
 ) -> None:
-    """Count what tools cost in every request.
+    """Count the tokens that tools cost in every request.
 
     Compares requests with toolscout and without.
 
@@ -61,63 +89,80 @@ def tokens(
     """
     catalog = choose_catalog(paths, config_file)
     with show_bar("Counting tokens", len(catalog)) as step:
-        costs = measure_costs(Scout(catalog, encoder=None), progress=step)
+        costs = measure_costs(Scout(catalog, encoder=None), step)
     if as_json:
         figures = costs.to_json()
         if price is not None:
-            figures["money"] = _compute_money(costs, price, requests)
-        click.echo(json.dumps(figures, ensure_ascii=False))
+
+            def compute_price(count: int) -> float:
+                return round(count * requests * price / MILLION, 6)
+
+            figures["money"] = {
+                "input_per_million": price,
+                "requests": requests,
+                "definitions": compute_price(costs.definitions),
+                "request": compute_price(costs.request),
+                "saved": compute_price(costs.definitions - costs.request),
+                "by_server": {server: compute_price(n) for server, n in costs.by_server.items()},
+            }
+        echo_json(figures)
     else:
         show(_render(costs, price, requests))
 
 
-def _compute_money(costs: Costs, price: float, requests: int) -> Json:
-    def compute_price(count: int) -> float:
-        return round(count * requests * price / MILLION, 6)
+def measure_costs(scout: Scout, progress: Step) -> Costs:
+    """Count everything; `progress` is called for each tool."""
+    session = scout.session("costs")
+    by_server: Counter[str] = Counter()
+    for tool in scout.catalog.tools:
+        by_server[tool.server] += count_definition_tokens(tool)
+        progress(1)
+    prompt = session.system_prompt()
+    instructions = session.system_prompt(listing=False)
+    pinned = map(scout.catalog.get, session.pinned)
+    return Costs(
+        tools=len(scout.catalog),
+        servers=len(by_server),
+        definitions=by_server.total(),
+        by_server=dict(by_server.most_common()),
+        meta_tools={dialect.value: _count_meta_tokens(dialect) for dialect in Dialect},
+        instructions=count_tokens(instructions),
+        listing=count_tokens(prompt.removeprefix(instructions).strip()),
+        pinned=sum(count_definition_tokens(tool) for tool in pinned if tool is not None),
+    )
 
-    return {
-        "input_per_million": price,
-        "requests": requests,
-        "definitions": compute_price(costs.definitions),
-        "request": compute_price(costs.request),
-        "saved": compute_price(costs.definitions - costs.request),
-        "by_server": {server: compute_price(n) for server, n in costs.by_server.items()},
-    }
+
+def _count_meta_tokens(dialect: Dialect) -> int:
+    definitions = [to_definition(tool, dialect) for tool in build_meta_tools()]
+    return count_tokens(json.dumps(definitions, ensure_ascii=False))
 
 
 def _render(costs: Costs, price: float | None, requests: int) -> Iterator[RenderableType]:
-    def make_row(label: str, count: int, style: str = "") -> list[tuple[str, str]]:
+    def make_row(label: str, count: int, style: str = "") -> list[Cell]:
         cells = [(label, style), (f"{count:,}", style)]
         if price is not None:
-            cells.append((_format_dollars(count * requests * price / MILLION), style))
+            amount = count * requests * price / MILLION
+            cells.append((f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}", style))
         return cells
 
     head = ("", "") if price is None else ("", "tokens", f"{requests:,} requests")
-    saved = 1 - costs.request / max(1, costs.definitions)
-    yield make_table(
-        head,
-        [
-            make_row(
-                f"All {costs.tools:,} definitions of {costs.servers:,} servers", costs.definitions
-            ),
-            make_row("With toolscout, in every request", costs.request, "bold green"),
-            make_row("  the three meta-tools", max(costs.meta_tools.values())),
-            make_row("  the listing of available tools", costs.listing),
-            make_row("  pinned tools", costs.pinned),
-        ],
-        right=(1, 2),
-    )
+    everything = f"All {costs.tools:,} definitions of {costs.servers:,} servers"
+    rows = [
+        make_row(everything, costs.definitions),
+        make_row("With toolscout, in every request", costs.request, "bold green"),
+        make_row("  the three meta-tools", max(costs.meta_tools.values())),
+        make_row("  the listing of available tools", costs.listing),
+        make_row("  pinned tools", costs.pinned),
+    ]
+    yield make_table(head, rows, right=(1, 2))
     yield ""
+    saved = 1 - costs.request / max(1, costs.definitions)
     yield style((f"Saved in every request: {saved:.1%} (estimated, {costs.encoding}).", "bold"))
     if price is not None:
-        yield style((f"At ${price:g} per million input tokens, nothing cached.", "dim"))
+        yield style((f"At ${price:g} per million input tokens, with nothing cached.", "dim"))
     yield ""
     yield "Definitions by server:"
     servers = [make_row(f"  {name or '(none)'}", n) for name, n in costs.by_server.items()]
     yield make_table(head, servers[:SERVERS_SHOWN], right=(1, 2))
     if len(servers) > SERVERS_SHOWN:
         yield f"  and {len(servers) - SERVERS_SHOWN:,} more"
-
-
-def _format_dollars(amount: float) -> str:
-    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"

@@ -6,7 +6,7 @@ depends on nothing else. Nothing is started.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -104,7 +104,27 @@ class Discovery:
 
 def list_known_files(machine: Machine) -> list[Source]:
     """Return the files that may list servers, whether they exist or not, ours first."""
-    return [Source(program=program, path=path) for program, path in _list_places(machine)]
+    settings = machine.settings
+    claude = Path(machine.env.get("CLAUDE_CONFIG_DIR") or machine.home)
+    codex = Path(machine.env.get("CODEX_HOME") or machine.home / ".codex")
+    places = (
+        (OWN, machine.cwd / OWN_FILE),
+        (OWN, machine.user_file),
+        ("Claude Desktop", settings / "Claude" / "claude_desktop_config.json"),
+        ("Claude Code", claude / ".claude.json"),
+        ("Claude Code", machine.cwd / ".mcp.json"),
+        ("Cursor", machine.home / ".cursor" / "mcp.json"),
+        ("Cursor", machine.cwd / ".cursor" / "mcp.json"),
+        ("VS Code", settings / "Code" / "User" / "mcp.json"),
+        ("VS Code", settings / "Code" / "User" / "settings.json"),
+        ("VS Code", settings / "Code - Insiders" / "User" / "mcp.json"),
+        ("VS Code", settings / "Code - Insiders" / "User" / "settings.json"),
+        ("VS Code", machine.cwd / ".vscode" / "mcp.json"),
+        ("Codex", codex / "config.toml"),
+        ("Codex", machine.cwd / ".codex" / "config.toml"),
+        ("Windsurf", machine.home / ".codeium" / "windsurf" / "mcp_config.json"),
+    )
+    return [Source(program=program, path=path) for program, path in places]
 
 
 def find_servers(sources: Iterable[Source], *, cwd: Path) -> Discovery:
@@ -113,40 +133,27 @@ def find_servers(sources: Iterable[Source], *, cwd: Path) -> Discovery:
     Errors in a file that a person named are raised. Entries for toolscout itself are left out,
     because it would call itself.
     """
-    existing = tuple(_find_existing(sources))
-    servers: dict[str, ServerConfig] = {}
-    origins: dict[str, Source] = {}
-    notes: list[str] = []
-    for source in existing:
-        for server in _read(source, cwd, notes).servers:
-            name = _add_server(server, servers, source, notes)
-            if name:
-                origins.setdefault(name, source)
-    found = [FoundServer(server=server, source=origins[name]) for name, server in servers.items()]
-    return Discovery(found=tuple(found), sources=existing, notes=tuple(notes))
-
-
-def _find_existing(sources: Iterable[Source]) -> Iterator[Source]:
-    seen: set[Path] = set()
+    existing: dict[Path, Source] = {}
     for source in sources:
-        if source.path not in seen and (not source.program or is_file(source.path)):
-            seen.add(source.path)
-            yield source
-
-
-def _add_server(
-    server: ServerConfig, servers: dict[str, ServerConfig], source: Source, notes: list[str]
-) -> str:
-    """Add a server under a name of its own and return the name, empty for toolscout itself."""
-    quoted = quote_name(server.name)
-    if is_own(server):
-        notes.append(f"{source.path}: server {quoted} is toolscout itself. It was left out.")
-        return ""
-    name = choose_name(server, servers)
-    if name not in servers and name != server.name:
-        notes.append(f"{source.path}: another server is {quoted} already. This one is {name!r}.")
-    servers.setdefault(name, replace(server, name=name))
-    return name
+        if not source.program or is_file(source.path):
+            existing.setdefault(source.path, source)
+    servers: dict[str, ServerConfig] = {}
+    found: list[FoundServer] = []
+    notes: list[str] = []
+    for path, source in existing.items():
+        for server in _read(source, cwd, notes).servers:
+            quoted = quote_name(server.name)
+            if starts_own(server.command, server.url, server.args):
+                notes.append(f"{path}: server {quoted} is toolscout itself. It was left out.")
+                continue
+            name = choose_name(server, servers)
+            if name in servers:
+                continue
+            if name != server.name:
+                notes.append(f"{path}: another server is {quoted} already. This one is {name!r}.")
+            servers[name] = replace(server, name=name)
+            found.append(FoundServer(server=servers[name], source=source))
+    return Discovery(found=tuple(found), sources=tuple(existing.values()), notes=tuple(notes))
 
 
 def build_config(findings: Discovery, target: Path) -> Config:
@@ -159,11 +166,6 @@ def build_config(findings: Discovery, target: Path) -> Config:
     return replace(old, servers=servers, source=target, notes=())
 
 
-def is_own(server: ServerConfig) -> bool:
-    """Tell whether a server is toolscout itself, however it is started."""
-    return starts_own(server.command, server.url, server.args)
-
-
 def starts_own(command: str, url: str, args: Sequence[str]) -> bool:
     """Tell whether a command with arguments, or a URL, starts or reaches toolscout itself."""
     if _PROGRAM.fullmatch(_get_last_part(command)):
@@ -173,7 +175,11 @@ def starts_own(command: str, url: str, args: Sequence[str]) -> bool:
             return True
         if following == "serve" and _PROGRAM.fullmatch(_get_last_part(word)):
             return True
-    return _is_own_address(url)
+    try:
+        parts = urlsplit(url)
+        return parts.hostname in _LOOPBACK and parts.port == GatewayConfig().port
+    except ValueError:
+        return False
 
 
 def format_secret_notes(servers: Iterable[ServerConfig]) -> list[str]:
@@ -214,32 +220,6 @@ def _read(source: Source, cwd: Path, notes: list[str]) -> Config:
     return config
 
 
-def _list_places(machine: Machine) -> Iterator[tuple[str, Path]]:
-    home, cwd, env, settings = machine.home, machine.cwd, machine.env, machine.settings
-    yield OWN, cwd / OWN_FILE
-    yield OWN, machine.user_file
-    yield "Claude Desktop", settings / "Claude" / "claude_desktop_config.json"
-    yield "Claude Code", Path(env.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json"
-    yield "Claude Code", cwd / ".mcp.json"
-    yield "Cursor", home / ".cursor" / "mcp.json"
-    yield "Cursor", cwd / ".cursor" / "mcp.json"
-    for edition in ("Code", "Code - Insiders"):
-        yield "VS Code", settings / edition / "User" / "mcp.json"
-        yield "VS Code", settings / edition / "User" / "settings.json"
-    yield "VS Code", cwd / ".vscode" / "mcp.json"
-    yield "Codex", Path(env.get("CODEX_HOME") or home / ".codex") / "config.toml"
-    yield "Codex", cwd / ".codex" / "config.toml"
-    yield "Windsurf", home / ".codeium" / "windsurf" / "mcp_config.json"
-
-
 def _get_last_part(text: str) -> str:
     name = PureWindowsPath(text).name if "\\" in text else PurePosixPath(text).name
     return name or text
-
-
-def _is_own_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.hostname in _LOOPBACK and parts.port == GatewayConfig().port
-    except ValueError:
-        return False

@@ -1,16 +1,16 @@
 """Finds and replaces members of a JSON object in a text, leaving everything else as it is.
 
 `find_object` follows keys into a text and returns where that object and its members begin and
-end; `replace_members` returns the text with other members in it. Comments and trailing commas
-are understood. Nothing else is checked: callers read the result back.
+end; `replace_members` returns the text with other members in it. Comments, trailing commas and a
+byte order mark are understood. Nothing else is checked: callers read the result back.
 """
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_BLANK = re.compile(r"(?:\s+|//[^\n]*|/\*.*?(?:\*/|\Z))*", re.DOTALL)
+_BLANK = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?(?:\*/|\Z))*", re.DOTALL)
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _PLAIN = re.compile(r"[^\s,\]}/]*")
 # The parts of a nested value: a string, a comment, a bracket, or anything else.
@@ -38,18 +38,14 @@ class Span:
     end: int
     members: tuple[Member, ...]
 
-    def find_member(self, key: str) -> Member | None:
-        """Return the last member with a key, which is the one that JSON parsers use."""
-        return next((m for m in reversed(self.members) if m.key == key), None)
-
 
 def find_object(text: str, keys: Sequence[str] = ()) -> Span | None:
     """Return the object under some keys, starting at the outermost one, if there is one."""
-    begin = _skip_blank(text, 0)
-    span = _parse_object(text, begin)
+    span = _parse_object(text, _skip_blank(text, 0))
     for key in keys:
-        member = span.find_member(key) if span else None
-        span = _parse_object(text, member.value) if member else None
+        # Of several members with one key, JSON parsers use the last.
+        members = {member.key: member for member in span.members} if span else {}
+        span = _parse_object(text, members[key].value) if key in members else None
     return span
 
 
@@ -121,7 +117,15 @@ def _parse_object(text: str, begin: int) -> Span | None:
     members: list[Member] = []
     place = _skip_blank(text, begin + 1)
     while place < len(text) and text[place] == '"':
-        member = _parse_member(text, place)
+        key = _STRING.match(text, place)
+        end = key.end() if key else place + 1
+        colon = _skip_blank(text, end)
+        value = _skip_blank(text, colon + 1)
+        try:
+            name = str(json.loads(text[place:end], strict=False))
+        except ValueError:
+            name = text[place:end]
+        member = Member(key=name, begin=place, value=value, end=_find_end(text, value))
         members.append(member)
         place = _skip_blank(text, member.end)
         if text[place : place + 1] == ",":
@@ -129,16 +133,6 @@ def _parse_object(text: str, begin: int) -> Span | None:
     if text[place : place + 1] != "}":
         return None
     return Span(begin=begin, end=place + 1, members=tuple(members))
-
-
-def _parse_member(text: str, begin: int) -> Member:
-    key = _STRING.match(text, begin)
-    end = key.end() if key else begin + 1
-    colon = _skip_blank(text, end)
-    value = _skip_blank(text, colon + 1)
-    return Member(
-        key=_unquote(text[begin:end]), begin=begin, value=value, end=_find_end(text, value)
-    )
 
 
 def _find_end(text: str, begin: int) -> int:
@@ -150,28 +144,14 @@ def _find_end(text: str, begin: int) -> int:
         found = _PLAIN.match(text, begin)
         return max(found.end() if found else 0, begin + 1)
     depth = 0
-    for piece, end in _find_brackets(text, begin):
-        depth += (piece in "{[") - (piece in "}]")
-        if not depth:
-            return end
-    return len(text)
-
-
-def _find_brackets(text: str, begin: int) -> Iterator[tuple[str, int]]:
-    """Yield the brackets of a text and the end of each."""
     for found in _PIECE.finditer(text, begin):
-        if found.end() - found.start() == 1 and found.group() in "{}[]":
-            yield found.group(), found.end()
+        piece = found.group()
+        depth += (piece in ("{", "[")) - (piece in ("}", "]"))
+        if not depth:
+            return found.end()
+    return len(text)
 
 
 def _skip_blank(text: str, begin: int) -> int:
     found = _BLANK.match(text, begin)
     return found.end() if found else begin
-
-
-def _unquote(quoted: str) -> str:
-    """Return a key without quotes and escapes."""
-    try:
-        return str(json.loads(quoted, strict=False))
-    except ValueError:
-        return quoted

@@ -162,25 +162,23 @@ def check_edit(path: Path, text: str, wanted: Json) -> str:
 
 def add_member(text: str, keys: Keys, member: str) -> str:
     """Return a JSON text with another member in an object, which is created if it is missing."""
-    plain = text.removeprefix(_BOM)
-    span = find_object(plain, keys)
-    if span is None and keys:
-        inner = "\n".join(f"  {line}" for line in member.split("\n"))
-        return add_member(text, keys[:-1], f"{json.dumps(keys[-1])}: {{\n{inner}\n}}")
-    if span is None:
+    span = find_object(text, keys)
+    if span is not None:
+        return replace_members(text, span, span.members, [member])
+    if not keys:
         return text
-    return _restore_bom(text, replace_members(plain, span, span.members, [member]))
+    inner = "\n".join(f"  {line}" for line in member.split("\n"))
+    return add_member(text, keys[:-1], f"{json.dumps(keys[-1])}: {{\n{inner}\n}}")
 
 
 def remove_members(text: str, keys: Keys, names: Iterable[str]) -> str:
     """Return a JSON text without some members of an object."""
-    plain = text.removeprefix(_BOM)
     removed = set(names)
-    span = find_object(plain, keys)
+    span = find_object(text, keys)
     if span is None or not removed:
         return text
     keep = [member for member in span.members if member.key not in removed]
-    return _restore_bom(text, replace_members(plain, span, keep, []))
+    return replace_members(text, span, keep, [])
 
 
 def _edit_text(
@@ -191,7 +189,7 @@ def _edit_text(
     for keys, names in gone.items():
         for name in names:
             find_table(wanted, keys).pop(name, None)
-    _add_table(wanted, home, {OWN: entry})
+    add_table(wanted, home, {OWN: entry})
     if document.is_toml:
         new = remove_tables(text, CODEX_TABLE, gone.get(home, []))
         new = append_tables(new, format_toml({CODEX_TABLE: {OWN: entry}}))
@@ -205,25 +203,18 @@ def _edit_text(
 
 def _find_taken(document: ConfigDocument, keys: Keys, project: Path, config: Config) -> list[str]:
     """Return the servers in a table that toolscout has as well."""
-    return [
-        name
-        for name, entry in find_table(document.tables, keys).items()
-        if not is_own_entry(entry) and _has_server(document, keys, name, project, config)
-    ]
-
-
-def _has_server(
-    document: ConfigDocument, keys: Keys, name: str, project: Path, config: Config
-) -> bool:
-    entry = find_table(document.tables, keys)[name]
-    if "${input:" in json.dumps(entry):
-        return False  # only VS Code can ask for it
-    alone: Json = {}
-    _add_table(alone, keys, {name: entry})
-    part = ConfigDocument(path=document.path, is_toml=document.is_toml, tables=alone)
-    found = import_document(part, project)
-    servers = found.servers if found else ()
-    return any(server.starts_like(one) for one in servers for server in config.servers)
+    taken: list[str] = []
+    for name, entry in find_table(document.tables, keys).items():
+        if is_own_entry(entry) or "${input:" in json.dumps(entry):
+            continue  # only VS Code can ask for an input
+        alone: Json = {}
+        add_table(alone, keys, {name: entry})
+        part = ConfigDocument(path=document.path, is_toml=document.is_toml, tables=alone)
+        found = import_document(part, project)
+        servers = found.servers if found else ()
+        if any(server.starts_like(one) for one in servers for server in config.servers):
+            taken.append(name)
+    return taken
 
 
 def _choose_home(document: ConfigDocument, places: Sequence[Keys]) -> Keys:
@@ -238,7 +229,8 @@ def _choose_home(document: ConfigDocument, places: Sequence[Keys]) -> Keys:
     return next((keys for keys in places if keys in _TOP), usual)
 
 
-def _add_table(tables: Json, keys: Keys, members: Json) -> None:
+def add_table(tables: Json, keys: Keys, members: Json) -> None:
+    """Add members to the table under some keys, which is created if it is missing."""
     for key in keys:
         tables = tables.setdefault(key, {})
     tables.update(members)
@@ -253,10 +245,6 @@ def _find_value(tables: Json, keys: Sequence[str]) -> object:
 
 def _to_text(value: object) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _restore_bom(old: str, new: str) -> str:
-    return _BOM + new if old.startswith(_BOM) else new
 
 
 def format_diff(path: Path, old: str, new: str) -> list[str]:
@@ -287,15 +275,15 @@ def _format_servers(document: ConfigDocument, places: Iterable[Keys]) -> list[st
     masked: Json = {}
     for keys in places:
         table = find_table(document.tables, keys)
-        _add_table(masked, keys, {name: _mask_entry(entry) for name, entry in table.items()})
+        add_table(masked, keys, {name: _mask_entry(entry) for name, entry in table.items()})
     if document.is_toml:
         return format_toml(masked).splitlines()
+
+    def join_lines(match: re.Match[str]) -> str:
+        return " ".join(match.group().split()).replace("[ ", "[").replace(" ]", "]")
+
     text = json.dumps(masked, indent=2, ensure_ascii=False)
-    return _LIST.sub(_join_lines, text).splitlines()
-
-
-def _join_lines(match: re.Match[str]) -> str:
-    return " ".join(match.group().split()).replace("[ ", "[").replace(" ]", "]")
+    return _LIST.sub(join_lines, text).splitlines()
 
 
 def _mask_entry(entry: object) -> object:

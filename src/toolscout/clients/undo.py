@@ -6,6 +6,7 @@ those edits are kept and only the servers are restored; if both define the same 
 differently, the undo is refused.
 """
 
+import glob
 import hashlib
 import stat
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,7 @@ from toolscout.clients.rewrite import (
     Keys,
     Rewrite,
     add_member,
+    add_table,
     check_edit,
     find_own_names,
     find_table,
@@ -28,7 +30,7 @@ from toolscout.clients.rewrite import (
     read_text,
     remove_members,
 )
-from toolscout.config.documents import is_file, keep_backup, write_with_mode
+from toolscout.config.documents import is_file, keep_backup, write_private
 from toolscout.config.edits import append_tables, extract_tables, remove_tables
 from toolscout.errors import InvalidFile
 from toolscout.schemas import Json
@@ -49,7 +51,7 @@ class Undo:
     restored: str
     is_exact: bool
     """Whether the file is as toolscout wrote it, so that the backup can replace it."""
-    conflicts: tuple[str, ...] = ()
+    conflicts: tuple[str, ...]
     """Servers that the client has added again, with other options than before."""
 
 
@@ -64,8 +66,8 @@ def write_rewrite(rewrite: Rewrite) -> Path:
     earlier = find_backup(path)
     original = _restore_original(rewrite, earlier) if earlier else rewrite.old
     backup = path.with_name(f"{path.name}{MARK}{_hash_text(rewrite.new)}{ENDING}")
-    write_with_mode(backup, original, mode)
-    write_with_mode(path, rewrite.new, mode)
+    write_private(backup, original, mode)
+    write_private(path, rewrite.new, mode)
     if earlier is not None and earlier != backup:
         earlier.unlink(missing_ok=True)
     return backup
@@ -74,15 +76,8 @@ def write_rewrite(rewrite: Rewrite) -> Path:
 def find_backup(path: Path) -> Path | None:
     """Return the backup of a client's file, if there is one."""
     real = path.resolve()
-    try:
-        neighbours = sorted(real.parent.iterdir())
-    except OSError:
-        return None
-    begin = f"{real.name}{MARK}"
-    return next(
-        (one for one in neighbours if one.name.startswith(begin) and one.name.endswith(ENDING)),
-        None,
-    )
+    pattern = f"{glob.escape(real.name)}{MARK}*{ENDING}"
+    return min(real.parent.glob(pattern), default=None)
 
 
 def find_undos(sources: Iterable[Source]) -> Iterator[Undo]:
@@ -106,7 +101,7 @@ def put_back(undo: Undo, *, force: bool = False) -> None:
             keep_backup(path)
         undo.backup.replace(path)
         return
-    write_with_mode(path, undo.restored, stat.S_IMODE(path.stat().st_mode))
+    write_private(path, undo.restored, stat.S_IMODE(path.stat().st_mode))
     undo.backup.unlink()
 
 
@@ -124,19 +119,23 @@ def _plan_undo(source: Source, backup: Path) -> Undo:
     path = source.path.resolve()
     old = read_text(backup)
     current = read_text(path) if is_file(path) else ""
-    if not current or current == old or f"{MARK}{_hash_text(current)}{ENDING}" in backup.name:
-        return Undo(source=source, backup=backup, current=current, restored=old, is_exact=True)
-    try:
-        merged, conflicts = _merge_servers(path, current, old)
-    except InvalidFile as error:
-        merged = old
-        conflicts = [error.problem]
+    is_exact = (
+        not current or current == old or f"{MARK}{_hash_text(current)}{ENDING}" in backup.name
+    )
+    restored = old
+    conflicts: list[str] = []
+    if not is_exact:
+        try:
+            merged, conflicts = _merge_servers(path, current, old)
+            restored = old if conflicts else merged
+        except InvalidFile as error:
+            conflicts = [error.problem]
     return Undo(
         source=source,
         backup=backup,
         current=current,
-        restored=old if conflicts else merged,
-        is_exact=False,
+        restored=restored,
+        is_exact=is_exact,
         conflicts=tuple(conflicts),
     )
 
@@ -170,16 +169,10 @@ def _merge_servers(path: Path, text: str, old: str) -> tuple[str, list[str]]:
         both = [name for name in theirs if name in mine and name not in own]
         conflicts += [name for name in both if mine[name] != theirs[name]]
         text = _swap_texts(text, old, keys, own, back)
-        _swap_tables(wanted, keys, own, {name: theirs[name] for name in back})
+        for name in own:
+            find_table(wanted, keys).pop(name, None)
+        add_table(wanted, keys, {name: theirs[name] for name in back})
     return (text if conflicts else check_edit(path, text, wanted)), conflicts
-
-
-def _swap_tables(tables: Json, keys: Keys, gone: list[str], back: Json) -> None:
-    for key in keys:
-        tables = tables.setdefault(key, {})
-    for name in gone:
-        tables.pop(name, None)
-    tables.update(back)
 
 
 def _swap_texts(text: str, old: str, keys: Keys, gone: list[str], back: list[str]) -> str:
@@ -187,11 +180,10 @@ def _swap_texts(text: str, old: str, keys: Keys, gone: list[str], back: list[str
         tables = extract_tables(old, CODEX_TABLE, back)
         return append_tables(remove_tables(text, CODEX_TABLE, gone), tables)
     text = remove_members(text, keys, gone)
-    plain = old.removeprefix("\ufeff")
-    span = find_object(plain, keys)
+    span = find_object(old, keys)
     for member in span.members if span else ():
         if member.key in back:
-            text = add_member(text, keys, format_member(plain, member))
+            text = add_member(text, keys, format_member(old, member))
     return text
 
 

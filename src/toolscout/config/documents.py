@@ -1,7 +1,6 @@
 """Configuration files as tables: TOML, and JSON with comments and trailing commas.
 
-`read_document` tells the two apart by how they begin. `write_private` writes a file that only its
-owner can read, completely or not at all. What the tables mean is left to `formats` and `file`.
+`formats` and `file` interpret the tables.
 """
 
 import json
@@ -24,7 +23,7 @@ OWNER_ONLY = 0o600
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"?'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
-_LINE = re.compile(r"at line (\d+)")
+_LINE = re.compile(r"line (\d+),? column")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,18 +37,35 @@ class ConfigDocument:
 
 def read_document(path: Path) -> ConfigDocument:
     """Return the tables of a file, or raise `InvalidFile`, which quotes nothing of it."""
-    return document_from_text(path, _read_text(path))
+    try:
+        if not path.is_file():
+            raise _refuse(path, "is not a file" if path.exists() else "does not exist")
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise _refuse(path, f"is larger than {MAX_FILE_BYTES:,} bytes")
+        # TOML knows no other line breaks than these two.
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        raise _refuse(path, "is not UTF-8") from None
+    except OSError as error:
+        raise _refuse(path, f"cannot be read ({error.strerror or error})") from None
+    except ValueError:  # a path with a NUL
+        raise _refuse(path, "is not a valid path") from None
+    return document_from_text(path, text)
 
 
 def document_from_text(path: Path, text: str) -> ConfigDocument:
-    """Return the tables of a text that a file contains, or will contain."""
+    """Return the tables of a file's text; its beginning tells TOML and JSON apart."""
     is_toml = not text.lstrip().startswith(("{", "[{", "//", "/*"))
     try:
         tables: object = tomllib.loads(text) if is_toml else _parse_json(text)
     except RecursionError:
         raise _refuse(path, "is nested too deep") from None
     except ValueError as error:
-        raise _explain_parse_error(path, error, "TOML" if is_toml else "JSON") from None
+        match = _LINE.search(str(error))
+        line = int(match[1]) if match else None
+        raise _refuse(path, f"is not {'TOML' if is_toml else 'JSON'}", line) from None
     if not is_object(tables):
         raise _refuse(path, "is not a table of settings")
     return ConfigDocument(path=path, is_toml=is_toml, tables=tables)
@@ -69,13 +85,8 @@ def keep_backup(path: Path) -> None:
         write_private(path.with_name(f"{path.name}.bak"), path.read_bytes())
 
 
-def write_private(path: Path, content: str | bytes) -> None:
-    """Write or replace a file with mode 600, completely or not at all."""
-    write_with_mode(path, content, OWNER_ONLY)
-
-
-def write_with_mode(path: Path, content: str | bytes, mode: int) -> None:
-    """Write or replace a file with this mode, completely or not at all."""
+def write_private(path: Path, content: str | bytes, mode: int = OWNER_ONLY) -> None:
+    """Write or replace a file, completely or not at all; only its owner can read it by default."""
     data = content.encode() if isinstance(content, str) else content
     # Write through a link, as an editor would, so that it stays a link.
     path = path.resolve() if path.is_symlink() else path
@@ -91,56 +102,21 @@ def write_with_mode(path: Path, content: str | bytes, mode: int) -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
-        raise InvalidFile(
-            str(path),
-            f"cannot be written ({error.strerror or error})",
-            remedy="Check that its folder is writable.",
-        ) from error
-
-
-def _read_text(path: Path) -> str:
-    try:
-        if not path.is_file():
-            raise _refuse(path, "is not a file" if path.exists() else "does not exist")
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-        if len(data) > MAX_FILE_BYTES:
-            raise _refuse(path, f"is larger than {MAX_FILE_BYTES:,} bytes")
-        # TOML knows no other line breaks than these two.
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError:
-        raise _refuse(path, "is not UTF-8") from None
-    except OSError as error:
-        raise _refuse(path, f"cannot be read ({error.strerror or error})") from None
-    except ValueError:  # a path with a NUL
-        raise _refuse(path, "is not a valid path") from None
+        problem = f"cannot be written ({error.strerror or error})"
+        remedy = "Check that its folder is writable."
+        raise InvalidFile(str(path), problem, remedy=remedy) from error
 
 
 def _parse_json(text: str) -> object:
+    def drop(match: re.Match[str]) -> str:
+        found = match.group()
+        # Line breaks stay, so that an error still names the right line.
+        return found if found.startswith('"') else " " + "\n" * found.count("\n")
+
     try:
         return json.loads(text)
     except json.JSONDecodeError:
-        return json.loads(_COMMA.sub(_drop_comma, _COMMENT.sub(_drop_comment, text)))
-
-
-def _drop_comment(match: re.Match[str]) -> str:
-    found = match.group()
-    # Line breaks stay, so that an error still names the right line.
-    return found if found.startswith('"') else " " + "\n" * found.count("\n")
-
-
-def _drop_comma(match: re.Match[str]) -> str:
-    found = match.group()
-    return found if found.startswith('"') else ""
-
-
-def _explain_parse_error(path: Path, error: ValueError, kind: str) -> InvalidFile:
-    if isinstance(error, json.JSONDecodeError):
-        line: int | None = error.lineno
-    else:
-        match = _LINE.search(str(error))
-        line = int(match[1]) if match else None
-    return _refuse(path, f"is not {kind}", line)
+        return json.loads(_COMMA.sub(drop, _COMMENT.sub(drop, text)))
 
 
 def _refuse(path: Path, problem: str, line: int | None = None) -> InvalidFile:

@@ -1,9 +1,8 @@
 """Writes TOML: a whole configuration, or a change that leaves the rest of a file as it is.
 
-`add_server` and `remove_server` take a text and give a text with the same comments, order and
-layout. The result is read back and compared with what was meant; if they differ, the change is
-refused. `write_edit` writes it and keeps the old file as a backup. `append_tables`,
-`remove_tables` and `extract_tables` serve other programs' TOML as well.
+`add_server` and `remove_server` keep comments, order and layout. Their result is read back, and
+the change is refused if it does not say what it should. `append_tables`, `remove_tables` and
+`extract_tables` serve other programs' TOML as well.
 """
 
 import tomllib
@@ -15,13 +14,13 @@ from tomlkit.container import Container
 from tomlkit.items import Comment, InlineTable, Item, Table, Whitespace
 
 from toolscout.config.documents import document_from_text, is_file, keep_backup, write_private
-from toolscout.config.file import Config, is_own_document, read_config
+from toolscout.config.file import Config, find_server, is_own_document, read_config
 from toolscout.config.servers import ServerConfig
-from toolscout.errors import InvalidConfig, InvalidFile, UnknownServer
-from toolscout.names import find_near_names, to_one_line
-from toolscout.options import NAME_CHARS, join_keys, read_table
+from toolscout.errors import InvalidConfig, InvalidFile
+from toolscout.options import join_keys, read_table
 from toolscout.schemas import Json
 
+BOM = "\ufeff"
 BY_HAND = "Edit the file by hand."
 
 
@@ -49,11 +48,9 @@ def read_own_text(path: Path) -> str:
     except UnicodeDecodeError:
         raise InvalidFile(str(path), "is not UTF-8", remedy=BY_HAND) from None
     if not is_own_document(document_from_text(path, text)):
-        raise InvalidFile(
-            str(path),
-            "belongs to another program, so toolscout reads it but does not write it",
-            remedy="Change it there, or name toolscout's own file with --config.",
-        )
+        problem = "belongs to another program, so toolscout reads it but does not write it"
+        remedy = "Change it there, or name toolscout's own file with --config."
+        raise InvalidFile(str(path), problem, remedy=remedy)
     return text
 
 
@@ -72,7 +69,11 @@ def remove_server(path: Path, text: str, name: str) -> str:
     """Return the text of a file without a server; comments before the next table stay."""
     wanted = _parse_tables(text)
     if name not in wanted["servers"]:
-        raise _describe_missing(path, text, name)
+        config = read_config(path, text)
+        find_server(config, name)  # raises if there is none in the included files either
+        problem = f"is in {config.origins.get(name, path)}, which {path.name} includes"
+        remedy = "Remove it there, or set 'disabled = true' for it there."
+        raise InvalidConfig(join_keys("servers", name), problem, remedy=remedy)
     del wanted["servers"][name]
     return _check_edit(path, remove_tables(text, "servers", [name]), wanted)
 
@@ -81,22 +82,6 @@ def write_edit(path: Path, text: str) -> None:
     """Replace a file's text and keep the old file as `FILE.bak`."""
     keep_backup(path)
     write_private(path, text)
-
-
-def _describe_missing(path: Path, text: str, name: str) -> Exception:
-    config = read_config(path, text)
-    known = [server.name for server in config.servers]
-    if name in known:
-        file = config.origins.get(name, path)
-        return InvalidConfig(
-            join_keys("servers", name),
-            f"is in {file}, which {path.name} includes",
-            remedy="Remove it there, or set 'disabled = true' for it there.",
-        )
-    shown = to_one_line(name, NAME_CHARS)
-    return UnknownServer(
-        shown, find_near_names(name, known), otherwise="See `toolscout servers list`."
-    )
 
 
 def _parse_tables(text: str) -> Json:
@@ -119,19 +104,15 @@ def _check_edit(path: Path, text: str, wanted: Json) -> str:
 
 def append_tables(text: str, tables: str) -> str:
     """Return a TOML text with further tables at its end."""
-    if not text.strip():
-        gap = ""
-    elif text.endswith("\n"):
-        gap = "" if text.endswith("\n\n") else "\n"
-    else:
-        gap = "\n\n"
+    line_breaks = len(text) - len(text.rstrip("\n"))
+    gap = "\n" * max(0, 2 - line_breaks) if text.strip() else ""
     new = text + gap + tables
     return new.replace("\r\n", "\n").replace("\n", "\r\n") if "\r\n" in text else new
 
 
 def remove_tables(text: str, key: str, names: Iterable[str]) -> str:
     """Return a TOML text without some tables under a key; comments before the next table stay."""
-    bom, plain = _split_bom(text)
+    plain = text.removeprefix(BOM)
     document = tomlkit.parse(plain)
     removed = set(names)
     for container in _find_containers(document, key):
@@ -141,12 +122,12 @@ def remove_tables(text: str, key: str, names: Iterable[str]) -> str:
                 container.remove(name)
                 if comments:
                     container.body[place] = (None, tomlkit.ws(comments))
-    return bom + tomlkit.dumps(document)
+    return text[: len(text) - len(plain)] + tomlkit.dumps(document)
 
 
 def extract_tables(text: str, key: str, names: Iterable[str]) -> str:
     """Return the tables of some names under a key as they are written, without anything else."""
-    document = tomlkit.parse(_split_bom(text)[1])
+    document = tomlkit.parse(text.removeprefix(BOM))
     wanted = set(names)
     for container in _find_containers(document, key):
         for name, item in list(container.body):
@@ -183,8 +164,3 @@ def _split_comments(item: Item) -> str:
     comments = "".join(item.as_string() for _, item in body[end:])
     del body[end:]
     return comments
-
-
-def _split_bom(text: str) -> tuple[str, str]:
-    plain = text.removeprefix("\ufeff")
-    return text[: len(text) - len(plain)], plain

@@ -1,8 +1,7 @@
 """The configuration file: servers, gateway and sessions.
 
 `read_config` takes toolscout's own TOML or another program's list of servers and gives checked
-values. Nothing is started here, and no reference is looked up. Writing is left to `edits`, and
-finding files to `clients.discovery`.
+values; it looks up no references. `edits` writes files, and `clients.discovery` finds them.
 """
 
 import sys
@@ -13,17 +12,15 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from toolscout.config.documents import (
-    ConfigDocument,
-    document_from_text,
-    read_document,
-)
+from toolscout.config.documents import ConfigDocument, document_from_text, read_document
 from toolscout.config.formats import list_entries
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.references import anchor_options
 from toolscout.config.servers import ServerConfig, Transport
-from toolscout.errors import InvalidConfig, InvalidFile, MissingExtra
+from toolscout.errors import InvalidConfig, InvalidFile, MissingExtra, UnknownServer
+from toolscout.names import find_near_names, to_one_line
 from toolscout.options import (
+    NAME_CHARS,
     check_keys,
     join_keys,
     list_options,
@@ -32,7 +29,6 @@ from toolscout.options import (
     read_table,
     read_texts,
 )
-from toolscout.schemas import Json
 from toolscout.settings import FILE_TABLES, Settings
 
 MAX_FILES = 32
@@ -51,7 +47,7 @@ class Config:
     sessions: Settings = field(default_factory=Settings)
     source: Path = field(default=Path(), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
-    """What could not be used as it was written, for the operator."""
+    """For the operator: the parts that could not be used as they were written."""
     origins: Mapping[str, Path] = field(default_factory=dict[str, Path], compare=False)
     """The files of servers that come from another file than `source`."""
 
@@ -64,10 +60,8 @@ class Config:
             names.add(server.name)
 
     def list_secrets(self, env: Mapping[str, str] | None = None) -> tuple[str, ...]:
-        """Return the plain values of all secret options, to be masked in logs.
-
-        A value whose reference cannot be resolved reaches nobody and is left out.
-        """
+        """Return the plain values of all secret options, to be masked in logs."""
+        # A value whose reference cannot be resolved reaches nobody and is left out.
         found: list[str] = []
         for part in (*self.servers, *self.gateway.tokens.values()):
             with suppress(InvalidConfig):
@@ -80,54 +74,54 @@ class Config:
 def read_config(path: str | Path, text: str | None = None) -> Config:
     """Return what a file configures; raises `InvalidConfig` or `InvalidFile`, which name it.
 
-    With a text, the file is read as if it contained that.
-    Unknown keys are refused in toolscout's own TOML (R109). In other programs' files they are
-    ignored, as are servers that cannot be used; `notes` lists both.
+    A text replaces the content of the file. Unknown keys are refused in toolscout's own TOML
+    (R109). In other programs' files, `notes` lists them and the servers that cannot be used.
     """
     place = Path(path).absolute()
     document = read_document(place) if text is None else document_from_text(place, text)
     if is_own_document(document):
-        return _Reader().read_own(document)
+        return _read_own(document, set())
     found = import_document(document, None)
     if found is None:
-        raise InvalidFile(
-            str(document.path),
-            "contains no list of MCP servers",
-            remedy="Name a file with 'mcpServers', 'servers' or [servers.NAME].",
-        )
+        remedy = "Name a file with 'mcpServers', 'servers' or [servers.NAME]."
+        raise InvalidFile(str(place), "contains no list of MCP servers", remedy=remedy)
     return found
 
 
-def import_servers(path: str | Path, project: Path | None = None) -> Config:
-    """Return the servers of another program's file, none if it lists none.
+def find_server(config: Config, name: str) -> ServerConfig:
+    """Return a server by name, or raise `UnknownServer`."""
+    servers = {server.name: server for server in config.servers}
+    if name not in servers:
+        near = find_near_names(name, servers)
+        shown = to_one_line(name, NAME_CHARS)
+        raise UnknownServer(shown, near, otherwise="See `toolscout servers list`.")
+    return servers[name]
 
-    With a project, Claude Code's servers of other projects are left out.
-    """
+
+def import_servers(path: str | Path, project: Path | None = None) -> Config:
+    """Return the servers of another program's file; with a project, not those of other projects."""
     document = read_document(Path(path).absolute())
     return import_document(document, project) or Config(source=document.path)
 
 
 def import_document(document: ConfigDocument, project: Path | None) -> Config | None:
-    """Return the servers of another program's parsed file, or None if it has no list of them.
-
-    Servers that cannot be used become notes.
-    """
+    """Return the servers of another program's parsed file, or None if it has no list of them."""
     entries = list_entries(document, project)
     if entries is None:
         return None
-    found: list[ServerConfig] = []
+    path = document.path
+    found: list[tuple[ServerConfig, Path]] = []
     notes: list[str] = []
-    with _name_file(document.path):
-        for entry in entries:
+    with _name_file(path):
+        for name, table, remarks in entries:
             try:
-                server = _read_server(entry.name, entry.table)
-                found.append(anchor_options(server, document.path.parent))
-                notes += entry.notes
+                found.append((anchor_options(_read_server(name, table), path.parent), path))
+                notes += remarks
             except InvalidConfig as error:
                 notes.append(f"{error} The server was left out.")
-        servers, renamed = merge_servers(found)
-    lines = tuple(f"{document.path}: {note}" for note in (*notes, *renamed))
-    return Config(servers=servers, source=document.path, notes=lines)
+        merged = _merge_servers(found, notes)
+    lines = tuple(f"{path}: {note}" for note in notes)
+    return Config(servers=tuple(server for server, _ in merged), source=path, notes=lines)
 
 
 def is_own_document(document: ConfigDocument) -> bool:
@@ -135,23 +129,25 @@ def is_own_document(document: ConfigDocument) -> bool:
     return document.is_toml and "mcp_servers" not in document.tables
 
 
-def merge_servers(
-    servers: Iterable[ServerConfig],
-) -> tuple[tuple[ServerConfig, ...], tuple[str, ...]]:
-    """Return servers under one name each, and a note for each that was renamed.
+def _merge_servers(
+    found: Iterable[tuple[ServerConfig, Path]], notes: list[str]
+) -> list[tuple[ServerConfig, Path]]:
+    """Return servers under one name each; add a note for each that is renamed.
 
     Of servers that have the same name and start the same way, only the first is returned.
     """
     merged: dict[str, ServerConfig] = {}
-    notes: list[str] = []
-    for server in servers:
+    paths: list[Path] = []
+    for server, path in found:
         name = choose_name(server, merged)
-        if name not in merged and name != server.name:
-            notes.append(
-                f"Several servers are named {quote_name(server.name)}. One is now {name!r}."
-            )
-        merged.setdefault(name, replace(server, name=name))
-    return tuple(merged.values()), tuple(notes)
+        if name in merged:
+            continue
+        if name != server.name:
+            quoted = quote_name(server.name)
+            notes.append(f"Several servers are named {quoted}. One is now {name!r}.")
+        merged[name] = replace(server, name=name)
+        paths.append(path)
+    return list(zip(merged.values(), paths, strict=True))
 
 
 def choose_name(server: ServerConfig, taken: Mapping[str, ServerConfig]) -> str:
@@ -173,61 +169,70 @@ def build_demo_config(cache: Path | None = None) -> Config:
     if not found:
         raise MissingExtra("mcp-server-time", extra="demo")
     folder = Path(tempfile.mkdtemp(prefix="toolscout-")) if cache is None else cache
-    servers = tuple(
-        ServerConfig(
-            name=name, transport=Transport.STDIO, command=sys.executable, args=("-m", module)
-        )
-        for name, module in found.items()
-    )
+    tables = {name: {"command": sys.executable, "args": ["-m", found[name]]} for name in found}
+    servers = tuple(_read_server(name, table) for name, table in tables.items())
     return Config(servers=servers, gateway=GatewayConfig(cache=str(folder / "gateway.db")))
 
 
-class _Reader:
-    """Reads one configuration with all the files that it includes, each once."""
-
-    def __init__(self) -> None:
-        self.seen: set[Path] = set()
-
-    def read_own(self, document: ConfigDocument) -> Config:
-        tables = document.tables
-        folder = document.path.parent
-        self.seen.add(document.path)
-        with _name_file(document.path):
-            check_keys(tables, list(FILE_TABLES))
-            own = [
-                anchor_options(_read_server(name, table), folder)
-                for name, table in read_table("servers", tables.get("servers", {})).items()
-            ]
-            with prefix_keys("gateway"):
-                gateway = GatewayConfig.from_mapping(tables.get("gateway", {}))
-            with prefix_keys("sessions"):
-                sessions = Settings.from_mapping(tables.get("sessions", {}))
+def _read_own(document: ConfigDocument, seen: set[Path]) -> Config:
+    """Return the configuration of a file and of those it includes, each read once."""
+    path = document.path
+    tables = document.tables
+    seen.add(path)
+    with _name_file(path):
+        check_keys(tables, list(FILE_TABLES))
+        found = [
+            (anchor_options(_read_server(name, table), path.parent), path)
+            for name, table in read_table("servers", tables.get("servers", {})).items()
+        ]
+        with prefix_keys("gateway"):
+            gateway = GatewayConfig.from_mapping(tables.get("gateway", {}))
+        with prefix_keys("sessions"):
+            sessions = Settings.from_mapping(tables.get("sessions", {}))
+        try:
             names = read_texts("include", tables.get("include", []))
-            paths = [_find_included(name, folder) for name in names]
-        included = [self._read_included(path) for path in paths if path not in self.seen]
-        with _name_file(document.path):
-            servers, notes, origins = _merge_included(own, included)
-        return Config(
-            servers=servers,
-            gateway=anchor_options(gateway, folder),
-            sessions=sessions,
-            source=document.path,
-            notes=notes,
-            origins=origins,
-        )
+            paths = [(path.parent / Path(name).expanduser()).absolute() for name in names]
+        except RuntimeError:
+            problem = "names the home folder of an unknown user"
+            raise InvalidConfig("include", problem, remedy="Write the whole path.") from None
+    notes: list[str] = []
+    own_names = {server.name for server, _ in found}
+    for config in [_read_included(other, seen) for other in paths if other not in seen]:
+        notes += config.notes
+        for server in config.servers:
+            if server.name in own_names:
+                quoted = quote_name(server.name)
+                notes.append(f"{config.source}: the including file replaces server {quoted}.")
+            else:
+                found.append((server, config.origins.get(server.name, config.source)))
+    with _name_file(path):
+        merged = _merge_servers(found, notes)
+    return Config(
+        servers=tuple(server for server, _ in merged),
+        gateway=anchor_options(gateway, path.parent),
+        sessions=sessions,
+        source=path,
+        notes=tuple(notes),
+        origins={server.name: origin for server, origin in merged if origin != path},
+    )
 
-    def _read_included(self, path: Path) -> Config:
-        document = read_document(path)
-        with _name_file(path):
-            if len(self.seen) > MAX_FILES:
-                remedy = f"Include at most {MAX_FILES} files."
-                raise InvalidConfig("include", "leads to too many files", remedy=remedy)
-            if is_own_document(document):
-                _check_included(document.tables)
-        if is_own_document(document):
-            return self.read_own(document)
-        self.seen.add(path)
-        return import_document(document, None) or Config(source=path)
+
+def _read_included(path: Path, seen: set[Path]) -> Config:
+    document = read_document(path)
+    is_own = is_own_document(document)
+    with _name_file(path):
+        if len(seen) > MAX_FILES:
+            remedy = f"Include at most {MAX_FILES} files."
+            raise InvalidConfig("include", "leads to too many files", remedy=remedy)
+        for key in ("gateway", "sessions"):
+            if is_own and key in document.tables:
+                problem = "is not allowed in an included file"
+                remedy = "Move it to the file that includes this one."
+                raise InvalidConfig(key, problem, remedy=remedy)
+    if is_own:
+        return _read_own(document, seen)
+    seen.add(path)
+    return import_document(document, None) or Config(source=path)
 
 
 @contextmanager
@@ -239,55 +244,11 @@ def _name_file(path: Path) -> Generator[None]:
         raise InvalidConfig(error.key, f"in {path} {error.problem}", remedy=error.remedy) from None
 
 
-def _check_included(tables: Json) -> None:
-    for key in ("gateway", "sessions"):
-        if key in tables:
-            problem = "is not allowed in an included file"
-            raise InvalidConfig(key, problem, remedy="Move it to the file that includes this one.")
-
-
-def _find_included(name: str, folder: Path) -> Path:
-    try:
-        return (folder / Path(name).expanduser()).absolute()
-    except RuntimeError:
-        problem = "names the home folder of an unknown user"
-        raise InvalidConfig("include", problem, remedy="Write the whole path.") from None
-
-
 def _read_server(name: str, table: object) -> ServerConfig:
     with prefix_keys("servers", name):
         members = read_table("", table)
         check_keys(members, [declared.name for declared in list_options(ServerConfig)])
-    members.setdefault("transport", _guess_transport(members))
+    is_remote = members.get("url") and not members.get("command")
+    transport = Transport.HTTP if is_remote else Transport.STDIO
+    members.setdefault("transport", Transport.OPENAPI if members.get("spec") else transport)
     return ServerConfig(name=name, **members)
-
-
-def _guess_transport(members: Json) -> Transport:
-    if members.get("spec"):
-        return Transport.OPENAPI
-    return Transport.HTTP if members.get("url") and not members.get("command") else Transport.STDIO
-
-
-def _merge_included(
-    own: list[ServerConfig], included: list[Config]
-) -> tuple[tuple[ServerConfig, ...], tuple[str, ...], Mapping[str, Path]]:
-    """Return a file's own servers and those it includes; its own win."""
-    own_names = {server.name for server in own}
-    notes = [note for config in included for note in config.notes]
-    others: list[tuple[ServerConfig, Path]] = []
-    for config in included:
-        for server in config.servers:
-            if server.name not in own_names:
-                others.append((server, config.origins.get(server.name, config.source)))
-                continue
-            name = quote_name(server.name)
-            notes.append(f"{config.source}: the including file replaces server {name}.")
-    servers, renamed = merge_servers([*own, *(server for server, _ in others)])
-    merged = {server.name: server for server in own}
-    origins: dict[str, Path] = {}
-    for server, path in others:
-        name = choose_name(server, merged)
-        if name not in merged:
-            merged[name] = server
-            origins[name] = path
-    return servers, (*notes, *renamed), origins

@@ -1,15 +1,14 @@
 """Other programs' lists of MCP servers, translated into toolscout's own options.
 
-Takes a parsed file of Claude Desktop, Claude Code, Cursor, Windsurf, VS Code or Codex, told
-apart by its content; gives tables like those under `[servers]`, with notes on what was left out.
-Values are passed on unchecked: `file` checks them.
+Takes a parsed file of Claude Desktop, Claude Code, Cursor, Windsurf, VS Code or Codex and gives
+tables like those under `[servers]`, with notes on the parts that were left out. The content of a
+file shows whose it is. `file` checks the values.
 """
 
 import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from toolscout.config.documents import ConfigDocument
@@ -18,15 +17,9 @@ from toolscout.config.servers import ServerConfig, Transport
 from toolscout.options import list_options, quote_name
 from toolscout.schemas import Json, is_list, is_object
 
-INPUT_PREFIX = "TOOLSCOUT_INPUT_"
-
 TRANSPORTS = {
-    "stdio": "stdio",
-    "local": "stdio",
-    "http": "http",
-    "streamable-http": "http",
-    "streamable_http": "http",
-    "streamablehttp": "http",
+    **dict.fromkeys(("stdio", "local"), "stdio"),
+    **dict.fromkeys(("http", "streamable-http", "streamable_http", "streamablehttp"), "http"),
     "sse": "sse",
 }
 SHARED_KEYS = ("command", "args", "env", "cwd", "url", "headers", "disabled")
@@ -59,30 +52,14 @@ _GLOB = re.compile(r"([*?[])")
 _HERE = re.compile(r"\.{1,2}(?:[/\\]|$)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedServer:
-    """One server that another program lists, as a table of our options."""
-
-    name: str
-    table: object
-    notes: tuple[str, ...] = ()
+ListedServer = tuple[str, object, list[str]]
+"""The name of a server, a table of our options, and notes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ServerTable:
-    """A table of servers and the folder that it belongs to."""
-
-    servers: Json
-    root: Path | None
-
-
-def list_entries(
-    document: ConfigDocument, project: Path | None = None
-) -> list[ListedServer] | None:
+def list_entries(document: ConfigDocument, project: Path | None) -> list[ListedServer] | None:
     """Return the servers of a file in its order, or None if it has no table for them.
 
-    Claude Code has servers for each project: with a project, only those of its folder and of
-    the folders around it are returned.
+    With a project, Claude Code's servers of folders that are not around it are left out.
     """
     if document.is_toml:
         servers = document.tables.get("mcp_servers")
@@ -93,40 +70,35 @@ def list_entries(
     if not found:
         return None
     return [
-        _translate_json(name, entry, table.root)
-        for table in found
-        for name, entry in table.servers.items()
+        _translate_json(name, entry, root)
+        for servers, root in found
+        for name, entry in servers.items()
     ]
 
 
-def _find_tables(document: ConfigDocument, project: Path | None) -> Iterator[_ServerTable]:
+def _find_tables(
+    document: ConfigDocument, project: Path | None
+) -> Iterator[tuple[Json, Path | None]]:
+    """Yield each table of servers with the folder in which they are started, if it has one."""
     tables = document.tables
-    root = _find_root(document.path)
+    path = document.path
+    root = path.parent if path.name == ".mcp.json" else None
+    if path.parent.name in (".vscode", ".cursor"):
+        root = path.parent.parent
     nested = tables.get("mcp")
-    for owner, key in (
-        (tables, "mcpServers"),
-        (tables, "servers"),
-        (tables, "mcp.servers"),
-        (nested if is_object(nested) else {}, "servers"),
+    for servers in (
+        tables.get("mcpServers"),
+        tables.get("servers"),
+        tables.get("mcp.servers"),
+        nested.get("servers") if is_object(nested) else None,
     ):
-        servers = owner.get(key)
         if is_object(servers):
-            yield _ServerTable(servers=servers, root=root)
+            yield servers, root
     for folder, settings in _list_members(tables.get("projects")):
         servers = settings.get("mcpServers") if is_object(settings) else None
-        if is_object(servers) and servers and _is_around(folder, project):
-            yield _ServerTable(servers=servers, root=Path(folder))
-
-
-def _find_root(path: Path) -> Path | None:
-    """Return the folder in which a project's servers are started."""
-    if path.parent.name in (".vscode", ".cursor"):
-        return path.parent.parent
-    return path.parent if path.name == ".mcp.json" else None
-
-
-def _is_around(folder: str, project: Path | None) -> bool:
-    return project is None or Path(folder) in (project, *project.parents)
+        is_around = project is None or Path(folder) in (project, *project.parents)
+        if is_object(servers) and servers and is_around:
+            yield servers, Path(folder)
 
 
 def _list_members(value: object) -> list[tuple[str, object]]:
@@ -135,35 +107,50 @@ def _list_members(value: object) -> list[tuple[str, object]]:
 
 def _translate_json(name: str, found: object, root: Path | None) -> ListedServer:
     if not is_object(found):
-        return ListedServer(name=name, table=found)
+        return name, found, []
     inputs: dict[str, str] = {}
-    entry: Json = _map_texts(found, lambda text: _replace_variables(text, root, inputs))
-    notes = [_format_input_note(name, *item) for item in inputs.items()]
+    entry: Json = {
+        key: _change_texts(value, lambda text: _replace_variables(text, root, inputs))
+        for key, value in found.items()
+    }
+    notes = [
+        f"Server {quote_name(name)} asks for the input {quote_name(asked)}. "
+        f"Set the variable {variable} instead."
+        for asked, variable in inputs.items()
+    ]
     table = _translate_common(entry)
     if "type" in entry or "transport" in entry:
-        table["transport"] = _read_transport(entry.get("type", entry.get("transport")))
+        kind = entry.get("type", entry.get("transport"))
+        table["transport"] = TRANSPORTS.get(kind.lower(), kind) if isinstance(kind, str) else kind
     elif str(table.get("url", "")).partition("?")[0].rstrip("/").endswith("/sse"):
         table["transport"] = "sse"
     if is_object(entry.get("oauth")):
         table["oauth"] = True
+    args = table.get("args")
+    words = [table.get("command"), *(args if is_list(args) else [])]
     if root is not None and isinstance(cwd := table.get("cwd"), str):
         table["cwd"] = anchor_path(cwd, root)
-    elif root is not None and _starts_here(table):
-        table["cwd"] = escape(str(root))
+    elif root is not None and any(isinstance(word, str) and _HERE.match(word) for word in words):
+        table["cwd"] = escape(str(root))  # the command names files relative to it
     used = {*SHARED_KEYS, *RENAMED_KEYS, *TOOL_LISTS, "type", "transport"}
     return _build_entry(name, table, notes, [key for key in found if key not in used])
 
 
 def _translate_codex(name: str, found: object) -> ListedServer:
     if not is_object(found):
-        return ListedServer(name=name, table=found)
+        return name, found, []
     # Codex knows no references: every string is plain.
-    table = _translate_common(_map_texts(found, escape))
+    table = _translate_common({key: _change_texts(item, escape) for key, item in found.items()})
     variable = found.get("bearer_token_env_var")
     if isinstance(variable, str):
         table["token"] = f"${{{variable}}}"
     headers = {key: f"${{{value}}}" for key, value in _list_members(found.get("env_http_headers"))}
-    passed = {key: f"${{{key}:-}}" for key in _list_variables(found.get("env_vars"))}
+    listed = found.get("env_vars")
+    passed: dict[str, str] = {}
+    for item in listed if is_list(listed) else []:
+        key = item.get("name") if is_object(item) else item
+        if isinstance(key, str):
+            passed[key] = f"${{{key}:-}}"
     for key, more in (("headers", headers), ("env", passed)):
         if more and is_object(table.setdefault(key, {})):
             table[key] = {**more, **table[key]}
@@ -187,7 +174,7 @@ def _build_entry(name: str, table: Json, notes: list[str], unused: list[str]) ->
     if unused:
         listed = ", ".join(map(quote_name, unused))
         notes = [*notes, f"Server {quote_name(name)}: toolscout does not use {listed}."]
-    return ListedServer(name=name, table=table, notes=tuple(notes))
+    return name, table, notes
 
 
 def _translate_common(entry: Json) -> Json:
@@ -197,55 +184,28 @@ def _translate_common(entry: Json) -> Json:
             table.setdefault(ours, entry[theirs])
     for theirs, ours in TOOL_LISTS.items():
         if theirs in entry:
-            table[ours] = _escape_patterns(entry[theirs])
+            # Ours are patterns, theirs are plain names.
+            table[ours] = _change_texts(entry[theirs], lambda name: _GLOB.sub(r"[\1]", name))
     for key in ("env", "headers"):
         if is_object(table.get(key)):
-            table[key] = {k: _to_text(v) for k, v in table[key].items() if v is not None}
+            # Other programs pass numbers and booleans on as strings.
+            table[key] = {
+                name: json.dumps(value) if isinstance(value, (int, float)) else value
+                for name, value in table[key].items()
+                if value is not None
+            }
     return table
 
 
-def _to_text(value: object) -> object:
-    """Return a number or boolean as the string that other programs pass on."""
-    return json.dumps(value) if isinstance(value, (int, float)) else value
-
-
-def _escape_patterns(names: object) -> object:
-    """Return names as patterns that match only themselves."""
-    if not is_list(names):
-        return names
-    return [_GLOB.sub(r"[\1]", name) if isinstance(name, str) else name for name in names]
-
-
-def _read_transport(value: object) -> object:
-    return TRANSPORTS.get(value.lower(), value) if isinstance(value, str) else value
-
-
-def _list_variables(values: object) -> Iterator[str]:
-    for value in values if is_list(values) else []:
-        name = value.get("name") if is_object(value) else value
-        if isinstance(name, str):
-            yield name
-
-
-def _starts_here(table: Json) -> bool:
-    """Tell whether a command names files relative to the folder it is started in."""
-    args = table.get("args")
-    words = [table.get("command"), *(args if is_list(args) else [])]
-    return any(isinstance(word, str) and _HERE.match(word) for word in words)
-
-
-def _map_texts(value: Json, change: Callable[[str], str]) -> Json:
-    """Return an entry with every string in it changed, also in its lists and tables."""
-
-    def convert(item: object) -> object:
-        return change(item) if isinstance(item, str) else item
-
-    def convert_member(item: object) -> object:
-        if is_object(item):
-            return {key: convert(member) for key, member in item.items()}
-        return [convert(member) for member in item] if is_list(item) else convert(item)
-
-    return {key: convert_member(item) for key, item in value.items()}
+def _change_texts(value: object, change: Callable[[str], str], depth: int = 1) -> object:
+    """Return a value with its strings changed, also those in a list or table of that depth."""
+    if isinstance(value, str):
+        return change(value)
+    if depth and is_object(value):
+        return {key: _change_texts(item, change, depth - 1) for key, item in value.items()}
+    if depth and is_list(value):
+        return [_change_texts(item, change, depth - 1) for item in value]
+    return value
 
 
 def _replace_variables(text: str, root: Path | None, inputs: dict[str, str]) -> str:
@@ -259,14 +219,7 @@ def _replace_variables(text: str, root: Path | None, inputs: dict[str, str]) -> 
         if match["name"]:
             return plain.get(match["name"], match.group())
         asked = match["input"]
-        inputs[asked] = INPUT_PREFIX + _UNSAFE.sub("_", asked).strip("_").upper()
+        inputs[asked] = "TOOLSCOUT_INPUT_" + _UNSAFE.sub("_", asked).strip("_").upper()
         return f"${{{inputs[asked]}}}"
 
     return _VARIABLE.sub(replace, text)
-
-
-def _format_input_note(server: str, asked: str, variable: str) -> str:
-    return (
-        f"Server {quote_name(server)} asks for the input {quote_name(asked)}. "
-        f"Set the variable {variable} instead."
-    )

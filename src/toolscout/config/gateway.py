@@ -1,6 +1,6 @@
 """`GatewayConfig`: how the gateway listens, who may use it and what they see.
 
-The servers behind the gateway are described by `servers`; reading files is left to `file`.
+`servers` describes the servers behind it.
 """
 
 import os
@@ -106,7 +106,6 @@ class TokenConfig(Options):
             ValueCheck(TEXT.expected, _read_token),
             "The token; write it as a reference such as `${CI_TOKEN}`.",
             secret=True,
-            reference=True,
         )
     )
     profile: str = declare(
@@ -115,7 +114,6 @@ class TokenConfig(Options):
 
     def resolve(self, env: Mapping[str, str] | None = None, *, name: str = "NAME") -> Self:
         """Return it with the plain token; an empty one is refused in the name of its table."""
-        env = os.environ if env is None else env
         return resolve_options(self, env, key=join_keys("gateway", "tokens", name))
 
 
@@ -158,7 +156,6 @@ class GatewayConfig(Options):
         "PostgreSQL database to use instead of that file, which several gateways can share: "
         "`postgresql://…`.",
         secret=True,
-        reference=True,
     )
     log: LogFormat = declare(LogFormat.TEXT, check_choice(LogFormat), "How log lines look.")
     log_level: LogLevel = declare(

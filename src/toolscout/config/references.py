@@ -1,11 +1,11 @@
 """References to values that are kept outside the configuration.
 
-`${VAR}` and `${env:VAR}` refer to a variable, `${VAR:-text}` to a variable with a default for
-when it is unset or empty, and `${file:PATH}` to the content of a file without its last line
-break. `$${` is a plain `${`. Only `expand` looks references up, and it does not expand the
-values it finds. Errors name the variable or the file, never a value.
+`${VAR}` and `${env:VAR}` refer to a variable, `${VAR:-text}` gives a default for one that is unset
+or empty, `${file:PATH}` refers to the content of a file without its last line break, and `$${` is
+a plain `${`. References in the values found are not expanded. Errors never contain a value.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,21 +23,19 @@ _TOKEN = re.compile(r"\$\$\{|\$\{(?P<body>[^}$]*)\}|(?P<open>\$\{)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def expand(
-    text: str, env: Mapping[str, str], base_dir: Path | None = None, *, key: str = "reference"
-) -> str:
-    """Return a text with plain values in place of its references, or raise `InvalidConfig`.
-
-    Relative files start at `base_dir`, by default the working directory.
-    """
+def expand(text: str, env: Mapping[str, str], *, key: str = "reference") -> str:
+    """Return a text with plain values in place of its references, or raise `InvalidConfig`."""
 
     def look_up(match: re.Match[str]) -> str:
         if match["open"]:
             problem = "contains a '${' without a '}'"
             raise InvalidConfig(key, problem, remedy="Write '$${' for a plain '${'.")
-        if match["body"] is None:
+        body = match["body"]
+        if body is None:
             return "${"
-        return _look_up(match["body"], env, base_dir or Path(), key)
+        if body.startswith("file:"):
+            return _read_file(body.removeprefix("file:"), key)
+        return _read_variable(body.removeprefix("env:"), env, key)
 
     return _TOKEN.sub(look_up, text)
 
@@ -66,7 +64,7 @@ def anchor(text: str, folder: Path) -> str:
 
     def move(match: re.Match[str]) -> str:
         kind, colon, name = (match["body"] or "").partition(":")
-        if kind != "file" or not colon or not is_relative(name):
+        if kind != "file" or not colon or not _is_relative(name):
             return match.group()
         path = str(folder / name)
         return match.group() if "}" in path or "$" in path else f"${{file:{path}}}"
@@ -77,80 +75,67 @@ def anchor(text: str, folder: Path) -> str:
 def anchor_path(text: str, folder: Path) -> str:
     """Return a path that starts at a folder if it is relative; URLs stay as they are."""
     text = anchor(text, folder)
-    if not text or text.startswith("${") or "://" in text or not is_relative(text):
+    if not text or text.startswith("${") or "://" in text or not _is_relative(text):
         return text
     return escape(str(folder)) + "/" + text
 
 
-def resolve_options(options: Resolved, env: Mapping[str, str], *, key: str) -> Resolved:
-    """Return options with plain values in place of references; errors put `key` in front."""
+def resolve_options(options: Resolved, env: Mapping[str, str] | None, *, key: str) -> Resolved:
+    """Return options with plain values in place of references; errors put `key` in front.
+
+    Variables come from this process unless others are given.
+    """
 
     def resolve(declared: Option, name: str, text: str) -> str:
         lookup = expand_path if declared.path else expand
-        return lookup(text, env, key=f"{key}.{name}")
+        return lookup(text, os.environ if env is None else env, key=f"{key}.{name}")
 
     return options.map_references(resolve)
 
 
 def anchor_options(options: Resolved, folder: Path) -> Resolved:
     """Return options that mean the same when their file is moved out of this folder."""
-
-    def move(declared: Option, _: str, text: str) -> str:
-        return anchor_path(text, folder) if declared.path else anchor(text, folder)
-
-    return options.map_references(move)
+    return options.map_references(
+        lambda declared, _, text: (anchor_path if declared.path else anchor)(text, folder)
+    )
 
 
-def is_relative(path: str) -> bool:
-    """Tell whether a path depends on the folder that it is read from."""
+def _is_relative(path: str) -> bool:
     return not path.startswith("~") and not Path(path).is_absolute()
 
 
-def _look_up(body: str, env: Mapping[str, str], base_dir: Path, key: str) -> str:
-    if body.startswith("file:"):
-        return _read_reference(body.removeprefix("file:"), base_dir, key)
-    name, has_default, default = body.removeprefix("env:").partition(":-")
+def _read_variable(body: str, env: Mapping[str, str], key: str) -> str:
+    name, has_default, default = body.partition(":-")
     if not _NAME.fullmatch(name):
         # It is not shown, because it may be the secret itself.
-        raise InvalidConfig(
-            key,
-            "contains a reference without a valid variable name",
-            remedy="Write ${VAR}, ${VAR:-default} or ${file:PATH}.",
-        )
+        problem = "contains a reference without a valid variable name"
+        remedy = "Write ${VAR}, ${VAR:-default} or ${file:PATH}."
+        raise InvalidConfig(key, problem, remedy=remedy)
     found = env.get(name)
     if has_default:
         return found or default
     if found is None:
-        raise InvalidConfig(
-            key,
-            f"refers to the variable {name!r}, which is not set",
-            remedy=f"Set {name}, or write ${{{name}:-default}}.",
-        )
+        problem = f"refers to the variable {name!r}, which is not set"
+        remedy = f"Set {name}, or write ${{{name}:-default}}."
+        raise InvalidConfig(key, problem, remedy=remedy)
     return found
 
 
-def _read_reference(name: str, base_dir: Path, key: str) -> str:
-    path = base_dir / name
+def _read_file(name: str, key: str) -> str:
+    path = Path(name)
     try:
-        if name.startswith("~"):
-            path = Path(name).expanduser()
-        return _read_text(path)
+        path = path.expanduser()
+        if not path.is_file():
+            raise FileNotFoundError(2, "no such file")
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise ValueError("too large")
+        return data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except (OSError, RuntimeError, ValueError) as error:
-        problem = (isinstance(error, OSError) and error.strerror) or str(error)
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
         if isinstance(error, UnicodeDecodeError):
-            problem = "not UTF-8"  # the error's own words quote the content
-        raise InvalidConfig(
-            key,
-            f"refers to the file {str(path)!r}, which cannot be read ({problem})",
-            remedy=f"Name a UTF-8 text file of at most {MAX_FILE_BYTES:,} bytes.",
-        ) from None
-
-
-def _read_text(path: Path) -> str:
-    if not path.is_file():
-        raise FileNotFoundError(2, "no such file")
-    with path.open("rb") as file:
-        data = file.read(MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
-        raise ValueError("too large")
-    return data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+            reason = "not UTF-8"  # the error's own words quote the content
+        problem = f"refers to the file {str(path)!r}, which cannot be read ({reason})"
+        remedy = f"Name a UTF-8 text file of at most {MAX_FILE_BYTES:,} bytes."
+        raise InvalidConfig(key, problem, remedy=remedy) from None

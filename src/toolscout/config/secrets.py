@@ -1,8 +1,7 @@
-"""Secrets: which values are secret, and how texts that people read are masked.
+"""Masks secrets in texts that people read.
 
-`SecretMask` replaces known secret values in log lines and messages. The `mask_…` functions guess
-from names and shapes which parts of a command or URL may be secret, for lists and notes. Which
-options hold secrets is declared with the options themselves (`servers`, `gateway`).
+`SecretMask` replaces known secret values in log lines and messages. The other functions guess
+from names and shapes which parts of a command or URL may be secret.
 """
 
 import re
@@ -15,7 +14,8 @@ from toolscout.names import to_one_line
 MASK = "…"
 MIN_SECRET_CHARS = 6
 """Shorter values are not masked: they would match in half of all lines."""
-COMMAND_CHARS = 120
+TEXT_CHARS = 120
+"""The longest command or URL that is shown."""
 
 _SECRET_NAME = re.compile(
     r"token|secret|passw|pwd|key|credential|auth|cookie|bearer|dsn|session|private|signature"
@@ -58,11 +58,6 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
-def mask_command(command: str, args: Iterable[str]) -> str:
-    """Return a command on one line, with every argument masked that may be secret."""
-    return to_one_line(" ".join((command, *mask_args(args))), COMMAND_CHARS)
-
-
 def mask_url(url: str) -> str:
     """Return the scheme and host of a URL, without user, query or an unusual path."""
     try:
@@ -74,7 +69,7 @@ def mask_url(url: str) -> str:
     if not parts.scheme:
         return MASK
     path = parts.path if parts.path in _USUAL_PATHS and not parts.query else f"/{MASK}"
-    return to_one_line(f"{parts.scheme}://{host}{port}{path}", COMMAND_CHARS)
+    return to_one_line(f"{parts.scheme}://{host}{port}{path}", TEXT_CHARS)
 
 
 def mask_args(args: Iterable[str]) -> Iterator[str]:
@@ -101,11 +96,10 @@ def has_secret_url(url: str) -> bool:
     return any(is_literal(value) for value in (*values, parts.password or "") if value)
 
 
-def find_secret_keys(values: Mapping[str, str]) -> Iterator[str]:
-    """Yield the keys whose values seem to be secrets in plain text."""
-    for name, value in values.items():
-        if value.strip() and is_secret_name(name) and is_literal(value):
-            yield name
+def find_secret_keys(values: Mapping[str, str]) -> list[str]:
+    """Return the keys whose values seem to be secrets in plain text."""
+    named = [name for name, value in values.items() if value.strip() and is_literal(value)]
+    return list(filter(is_secret_name, named))
 
 
 def _mask_arg(arg: str, flag: str) -> str:

@@ -1,13 +1,12 @@
 """`ServerConfig`: one server as the configuration describes it.
 
-The options say how a server is started or reached, which of its tools are used and how they are
-shown. Secrets stay references until `resolve` and appear in no `repr` and no error. Reading
-files is left to `file`.
+Its options say how it is started or reached, and which of its tools are used. Secrets stay
+references until `resolve`, and appear in no `repr` and no error.
 """
 
-import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -15,8 +14,9 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from toolscout.config.references import is_literal, resolve_options
-from toolscout.config.secrets import SecretMask
+from toolscout.config.secrets import TEXT_CHARS, SecretMask, mask_args, mask_url
 from toolscout.errors import InvalidConfig
+from toolscout.names import to_one_line
 from toolscout.options import (
     FLAG,
     PATTERNS,
@@ -42,6 +42,7 @@ from toolscout.tools import Effect
 
 EVERYTHING = ("*",)
 MAX_NAME_CHARS = 100
+QUOTE_CHARS = 300
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -93,19 +94,14 @@ def _read_headers(key: str, value: object) -> Mapping[str, str]:
 
 def _read_url(key: str, value: object) -> str:
     url = read_text(key, value)
-    if url and is_literal(url) and not _is_web_address(url):
-        raise InvalidConfig(
-            key, "is not a web address", remedy="Begin it with https:// or http://."
-        )
-    return url
-
-
-def _is_web_address(url: str) -> bool:
-    try:
+    if not url or not is_literal(url):
+        return url
+    with suppress(ValueError):
         parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return url
+    remedy = "Begin it with https:// or http://."
+    raise InvalidConfig(key, "is not a web address", remedy=remedy)
 
 
 def _read_renames(key: str, value: object) -> Mapping[str, str]:
@@ -125,6 +121,10 @@ def _read_effects(key: str, value: object) -> Mapping[str, Effect]:
 
 
 _URL = ValueCheck("a web address", _read_url)
+_ENV = ValueCheck(STRINGS.expected, _read_env)
+_HEADERS = ValueCheck(STRINGS.expected, _read_headers)
+_RENAMES = ValueCheck(STRINGS.expected, _read_renames)
+_EFFECTS = ValueCheck(f"a table of patterns, each with one of {', '.join(Effect)}", _read_effects)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -150,13 +150,7 @@ class ServerConfig(Options):
         (), TEXTS, "Arguments of the program.", reference=True, identity=True, only=PROCESS
     )
     env: Mapping[str, str] = declare(
-        {},
-        ValueCheck(STRINGS.expected, _read_env),
-        "Environment variables of the program.",
-        secret=True,
-        reference=True,
-        identity=True,
-        only=PROCESS,
+        {}, _ENV, "Environment variables of the program.", secret=True, identity=True, only=PROCESS
     )
     cwd: str = declare(
         "", TEXT, "Working directory of the program.", path=True, identity=True, only=PROCESS
@@ -170,42 +164,21 @@ class ServerConfig(Options):
         only=REMOTE,
     )
     headers: Mapping[str, str] = declare(
-        {},
-        ValueCheck(STRINGS.expected, _read_headers),
-        "HTTP headers sent with every request.",
-        secret=True,
-        reference=True,
-        identity=True,
-        only=REMOTE,
+        {}, _HEADERS, "HTTP headers for every request.", secret=True, identity=True, only=REMOTE
     )
     token: str = declare(
-        "",
-        TEXT,
-        "Bearer token sent with every request.",
-        secret=True,
-        reference=True,
-        identity=True,
-        only=REMOTE,
+        "", TEXT, "Bearer token sent with every request.", secret=True, identity=True, only=REMOTE
     )
     oauth: bool = declare(
-        False,
-        FLAG,
-        "Log in with OAuth; see `toolscout servers login`.",
-        needs_restart=True,
-        only=REMOTE,
+        False, FLAG, "Log in with OAuth; see `toolscout servers login`.", only=REMOTE
     )
     oauth_scopes: tuple[str, ...] = declare(
-        (),
-        TEXTS,
-        "Scopes to ask for; by default those that the server names.",
-        needs_restart=True,
-        only=REMOTE,
+        (), TEXTS, "Scopes to ask for; by default those that the server names.", only=REMOTE
     )
     oauth_grant: Grant = declare(
         Grant.AUTHORIZATION_CODE,
         check_choice(Grant),
         "Whether a person logs in or the program identifies itself.",
-        needs_restart=True,
         only=REMOTE,
     )
     oauth_client_id: str = declare(
@@ -213,17 +186,13 @@ class ServerConfig(Options):
         TEXT,
         "Client id, for client credentials and where clients cannot register themselves.",
         reference=True,
-        needs_restart=True,
         only=REMOTE,
     )
-    oauth_client_secret: str = declare(
-        "", TEXT, "Client secret.", secret=True, reference=True, needs_restart=True, only=REMOTE
-    )
+    oauth_client_secret: str = declare("", TEXT, "Client secret.", secret=True, only=REMOTE)
     oauth_issuer: str = declare(
         "",
         _URL,
         "The only authorization server that receives the client id and secret.",
-        needs_restart=True,
         only=REMOTE,
     )
     spec: str = declare(
@@ -239,16 +208,12 @@ class ServerConfig(Options):
     deny: tuple[str, ...] = declare(
         (), PATTERNS, "Tools to leave out, even if `allow` matches them."
     )
-    renames: Mapping[str, str] = declare(
-        {}, ValueCheck(STRINGS.expected, _read_renames), "New names for tools, by their own name."
-    )
+    renames: Mapping[str, str] = declare({}, _RENAMES, "New names for tools, by their own name.")
     pins: tuple[str, ...] = declare(
         (), PATTERNS, "Tools that every client sees without searching for them."
     )
     effects: Mapping[str, Effect] = declare(
-        {},
-        ValueCheck(f"a table of patterns, each with one of {', '.join(Effect)}", _read_effects),
-        "What calls do, by pattern, where the server does not say it or is wrong.",
+        {}, _EFFECTS, "What calls do, by pattern, where the server does not say it or is wrong."
     )
     hints: Mapping[str, str] = declare(
         {}, STRINGS, "Words that searches find a tool by as well, by pattern."
@@ -272,37 +237,39 @@ class ServerConfig(Options):
     disabled: bool = declare(False, FLAG, "Keep the entry but do not use the server.")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", _read_server_name(self.name))
+        name = read_text("servers", self.name)
+        if not name.strip() or len(name) > MAX_NAME_CHARS or _CONTROL.search(name):
+            problem = "contains a name that no server can have"
+            remedy = f"Use 1 to {MAX_NAME_CHARS} characters on one line."
+            raise InvalidConfig("servers", problem, remedy=remedy)
         with prefix_keys("servers", self.name):
             Options.__post_init__(self)
             _check_transport(self)
-            _check_grant(self)
 
     def resolve(self, env: Mapping[str, str] | None = None) -> Self:
-        """Return the server with plain values in place of references, to be started at once.
-
-        Variables come from this process unless others are given.
-        """
-        env = os.environ if env is None else env
+        """Return the server with plain values in place of references, to be started at once."""
         return resolve_options(self, env, key=join_keys("servers", self.name))
 
-    def build_mask(self, env: Mapping[str, str] | None = None) -> SecretMask:
-        """Return a mask for texts that may quote what this server was given.
+    def format_start(self) -> str:
+        """Return its URL or command on one line, with everything masked that may be secret."""
+        if self.url:
+            return mask_url(self.url)
+        return to_one_line(" ".join((self.command, *mask_args(self.args))), TEXT_CHARS)
 
-        If a reference cannot be resolved, the server never received its value, and only plain
-        values are masked.
-        """
+    def build_mask(self, env: Mapping[str, str] | None = None) -> SecretMask:
+        """Return a mask for texts that may quote the secrets given to this server."""
         try:
             plain = self.resolve(env)
-        except InvalidConfig:
+        except InvalidConfig:  # the server never received the value of the missing reference
             plain = self
         return SecretMask(plain.list_secrets(), [plain.url])
 
-    def starts_like(self, other: "ServerConfig") -> bool:
-        """Tell whether both seem to start or reach the same server.
+    def quote(self, text: str) -> str:
+        """Return a text from this server on one line, with the server's secrets masked."""
+        return to_one_line(self.build_mask().apply(text), QUOTE_CHARS)
 
-        A secret that is plain in one and a reference in the other counts as the same.
-        """
+    def starts_like(self, other: "ServerConfig") -> bool:
+        """Tell whether both seem to start the same server; a reference may equal a plain secret."""
         for declared in list_options(type(self)):
             if declared.identity:
                 mine = getattr(self, declared.name)
@@ -334,43 +301,27 @@ def _may_equal(first: str | Mapping[str, str], second: str | Mapping[str, str]) 
     return all(a == b or not (is_literal(a) and is_literal(b)) for a, b in pairs)
 
 
-def _read_server_name(value: object) -> str:
-    name = read_text("servers", value)
-    if not name.strip() or len(name) > MAX_NAME_CHARS or _CONTROL.search(name):
-        raise InvalidConfig(
-            "servers",
-            "contains a name that no server can have",
-            remedy=f"Use 1 to {MAX_NAME_CHARS} characters on one line.",
-        )
-    return name
-
-
 _NEEDED = {
     Transport.STDIO: ("command",),
     Transport.HTTP: ("url",),
     Transport.SSE: ("url",),
     Transport.OPENAPI: ("spec", "url"),
 }
+_NEEDED_FOR_CREDENTIALS = ("url", "oauth_client_id", "oauth_client_secret", "oauth_issuer")
 
 
 def _check_transport(server: ServerConfig) -> None:
-    _check_present(server, _NEEDED[server.transport], f"transport {server.transport}")
-    for declared in list_options(type(server)):
+    """Raise `InvalidConfig` if an option is missing, or does not go with the transport."""
+    needed = [(name, f"transport {server.transport}") for name in _NEEDED[server.transport]]
+    if server.oauth_grant is Grant.CLIENT_CREDENTIALS:
+        needed += [(name, f"grant {server.oauth_grant}") for name in _NEEDED_FOR_CREDENTIALS]
+    for name, needed_by in needed:
+        if not getattr(server, name).strip():
+            problem = f"is missing, and {needed_by} needs it"
+            raise InvalidConfig(name, problem, remedy="Add it.")
+    for declared in list_options(ServerConfig):
         is_set = getattr(server, declared.name) != declared.default
         if is_set and declared.only and server.transport not in declared.only:
             problem = f"cannot be used with transport {server.transport}"
             remedy = "Leave it out, or change the transport."
             raise InvalidConfig(declared.name, problem, remedy=remedy)
-
-
-def _check_grant(server: ServerConfig) -> None:
-    if server.oauth_grant is Grant.CLIENT_CREDENTIALS:
-        needed = ("url", "oauth_client_id", "oauth_client_secret", "oauth_issuer")
-        _check_present(server, needed, f"grant {server.oauth_grant}")
-
-
-def _check_present(server: ServerConfig, names: Iterable[str], needed_by: str) -> None:
-    for name in names:
-        if not getattr(server, name).strip():
-            problem = f"is missing, and {needed_by} needs it"
-            raise InvalidConfig(name, problem, remedy="Add it.")

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 
 from toolscout.console.views import View, make_not_found
@@ -23,7 +23,6 @@ from toolscout.scout import Scout
 from toolscout.search.feedback import hash_query
 from toolscout.sessions.events import Answered, Called, Described, Searched
 from toolscout.sessions.record import Entry
-from toolscout.sessions.replies import Reply
 
 SESSIONS_KEPT = 200
 EVENTS_KEPT = 500
@@ -59,15 +58,10 @@ class LoggedEvent:
     def to_json(self) -> Json:
         """Return the event as the API shows it."""
         return {
+            **asdict(self),
             "time": format_time(self.time),
-            "kind": self.kind,
-            "text": self.text,
-            "tool": self.tool,
-            "hits": self.hits,
             "found": list(self.found),
-            "code": self.code,
             "milliseconds": round(self.milliseconds, 3),
-            "tokens": self.tokens,
         }
 
 
@@ -86,21 +80,6 @@ class SessionLog:
     searches: int = 0
     calls: int = 0
     events: deque[LoggedEvent] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
-
-    def to_json(self, loaded: int, tokens: Tally) -> Json:
-        """Return the session as a row; `loaded` is the number of tools that it has loaded."""
-        return {
-            "id": self.id,
-            "client": self.client,
-            "principal": self.principal.name,
-            "started": format_time(self.started),
-            "active": format_time(self.active),
-            "searches": self.searches,
-            "calls": self.calls,
-            "loaded": loaded,
-            "tokens_used": tokens.used,
-            "tokens_saved": tokens.net,
-        }
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,10 +109,7 @@ class ServerLog:
 
 
 class ActivityLog:
-    """All sessions and servers of one gateway; threads may share it.
-
-    `find_server` names the server of a tool.
-    """
+    """All sessions and servers of one gateway. `find_server` names the server of a tool."""
 
     def __init__(
         self,
@@ -181,12 +157,7 @@ class ActivityLog:
         """Return a copy of a server's log."""
         with self._lock:
             log = self._servers.get(server, ServerLog())
-            return ServerLog(
-                calls=log.calls,
-                errors=log.errors,
-                latencies=log.latencies.copy(),
-                lines=log.lines.copy(),
-            )
+            return replace(log, latencies=log.latencies.copy(), lines=log.lines.copy())
 
     def list_sessions(self) -> Sequence[SessionLog]:
         """Return all sessions, the last active first."""
@@ -202,7 +173,8 @@ class ActivityLog:
         log = self._sessions.get(session)
         if log is None:
             now = self._clock()
-            log = SessionLog(session=session, id=hash_session(session), started=now, active=now)
+            digest = hashlib.blake2b(session.encode("utf-8", "surrogatepass"), digest_size=8)
+            log = SessionLog(session=session, id=digest.hexdigest(), started=now, active=now)
             self._sessions[session] = log
             if len(self._sessions) > SESSIONS_KEPT:
                 self._sessions.popitem(last=False)
@@ -210,17 +182,23 @@ class ActivityLog:
         return log
 
     def _build_event(self, event: Answered) -> LoggedEvent:
+        """Return what to keep of an event; queries and names are in the reply that it carries."""
         kind = "suggest"
         text = ""
         found: list[str] = []
         match event:
             case Searched():
                 kind = "search"
-                text, found = self._read_search(event.reply)
+                if event.reply is not None:
+                    rows = event.reply.details.get("queries", ())
+                    queries = (self._format_query(str(row["query"])) for row in rows)
+                    text = " · ".join(to_one_line(query, TEXT_CHARS) for query in queries)
+                    found = [hit.tool.name for hit in (*event.reply.hits, *event.reply.known)]
             case Described():
                 kind = "describe"
-                found = _read_described(event.reply)
-                text = ", ".join(found)
+                if event.reply is not None:
+                    found = [*map(str, event.reply.details.get("described", ()))]
+                text = ", ".join(dict.fromkeys(found))
             case Called():
                 kind = "call" if event.made else "refusal"
             case _:
@@ -232,61 +210,52 @@ class ActivityLog:
             text=to_one_line(text, TEXT_CHARS),
             tool=event.tool if isinstance(event, Called) else "",
             hits=(event.hits if isinstance(event, Searched) else 0) or event.loaded,
-            found=tuple(found[:NAMES_KEPT]),
+            found=tuple(dict.fromkeys(found))[:NAMES_KEPT],
             milliseconds=event.milliseconds,
             tokens=event.tokens,
         )
 
-    def _read_search(self, reply: Reply | None) -> tuple[str, list[str]]:
-        if reply is None:
-            return "", []
-        queries = [str(row["query"]) for row in reply.details.get("queries", ())]
-        texts = [to_one_line(self._format_query(query), TEXT_CHARS) for query in queries]
-        found = dict.fromkeys(hit.tool.name for hit in (*reply.hits, *reply.known))
-        return " · ".join(texts), list(found)
 
-
-def _read_described(reply: Reply | None) -> list[str]:
-    names = reply.details.get("described", ()) if reply is not None else ()
-    return list(dict.fromkeys(map(str, names)))
-
-
-def hash_session(session: str) -> str:
-    """Return a name for a session with which nobody can take it over."""
-    return hashlib.blake2b(session.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+def is_peer(principal: Principal, other: Principal) -> bool:
+    """Tell whether somebody may look at another's conversations and savings."""
+    return principal.profile is None or principal.profile == other.profile
 
 
 class SessionTable:
-    """The sessions of a gateway; `is_peer` tells whether one principal may see another's."""
+    """The sessions of a gateway."""
 
-    def __init__(
-        self,
-        scout: Scout,
-        activity: ActivityLog,
-        ledger: Ledger,
-        is_peer: Callable[[Principal, Principal], bool],
-    ) -> None:
+    def __init__(self, scout: Scout, activity: ActivityLog, ledger: Ledger) -> None:
         self._scout = scout
         self._activity = activity
         self._ledger = ledger
-        self._is_peer = is_peer
 
     def list_rows(self, view: View) -> list[Json]:
         """Return the visible sessions, the last active first."""
-        return [
-            self.build_row(log)
-            for log in self._activity.list_sessions()
-            if self._is_peer(view.principal, log.principal)
-        ]
+        self._ledger.settle()
+        return [self.build_row(log) for log in self._list_visible(view)]
 
     def build_row(self, log: SessionLog) -> Json:
         """Return one session."""
-        loaded = self._list_entries(log.session)
-        return log.to_json(len(loaded), self._ledger.get_session(log.session))
+        tokens = self._ledger.get_session(log.session)
+        return {
+            "id": log.id,
+            "client": log.client,
+            "principal": log.principal.name,
+            "started": format_time(log.started),
+            "active": format_time(log.active),
+            "searches": log.searches,
+            "calls": log.calls,
+            "loaded": len(self._list_entries(log.session)),
+            "tokens_used": tokens.used,
+            "tokens_saved": tokens.net,
+        }
 
     def get_details(self, view: View, id_: str) -> Json:
         """Return one session with its loaded tools and its events."""
-        log = self._find_log(view, id_)
+        self._ledger.settle()
+        log = next((log for log in self._list_visible(view) if log.id == id_), None)
+        if log is None:
+            raise make_not_found("session", id_)
         return {
             **self.build_row(log),
             "loaded": [
@@ -296,11 +265,9 @@ class SessionTable:
             "events": [event.to_json() for event in self._activity.list_events(log)],
         }
 
-    def _find_log(self, view: View, id_: str) -> SessionLog:
-        for log in self._activity.list_sessions():
-            if log.id == id_ and self._is_peer(view.principal, log.principal):
-                return log
-        raise make_not_found("session", id_)
+    def _list_visible(self, view: View) -> list[SessionLog]:
+        logs = self._activity.list_sessions()
+        return [log for log in logs if is_peer(view.principal, log.principal)]
 
     def _list_entries(self, session: str) -> list[Entry]:
         """Return what a session has loaded; one that nobody holds open any more has nothing."""

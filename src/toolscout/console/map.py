@@ -9,7 +9,6 @@ of steps. The random numbers have a fixed seed, so the same vectors give the sam
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from http import HTTPStatus
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,9 +106,8 @@ def _draw(index: Index) -> Map:
     tools, vectors = index.list_vectors()
     if vectors is None:
         if index.encoder is None:
-            hint = "Choose another one, such as static."
             message = "An encoder without vectors gives no map."
-            raise ApiError(HTTPStatus.CONFLICT, "no_vectors", message, hint)
+            raise ApiError(409, "no_vectors", message, "Choose another one, such as static.")
         vectors = np.zeros((0, 1), np.int16)
     # By name, so that the picture does not depend on the order in which servers connected.
     order = sorted(range(len(tools)), key=lambda row: tools[row].name)
@@ -136,7 +134,13 @@ def place_vectors(vectors: NDArray[np.int16]) -> Floats:
     count = len(vectors)
     if count < 3:
         return np.array([[0, 0], [0.5, 0]], np.float32)[:count]
-    axes = _find_main_axes(np.pad(vectors.astype(np.float32), ((0, 0), (0, 2))))
+    rows = np.pad(vectors.astype(np.float32), ((0, 0), (0, 2)))
+    centred = rows - rows.mean(axis=0)
+    _, axes = np.linalg.eigh((centred.T @ centred).astype(np.float64))
+    main = axes[:, ::-1][:, :AXES]
+    # An axis and its opposite are equally right, and libraries differ in which one they give.
+    heads = main[np.abs(main).argmax(axis=0), np.arange(main.shape[1])]
+    axes = centred @ (main * np.where(heads < 0, -1, 1)).astype(np.float32)
     neighbours = _find_neighbours(axes)
     lots = np.random.default_rng(SEED)
     # Complex numbers are points of the plane. The noise parts tools with equal vectors.
@@ -155,16 +159,6 @@ def place_vectors(vectors: NDArray[np.int16]) -> Floats:
         move /= np.maximum(np.abs(move) / LONGEST_MOVE, 1)
         points += np.float32(STRIDE * (1 - step / STEPS)) * move
     return _fit_into_frame(np.stack([points.real, points.imag], axis=1))
-
-
-def _find_main_axes(rows: Floats) -> Floats:
-    """Return the rows on their main axes, the widest axis first."""
-    centred = rows - rows.mean(axis=0)
-    _, axes = np.linalg.eigh((centred.T @ centred).astype(np.float64))
-    main = axes[:, ::-1][:, :AXES]
-    # An axis and its opposite are equally right, and libraries differ in which one they give.
-    heads = main[np.abs(main).argmax(axis=0), np.arange(main.shape[1])]
-    return centred @ (main * np.where(heads < 0, -1, 1)).astype(np.float32)
 
 
 def _find_neighbours(rows: Floats) -> NDArray[np.int64]:

@@ -6,9 +6,9 @@ event loop.
 """
 
 import asyncio
+import json
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,8 @@ from starlette.types import Scope
 
 from toolscout.console.activity import build_savings
 from toolscout.console.catalog import PAGE_SIZE, PAGE_SIZE_MAX, SORTS
-from toolscout.console.schema import build_document
 from toolscout.console.search import LIMIT, LIMIT_MAX
+from toolscout.console.servers import STATES
 from toolscout.console.views import ApiError, View, api_error_from
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.middleware import PRINCIPAL, Principal
@@ -35,10 +35,13 @@ if TYPE_CHECKING:
 
 Answer = Any
 """Anything that JSON can hold."""
+Work = Callable[[View, Request], Awaitable[Answer]]
 
 API = "/api"
 STATIC = "/static/"
 FOLDER = Path(__file__).parent / "static"
+DOCUMENT = Path(__file__).parent / "openapi.json"
+"""The description of the API. Tests compare every answer with it."""
 MEDIA_TYPES = {".js": "text/javascript", ".svg": "image/svg+xml"}
 """The machine's own table may give a script a type that browsers refuse to run."""
 SAVINGS_HOURS = 24
@@ -66,28 +69,40 @@ class Routes:
     @property
     def routes(self) -> list[BaseRoute]:
         """The routes in the order in which they are tried."""
-        handlers: dict[str, Callable[[View, Request], Awaitable[Answer]]] = {
-            "/openapi.json": self._get_document,
-            "/overview": self._get_overview,
+        console = self._console
+        works_in_threads: dict[str, Callable[[View, Request], Answer]] = {
+            "/openapi.json": lambda view, request: json.loads(DOCUMENT.read_bytes()),
             "/search": self._search,
             "/why": self._explain,
-            "/facets": self._count_facets,
+            "/facets": lambda view, request: console.tools.count_facets(view),
             "/tools": self._list_tools,
-            "/tools/{name:path}": self._describe_tool,
+            "/tools/{name:path}": lambda view, request: console.tools.describe(
+                view, request.path_params["name"]
+            ),
+            "/sessions": lambda view, request: console.sessions.list_rows(view),
+            "/sessions/{id}": lambda view, request: console.sessions.get_details(
+                view, request.path_params["id"]
+            ),
+            "/savings": self._get_savings,
+            "/map": lambda view, request: console.maps.list_places(
+                view, _read_text(request, "encoder")
+            ),
+            "/map/point": lambda view, request: console.maps.place_query(
+                view, _require_text(request, "q"), _read_text(request, "encoder")
+            ),
+        }
+        works: dict[str, Work] = {
+            **{path: _make_async(work) for path, work in works_in_threads.items()},
+            "/overview": self._get_overview,
             "/servers": self._list_servers,
             "/servers/{name}/log": self._read_log,
-            "/sessions": self._list_sessions,
-            "/sessions/{id}": self._get_session,
-            "/savings": self._get_savings,
-            "/map": self._get_map,
-            "/map/point": self._place_query,
         }
         act = self._answer_json(self._run_action)
         return [
-            *(Route(API + path, self._answer_json(work)) for path, work in handlers.items()),
+            *(Route(API + path, self._answer_json(work)) for path, work in works.items()),
             Route(f"{API}/servers/{{name}}/{{action}}", act, methods=["POST"]),
             Route(f"{API}/events", self._stream_events),
-            Route(f"{API}/{{rest:path}}", self._answer_json(self._refuse_path)),
+            Route(f"{API}/{{rest:path}}", self._answer_json(_refuse_path)),
             Route("/", self._send_file),
             Route(f"{STATIC}{{name:path}}", self._send_file),
         ]
@@ -96,37 +111,24 @@ class Routes:
         """Tell whether a path belongs to the page, which holds nothing that needs a token."""
         return path == "/" or path.startswith(STATIC)
 
-    async def _get_document(self, view: View, request: Request) -> Answer:
-        return build_document()
-
-    async def _get_overview(self, view: View, request: Request) -> Answer:
-        states = self._console.overview.count_states(view)
-        return await asyncio.to_thread(self._console.overview.build, view, states)
-
-    async def _search(self, view: View, request: Request) -> Answer:
-        return await asyncio.to_thread(
-            self._console.search.search,
+    def _search(self, view: View, request: Request) -> Answer:
+        return self._console.search.search(
             view,
             _require_text(request, "q"),
             limit=_read_number(request, "limit", LIMIT, 1, LIMIT_MAX),
             encoder=_read_text(request, "encoder"),
         )
 
-    async def _explain(self, view: View, request: Request) -> Answer:
-        return await asyncio.to_thread(
-            self._console.search.explain,
+    def _explain(self, view: View, request: Request) -> Answer:
+        return self._console.search.explain(
             view,
             _require_text(request, "q"),
             _require_text(request, "tool"),
             encoder=_read_text(request, "encoder"),
         )
 
-    async def _count_facets(self, view: View, request: Request) -> Answer:
-        return await asyncio.to_thread(self._console.tools.count_facets, view)
-
-    async def _list_tools(self, view: View, request: Request) -> Answer:
-        return await asyncio.to_thread(
-            self._console.tools.list_page,
+    def _list_tools(self, view: View, request: Request) -> Answer:
+        return self._console.tools.list_page(
             view,
             server=_read_text(request, "server"),
             kind=_read_text(request, "kind"),
@@ -137,15 +139,25 @@ class Routes:
             limit=_read_number(request, "limit", PAGE_SIZE, 1, PAGE_SIZE_MAX),
         )
 
-    async def _describe_tool(self, view: View, request: Request) -> Answer:
-        name = request.path_params["name"]
-        return await asyncio.to_thread(self._console.tools.describe, view, name)
+    def _get_savings(self, view: View, request: Request) -> Answer:
+        return build_savings(
+            self._console.ledger,
+            _read_number(request, "hours", SAVINGS_HOURS, 1, SAVINGS_HOURS_MAX),
+            lambda name: self._console.is_peer_named(view.principal, name),
+        )
+
+    async def _get_overview(self, view: View, request: Request) -> Answer:
+        servers = self._console.servers  # belongs to the event loop
+        states = dict.fromkeys(STATES, 0) if servers is None else servers.count_states(view)
+        return await asyncio.to_thread(self._console.build_overview, view, states)
 
     async def _list_servers(self, view: View, request: Request) -> Answer:
         servers = self._console.servers
         if servers is None:
             return []
-        tokens = await asyncio.to_thread(self._console.costs.sum_by_server, view.callables)
+        tools = view.callables
+        owners = [tool.server for tool in tools]
+        tokens = await asyncio.to_thread(self._console.costs.sum_by, tools, owners)
         return servers.list_rows(view, tokens)
 
     async def _read_log(self, view: View, request: Request) -> Answer:
@@ -154,56 +166,22 @@ class Routes:
     async def _run_action(self, view: View, request: Request) -> Answer:
         name = request.path_params["name"]
         action = request.path_params["action"]
-        if action == "login":
-            return await self._begin_login(view, name)
-        return await self._get_servers().run_action(view, name, action)
-
-    async def _begin_login(self, view: View, name: str) -> Answer:
         servers = self._get_servers()
+        if action != "login":
+            return await servers.run_action(view, name, action)
         logins = self._console.logins
         server = servers.get_server(view, name)
         if view.is_limited or logins is None or not servers.can_log_in(server):
             message = f"You cannot log in to {name!r} here."
             hint = f"Run `toolscout servers login {name}` on the gateway's machine."
-            raise ApiError(HTTPStatus.FORBIDDEN, "no_login", message, hint)
+            raise ApiError(403, "no_login", message, hint)
         return {"url": await logins.begin(server.config)}
 
     def _get_servers(self) -> "ServerTable":
         if self._console.servers is None:
             hint = "Run a gateway: `toolscout serve --http`."
-            message = "There are no servers behind this console."
-            raise ApiError(HTTPStatus.NOT_FOUND, "no_servers", message, hint)
+            raise ApiError(404, "no_servers", "There are no servers behind this console.", hint)
         return self._console.servers
-
-    async def _list_sessions(self, view: View, request: Request) -> Answer:
-        await asyncio.to_thread(self._console.ledger.settle)
-        return self._console.sessions.list_rows(view)
-
-    async def _get_session(self, view: View, request: Request) -> Answer:
-        await asyncio.to_thread(self._console.ledger.settle)
-        return self._console.sessions.get_details(view, request.path_params["id"])
-
-    async def _get_savings(self, view: View, request: Request) -> Answer:
-        hours = _read_number(request, "hours", SAVINGS_HOURS, 1, SAVINGS_HOURS_MAX)
-        return await asyncio.to_thread(
-            build_savings,
-            self._console.ledger,
-            hours,
-            lambda name: self._console.is_peer_named(view.principal, name),
-        )
-
-    async def _get_map(self, view: View, request: Request) -> Answer:
-        encoder = _read_text(request, "encoder")
-        return await asyncio.to_thread(self._console.maps.list_places, view, encoder)
-
-    async def _place_query(self, view: View, request: Request) -> Answer:
-        text = _require_text(request, "q")
-        encoder = _read_text(request, "encoder")
-        return await asyncio.to_thread(self._console.maps.place_query, view, text, encoder)
-
-    async def _refuse_path(self, view: View, request: Request) -> Answer:
-        hint = f"{API}/openapi.json lists all paths."
-        raise ApiError(HTTPStatus.NOT_FOUND, "not_found", "There is nothing here.", hint)
 
     async def _stream_events(self, request: Request) -> Response:
         last = request.headers.get("last-event-id", "")
@@ -211,11 +189,9 @@ class Routes:
         headers = {**HEADERS, **NO_STORE, "X-Accel-Buffering": "no"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
-    def _answer_json(
-        self, work: Callable[[View, Request], Awaitable[Answer]]
-    ) -> Callable[[Request], Awaitable[Response]]:
+    def _answer_json(self, work: Work) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            view = self._console.views.get(_get_principal(request))
+            view = self._console.get_view(_get_principal(request))
             try:
                 response = JSONResponse(await work(view, request))
             except ApiError as error:
@@ -231,9 +207,8 @@ class Routes:
         try:
             response = await self._files.get_response(name, request.scope)
         except HTTPException:
-            message = "There is no such file."
-            missing = ApiError(HTTPStatus.NOT_FOUND, "not_found", message, "Open / for the page.")
-            response = missing.to_response()
+            error = ApiError(404, "not_found", "There is no such file.", "Open / for the page.")
+            response = error.to_response()
         return _add_headers(response, HEADERS)
 
 
@@ -266,6 +241,15 @@ class PageFiles(StaticFiles):
         return has_tag and super().is_not_modified(response_headers, request_headers)
 
 
+def _make_async(work: Callable[[View, Request], Answer]) -> Work:
+    return lambda view, request: asyncio.to_thread(work, view, request)
+
+
+async def _refuse_path(view: View, request: Request) -> Answer:
+    hint = f"{API}/openapi.json lists all paths."
+    raise ApiError(404, "not_found", "There is nothing here.", hint)
+
+
 def _add_headers(response: Response, headers: Mapping[str, str]) -> Response:
     for name, value in headers.items():
         response.headers.setdefault(name, value)
@@ -283,8 +267,7 @@ def _read_text(request: Request, name: str) -> str:
 def _require_text(request: Request, name: str) -> str:
     value = _read_text(request, name)
     if not value:
-        message = f"The parameter {name!r} is missing."
-        raise ApiError(HTTPStatus.BAD_REQUEST, "missing", message, f"Add ?{name}=….")
+        raise ApiError(400, "missing", f"The parameter {name!r} is missing.", f"Add ?{name}=….")
     return value
 
 
@@ -294,7 +277,6 @@ def _read_number(request: Request, name: str, default: int, least: int, most: in
     if not value:
         return default
     if not (value.isascii() and value.isdecimal() and len(value) < 12):
-        message = f"The parameter {name!r} is {value[:40]!r}."
         hint = f"Write a whole number from {least:,} to {most:,}."
-        raise ApiError(HTTPStatus.BAD_REQUEST, "no_number", message, hint)
+        raise ApiError(400, "no_number", f"The parameter {name!r} is {value[:40]!r}.", hint)
     return max(least, min(most, int(value)))

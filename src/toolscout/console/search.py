@@ -5,17 +5,17 @@ and counts nothing: looking must not change what agents see. `Indexes` has one i
 encoder, so that a person can compare them.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping
-from http import HTTPStatus
 from importlib.util import find_spec
 
 from toolscout.catalog import Catalog
 from toolscout.console.catalog import row_from_tool
 from toolscout.console.views import ApiError, View
+from toolscout.encoders.encoder import StaticEncoder
 from toolscout.encoders.onnx import PACKAGE, OnnxEncoder
-from toolscout.encoders.static import StaticEncoder
 from toolscout.errors import ModelError, UsageError
 from toolscout.query import Query, query_from_text
 from toolscout.schemas import Json
@@ -59,36 +59,48 @@ class SearchPreview:
         started = time.perf_counter()
         result = self._rank(view, index, query, limit)
         milliseconds = (time.perf_counter() - started) * 1e3
+        # What a model would read in a session that begins here.
+        reply = self._scout.preview(text, limit=limit, allowed=view.narrows, index=index)
         return {
             "query": query.text,
             "milliseconds": round(milliseconds, 3),
             "total": result.total,
             "worth": result.worth,
             "corrected": dict(result.corrected),
-            "hits": [_row_from_hit(hit) for hit in result.hits],
+            "hits": [
+                {**row_from_tool(hit.tool), **_describe_rank(hit), "matched": _list_fields(hit.why)}
+                for hit in result.hits
+            ],
             "missing": [{"name": m.name, "near": list(m.near)} for m in result.missing],
             "message": _explain_result(result),
-            "reply": self._render_reply(view, index, text, limit),
+            "reply": {"text": reply.text, "tokens": reply.tokens},
         }
 
     def explain(self, view: View, text: str, name: str, *, encoder: str = "") -> Json:
         """Return what speaks for and against one tool, whether it is a hit or not."""
-        tool = view.get_known_tool(name)
+        tool = view.get_tool(name, with_disabled=True)
         index = self._indexes.get(encoder)
         query = query_from_text(text)
         result = self._rank(view, index, query, HITS_RANKED)
         names = [hit.tool.name for hit in result.hits]
         rank = names.index(tool.name) + 1 if tool.name in names else None
         hit = result.hits[rank - 1] if rank else None
-        why = hit.why if hit is not None else _explain_tool(index, query, tool)
         best = result.hits[0] if result.hits else None
+        why = Why(matched={}, shares={}, held_back=())
+        if hit is not None:
+            why = hit.why
+        else:
+            # It raises if the tool has just left, or if the query ranks nothing.
+            with contextlib.suppress(ModelError, UsageError):
+                why = index.explain(query, tool.name)
         return {
             "tool": tool.name,
             "rank": rank,
-            "score": round(hit.score, 4) if hit is not None else None,
-            "confidence": hit.confidence.value if hit is not None else None,
+            "score": None,
+            "confidence": None,
             "signals": _round_shares(why.shares),
-            "matched": _list_fields_by_word(why),
+            **(_describe_rank(hit) if hit is not None else {}),
+            "matched": _list_fields(why),
             "best": None
             if best is None
             else {
@@ -103,19 +115,12 @@ class SearchPreview:
         result = index.search(query, max(SEARCHED, limit), allowed=view.allowed)
         return self._scout.feedback.apply(result, limit)
 
-    def _render_reply(self, view: View, index: Index, text: str, limit: int) -> Json:
-        """Return what a model would read in a session that begins here."""
-        reply = self._scout.preview(text, limit=limit, allowed=view.narrows, index=index)
-        return {"text": reply.text, "tokens": reply.tokens}
 
-
-def _row_from_hit(hit: Hit) -> Json:
+def _describe_rank(hit: Hit) -> Json:
     return {
-        **row_from_tool(hit.tool),
         "score": round(hit.score, 4),
         "confidence": hit.confidence.value,
         "signals": _round_shares(hit.why.shares),
-        "matched": _list_fields_by_word(hit.why),
     }
 
 
@@ -123,7 +128,7 @@ def _round_shares(shares: Mapping[str, float]) -> Json:
     return {name: round(share, 4) for name, share in shares.items()}
 
 
-def _list_fields_by_word(why: Why) -> Json:
+def _list_fields(why: Why) -> Json:
     """Return, for each word of the query that a tool has, the fields that have it."""
     fields: dict[str, list[str]] = {}
     for field, words in why.matched.items():
@@ -137,13 +142,6 @@ def _explain_result(result: Result) -> str:
         return "" if result.missing else f"No tool fits {result.query.text!r}. {ASK_AGAIN}"
     is_guess = all(hit.confidence is Confidence.WEAK for hit in result.hits)
     return f"Nothing fits well; these are guesses. {ASK_AGAIN}" if is_guess else ""
-
-
-def _explain_tool(index: Index, query: Query, tool: Tool) -> Why:
-    try:
-        return index.explain(query, tool.name)
-    except (ModelError, UsageError):  # the tool has just left, or the query ranks nothing
-        return Why(matched={}, shares={}, held_back=())
 
 
 def _list_exclusions(view: View, query: Query, tool: Tool) -> list[str]:
@@ -174,7 +172,6 @@ class Indexes:
 
     def __init__(self, catalog: Catalog, index: Index) -> None:
         self._catalog = catalog
-        self.main = index
         encoder = index.encoder
         self._main_name = (
             LEXICAL if encoder is None else ENCODER_FAMILIES.get(encoder.family, "own")
@@ -185,8 +182,11 @@ class Indexes:
     @property
     def names(self) -> list[str]:
         """The encoders to choose from, the scout's own first."""
-        others = [STATIC, LEXICAL, *([ONNX] if self._has_onnx() else [])]
-        return list(dict.fromkeys((*self._indexes, *others)))
+        names = [*self._indexes, STATIC, LEXICAL]
+        is_small = len(self._catalog) <= ONNX_TOOLS_MAX
+        if is_small and all(find_spec(package) is not None for package in ONNX_PACKAGES):
+            names.append(ONNX)
+        return list(dict.fromkeys(names))
 
     def get(self, name: str = "") -> Index:
         """Return an index, built if need be; raises `ApiError` for an unknown name."""
@@ -194,9 +194,8 @@ class Indexes:
         with self._lock:
             if name not in self._indexes:
                 if name not in self.names:
-                    message = f"There is no encoder {name!r}."
                     hint = f"Use one of: {', '.join(self.names)}."
-                    raise ApiError(HTTPStatus.BAD_REQUEST, "unknown_encoder", message, hint)
+                    raise ApiError(400, "unknown_encoder", f"There is no encoder {name!r}.", hint)
                 encoders = {STATIC: StaticEncoder, ONNX: OnnxEncoder}
                 encoder = encoders[name]() if name in encoders else None
                 self._indexes[name] = Index(self._catalog, encoder=encoder)
@@ -207,7 +206,3 @@ class Indexes:
         for name, index in self._indexes.items():
             if name != self._main_name:
                 index.close()
-
-    def _has_onnx(self) -> bool:
-        is_small = len(self._catalog) <= ONNX_TOOLS_MAX
-        return is_small and all(find_spec(package) is not None for package in ONNX_PACKAGES)

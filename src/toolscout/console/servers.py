@@ -8,17 +8,14 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from http import HTTPStatus
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from toolscout.config.secrets import mask_args
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.console.activity import ActivityLog, format_time
 from toolscout.console.catalog import Costs
 from toolscout.console.views import ApiError, View, make_not_found
-from toolscout.errors import LoginFailed, ToolscoutError, UsageError
-from toolscout.gateway.status import mask_secrets
+from toolscout.errors import ToolscoutError, UsageError
 from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.servers.oauth.callback import PORT, Callback
@@ -81,8 +78,7 @@ class ServerTable:
         """Return the last lines of a server's log, with secrets masked."""
         server = self.get_server(view, name)
         if view.is_limited:
-            message = "Logs are for tokens without a profile."
-            raise ApiError(HTTPStatus.FORBIDDEN, "limited", message, NO_PROFILE)
+            raise ApiError(403, "limited", "Logs are for tokens without a profile.", NO_PROFILE)
         mask = server.config.build_mask()
         lines: list[Json] = []
         for at, line in self._activity.get_server(name).lines:
@@ -101,13 +97,11 @@ class ServerTable:
         """Start, stop or restart a server; return its row."""
         server = self.get_server(view, name)
         if view.is_limited:
-            message = f"This token may not {action} servers."
-            raise ApiError(HTTPStatus.FORBIDDEN, "limited", message, NO_PROFILE)
+            raise ApiError(403, "limited", f"This token may not {action} servers.", NO_PROFILE)
         works = {START: self._pool.start, STOP: self._pool.stop, RESTART: self._pool.restart}
         if action not in works:
             hint = "Use start, stop, restart or login."
-            message = f"There is no action {action!r}."
-            raise ApiError(HTTPStatus.NOT_FOUND, "unknown_action", message, hint)
+            raise ApiError(404, "unknown_action", f"There is no action {action!r}.", hint)
         await works[action](server.name)
         tools = [tool for tool in view.callables if tool.server == name]
         tokens = sum(self._costs.count(tools))
@@ -126,19 +120,26 @@ class ServerTable:
 
     def _build_row(self, server: ServerState, view: View, tools: int, tokens: int) -> Json:
         log = self._activity.get_server(server.name)
-        login = self._find_login(server.config)
+        config = server.config
+        login = LoginState.NONE
+        if self._tokens is not None and config.transport in (Transport.HTTP, Transport.SSE):
+            login = find_login_state(config, self._tokens, time.time())
+        since = None
+        if server.since:
+            ago = asyncio.get_running_loop().time() - server.since
+            since = format_time(time.time() - ago)
         return {
             "name": server.name,
-            "transport": server.config.transport.value,
+            "transport": config.transport.value,
             "state": format_phase(server.phase),
-            "since": _format_since(server),
+            "since": since,
             "tools": tools,
             "tokens": tokens,
             "calls": log.calls,
             "errors": log.errors,
             "restarts": max(0, server.starts - 1),
             "latency_ms": {"p50": log.compute_quantile(0.5), "p95": log.compute_quantile(0.95)},
-            "reason": mask_secrets(server.reason, server.config),
+            "reason": config.quote(server.reason),
             "login": login.value,
             "actions": self._list_actions(server, view, login),
         }
@@ -151,18 +152,6 @@ class ServerTable:
         if (is_missing or server.phase is Phase.NEEDS_LOGIN) and self.can_log_in(server):
             actions.append(LOGIN)
         return actions
-
-    def _find_login(self, config: ServerConfig) -> LoginState:
-        if self._tokens is None or config.transport not in (Transport.HTTP, Transport.SSE):
-            return LoginState.NONE
-        return find_login_state(config, self._tokens, time.time())
-
-
-def _format_since(server: ServerState) -> str | None:
-    if not server.since:
-        return None
-    ago = asyncio.get_running_loop().time() - server.since
-    return format_time(time.time() - ago)
 
 
 class PendingLogins:
@@ -194,8 +183,20 @@ class PendingLogins:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, config: ServerConfig, address: asyncio.Future[str]) -> None:
+        async def redirect(url: str) -> None:
+            callback.expect(url)
+            address.set_result(url)
+
         try:
-            is_done = await self._log_in(config, address)
+            # A client that was registered by hand is registered with one port.
+            async with Callback(PORT if config.oauth_client_id else None) as callback:
+                is_done = await log_in(
+                    config,
+                    self._folder,
+                    callback=callback.url,
+                    redirect=redirect,
+                    answer=lambda: callback.answer(LOGIN_SECONDS),
+                )
         except ToolscoutError as error:
             _log.warning("%s", error)
             if not address.done():
@@ -205,28 +206,3 @@ class PendingLogins:
         finally:
             if not address.done():
                 address.set_result("")
-
-    async def _log_in(self, config: ServerConfig, address: asyncio.Future[str]) -> bool:
-        # A client that was registered by hand is registered with one port.
-        async with Callback(PORT if config.oauth_client_id else None) as callback:
-
-            async def redirect(url: str) -> None:
-                _check_address(config.name, url)
-                callback.expect(url)
-                address.set_result(url)
-
-            return await log_in(
-                config,
-                self._folder,
-                callback=callback.url,
-                redirect=redirect,
-                answer=lambda: callback.answer(LOGIN_SECONDS),
-            )
-
-
-def _check_address(server: str, url: str) -> None:
-    """Refuse an address that is not a web page: opening it might run code."""
-    is_web = urlsplit(url).scheme in ("http", "https") and url.isascii() and url.isprintable()
-    if not is_web:
-        reason = "it leads to an address that is not a web page"
-        raise LoginFailed(server, reason, remedy="Report this to whoever runs the server.")

@@ -41,19 +41,11 @@ class LiveEvent:
 class LiveStream:
     """Publishes events to all readers; any thread may publish, readers are on event loops."""
 
-    def __init__(
-        self,
-        *,
-        kept: int = EVENTS_KEPT,
-        queue_max: int = QUEUE_EVENTS_MAX,
-        heartbeat_seconds: float = HEARTBEAT_SECONDS,
-    ) -> None:
+    def __init__(self) -> None:
         self._run_id = secrets.token_hex(4)
-        self._past: deque[LiveEvent] = deque(maxlen=kept)
+        self._past: deque[LiveEvent] = deque(maxlen=EVENTS_KEPT)
         self._number = 0
         self._readers: set[_Reader] = set()
-        self._queue_max = queue_max
-        self._heartbeat_seconds = heartbeat_seconds
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -82,12 +74,12 @@ class LiveStream:
 
     async def read(self, principal: Principal, last_id: str = "") -> AsyncGenerator[bytes]:
         """Yield events from now on, or those after the event `last_id`."""
-        reader = _Reader(principal, self._queue_max)
+        reader = _Reader(principal)
         first = self._add_reader(reader, last_id)
         try:
             yield first
             while not reader.is_ended:
-                data = b"" if await reader.wait(self._heartbeat_seconds) else HEARTBEAT
+                data = b"" if await reader.wait() else HEARTBEAT
                 while reader.queue:
                     data += self._encode(reader.queue.popleft())
                 if reader.is_too_slow:
@@ -131,12 +123,11 @@ class LiveStream:
 class _Reader:
     """The queue of one reader, and how to wake it."""
 
-    def __init__(self, principal: Principal, queue_max: int) -> None:
+    def __init__(self, principal: Principal) -> None:
         self.principal = principal
         self.queue: deque[LiveEvent] = deque()
         self.is_too_slow = False
         self.is_ended = False
-        self._queue_max = queue_max
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
 
@@ -144,7 +135,7 @@ class _Reader:
         """Queue an event; any thread may call this."""
         if self.is_too_slow:
             return
-        if len(self.queue) >= self._queue_max:
+        if len(self.queue) >= QUEUE_EVENTS_MAX:
             self.is_too_slow = True
             self.queue.clear()
         else:
@@ -156,10 +147,10 @@ class _Reader:
         self.is_ended = True
         self._wake()
 
-    async def wait(self, seconds: float) -> bool:
+    async def wait(self) -> bool:
         """Wait until there is something to read; return False when the time is over."""
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(HEARTBEAT_SECONDS):
                 await self._woken.wait()
         except TimeoutError:
             return False

@@ -1,50 +1,25 @@
-"""What the console shows, and how much of it one principal may see.
+"""How much of a catalogue one principal may see in the console, and what the API refuses.
 
-`Backend` is what a console looks at: a running gateway, or a catalogue alone. Every answer is
-built from a `View`, so a profile narrows all of them. `ApiError` is an answer that explains why
-there is none.
+Every answer is built from a `View`, so a profile narrows all of them.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from http import HTTPStatus
-from pathlib import Path
+from functools import cached_property
 
 from starlette.responses import JSONResponse
 
-from toolscout.config.gateway import GatewayConfig
 from toolscout.config.servers import is_matched
 from toolscout.errors import ModelError, ToolscoutError, UpstreamError
 from toolscout.gateway.gateway import filter_for
-from toolscout.gateway.ledger import Ledger
 from toolscout.gateway.middleware import Principal
 from toolscout.names import find_near_names
 from toolscout.scout import Scout
 from toolscout.servers.manifest import TOOL
-from toolscout.servers.pool import Pool
-from toolscout.sessions.events import EventStream
+from toolscout.tokens import count_all_definition_tokens
 from toolscout.tools import Tool
 
 NAMES_TRIED = 5_000
 """Names compared with an unknown one; comparing more would take too long for an error."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backend:
-    """A scout, and the servers behind it if there are any."""
-
-    scout: Scout
-    config: GatewayConfig
-    events: EventStream
-    ledger: Ledger
-    pool: Pool | None = None
-    tokens: Path | None = None
-    """The folder with the logins of servers."""
-
-    @property
-    def host(self) -> str:
-        """What serves the console: `gateway` or `console`."""
-        return "console" if self.pool is None else "gateway"
 
 
 class ApiError(Exception):
@@ -68,7 +43,7 @@ def api_error_from(error: ToolscoutError) -> ApiError:
     message = str(error).removesuffix(error.remedy).strip().removeprefix("Not called: ")
     is_upstream = isinstance(error, UpstreamError)
     code = error.code if isinstance(error, ModelError | UpstreamError) else "usage"
-    status = HTTPStatus.CONFLICT if is_upstream else HTTPStatus.BAD_REQUEST
+    status = 409 if is_upstream else 400
     return ApiError(status, code, message[:1].upper() + message[1:], error.remedy)
 
 
@@ -76,20 +51,19 @@ def make_not_found(kind: str, name: str, near: str = "") -> ApiError:
     """Return that something does not exist; the same goes for what the caller may not see."""
     hint = f"Near: {near}." if near else f"Ask for the list of {kind}s."
     message = f"There is no {kind} {name[:80]!r}."
-    return ApiError(HTTPStatus.NOT_FOUND, f"unknown_{kind}", message, hint)
+    return ApiError(404, f"unknown_{kind}", message, hint)
 
 
 class View:
-    """The tools and servers that one principal sees, as the catalogue is now."""
+    """The tools and servers that one principal sees in one version of the catalogue."""
 
     def __init__(self, scout: Scout, principal: Principal) -> None:
         self.principal = principal
-        self._scout = scout
+        self.version = scout.catalog.version
+        self._catalog = scout.catalog
         profile = principal.profile
         self.narrows = filter_for(profile) if profile is not None else None
         self.policy = scout.policy.narrow(self.narrows)
-        self._cached_tools: tuple[int, Sequence[Tool]] = (-1, ())
-        self._cached_servers = (-1, frozenset[str](), frozenset[str]())
 
     @property
     def is_limited(self) -> bool:
@@ -101,47 +75,34 @@ class View:
         """The filter for a search of this principal; none if everything is allowed."""
         return None if self.policy.is_open else self.policy.sees
 
-    @property
-    def version(self) -> int:
-        """The version of the catalogue."""
-        return self._scout.catalog.version
-
-    @property
+    @cached_property
     def tools(self) -> Sequence[Tool]:
         """The visible tools by name, with resources and prompts."""
-        if self.policy.is_open:
-            return self._scout.catalog.tools
-        if self._cached_tools[0] != self.version:
-            tools = tuple(filter(self.policy.sees, self._scout.catalog.tools))
-            self._cached_tools = (self.version, tools)
-        return self._cached_tools[1]
+        tools = self._catalog.tools
+        return tools if self.policy.is_open else tuple(filter(self.policy.sees, tools))
 
-    @property
+    @cached_property
     def callables(self) -> list[Tool]:
         """The visible tools without resources and prompts."""
         return [tool for tool in self.tools if tool.kind == TOOL]
 
-    def get_tool(self, name: str) -> Tool:
+    @cached_property
+    def tokens(self) -> int:
+        """The tokens of all definitions of callable tools."""
+        return count_all_definition_tokens(self.callables)
+
+    def get_tool(self, name: str, *, with_disabled: bool = False) -> Tool:
         """Return a visible tool; raises `ApiError` for any other name."""
-        tool = self._scout.catalog.get(name)
-        if tool is None or not self.policy.sees(tool):
-            raise self._make_unknown(name)
+        tool = self._catalog.get(name)
+        is_visible = self.policy.knows if with_disabled else self.policy.sees
+        if tool is None or not is_visible(tool):
+            names = [tool.name for tool in self.tools[:NAMES_TRIED]]
+            raise make_not_found("tool", name, ", ".join(find_near_names(name, names)))
         return tool
-
-    def get_known_tool(self, name: str) -> Tool:
-        """Return a tool that exists for the principal, even if it is disabled."""
-        tool = self._scout.catalog.get(name)
-        if tool is None or not self.policy.knows(tool):
-            raise self._make_unknown(name)
-        return tool
-
-    def _make_unknown(self, name: str) -> ApiError:
-        names = [tool.name for tool in self.tools[:NAMES_TRIED]]
-        return make_not_found("tool", name, ", ".join(find_near_names(name, names)))
 
     def sees_tool(self, name: str) -> bool:
         """Tell whether there is a visible tool of this name."""
-        tool = self._scout.catalog.get(name)
+        tool = self._catalog.get(name)
         return tool is not None and self.policy.sees(tool)
 
     def sees_server(self, server: str) -> bool:
@@ -152,27 +113,11 @@ class View:
         profile = self.principal.profile
         if profile is None:
             return True
-        if not is_matched(server, profile.servers):
-            return False
-        version = self.version
-        if self._cached_servers[0] != version:
-            known = frozenset(tool.server for tool in self._scout.catalog.tools)
-            visible = frozenset(tool.server for tool in self.tools)
-            self._cached_servers = (version, known, visible)
-        _, known, visible = self._cached_servers
-        return server not in known or server in visible
+        known, visible = self._servers
+        is_hidden = server in known and server not in visible
+        return is_matched(server, profile.servers) and not is_hidden
 
-
-class Views:
-    """The views of all principals, built when they first ask."""
-
-    def __init__(self, scout: Scout) -> None:
-        self._scout = scout
-        self._views: dict[Principal, View] = {}
-
-    def get(self, principal: Principal) -> View:
-        """Return the view of a principal."""
-        view = self._views.get(principal)
-        if view is None:
-            view = self._views[principal] = View(self._scout, principal)
-        return view
+    @cached_property
+    def _servers(self) -> tuple[set[str], set[str]]:
+        """All servers that have listed tools, and those with a visible tool."""
+        return {tool.server for tool in self._catalog.tools}, {tool.server for tool in self.tools}

@@ -9,9 +9,14 @@ from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from toolscout.encoders.encoder import Blended, CallableEncoder, Encoder, EndpointEncoder
+    from toolscout.encoders.encoder import (
+        Blended,
+        CallableEncoder,
+        Encoder,
+        EndpointEncoder,
+        StaticEncoder,
+    )
     from toolscout.encoders.onnx import OnnxEncoder
-    from toolscout.encoders.static import StaticEncoder
 
 __all__ = [
     "Blended",
@@ -22,14 +27,13 @@ __all__ = [
     "StaticEncoder",
 ]
 
-_MODULES = {"OnnxEncoder": "onnx", "StaticEncoder": "static"}
-
 if not TYPE_CHECKING:  # a type checker would otherwise accept any misspelt name
 
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'encoder')}"), name)
+        home = "onnx" if name == "OnnxEncoder" else "encoder"
+        value = getattr(import_module(f"{__name__}.{home}"), name)
         globals()[name] = value
         return value
 

@@ -5,6 +5,7 @@ Needs the `onnx` extra. Nothing is imported or loaded before the first text is e
 
 import importlib
 import importlib.util
+import os
 import threading
 from collections.abc import Sequence
 from functools import cached_property
@@ -56,8 +57,7 @@ class OnnxEncoder(Encoder):
             tokenizer, session = self._loaded
         vectors = np.zeros((len(texts), WIDTH), np.float32)
         encodings = tokenizer.encode_batch(list(map(replace_surrogates, texts)))
-        # One by one: in int8 a text's numbers depend slightly on its batch, and batches are no
-        # faster.
+        # One by one: in int8 a text's numbers depend slightly on its batch, which is no faster.
         for row, encoding in zip(vectors, encodings, strict=True):
             row[:] = session.run(None, {"input_ids": np.array([encoding.ids], np.int64)})[0][0]
         return normalize_rows(vectors)
@@ -88,6 +88,7 @@ def find_package_folder() -> Path:
 
 
 def _import_runtime() -> Any:
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it would report to its maker
     try:
         return importlib.import_module("onnxruntime")
     except ImportError:

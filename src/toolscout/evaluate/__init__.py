@@ -1,1 +1,1 @@
-"""Measure toolscout on a catalogue of your own: how well it finds, and what it costs in tokens."""
+"""Measure how well toolscout finds the tools of a catalogue of your own."""

@@ -1,13 +1,9 @@
 """Read tools and labelled queries from a folder.
 
-A folder holds `tools.jsonl` (or `tools.jsonl.gz`): one object a line with `id`, `name`,
-`description`, `input_schema`, `server`; and, where there are questions, `queries.jsonl`: `id`,
-`query`, `relevant` (tool ids), and maybe `kind` and `split`. Gives a checked `Dataset`.
-
-Ids are the truth, names need not be unique. Tools of equal (server, name) are variants of one
-tool and form a *group*: finding any of them finds the group, once. Relevance is counted in groups.
-Exposed names are made unique here (`name`, `name_2`, `name_3`, in file order).
-It ranks nothing and ships no data.
+A folder holds `tools.jsonl` (or `tools.jsonl.gz`) with `id`, `name`, `description`, `input_schema`
+and `server` on each line, and maybe `queries.jsonl` with `id`, `query`, `relevant` (tool ids), and
+optionally `kind` and `split`. Exposed names are made unique here. Tools of equal server and name
+are variants of one tool and form a *group*: finding any of them finds the group, once.
 """
 
 import gzip
@@ -17,18 +13,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any, TextIO, cast
+from typing import cast
 
 from toolscout.catalog import RESERVED_NAMES
 from toolscout.errors import InvalidFile, InvalidTool
+from toolscout.names import NAME_LIMIT
+from toolscout.schemas import Json, is_list, is_object
 from toolscout.tools import Tool
-
-Json = dict[str, Any]
 
 TOOL_FILES = ("tools.jsonl", "tools.jsonl.gz")
 QUERY_FILE = "queries.jsonl"
 SAMPLE_SEED = 20260901
-NAME_LENGTH = 64
 
 _TOOL_REMEDY = 'Write {"id": "…", "name": "…", "description": "…", "input_schema": {…}} on a line.'
 _QUERY_REMEDY = 'Write {"id": "…", "query": "…", "relevant": ["tool id", …]} on a line.'
@@ -83,13 +78,18 @@ def read_dataset(folder: str | Path) -> Dataset:
     Raises `InvalidFile` for whatever cannot be read, with its line.
     """
     folder = Path(folder)
-    ids, tools = _read_tools(_find_tool_file(folder))
+    tool_file = _find_tool_file(folder)
+    if tool_file is None:
+        problem = f"there is no {' or '.join(TOOL_FILES)}"
+        raise InvalidFile(str(folder), problem, remedy="Name a folder that holds one.")
+    ids, tools = _read_tools(tool_file)
     queries = folder / QUERY_FILE
+    known: dict[tuple[str, str], int] = {}
     return Dataset(
         name=folder.resolve().name,
         tools=tools,
         ids=ids,
-        groups=_group_tools(tools),
+        groups=tuple(known.setdefault((tool.server, tool.leaf), len(known)) for tool in tools),
         queries=_read_queries(queries, frozenset(ids)) if queries.exists() else (),
     )
 
@@ -105,10 +105,10 @@ def read_datasets(folders: Iterable[Path], *, limit: int | None = None) -> list[
 
 
 def _find_labelled(path: Path) -> list[Path]:
-    if not path.is_dir() or _has_tools(path):
+    if not path.is_dir() or _find_tool_file(path):
         return [path]
-    inner = sorted(child for child in path.iterdir() if child.is_dir() and _has_tools(child))
-    return [child for child in inner if (child / QUERY_FILE).exists()] or [path]
+    inner = [child for child in path.iterdir() if child.is_dir() and _find_tool_file(child)]
+    return sorted(child for child in inner if (child / QUERY_FILE).exists()) or [path]
 
 
 def make_names_unique(tools: Sequence[Tool]) -> tuple[Tool, ...]:
@@ -116,69 +116,49 @@ def make_names_unique(tools: Sequence[Tool]) -> tuple[Tool, ...]:
     taken = set(RESERVED_NAMES)
     unique: list[Tool] = []
     for tool in tools:
-        name = _free_name(tool.name, taken)
+        name = tool.name
+        number = 1
+        while name in taken:
+            number += 1
+            ending = f"_{number}"
+            name = tool.name[: NAME_LIMIT - len(ending)] + ending
         taken.add(name)
         unique.append(tool if name == tool.name else replace(tool, name=name))
     return tuple(unique)
 
 
-def _free_name(name: str, taken: set[str]) -> str:
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        ending = f"_{number}"
-        free = name[: NAME_LENGTH - len(ending)] + ending
-    return free
-
-
-def _group_tools(tools: Sequence[Tool]) -> tuple[int, ...]:
-    known: dict[tuple[str, str], int] = {}
-    return tuple(known.setdefault((tool.server, tool.leaf), len(known)) for tool in tools)
-
-
-def _has_tools(folder: Path) -> bool:
-    return any((folder / name).exists() for name in TOOL_FILES)
-
-
-def _find_tool_file(folder: Path) -> Path:
-    for name in TOOL_FILES:
-        if (folder / name).exists():
-            return folder / name
-    raise InvalidFile(
-        str(folder),
-        f"there is no {' or '.join(TOOL_FILES)}",
-        remedy="Name a folder that holds one.",
-    )
+def _find_tool_file(folder: Path) -> Path | None:
+    return next((folder / name for name in TOOL_FILES if (folder / name).exists()), None)
 
 
 def _read_tools(path: Path) -> tuple[tuple[str, ...], tuple[Tool, ...]]:
     tools: dict[str, Tool] = {}
-    for line, row in _read_rows(path, remedy=_TOOL_REMEDY):
-        reader = _Reader(path, line, row, _TOOL_REMEDY)
+    for reader in _read_rows(path, _TOOL_REMEDY):
         key = reader.read_text("id")
         if key in tools:
             raise reader.make_error(f"the id {key!r} came before")
-        tools[key] = _tool_from_row(reader)
+        try:
+            tools[key] = Tool.define(
+                reader.read_text("name"),
+                server=reader.read_text("server", optional=True),
+                description=reader.read_text("description", optional=True),
+                input_schema=reader.read_object("input_schema"),
+            )
+        except InvalidTool as error:
+            raise reader.make_error(f"the tool {error.tool!r} {error.problem}") from error
     return tuple(tools), make_names_unique(list(tools.values()))
-
-
-def _tool_from_row(reader: "_Reader") -> Tool:
-    try:
-        return Tool.define(
-            reader.read_text("name"),
-            server=reader.read_text("server", optional=True),
-            description=reader.read_text("description", optional=True),
-            input_schema=reader.read_object("input_schema"),
-        )
-    except InvalidTool as error:
-        raise reader.make_error(f"the tool {error.tool!r} {error.problem}") from error
 
 
 def _read_queries(path: Path, ids: frozenset[str]) -> tuple[Question, ...]:
     queries: dict[str, Question] = {}
-    for line, row in _read_rows(path, remedy=_QUERY_REMEDY):
-        reader = _Reader(path, line, row, _QUERY_REMEDY)
-        query = _question_from_row(reader)
+    for reader in _read_rows(path, _QUERY_REMEDY):
+        query = Question(
+            id=reader.read_text("id"),
+            text=reader.read_text("query"),
+            relevant=reader.read_texts("relevant"),
+            kind=reader.read_text("kind", optional=True),
+            split=reader.read_text("split", optional=True),
+        )
         if query.id in queries:
             raise reader.make_error(f"the id {query.id!r} came before")
         unknown = [key for key in query.relevant if key not in ids]
@@ -187,16 +167,6 @@ def _read_queries(path: Path, ids: frozenset[str]) -> tuple[Question, ...]:
             raise reader.make_error(f"no tool has the relevant id {names}")
         queries[query.id] = query
     return tuple(queries.values())
-
-
-def _question_from_row(reader: "_Reader") -> Question:
-    return Question(
-        id=reader.read_text("id"),
-        text=reader.read_text("query"),
-        relevant=reader.read_texts("relevant"),
-        kind=reader.read_text("kind", optional=True),
-        split=reader.read_text("split", optional=True),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,49 +191,36 @@ class _Reader:
 
     def read_object(self, key: str) -> Json:
         value = self.row.get(key)
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
+        if value is not None and not is_object(value):
             raise self.make_error(f"{key!r} is not an object")
-        return cast(Json, value)
+        return value or {}
 
     def read_texts(self, key: str) -> tuple[str, ...]:
-        value = self.row.get(key)
-        if not isinstance(value, list) or not value:
-            raise self.make_error(f"{key!r} is not a list of ids")
-        items = cast(list[object], value)
-        if not all(isinstance(item, str) for item in items):
+        items = self.row.get(key)
+        if not is_list(items) or not items or not all(isinstance(item, str) for item in items):
             raise self.make_error(f"{key!r} is not a list of ids")
         return tuple(dict.fromkeys(cast(list[str], items)))
 
 
-def _read_rows(path: Path, *, remedy: str) -> Iterator[tuple[int, Json]]:
-    """Yield each object with the number of its line; blank lines are passed over."""
+def _read_rows(path: Path, remedy: str) -> Iterator[_Reader]:
+    """Yield a reader for each line that is not blank."""
     line = 0
+    open_text = gzip.open if path.suffix == ".gz" else open
     try:
-        with _open_file(path) as file:
+        with open_text(path, "rt", encoding="utf-8") as file:
             for line, text in enumerate(file, start=1):
-                if text.strip():
-                    yield line, _object_from_text(text)
+                if not text.strip():
+                    continue
+                row = json.loads(text)
+                if not is_object(row):
+                    raise ValueError("it is not a JSON object")
+                yield _Reader(path, line, row, remedy)
     except UnicodeDecodeError as error:
         raise InvalidFile(str(path), "it is not UTF-8", remedy=remedy) from error
     except (OSError, EOFError, zlib.error) as error:
         raise InvalidFile(str(path), f"it cannot be read ({error})", remedy=remedy) from error
+    except json.JSONDecodeError as error:
+        problem = f"it is not JSON ({error.msg})"
+        raise InvalidFile(str(path), problem, line=line, remedy=remedy) from error
     except ValueError as error:
         raise InvalidFile(str(path), str(error), line=line, remedy=remedy) from error
-
-
-def _open_file(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
-
-
-def _object_from_text(text: str) -> Json:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"it is not JSON ({error.msg})") from error
-    if not isinstance(value, dict):
-        raise ValueError("it is not a JSON object")
-    return cast(Json, value)

@@ -1,46 +1,29 @@
-"""Run tool searches over labelled datasets and measure how well each one finds.
+"""Measure how well tool searches find, on labelled datasets.
 
-Takes datasets and systems; gives a `Quality`: for each dataset and system every metric with its
-interval, the tokens of a reply and the time of a search, and the macro mean, in which each
-dataset has the same weight. Searches run one after another, and only `search` is timed.
-It prints nothing: `tables` lays the figures out and the command line shows them.
-
-How good a ranking is, and how sure one can be of a mean.
-
-A ranking is a sequence of group ids, best first; `relevant` is the set of groups wanted and is
-never empty. `datasets` says what a group is. A group that comes twice gains once, and its second
-place is lost, as it is in the reply that a model reads.
-Means come with percentile bootstrap intervals of 95 %, from a fixed seed: the same figures give
-the same interval, and two systems on one dataset share their resamples, so they can be paired.
-
-toolscout's own searches, by encoder: static vectors (the default), words only, and ONNX.
-
-Queries are words that a user wrote, never query language: they enter the index as `Query` values,
-so that one that begins with `-` or `/` is still words.
-
-Tables of what `quality` measured, as plain values that any front end can lay out.
+Every metric comes with a 95 % bootstrap interval from a fixed seed. In a macro mean every dataset
+has the same weight. Nothing is printed here: a `Table` holds text that any front end can lay out.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from math import log2
 from platform import python_version
 from random import Random
 from time import perf_counter
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.catalog import Catalog
-from toolscout.encoders.encoder import Encoder
+from toolscout.encoders.encoder import Encoder, StaticEncoder
 from toolscout.encoders.onnx import OnnxEncoder
-from toolscout.encoders.static import StaticEncoder
 from toolscout.errors import ModelError, UsageError
 from toolscout.evaluate.datasets import Dataset
 from toolscout.query import Query
+from toolscout.schemas import Json
 from toolscout.search.index import Index
 from toolscout.sessions.replies import render_hit_line
 from toolscout.tokens import count_tokens
@@ -54,7 +37,10 @@ RANKING_DEPTH = 10
 _CHUNK_CELLS = 1 << 22
 
 Ranking = Sequence[int]
+"""Groups of a dataset, best first. One that comes twice gains once, and its second place is lost,
+as it is in the reply that a model reads."""
 Groups = frozenset[int]
+"""The groups that a query wants; never empty."""
 Values = NDArray[np.float64]
 
 
@@ -99,21 +85,30 @@ def compute_mrr(ranking: Ranking, relevant: Groups, k: int) -> float:
 
 _DISCOUNTS = [1.0 / log2(rank + 2) for rank in range(RANKING_DEPTH)]
 
-METRICS: Mapping[str, tuple[Callable[[Ranking, Groups, int], float], int]] = {
-    "hit@1": (compute_hit, 1),
-    "recall@5": (compute_recall, 5),
-    "recall@10": (compute_recall, 10),
-    "completeness@10": (compute_completeness, 10),
-    "ndcg@5": (compute_ndcg, 5),
-    "ndcg@10": (compute_ndcg, 10),
-    "mrr": (compute_mrr, RANKING_DEPTH),
+
+class Metric(NamedTuple):
+    """One way to score a ranking, cut off after `k` groups."""
+
+    title: str
+    compute: Callable[[Ranking, Groups, int], float]
+    k: int
+
+
+METRICS: Mapping[str, Metric] = {
+    "hit@1": Metric("Hit@1", compute_hit, 1),
+    "recall@5": Metric("Recall@5", compute_recall, 5),
+    "recall@10": Metric("Recall@10", compute_recall, 10),
+    "completeness@10": Metric("Completeness@10", compute_completeness, 10),
+    "ndcg@5": Metric("nDCG@5", compute_ndcg, 5),
+    "ndcg@10": Metric("nDCG@10", compute_ndcg, 10),
+    "mrr": Metric("MRR", compute_mrr, RANKING_DEPTH),
 }
-"""Each metric by the name it has in tables and in JSON, with its cut-off."""
+"""Each metric by the name it has in JSON."""
 
 
 def compute_scores(ranking: Ranking, relevant: Groups) -> list[float]:
     """Return every metric of one query, in the order of `METRICS`."""
-    return [measure(ranking, relevant, k) for measure, k in METRICS.values()]
+    return [metric.compute(ranking, relevant, metric.k) for metric in METRICS.values()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,10 +132,6 @@ class Resampled:
     """A row for each query, a column for each metric."""
     means: Values
     """A row for each of the `RESAMPLES` samples, a column for each metric."""
-
-    def subtract(self, other: "Resampled") -> "Resampled":
-        """Return the differences, paired: both must have drawn the same queries."""
-        return Resampled(self.values - other.values, self.means - other.means)
 
 
 def resample(values: Values, *, stream: int = 0) -> Resampled:
@@ -177,18 +168,11 @@ def estimate_means(datasets: Sequence[Resampled]) -> list[Estimate]:
     ]
 
 
-def estimate_differences(first: Sequence[Resampled], second: Sequence[Resampled]) -> list[Estimate]:
-    """Return, for each metric, the macro mean of `first - second`, paired by query."""
-    return estimate_means([one.subtract(other) for one, other in zip(first, second, strict=True)])
-
-
-Json = dict[str, Any]
 Progress = Callable[[str, int, int], None]
 """Takes what is being done, how many queries are done, and how many there are."""
 
 REPLY_HITS = 5
 REPLY_SAMPLE = 200
-REPLY_SEED = 20260901
 PROGRESS_EVERY = 50
 PACKAGES = ("toolscout", "numpy", "toolscout-encoder", "onnxruntime", "usearch")
 """Packages whose version can change a figure."""
@@ -237,6 +221,8 @@ class Outcome:
     """What one system did on one dataset, or on average over all."""
 
     metrics: Mapping[str, Estimate]
+    resampled: Sequence[Resampled]
+    """What the metrics are estimated from, for each dataset; it pairs systems query by query."""
     reply_tokens: float
     """Mean tokens of the reply for five hits, over a sample of the queries."""
     ms: Milliseconds
@@ -246,7 +232,7 @@ class Outcome:
     def to_json(self) -> Json:
         """Return the metrics by name beside the other figures."""
         return {
-            **_json_from_estimates(self.metrics),
+            **{metric: estimate.to_json() for metric, estimate in self.metrics.items()},
             "reply_tokens": {"mean": round(self.reply_tokens, 2)},
             "ms": self.ms.to_json(),
             "queries": self.queries,
@@ -262,8 +248,6 @@ class Quality:
     """By dataset, then by system."""
     macro: Mapping[str, Outcome]
     """By system; `queries` and `tools` are sums, everything else is a mean of datasets."""
-    lead: Mapping[str, Mapping[str, Estimate]]
-    """By every other system: how far the first one is ahead of it, macro, paired by query."""
     versions: Mapping[str, str]
 
     def to_json(self) -> Json:
@@ -274,26 +258,8 @@ class Quality:
                 for dataset, by_system in self.datasets.items()
             },
             "macro": {system: outcome.to_json() for system, outcome in self.macro.items()},
-            "lead": {system: _json_from_estimates(lead) for system, lead in self.lead.items()},
             "versions": dict(self.versions),
         }
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """An outcome with what is needed to average and compare it."""
-
-    outcome: Outcome
-    resampled: Resampled
-
-
-@dataclass(slots=True)
-class _Record:
-    """What is noted of each query."""
-
-    scores: list[list[float]] = field(default_factory=list[list[float]])
-    seconds: list[float] = field(default_factory=list[float])
-    tokens: list[int] = field(default_factory=list[int])
 
 
 def measure_quality(
@@ -312,23 +278,16 @@ def measure_quality(
     _check(datasets, systems)
     for name in systems:
         make(name)  # a wrong name or a missing package must not end a long run
-    runs: dict[str, dict[str, _Run]] = {dataset.name: {} for dataset in datasets}
+    outcomes: dict[str, dict[str, Outcome]] = {}
     for stream, dataset in enumerate(datasets):
-        for name in systems:
-            record = _record(make(name), name, dataset, progress)
-            runs[dataset.name][name] = _run(dataset, record, stream)
-    return Quality(
-        datasets={
-            dataset: {system: run.outcome for system, run in by_system.items()}
-            for dataset, by_system in runs.items()
-        },
-        macro={
-            name: _compute_macro([by_system[name] for by_system in runs.values()])
-            for name in systems
-        },
-        lead=_compare_systems(systems, list(runs.values())),
-        versions=find_versions(packages),
-    )
+        outcomes[dataset.name] = {
+            name: _run(make(name), name, dataset, stream, progress) for name in systems
+        }
+    macro = {
+        name: _compute_macro([by_system[name] for by_system in outcomes.values()])
+        for name in systems
+    }
+    return Quality(datasets=outcomes, macro=macro, versions=find_versions(packages))
 
 
 def summarize_times(seconds: Sequence[float] | NDArray[np.float64]) -> Milliseconds:
@@ -361,49 +320,45 @@ def _check(datasets: Sequence[Dataset], systems: Sequence[str]) -> None:
             raise UsageError(f"The {what} {twice[0]!r} is named twice. Name it once.")
 
 
-def _record(system: System, name: str, dataset: Dataset, progress: Progress) -> _Record:
-    """Ask every query once; the first one also before, so that no first use of a part counts."""
-    stage, total = f"{dataset.name}: {name}", len(dataset.queries)
+def _run(system: System, name: str, dataset: Dataset, stream: int, progress: Progress) -> Outcome:
+    """Search for every query once; the first one also before, so that no first use counts."""
+    stage = f"{dataset.name}: {name}"
+    total = len(dataset.queries)
     system.build(dataset.tools)
     progress(stage, 0, total)
     system.search(dataset.queries[0].text, RANKING_DEPTH)
-    group_of, replied, record = dataset.group_by_name(), _sample_replies(dataset), _Record()
-    for place, (query, relevant) in enumerate(
-        zip(dataset.queries, dataset.find_relevant_groups(), strict=True)
-    ):
+    group_of = dataset.group_by_name()
+    # Counting tokens in pure Python would cost more than most searches.
+    replied = frozenset(Random(SEED).sample(range(total), min(REPLY_SAMPLE, total)))
+    scores: list[list[float]] = []
+    seconds: list[float] = []
+    tokens: list[int] = []
+    pairs = zip(dataset.queries, dataset.find_relevant_groups(), strict=True)
+    for place, (query, relevant) in enumerate(pairs):
         start = perf_counter()
         hits = system.search(query.text, RANKING_DEPTH)
-        record.seconds.append(perf_counter() - start)
-        record.scores.append(compute_scores([group_of[hit.tool.name] for hit in hits], relevant))
+        seconds.append(perf_counter() - start)
+        scores.append(compute_scores([group_of[hit.tool.name] for hit in hits], relevant))
         if place in replied:
-            record.tokens.append(count_tokens(system.reply(query.text, hits[:REPLY_HITS])))
+            tokens.append(count_tokens(system.reply(query.text, hits[:REPLY_HITS])))
         if (place + 1) % PROGRESS_EVERY == 0 or place + 1 == total:
             progress(stage, place + 1, total)
-    return record
-
-
-def _sample_replies(dataset: Dataset) -> frozenset[int]:
-    # Counting tokens in pure Python would cost more than most searches.
-    places = range(len(dataset.queries))
-    return frozenset(Random(REPLY_SEED).sample(places, min(REPLY_SAMPLE, len(places))))
-
-
-def _run(dataset: Dataset, record: _Record, stream: int) -> _Run:
-    resampled = resample(np.array(record.scores, dtype=np.float64), stream=stream)
-    outcome = Outcome(
-        metrics=_map_metrics(estimate_means([resampled])),
-        reply_tokens=float(np.mean(record.tokens)),
-        ms=summarize_times(record.seconds),
-        queries=len(dataset.queries),
+    resampled = [resample(np.array(scores, dtype=np.float64), stream=stream)]
+    return Outcome(
+        metrics=_estimate_metrics(resampled),
+        resampled=resampled,
+        reply_tokens=float(np.mean(tokens)),
+        ms=summarize_times(seconds),
+        queries=total,
         tools=len(dataset.tools),
     )
-    return _Run(outcome, resampled)
 
 
-def _compute_macro(runs: Sequence[_Run]) -> Outcome:
-    outcomes = [run.outcome for run in runs]
+def _compute_macro(outcomes: Sequence[Outcome]) -> Outcome:
+    resampled = [samples for outcome in outcomes for samples in outcome.resampled]
     return Outcome(
-        metrics=_map_metrics(estimate_means([run.resampled for run in runs])),
+        metrics=_estimate_metrics(resampled),
+        resampled=resampled,
         reply_tokens=float(np.mean([outcome.reply_tokens for outcome in outcomes])),
         ms=Milliseconds(
             p50=float(np.mean([outcome.ms.p50 for outcome in outcomes])),
@@ -415,33 +370,22 @@ def _compute_macro(runs: Sequence[_Run]) -> Outcome:
     )
 
 
-def _compare_systems(
-    systems: Sequence[str], runs: Sequence[Mapping[str, _Run]]
-) -> dict[str, dict[str, Estimate]]:
-    by_name = {name: [by_system[name].resampled for by_system in runs] for name in systems}
-    return {
-        other: _map_metrics(estimate_differences(by_name[systems[0]], by_name[other]))
-        for other in systems[1:]
-    }
-
-
-def _map_metrics(found: Sequence[Estimate]) -> dict[str, Estimate]:
-    return dict(zip(METRICS, found, strict=True))
-
-
-def _json_from_estimates(found: Mapping[str, Estimate]) -> Json:
-    return {metric: estimate.to_json() for metric, estimate in found.items()}
-
-
-ENCODERS = ("static", "none", "onnx")
+def _estimate_metrics(resampled: Sequence[Resampled]) -> dict[str, Estimate]:
+    return dict(zip(METRICS, estimate_means(resampled), strict=True))
 
 
 class Tier:
-    """The index with one encoder; `name` is the row of a report."""
+    """toolscout's own search with an encoder: `static`, `onnx`, or `none` for words only.
 
-    def __init__(self, encoder: str, *, name: str = "", approximate: bool = False) -> None:
-        self.name = name or encoder
-        self._encoder = _make_encoder(encoder)
+    Raises `MissingExtra` if the encoder's packages are missing.
+    """
+
+    def __init__(self, encoder: str, *, approximate: bool = False) -> None:
+        self._encoder: Encoder | None = None
+        if encoder == "onnx":
+            self._encoder = OnnxEncoder()
+        elif encoder == "static":
+            self._encoder = StaticEncoder()
         self._approximate = approximate
         self.build(())
 
@@ -464,6 +408,7 @@ class Tier:
         if not query.strip():
             return []  # as a `Query`, it would list the catalogue
         try:
+            # Users write plain words, so a query that begins with `-` or `/` is not parsed.
             hits = self._index.search(Query(text=query, words=query), limit=limit)
         except ModelError:
             return []
@@ -476,24 +421,6 @@ class Tier:
         )
 
 
-def _make_encoder(name: str) -> Encoder | None:
-    """Return an encoder; `MissingExtra` if its packages are not installed."""
-    if name == "onnx":
-        return OnnxEncoder()
-    return StaticEncoder() if name == "static" else None
-
-
-TITLES: Mapping[str, str] = {
-    "hit@1": "Hit@1",
-    "recall@5": "Recall@5",
-    "recall@10": "Recall@10",
-    "completeness@10": "Completeness@10",
-    "ndcg@5": "nDCG@5",
-    "ndcg@10": "nDCG@10",
-    "mrr": "MRR",
-}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """Text in rows; the first column names the row, the others hold figures."""
@@ -502,27 +429,39 @@ class Table:
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
-    def to_markdown(self) -> str:
-        """Return the table under its title, with figures aligned to the right."""
-        rule = ("---", *["---:"] * (len(self.head) - 1))
-        lines = [f"| {' | '.join(row)} |" for row in (self.head, rule, *self.rows)]
-        return "\n".join((f"## {self.title}", "", *lines))
-
 
 def summarize(quality: Quality) -> Table:
     """Return one row for each system: every metric, tokens and time, averaged over datasets."""
     return Table(
         title=f"Macro mean, datasets: {len(quality.datasets)}",
-        head=("system", *TITLES.values(), "tokens", "p50 ms", "p99 ms"),
-        rows=tuple((system, *_format(outcome)) for system, outcome in quality.macro.items()),
+        head=(
+            "system",
+            *(metric.title for metric in METRICS.values()),
+            "tokens",
+            "p50 ms",
+            "p99 ms",
+        ),
+        rows=tuple(
+            (
+                system,
+                *(f"{outcome.metrics[metric].mean:.3f}" for metric in METRICS),
+                f"{outcome.reply_tokens:.0f}",
+                f"{outcome.ms.p50:.2f}",
+                f"{outcome.ms.p99:.2f}",
+            )
+            for system, outcome in quality.macro.items()
+        ),
     )
 
 
 def tabulate_metric(quality: Quality, metric: str) -> Table:
     """Return one metric of each dataset and system, with intervals and the macro mean."""
-    return tabulate_outcomes(
-        quality, TITLES[metric], lambda outcome: format_interval(outcome.metrics[metric])
-    )
+
+    def format_interval(outcome: Outcome) -> str:
+        found = outcome.metrics[metric]
+        return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
+
+    return tabulate_outcomes(quality, METRICS[metric].title, format_interval)
 
 
 def tabulate_outcomes(quality: Quality, title: str, cell: Callable[[Outcome], str]) -> Table:
@@ -533,18 +472,4 @@ def tabulate_outcomes(quality: Quality, title: str, cell: Callable[[Outcome], st
         title=title,
         head=("dataset", *systems),
         rows=tuple((name, *(cell(found[system]) for system in systems)) for name, found in rows),
-    )
-
-
-def format_interval(found: Estimate, *, sign: str = "") -> str:
-    """Return a mean with its interval; `sign="+"` shows the sign of positive figures."""
-    return f"{found.mean:{sign}.3f} [{found.low:{sign}.3f}, {found.high:{sign}.3f}]"
-
-
-def _format(outcome: Outcome) -> tuple[str, ...]:
-    return (
-        *(f"{outcome.metrics[metric].mean:.3f}" for metric in METRICS),
-        f"{outcome.reply_tokens:.0f}",
-        f"{outcome.ms.p50:.2f}",
-        f"{outcome.ms.p99:.2f}",
     )

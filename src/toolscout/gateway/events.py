@@ -4,14 +4,14 @@ All of them pass through `Gateway.events`. Metrics, spans, logs, the token ledge
 clients' subscriptions listen there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from toolscout.catalog import Catalog, Change
+from toolscout.catalog import Change
 from toolscout.gateway.middleware import Principal
 from toolscout.schemas import Json
 from toolscout.servers.state import Phase
-from toolscout.sessions.events import Event, EventStream
+from toolscout.sessions.events import Event
 from toolscout.tools import Tool
 
 
@@ -62,8 +62,3 @@ class LogLine(Event):
 
     server: str
     line: str = field(repr=False)
-
-
-def emit_changes(catalog: Catalog, events: EventStream) -> Callable[[], None]:
-    """Emit `CatalogChanged` for every change of a catalogue; return a function that stops it."""
-    return catalog.subscribe(lambda change: events.emit(CatalogChanged(change=change)))

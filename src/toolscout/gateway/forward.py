@@ -6,7 +6,6 @@ Clients that cannot be asked during a call are left to `pending`.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import mcp_types as types
@@ -18,8 +17,8 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 
 from toolscout.gateway.pending import (
     INPUT_REQUIRED,
+    RESULT_TYPES,
     CallKey,
-    ClientRequest,
     PendingCalls,
     check_abilities,
 )
@@ -28,6 +27,7 @@ from toolscout.servers.connection import Relay, call_failed_from_error
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.servers.pool import Pool
 from toolscout.sessions.replies import Reply
+from toolscout.sessions.texts import ENDLESS_QUESTIONS
 from toolscout.tools import Tool
 
 Context = ServerRequestContext[Any, Any]
@@ -36,18 +36,10 @@ ROUNDS = 10
 """How often a newer server may ask an older client for input during one call."""
 
 _OWN_META = ("progressToken", "progress_token")
-_RESULTS: dict[type[Any], type[Any]] = {
-    types.CreateMessageRequest: types.CreateMessageResult,
-    types.ElicitRequest: types.ElicitResult,
-    types.ListRootsRequest: types.ListRootsResult,
-}
 
 
 class ForwardedCall:
-    """Executes one call at its server.
-
-    `seconds` is how long the client may take for each answer.
-    """
+    """Executes one call at its server; the client may take `seconds` for each answer."""
 
     def __init__(
         self,
@@ -70,33 +62,29 @@ class ForwardedCall:
 
     async def __call__(self, tool: Tool, arguments: Json) -> object:
         """Run a tool, and store the server's answer in `raw`."""
-        method, params = _REQUESTS.get(tool.kind, _build_tool_request)(tool, arguments)
+        method, params = _build_request(tool, arguments)
         try:
-            self.raw = await self.ask(tool.server, method, params, called=tool.name)
+            self.raw = await self.send(tool.server, method, params, called=tool.name)
         except MCPError as error:
             raise call_failed_from_error(tool.name, error) from error
         if self.raw.get("resultType") == INPUT_REQUIRED:
             return {"content": []}  # there is no result yet that could be cut or paged
-        reader = _READERS.get(tool.kind)
-        return self.raw if reader is None else reader(self.raw)
+        return self.raw if method == "tools/call" else _read_content(self.raw)
 
-    async def ask(self, server: str, method: str, params: Json, *, called: str) -> Json:
+    async def send(self, server: str, method: str, params: Json, *, called: str) -> Json:
         """Send a client's request to a server; return the answer, or the questions that precede it.
 
         `called` is the name or address that the client uses.
         """
-        asked = self._params
         if not self._may_suspend(server):
             return await self._request(server, method, params, self)
         return await self._pending_calls.run(
             CallKey(session=self._session, tool=called, arguments=params),
-            ClientRequest(
-                relay=self,
-                abilities=self._context.session.client_capabilities,
-                state=asked.request_state,
-                answers=asked.input_responses,
-            ),
             lambda relay: self._request(server, method, params, relay),
+            relay=self,
+            abilities=self._context.session.client_capabilities,
+            state=self._params.request_state,
+            answers=self._params.input_responses,
             seconds=self._seconds,
         )
 
@@ -119,28 +107,22 @@ class ForwardedCall:
         raw = await self._pool.request(server, method, params, relay)
         if raw.get("resultType") != INPUT_REQUIRED or self._is_modern:
             return raw
-        return await self._answer_questions(raw, server, method, params)
-
-    async def _answer_questions(self, raw: Json, server: str, method: str, params: Json) -> Json:
-        """Ask a handshake-era client for the input that a newer server wants; repeat the call."""
+        # A newer server wants input that this client cannot send with a call: ask, and repeat it.
         for _ in range(ROUNDS):
-            params |= await self._collect_answers(raw)
+            wanted = types.InputRequiredResult.model_validate(raw, by_name=False)
+            answers: Json = {}
+            for key, request in (wanted.input_requests or {}).items():
+                answer = await self.ask(request)
+                if isinstance(answer, types.ErrorData):
+                    raise MCPError(code=answer.code, message=answer.message)
+                answers[key] = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+            params["inputResponses"] = answers
+            if wanted.request_state is not None:
+                params["requestState"] = wanted.request_state
             raw = await self._pool.request(server, method, params, self)
             if raw.get("resultType") != INPUT_REQUIRED:
                 return raw
-        text = f"The server asked for more input after {ROUNDS} answers"
-        raise MCPError(code=types.INTERNAL_ERROR, message=text)
-
-    async def _collect_answers(self, raw: Json) -> Json:
-        wanted = types.InputRequiredResult.model_validate(raw, by_name=False)
-        answers: Json = {}
-        for key, request in (wanted.input_requests or {}).items():
-            answer = await self._ask_client(request, _RESULTS[type(request)])
-            if isinstance(answer, types.ErrorData):
-                raise MCPError(code=answer.code, message=answer.message)
-            answers[key] = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
-        state = {} if wanted.request_state is None else {"requestState": wanted.request_state}
-        return {"inputResponses": answers} | state
+        raise MCPError(code=types.INTERNAL_ERROR, message=ENDLESS_QUESTIONS.format(rounds=ROUNDS))
 
     @property
     def _is_modern(self) -> bool:
@@ -188,21 +170,8 @@ class ForwardedCall:
         note = types.LoggingMessageNotification(params=params)
         await self._context.session.send_notification(note, self._context.request_id)
 
-    async def sample(self, params: types.CreateMessageRequestParams) -> Any:
-        """Have the client's model complete a message."""
-        return await self._ask_client(
-            types.CreateMessageRequest(params=params), types.CreateMessageResult
-        )
-
-    async def elicit(self, params: types.ElicitRequestParams) -> Any:
-        """Ask the client's user."""
-        return await self._ask_client(types.ElicitRequest(params=params), types.ElicitResult)
-
-    async def list_roots(self) -> Any:
-        """Ask for the client's roots."""
-        return await self._ask_client(types.ListRootsRequest(), types.ListRootsResult)
-
-    async def _ask_client(self, request: Any, result: Any) -> Any:
+    async def ask(self, request: types.InputRequest) -> Any:
+        """Ask the client, and wait for its answer."""
         session = self._context.session
         refusal = check_abilities(request, session.client_capabilities)
         if refusal is not None:
@@ -211,7 +180,8 @@ class ForwardedCall:
         metadata = ServerMessageMetadata(related_request_id=self._context.request_id)
         try:
             async with asyncio.timeout(self._seconds):
-                return await session.send_request(request, result, metadata=metadata)
+                result_type = RESULT_TYPES[type(request)][0]
+                return await session.send_request(request, result_type, metadata=metadata)
         except TimeoutError:
             text = f"The client has not answered within {self._seconds:g} s."
             return types.ErrorData(code=types.INTERNAL_ERROR, message=text)
@@ -226,44 +196,23 @@ def result_from_reply(reply: Reply) -> Json:
     return result
 
 
-def _build_tool_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
-    leaf = tool.extras.get("leaf", tool.leaf)
-    return "tools/call", {"name": leaf, "arguments": arguments}
+def _build_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
+    """Return the method and the parameters that run a tool at its server."""
+    extras = tool.extras
+    if tool.kind == RESOURCE:
+        return "resources/read", {"uri": extras["uri"]}
+    if tool.kind == TEMPLATE:
+        uri = UriTemplate.parse(extras["uriTemplate"]).expand(arguments)
+        return "resources/read", {"uri": uri}
+    if tool.kind == PROMPT:
+        return "prompts/get", {"name": extras["prompt"], "arguments": arguments}
+    return "tools/call", {"name": extras.get("leaf", tool.leaf), "arguments": arguments}
 
 
-def _build_resource_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
-    return "resources/read", {"uri": tool.extras["uri"]}
-
-
-def _build_template_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
-    template = UriTemplate.parse(tool.extras["uriTemplate"])
-    return "resources/read", {"uri": template.expand(arguments)}
-
-
-def _build_prompt_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
-    return "prompts/get", {"name": tool.extras["prompt"], "arguments": arguments}
-
-
-def _from_resource(raw: Json) -> object:
+def _read_content(raw: Json) -> Json:
+    """Return the content of a resource or a prompt in the form of a tool's result."""
     blocks = [{"type": "resource", "resource": entry} for entry in raw.get("contents", ())]
-    return {"content": blocks}
-
-
-def _from_prompt(raw: Json) -> object:
-    blocks: list[Json] = []
     for message in raw.get("messages", ()):
         content = message.get("content")
         blocks += content if isinstance(content, list) else [content]
     return {"content": blocks}
-
-
-_REQUESTS: dict[str, Callable[[Tool, Json], tuple[str, Json]]] = {
-    RESOURCE: _build_resource_request,
-    TEMPLATE: _build_template_request,
-    PROMPT: _build_prompt_request,
-}
-_READERS: dict[str, Callable[[Json], object]] = {
-    RESOURCE: _from_resource,
-    TEMPLATE: _from_resource,
-    PROMPT: _from_prompt,
-}

@@ -1,16 +1,14 @@
 """`Gateway`: many servers behind one catalogue, and the tools that each client may list and call.
 
 It owns the catalogue, the scout and the pool. The wire protocol is left to `server`; the pool
-decides which server runs and when.
-
-A model that calls a tool of a server that failed, is starting or waits for a login learns so, and
-what to do about it. A caller who may not see a server learns nothing about it (R77).
+decides which server runs and when. A model that calls a tool of a server that is not available
+learns why, unless the caller may not see that server (R77).
 """
 
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +20,16 @@ from toolscout.catalog import Catalog, Change
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayMode, Profile
 from toolscout.dialects import Dialect, to_definition
-from toolscout.errors import ModelError, ServerUnavailable, UnknownTool
-from toolscout.gateway.events import LogLine, ServerChanged, emit_changes
-from toolscout.gateway.forward import Context, ForwardedCall
+from toolscout.errors import (
+    TRY_LATER,
+    ModelError,
+    ServerUnavailable,
+    UnknownTool,
+    UpstreamError,
+    WrongVariant,
+)
+from toolscout.gateway.events import CatalogChanged, LogLine, ServerChanged
+from toolscout.gateway.forward import Context, ForwardedCall, result_from_reply
 from toolscout.gateway.ledger import Ledger
 from toolscout.gateway.pending import PendingCalls
 from toolscout.gateway.resources import Resources
@@ -39,12 +44,16 @@ from toolscout.servers.state import Phase, ServerState
 from toolscout.sessions.events import EventStream
 from toolscout.sessions.metatools import (
     CALL,
+    CALL_VARIANTS,
     build_meta_tools,
     read_call_request,
     to_meta_name,
 )
 from toolscout.sessions.replies import Reply, refuse
 from toolscout.sessions.session import Session
+from toolscout.sessions.session_state import SESSION_KIND
+from toolscout.sessions.texts import ASK_FOR_LOGIN, ASK_FOR_START, TOOLS_NOT_KNOWN_YET
+from toolscout.stores.background import BackgroundStore
 from toolscout.stores.store import Store
 from toolscout.tokens import count_tokens
 from toolscout.tools import Effect, Tool
@@ -53,59 +62,21 @@ OTHER_SPELLING = "mcp__"
 """Some clients put this before the names of tools."""
 SEPARATORS = ("__", ".", "/", ":")
 """What models write between the names of a server and a tool."""
-SPLIT = {
+VARIANTS = {
     "tool_read": frozenset({Effect.READ}),
     "tool_write": frozenset({Effect.WRITE, Effect.UNKNOWN}),
     "tool_destroy": frozenset({Effect.DESTRUCTIVE}),
 }
 """The variants of `tool_call`, and the effects that each admits."""
-_SPLIT_TEXTS = {
-    "tool_read": "Run a found tool that only reads.",
-    "tool_write": "Run a found tool that changes something, or may.",
-    "tool_destroy": "Run a found tool that deletes or overwrites for good.",
+
+_ABSENT: Mapping[Phase, tuple[str, str]] = {
+    Phase.CONFIGURED: ("starting", TOOLS_NOT_KNOWN_YET),
+    Phase.STARTING: ("starting", TOOLS_NOT_KNOWN_YET),
+    Phase.FAILED: ("failed", TRY_LATER),
+    Phase.NEEDS_LOGIN: ("waiting for a login", ASK_FOR_LOGIN),
+    Phase.STOPPED: ("stopped", ASK_FOR_START),
 }
-
-_LATER = "Try again later, or use another tool."
-_STATES: Mapping[Phase, tuple[str, str]] = {
-    Phase.CONFIGURED: ("starting", "Its tools are not known yet; try again shortly."),
-    Phase.STARTING: ("starting", "Its tools are not known yet; try again shortly."),
-    Phase.FAILED: ("failed", _LATER),
-    Phase.NEEDS_LOGIN: (
-        "waiting for a login",
-        "Ask the user to run `toolscout servers login {}`, then try again.",
-    ),
-    Phase.STOPPED: ("stopped", "Ask the user to start it, or use another tool."),
-}
-
-
-def explain_absence(
-    members: Mapping[str, ServerState], session: Session, name: object
-) -> ServerUnavailable | None:
-    """Return why a tool is unknown: its server is not available. None if it is."""
-    server = _find_server(str(name).strip(), members)
-    if server is None:
-        return None
-    possible_tools = (Tool.define("x", server=server, effect=effect) for effect in Effect)
-    if not any(map(session.policy.sees, possible_tools)):
-        return None
-    member = members[server]
-    # A server that stopped because it was idle is fine, and its tools are known.
-    if member.phase not in _STATES or (member.phase is Phase.STOPPED and not member.is_held):
-        return None
-    state, remedy = _STATES[member.phase]
-    return ServerUnavailable(server, state, member.reason, remedy=remedy.format(server))
-
-
-def _find_server(text: str, servers: Iterable[str]) -> str | None:
-    """Return the server that a name begins with; the longest if there are several."""
-    text = text.casefold().removeprefix(OTHER_SPELLING)
-    found = [server for server in servers if text.startswith(tuple(_list_prefixes(server)))]
-    return max(found, key=len, default=None)
-
-
-def _list_prefixes(server: str) -> Iterable[str]:
-    for head in {server, make_exposed_name(server, "x").removesuffix("__x")}:
-        yield from (f"{head.casefold()}{separator}" for separator in SEPARATORS)
+"""The state and the remedy that a model reads about a server whose tools are unknown."""
 
 
 class Gateway:
@@ -123,18 +94,20 @@ class Gateway:
         tokens: Path | None = None,
     ) -> None:
         self.config = config
-        self.store = store
+        self.store = BackgroundStore(store)
         self.tokens = tokens
         self.events = EventStream(_run_afterwards)
-        self.ledger = Ledger(store)
+        self.ledger = Ledger(self.store)
         self.events.subscribe(self.ledger.on_event)
         self.catalog = Catalog()
-        emit_changes(self.catalog, self.events)
+        self.catalog.subscribe(self._emit_change)
         self.pool = Pool(
-            config.servers, self.catalog, store, queue=config.gateway.queue, tokens=tokens
+            config.servers, self.catalog, self.store, queue=config.gateway.queue, tokens=tokens
         )
-        self.pool.on_phase = self._on_phase
-        self.pool.on_line = self._on_line
+        self.pool.on_phase = lambda server: self.events.emit(
+            ServerChanged(server=server.name, phase=server.phase, reason=server.reason)
+        )
+        self.pool.on_line = lambda server, line: self.events.emit(LogLine(server=server, line=line))
         self.resources = Resources(self.pool)
         self.pending_calls = PendingCalls()
         self.subscriptions = Subscriptions(
@@ -150,10 +123,13 @@ class Gateway:
             self.catalog,
             settings=settings,
             policy=policy,
-            store=store,
+            store=self.store,
             events=self.events,
             defer=_run_afterwards,
         )
+
+    def _emit_change(self, change: Change) -> None:
+        self.events.emit(CatalogChanged(change=change))
 
     async def __aenter__(self) -> "Gateway":
         # Servers that start now would slow down the first search.
@@ -168,31 +144,25 @@ class Gateway:
         await self.pending_calls.close()
         await self._warming
         await self.pool.__aexit__(*error)
+        await self.store.run_in_thread(self.store.flush)
 
     async def _warm(self) -> None:
+        """Load the tokenizer and the encoder, so that the first search need not wait for them."""
+        encoder = self.scout.index.encoder
         try:
-            await asyncio.to_thread(self._load)
+            await asyncio.to_thread(count_tokens, "")
+            if encoder is not None:
+                await asyncio.to_thread(encoder.encode, ["warm"], kind="question")
         finally:
             self.pool.may_learn.set()
 
-    def _load(self) -> None:
-        """Load the tokenizer and the encoder, so that the first search need not wait for them."""
-        count_tokens("")
-        if self.scout.index.encoder is not None:
-            self.scout.index.encoder.encode(["warm"], kind="question")
-
     def open_session(self, client: str, profile: Profile | None = None) -> Session:
-        """Return the session of a client, which sees the tools that its profile admits."""
+        """Return the session of a client, which sees the tools that its profile admits.
+
+        This may read from the store, so an event loop should call it in a thread.
+        """
         allowed = filter_for(profile) if profile is not None else None
         return self.scout.session(client, allowed=allowed)
-
-    def _on_phase(self, server: ServerState) -> None:
-        self.events.emit(
-            ServerChanged(server=server.name, phase=server.phase, reason=server.reason)
-        )
-
-    def _on_line(self, server: str, line: str) -> None:
-        self.events.emit(LogLine(server=server, line=line))
 
     def has_growing_list(self, context: Context) -> bool:
         """Tell whether the tools that a client finds are added to its list of tools.
@@ -203,16 +173,13 @@ class Gateway:
         return is_older and self.config.gateway.mode is GatewayMode.DYNAMIC
 
     def list_tools(self, session: Session, *, grows: bool = False) -> list[Json]:
-        """Return the definitions for `tools/list`, in a stable order.
-
-        With `grows`, the tools that the session has found follow at the end.
-        """
+        """Return the definitions for `tools/list`; with `grows`, those of found tools follow."""
         if self._is_direct(session):
             visible = [tool for tool in session.list_visible() if tool.kind == "tool"]
             return [to_definition(tool, Dialect.MCP) for tool in visible]
         meta = [to_definition(tool, Dialect.MCP) for tool in build_meta_tools()]
         if self.config.gateway.split_calls:
-            meta = [*meta[:2], *(_build_variant(meta[2], name) for name in SPLIT)]
+            meta = [*meta[:2], *(_build_variant(meta[2], name) for name in VARIANTS)]
         names = (*session.pinned, *(session.loaded if grows else ()))
         known = [tool for name in names if (tool := self.catalog.get(name)) is not None]
         tools = [tool for tool in known if tool.kind == "tool"]
@@ -237,13 +204,14 @@ class Gateway:
         """Answer `tools/call`: a meta-tool, or any permitted tool by its own name."""
         name = params.name
         arguments = params.arguments
-        if name in SPLIT and self.config.gateway.split_calls:
-            refusal = self._refuse_variant(session, name, arguments)
-            if refusal is not None:
-                return refusal
+        if name in VARIANTS and self.config.gateway.split_calls:
+            error = _check_variant(session, name, arguments)
+            if error is not None:
+                return result_from_reply(_refuse(session, error))
             name = CALL
         forwarded = self.forward(session, context, params)
         reply = await session.handle(name, arguments, executor=forwarded)
+        await self.store.wait_written(SESSION_KIND, session.id)
         if reply.references and self.has_growing_list(context):
             await context.session.send_tool_list_changed()
         if reply.code == UnknownTool.code:
@@ -269,27 +237,45 @@ class Gateway:
             return len(session.list_visible()) <= self.config.sessions.auto_tools
         return mode is GatewayMode.DIRECT
 
-    def _explain_unknown(self, session: Session, target: object, reply: Reply) -> Reply:
+    def _explain_unknown(self, session: Session, called: object, reply: Reply) -> Reply:
         """Replace the reply if the tool is unknown because its server is not available."""
-        error = explain_absence(self.pool.servers, session, target)
-        if error is None:
+        server = self._find_server(str(called))
+        if server is None or server.phase not in _ABSENT:
             return reply
-        return refuse(error, code=error.code, budget=session.settings.describe_tokens)
+        # A server that stopped because it was idle is fine, and its tools are known.
+        if server.phase is Phase.STOPPED and not server.is_held:
+            return reply
+        possible_tools = (Tool.define("x", server=server.name, effect=effect) for effect in Effect)
+        if not any(map(session.policy.sees, possible_tools)):
+            return reply
+        state, remedy = _ABSENT[server.phase]
+        remedy = remedy.format(server.name)
+        return _refuse(session, ServerUnavailable(server.name, state, server.reason, remedy=remedy))
 
-    def _refuse_variant(self, session: Session, name: str, arguments: Any) -> Json | None:
-        """Return a refusal that names the right variant, or None if this one is right."""
-        called = _read_called_name(CALL, arguments)
-        effect = session.find_effect(CALL, arguments)
-        if called is None or effect in SPLIT[name]:
-            return None
-        right = next(variant for variant, effects in SPLIT.items() if effect in effects)
-        target = json.dumps(called)
-        text = f"Not called: {target} has the effect {effect.value!r}. Call it with {right}."
-        return {
-            "content": [{"type": "text", "text": text}],
-            "isError": True,
-            "_meta": {"toolscout/code": "wrong_variant"},
-        }
+    def _find_server(self, called: str) -> ServerState | None:
+        """Return the server that a tool's name begins with; the longest if there are several."""
+        text = called.strip().casefold().removeprefix(OTHER_SPELLING)
+        found: list[str] = []
+        for server in self.pool.servers:
+            exposed = make_exposed_name(server, "x").removesuffix("__x")
+            heads = (server.casefold(), exposed.casefold())
+            if any(text.startswith(head + mark) for head in heads for mark in SEPARATORS):
+                found.append(server)
+        return self.pool.servers[max(found, key=len)] if found else None
+
+
+def _refuse(session: Session, error: ModelError | UpstreamError) -> Reply:
+    return refuse(error, code=error.code, budget=session.settings.describe_tokens)
+
+
+def _check_variant(session: Session, name: str, arguments: Any) -> WrongVariant | None:
+    """Return an error that names the right variant, or None if this one is right."""
+    called = _read_called_name(CALL, arguments)
+    effect = session.find_effect(CALL, arguments)
+    if called is None or effect in VARIANTS[name]:
+        return None
+    right = next(variant for variant, effects in VARIANTS.items() if effect in effects)
+    return WrongVariant(json.dumps(called), effect.value, right)
 
 
 def _run_afterwards(work: Callable[[], None]) -> None:
@@ -319,7 +305,7 @@ def _build_variant(definition: Json, name: str) -> Json:
         "readOnlyHint": name == "tool_read",
         "destructiveHint": name == "tool_destroy",
     }
-    text = f"{_SPLIT_TEXTS[name]} {definition['description']}"
+    text = f"{CALL_VARIANTS[name]} {definition['description']}"
     return {**definition, "name": name, "description": text, "annotations": annotations}
 
 

@@ -8,40 +8,32 @@ routes of its own. `middleware` decides which requests are admitted.
 import asyncio
 import contextlib
 import logging
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, cast
 
-import uvicorn
 from mcp.server import Server
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.sse import SseServerTransport
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from toolscout.config.gateway import GatewayConfig
+from toolscout.config.gateway import Profile
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.events import Listed, Requested
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.listen import (
-    WebServer,
-    build_web_config,
-    format_address,
-    handle_signals,
-    open_listener,
-)
-from toolscout.gateway.metrics import Metrics
+from toolscout.gateway.listen import serve_app
+from toolscout.gateway.metrics import Metrics, build_readiness, build_status
 from toolscout.gateway.middleware import (
     LISTENING,
     PRINCIPAL,
@@ -51,9 +43,11 @@ from toolscout.gateway.middleware import (
     RunningRequests,
     StoppableApp,
     build_problem,
-    read_headers,
+    refuse_method,
+    serve_healthz,
 )
 from toolscout.gateway.resume import (
+    CLIENT_KIND,
     DAY_SECONDS,
     OWN_SESSION,
     SESSION,
@@ -65,7 +59,6 @@ from toolscout.gateway.resume import (
 )
 from toolscout.gateway.server import build_server
 from toolscout.gateway.shims import McpApp, read_method
-from toolscout.gateway.status import build_readiness, build_status
 from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.sessions.session import Session
@@ -98,7 +91,6 @@ _log = logging.getLogger(__name__)
 
 async def serve_http(
     gateway: Gateway,
-    config: GatewayConfig,
     *,
     pages: WebPages | None = None,
     ready: Callable[[str], None] | None = None,
@@ -109,16 +101,15 @@ async def serve_http(
     Calls `ready` with the address once the gateway answers requests. Raises `InvalidConfig` if the
     address is not available, or if other machines can reach it and no token is configured.
     """
-    stop = stop or asyncio.Event()
-    http = _HttpGateway(gateway, config, pages)
-    with contextlib.closing(open_listener(config)) as listener, handle_signals(stop):
-        address = format_address(config.host, listener.getsockname()[1])
-        server = WebServer(build_web_config(http.app, config), lambda: _announce(address, ready))
-        closing = asyncio.create_task(_close(server, http, stop, config.stop_seconds))
-        try:
-            await server.serve(sockets=[listener])
-        finally:
-            closing.cancel()
+
+    def announce(address: str) -> None:
+        _log.info("Serving MCP at %s/mcp.", address)
+        if ready is not None:
+            ready(address)
+
+    http = _HttpGateway(gateway, pages)
+    config = gateway.config.gateway
+    await serve_app(http.app, config, on_stop=http.stop, ready=announce, stop=stop)
 
 
 def identify_client(context: Context) -> tuple[str, Principal]:
@@ -139,66 +130,80 @@ def identify_client(context: Context) -> tuple[str, Principal]:
 class _HttpGateway:
     """The ASGI application of one gateway, which can be stopped in good order."""
 
-    def __init__(self, gateway: Gateway, config: GatewayConfig, pages: WebPages | None) -> None:
-        self.running = RunningRequests()
+    def __init__(self, gateway: Gateway, pages: WebPages | None) -> None:
+        config = gateway.config.gateway
+        self._running = RunningRequests()
         self._gateway = gateway
         self._metrics = Metrics(gateway)
         self._pages = pages
-        # Opening a session is slow: it checks every tool against the profile.
-        self._session = lru_cache(maxsize=SESSIONS_KEPT)(gateway.open_session)
-        self._clients = KnownClients(gateway.store, config.session_days, gateway.scout.forget)
+        self._sessions: OrderedDict[tuple[str, Profile | None], Session] = OrderedDict()
+        self._store = gateway.store
+        self._clients = KnownClients(self._store, config.session_days, gateway.scout.forget)
         self._mcp_app = McpApp(
             self._build_server,
             max_body_bytes=config.max_body_bytes,
             idle_seconds=SESSION_IDLE_SECONDS,
         )
-        self.app = self._build_app(config)
-
-    def _build_server(self) -> Server[Any]:
-        server = build_server(self._gateway, self._find_session)
-        server.middleware.append(self._watch)
-        return server
-
-    def _build_app(self, config: GatewayConfig) -> ASGIApp:
-        self._resumer = SessionResumer(self._mcp_app, self._clients)
-        mcp = StoppableApp(self._answer_mcp, self.running)
-        others = self._build_routes(mcp, _SseApp(self._build_server(), config.max_body_bytes))
+        self._resumer = SessionResumer(self._mcp_app, self._clients, self._store)
+        self._sse = SseServerTransport(MESSAGES_PATH, max_request_body_size=config.max_body_bytes)
+        self._sse_server = self._build_server()
+        self._mcp = StoppableApp(self._answer_mcp, self._running)
+        self._others = self._build_routes()
         shared = CORSMiddleware(
-            _Router(mcp, others),
+            self._route,
             allow_origins=config.origins,
             allow_origin_regex=LOOPBACK_ORIGIN,
             allow_methods=("GET", "POST", "DELETE"),
             allow_headers=("*",),
             expose_headers=("Mcp-Session-Id", "WWW-Authenticate"),
         )
-        return RequestGuard(
+        self.app = RequestGuard(
             shared,
             authenticator=Authenticator(config),
             max_body_bytes=config.max_body_bytes,
-            is_public=self._pages.is_public if self._pages is not None else None,
+            is_public=pages.is_public if pages is not None else None,
         )
 
-    async def _answer_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Clients of 2026-07-28 have no session on the wire, so none can be lost.
-        is_modern = read_method(read_headers(scope)) is not None
-        await (self._mcp_app if is_modern else self._resumer)(scope, receive, send)
+    def _build_server(self) -> Server[Any]:
+        server = build_server(self._gateway, self._find_session)
+        server.middleware.append(self._watch)
+        return server
 
-    def _build_routes(self, mcp: ASGIApp, old: "_SseApp") -> Starlette:
+    def _build_routes(self) -> Starlette:
         """Return the application for all other paths; it also redirects `/mcp/` to `/mcp`."""
         return Starlette(
             routes=[
-                Route(MCP_PATH, mcp),
-                Route("/sse", StoppableApp(old, self.running)),
-                Mount(MESSAGES_PATH, old.transport.handle_post_message),
-                Route("/healthz", _serve_healthz),
+                Route(MCP_PATH, self._mcp),
+                Route("/sse", StoppableApp(self._answer_sse, self._running)),
+                Mount(MESSAGES_PATH, self._sse.handle_post_message),
+                Route("/healthz", serve_healthz),
                 Route("/readyz", self._serve_readyz),
                 Route("/metrics", self._serve_metrics),
                 Route("/status", self._serve_status),
                 *(self._pages.routes if self._pages is not None else ()),
             ],
-            exception_handlers={404: _refuse_path, 405: _refuse_method},
+            exception_handlers={404: _refuse_path, 405: refuse_method},
             lifespan=self._run_lifespan,
         )
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass requests for `/mcp` straight to MCP, past the slower matching of routes."""
+        is_mcp = scope["type"] == "http" and scope["path"] == MCP_PATH
+        await (self._mcp if is_mcp else self._others)(scope, receive, send)
+
+    async def _answer_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Clients of 2026-07-28 have no session on the wire, so none can be lost.
+        is_modern = read_method(scope) is not None
+        await (self._mcp_app if is_modern else self._resumer)(scope, receive, send)
+
+    async def _answer_sse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the transport of MCP 2024-11-05: requests by POST, answers on one event stream."""
+        if scope["method"] != "GET":
+            await build_problem("wrong_method", 405, headers={"Allow": "GET"})(scope, receive, send)
+            return
+        options = self._sse_server.create_initialization_options()
+        async with self._sse.connect_sse(scope, receive, send) as (read, write):
+            await self._sse_server.run(read, write, options)
 
     @contextlib.asynccontextmanager
     async def _run_lifespan(self, app: Starlette) -> AsyncGenerator[None]:
@@ -215,62 +220,77 @@ class _HttpGateway:
         """Remove the sessions of clients that stayed away, at the start and then daily."""
         while True:
             try:
-                removed = await asyncio.to_thread(self._clients.sweep)
+                removed = await self._store.run_in_thread(self._clients.sweep)
             except ToolscoutError as error:
                 _log.warning("Could not remove old sessions: %s", error)
             else:
                 _log.info("Removed %d old sessions.", removed)
             await asyncio.sleep(DAY_SECONDS)
 
-    async def stop(self, seconds: float) -> None:
-        """End streams in good order, give running requests up to `seconds`, then end the rest."""
+    async def stop(self) -> None:
+        """End streams in good order, give running requests some time, then end the rest."""
         await self._gateway.subscriptions.close()
         if self._pages is not None:
             await self._pages.close()
-        await self.running.stop(seconds)
+        await self._running.stop(self._gateway.config.gateway.stop_seconds)
 
-    def _find_session(self, context: Context) -> Session:
+    async def _find_session(self, context: Context) -> Session:
         client, principal = identify_client(context)
-        if client.startswith(OWN_SESSION):
-            self._clients.touch(client)
+        if client.startswith(OWN_SESSION) and not self._clients.is_fresh(client):
+            await self._store.run_in_thread(lambda: self._clients.touch(client))
         self._gateway.events.emit(
             Requested(session=client, principal=principal, client=_format_client(context))
         )
-        return self._session(client, principal.profile)
+        return await self._open_session(client, principal.profile)
+
+    async def _open_session(self, client: str, profile: Profile | None) -> Session:
+        session = self._sessions.get((client, profile))
+        if session is None:
+            # This reads from the store and checks every tool against the profile.
+            session = await self._store.run_in_thread(
+                lambda: self._gateway.open_session(client, profile)
+            )
+            self._sessions[client, profile] = session
+            if len(self._sessions) > SESSIONS_KEPT:
+                self._sessions.popitem(last=False)
+        self._sessions.move_to_end((client, profile))
+        return session
 
     async def _watch(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         # Over SSE, the answer is sent long after the POST request has ended.
         is_work = ctx.request_id is not None and ctx.method != LISTENING
-        with self.running.counted if is_work else contextlib.nullcontext():
+        with self._running if is_work else contextlib.nullcontext():
             result = await call_next(ctx)
-        if _is_list(ctx) and isinstance(result, dict):
-            self._emit_listed(ctx, result["tools"])
+        if ctx.method == "tools/list" and isinstance(result, dict):
+            await self._emit_listed(ctx, result["tools"])
         if ctx.method in REPLAYED_METHODS and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
-            self._remember_subscription(ctx)
+            await self._store.run_in_thread(lambda: self._remember(ctx))
+            await self._store.wait_written(CLIENT_KIND, identify_client(ctx)[0])
         return result
 
-    def _emit_listed(self, ctx: Context, definitions: Sequence[Json]) -> None:
+    async def _emit_listed(self, ctx: Context, definitions: Sequence[Json]) -> None:
+        asked = read_method(cast("Request", ctx.request).scope)
+        if asked not in (None, "tools/list"):
+            return  # before some calls the SDK lists the tools for itself
         client, principal = identify_client(ctx)
+        session = await self._open_session(client, principal.profile)
         self._gateway.events.emit(
             Listed(
                 session=client,
                 principal=principal.name,
                 version=self._gateway.catalog.version,
                 definitions=definitions,
-                tools=self._session(client, principal.profile).list_visible(),
+                tools=session.list_visible(),
             )
         )
 
-    def _remember_subscription(self, ctx: Context) -> None:
+    def _remember(self, ctx: Context) -> None:
         """Store what a handshake-era client would have to send again after a restart."""
         client, _ = identify_client(ctx)
-        if ctx.method == "notifications/initialized":
-            self._remember_client(client, ctx)
-        else:
+        if ctx.method != "notifications/initialized":
             wanted = ctx.method == "resources/subscribe"
             self._clients.subscribe(client, str((ctx.params or {})["uri"]), wanted=wanted)
-
-    def _remember_client(self, client: str, ctx: Context) -> None:
+            return
         hello = ctx.session.client_params
         if hello is not None and not client.startswith(SSE):
             self._clients.remember(
@@ -299,62 +319,8 @@ class _HttpGateway:
         return JSONResponse(build_status(self._gateway, totals, now=now, wall=datetime.now(UTC)))
 
 
-class _Router:
-    """Passes requests for `/mcp` straight to MCP, past the slower matching of routes."""
-
-    def __init__(self, mcp: ASGIApp, others: ASGIApp) -> None:
-        self._mcp = mcp
-        self._others = others
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_mcp = scope["type"] == "http" and scope["path"] == MCP_PATH
-        await (self._mcp if is_mcp else self._others)(scope, receive, send)
-
-
-class _SseApp:
-    """Serves the transport of MCP 2024-11-05: requests by POST, answers on one event stream."""
-
-    def __init__(self, server: Server[Any], max_body_bytes: int) -> None:
-        self.transport = SseServerTransport(MESSAGES_PATH, max_request_body_size=max_body_bytes)
-        self._server = server
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] != "GET":
-            await build_problem("wrong_method", 405, headers={"Allow": "GET"})(scope, receive, send)
-            return
-        options = self._server.create_initialization_options()
-        async with self.transport.connect_sse(scope, receive, send) as (read, write):
-            await self._server.run(read, write, options)
-
-
-async def _close(
-    server: uvicorn.Server, http: _HttpGateway, stop: asyncio.Event, seconds: float
-) -> None:
-    """Wait for `stop`, then refuse new connections and end the open ones in good order."""
-    await stop.wait()
-    server.should_exit = True
-    await http.stop(seconds)
-
-
-async def _serve_healthz(request: Request) -> Response:
-    return JSONResponse({"alive": True})
-
-
 async def _refuse_path(request: Request, error: Exception) -> Response:
     return build_problem("not_found", 404)
-
-
-async def _refuse_method(request: Request, error: Exception) -> Response:
-    allowed = error.headers if isinstance(error, HTTPException) else None
-    return build_problem("wrong_method", 405, headers=allowed or {"Allow": "GET"})
-
-
-def _is_list(ctx: Context) -> bool:
-    """Tell whether the client asked for its tools; before some calls the SDK lists them itself."""
-    if ctx.method != "tools/list":
-        return False
-    asked = read_method(read_headers(cast("Request", ctx.request).scope))
-    return asked in (None, "tools/list")
 
 
 def _is_limited(request: Request) -> bool:
@@ -368,16 +334,4 @@ def _format_client(ctx: Context) -> str:
     hello = ctx.session.client_params
     if hello is None:
         return ""
-    return _join_name_and_version(hello.client_info.name, hello.client_info.version)
-
-
-@lru_cache(maxsize=SESSIONS_KEPT)
-def _join_name_and_version(program: str, version: str) -> str:
-    # Cached because every request needs it and there are few client programs.
-    return to_one_line(f"{program} {version}", 80)
-
-
-def _announce(address: str, ready: Callable[[str], None] | None) -> None:
-    _log.info("Serving MCP at %s/mcp.", address)
-    if ready is not None:
-        ready(address)
+    return to_one_line(f"{hello.client_info.name} {hello.client_info.version}", 80)

@@ -1,12 +1,9 @@
 """`Ledger`: the tokens that toolscout saved and the tokens that it cost.
 
-This is the only place where a gateway counts tokens; `/metrics`, `/status` and the console read it.
-It listens to the gateway's events and keeps sums for the process, for each session, and for each
-hour and principal. It saves the hours in the store under the name of this process, so that several
-gateways can share a store and the console's chart survives a restart.
-
-Counting a large catalogue may take a second. When a client is sent a list of tools, the ledger
-therefore only notes the list; `settle`, which every reader calls first, counts its tokens.
+The only place where a gateway counts tokens. It listens to the gateway's events and keeps sums for
+the process, for each session, and for each hour and principal. The store keeps the hours of each
+process, so gateways can share a store. Counting a large catalogue may take a second, so a list of
+tools that was sent is only noted; `settle`, which every reader calls first, counts its tokens.
 """
 
 import json
@@ -14,8 +11,10 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from pydantic import TypeAdapter, ValidationError
 
 from toolscout.gateway.events import Listed, Requested
 from toolscout.gateway.middleware import ANONYMOUS
@@ -60,9 +59,7 @@ class Tally:
 
     def copy(self) -> "Tally":
         """Return an independent copy."""
-        twin = Tally()
-        twin.add(self)
-        return twin
+        return replace(self, servers=dict(self.servers))
 
     @property
     def used(self) -> int:
@@ -78,6 +75,10 @@ class Tally:
         """Return all sums except those by server."""
         names = ("not_sent", "menu", "replies", "descriptions", "net")
         return {name: getattr(self, name) for name in names}
+
+
+_SAVED = TypeAdapter(dict[str, Tally])
+"""The tallies of one hour by principal, as the store has them."""
 
 
 @dataclass(slots=True)
@@ -97,10 +98,6 @@ class _Account:
     tally: Tally = field(default_factory=Tally)
 
 
-Hours = dict[int, dict[str, Tally]]
-"""Tallies by hour since 1970 and by principal."""
-
-
 class Ledger:
     """Counts the tokens of one gateway; safe to share between threads."""
 
@@ -109,7 +106,8 @@ class Ledger:
         self._clock = clock
         self._process = secrets.token_hex(4)
         self._total = Tally()
-        self._hours: Hours = {}
+        self._hours: dict[int, dict[str, Tally]] = {}
+        """Tallies by hour since 1970 and by principal."""
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
         self._changed: set[int] = set()
         self._pending: dict[tuple[str, int, int], _PendingList] = {}
@@ -170,12 +168,13 @@ class Ledger:
         """
         self.settle()
         last = self.hour
-        first = last - hours + 1
-        points = {hour: Tally() for hour in range(first, last + 1)}
-        for hour, tallies in (*self._read_others(first), *self._copy_own(first)):
-            for principal, tally in tallies.items():
-                if hour in points and includes(principal):
-                    points[hour].add(tally)
+        points = {hour: Tally() for hour in range(last - hours + 1, last + 1)}
+        others = list(self._read_others(points))
+        with self._lock:
+            for hour, tallies in (*others, *self._hours.items()):
+                for principal, tally in tallies.items():
+                    if hour in points and includes(principal):
+                        points[hour].add(tally)
         return points
 
     def save(self) -> None:
@@ -184,13 +183,10 @@ class Ledger:
         with self._lock:
             changed = self._changed
             self._changed = set()
-            texts = {
-                hour: json.dumps({who: asdict(tally) for who, tally in self._hours[hour].items()})
-                for hour in changed
-            }
+            rows = {hour: _SAVED.dump_json(self._hours[hour]) for hour in changed}
         if self._store is not None:
-            for hour, text in texts.items():
-                self._store.write(KIND, f"{hour:09d}/{self._process}", text.encode())
+            for hour, data in rows.items():
+                self._store.write(KIND, f"{hour:09d}/{self._process}", data)
 
     def remove_old(self) -> None:
         """Delete hours that are older than `HOURS_KEPT`, in memory and in the store."""
@@ -234,25 +230,17 @@ class Ledger:
         self._accounts.move_to_end(session)
         return account
 
-    def _copy_own(self, first: int) -> list[tuple[int, dict[str, Tally]]]:
-        with self._lock:
-            return [
-                (hour, {who: tally.copy() for who, tally in tallies.items()})
-                for hour, tallies in self._hours.items()
-                if hour >= first
-            ]
-
-    def _read_others(self, first: int) -> list[tuple[int, dict[str, Tally]]]:
-        """Return the hours that other processes have saved, including earlier runs of this one."""
+    def _read_others(self, hours: Container[int]) -> Iterator[tuple[int, dict[str, Tally]]]:
+        """Yield the hours that other processes have saved, including earlier runs of this one."""
         if self._store is None:
-            return []
-        found: list[tuple[int, dict[str, Tally]]] = []
+            return
         for key in self._store.keys(KIND):
-            process = key.partition("/")[2]
             hour = _hour_from_key(key)
-            if process != self._process and hour >= first:
-                found.append((hour, _tallies_from_json(self._store.read(KIND, key))))
-        return found
+            if key.partition("/")[2] != self._process and hour in hours:
+                try:
+                    yield hour, _SAVED.validate_json(self._store.read(KIND, key) or b"{}")
+                except ValidationError:
+                    continue  # written by another version
 
 
 def count_listed_tokens(definition: Json) -> int:
@@ -272,15 +260,3 @@ def _count_by_server(tools: Sequence[Tool]) -> dict[str, int]:
 def _hour_from_key(key: str) -> int:
     hour = key.partition("/")[0]
     return int(hour) if hour.isdecimal() and len(hour) < 12 else 0
-
-
-def _tallies_from_json(data: bytes | None) -> dict[str, Tally]:
-    """Return saved tallies; data that this version cannot read counts as empty."""
-    names = {item.name for item in fields(Tally)}
-    try:
-        rows = json.loads(data or b"{}")
-        return {
-            who: Tally(**{k: v for k, v in row.items() if k in names}) for who, row in rows.items()
-        }
-    except (ValueError, TypeError, AttributeError):
-        return {}

@@ -1,7 +1,5 @@
 """Where the gateway listens: a socket with a web server, or stdin and stdout.
 
-`http` builds the application that the web server runs, and `server` answers on stdin and stdout.
-
 The SDK reads and writes the standard streams in worker threads, which costs a call more time than
 the rest of the gateway. `open_stdio` lets the event loop watch the pipes instead. While it is
 entered, file descriptor 1 is stderr and 0 is the null device, so that no stray output gets into the
@@ -17,13 +15,14 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import anyio
 import mcp_types as types
 import uvicorn
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from starlette.types import ASGIApp
@@ -31,14 +30,58 @@ from starlette.types import ASGIApp
 from toolscout.config.gateway import GatewayConfig
 from toolscout.errors import InvalidConfig
 from toolscout.gateway.shims import BufferedProtocol
-from toolscout.servers.process import ReadStream, Stream
 
 BACKLOG = 2048
 LINE_LIMIT = 256 << 20
 """The longest message on stdin, in bytes."""
 
 
-class WebServer(uvicorn.Server):
+async def serve_app(
+    app: ASGIApp,
+    config: GatewayConfig,
+    *,
+    on_stop: Callable[[], Awaitable[None]],
+    ready: Callable[[str], None] | None = None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serve an application until `stop` is set or a signal arrives.
+
+    Calls `ready` with the address once the application answers. To stop, it refuses new connections
+    and calls `on_stop`, which ends the open ones. Raises `InvalidConfig` if the address is not
+    available.
+    """
+    stop = stop or asyncio.Event()
+    with contextlib.closing(_open_listener(config)) as listener, _handle_signals(stop):
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        address = f"http://{host}:{listener.getsockname()[1]}"
+        web_config = uvicorn.Config(
+            app,
+            http=BufferedProtocol,
+            log_config=None,  # keep the logging that the process has set up
+            access_log=False,
+            lifespan="on",
+            ws="none",
+            server_header=False,
+            # `on_stop` ends requests; this is for those that do not end even then.
+            timeout_graceful_shutdown=math.ceil(config.stop_seconds) + 1,
+        )
+        server = _WebServer(web_config, lambda: ready(address) if ready is not None else None)
+        closing = asyncio.create_task(_close(server, stop, on_stop))
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            closing.cancel()
+
+
+async def _close(
+    server: uvicorn.Server, stop: asyncio.Event, on_stop: Callable[[], Awaitable[None]]
+) -> None:
+    await stop.wait()
+    server.should_exit = True
+    await on_stop()
+
+
+class _WebServer(uvicorn.Server):
     """A uvicorn server that calls `started` once it has started, and handles no signals."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
@@ -46,69 +89,39 @@ class WebServer(uvicorn.Server):
         self._on_start = started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then call `started`."""
         await super().startup(sockets)
         self._on_start()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Leave signals alone."""
         # uvicorn raises the signal again when it has stopped, which would end the process before
         # the gateway has stopped its servers.
         yield
 
 
-def build_web_config(app: ASGIApp, config: GatewayConfig) -> uvicorn.Config:
-    """Return uvicorn's configuration for an application."""
-    return uvicorn.Config(
-        app,
-        http=BufferedProtocol,
-        log_config=None,  # keep the logging that the process has set up
-        access_log=False,
-        lifespan="on",
-        ws="none",
-        server_header=False,
-        # The gateway ends its streams itself; this is for requests that do not end even then.
-        timeout_graceful_shutdown=math.ceil(config.stop_seconds) + 1,
-    )
-
-
-def open_listener(config: GatewayConfig) -> socket.socket:
-    """Return a socket that listens at the configured address, or raise `InvalidConfig`."""
-    try:
-        return _bind(config.host, config.port)
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "no such address"
-        raise InvalidConfig(
-            "gateway.port",
-            f"is {config.port}, which is not available on {config.host} ({reason})",
-            remedy="Stop the program that uses it, or choose another port; 0 takes a free one.",
-        ) from None
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def _open_listener(config: GatewayConfig) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     # asyncio sends small answers at once only if the socket names its protocol; otherwise each
     # would wait 40 ms for the client's acknowledgement.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if os.name == "posix":
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
+        listener.bind((config.host, config.port))
         listener.listen(BACKLOG)
-    except BaseException:
+    except (OSError, UnicodeError) as error:
         listener.close()
-        raise
+        reason = getattr(error, "strerror", None) or "no such address"
+        raise InvalidConfig(
+            "gateway.port",
+            f"is {config.port}, which is not available on {config.host} ({reason})",
+            remedy="Stop the program that uses it, or choose another port; 0 takes a free one.",
+        ) from None
     return listener
 
 
-def format_address(host: str, port: int) -> str:
-    """Return the URL of an address."""
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
 @contextlib.contextmanager
-def handle_signals(stop: asyncio.Event) -> Generator[None]:
+def _handle_signals(stop: asyncio.Event) -> Generator[None]:
     """Set `stop` on SIGINT and SIGTERM; does nothing outside the main thread and on Windows."""
     loop = asyncio.get_running_loop()
     handled: list[signal.Signals] = []
@@ -160,7 +173,7 @@ async def _open_pipes() -> AsyncGenerator["tuple[StdinStream, StdoutStream]"]:
         writing.close()
 
 
-class StdinStream(ReadStream):
+class StdinStream(ObjectReceiveStream[SessionMessage | Exception]):
     """Messages from stdin; for a line that is not a message, the error from parsing it."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
@@ -179,14 +192,17 @@ class StdinStream(ReadStream):
         except ValueError as error:
             return error
 
+    async def aclose(self) -> None:
+        """Close nothing: the process owns its stdin."""
 
-class StdoutStream(Stream):
+
+class StdoutStream(ObjectSendStream[SessionMessage]):
     """Messages to stdout, each on a line of its own."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
 
-    async def send(self, item: SessionMessage, /) -> None:
+    async def send(self, item: SessionMessage) -> None:
         """Write one message; wait only if the client does not keep up."""
         text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         self._writer.write(f"{text}\n".encode())
@@ -194,3 +210,6 @@ class StdoutStream(Stream):
             await self._writer.drain()
         except ConnectionError:
             raise anyio.BrokenResourceError from None
+
+    async def aclose(self) -> None:
+        """Close nothing: the process owns its stdout."""

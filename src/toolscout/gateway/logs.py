@@ -53,10 +53,7 @@ def log_event(event: Event) -> None:
 
 
 def log_to_stderr(form: LogFormat, level: str, mask: SecretMask) -> None:
-    """Set up the log of this process, with the mask's secrets masked.
-
-    Callers update the mask when they reload the configuration.
-    """
+    """Set up the log of this process; callers update the mask when they reload their secrets."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json(mask) if form is LogFormat.JSON else _Text(mask))
     logging.basicConfig(level=level, handlers=[handler], force=True)

@@ -1,24 +1,30 @@
 """`Metrics`: what a gateway does, counted, as Prometheus text and as totals.
 
 It listens to the gateway's events and reads the token ledger. It keeps no text of any request:
-labels hold only names of servers and tools, and reply codes (R108).
+labels hold only names of servers and tools, and reply codes (R108). `build_readiness` and
+`build_status` report on the servers, as plain values for JSON.
 """
 
+import collections
+import platform
 import threading
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from toolscout.gateway.gateway import Gateway
 from toolscout.schemas import Json
-from toolscout.servers.pool import Phase
+from toolscout.servers.state import Phase, ServerState
 from toolscout.sessions.events import Answered, Called, Described, Event, Searched
 
 LABELLED_TOOLS = 500
 """Tools that have a label of their own; all further ones are counted as `OTHER`."""
 OTHER = "other"
+LINES_SHOWN = 10
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -56,7 +62,10 @@ class Metrics:
             case Described():
                 self._describes.labels(event.code).inc()
             case Called(made=True):
-                self._count_call(event)
+                tool = self._gateway.catalog.get(event.tool)
+                server = tool.server if tool is not None else ""
+                self._calls.labels(server, self._label(event.tool), event.code).inc()
+                self._call_seconds.labels(server).observe(event.milliseconds / 1e3)
             case Called():
                 self._refusals.labels(event.code).inc()
             case _:
@@ -98,12 +107,6 @@ class Metrics:
             family.add_metric([phase.value], phases.count(phase))
         yield family
 
-    def _count_call(self, event: Called) -> None:
-        tool = self._gateway.catalog.get(event.tool)
-        server = tool.server if tool is not None else ""
-        self._calls.labels(server, self._label(event.tool), event.code).inc()
-        self._call_seconds.labels(server).observe(event.milliseconds / 1e3)
-
     def _label(self, tool: str) -> str:
         with self._lock:
             if tool not in self._tools and len(self._tools) >= LABELLED_TOOLS:
@@ -114,10 +117,72 @@ class Metrics:
 
 def _sum(counter: Counter, **labels: str) -> int:
     samples = (sample for metric in counter.collect() for sample in metric.samples)
-    return round(
-        sum(
-            sample.value
-            for sample in samples
-            if sample.name.endswith("_total") and labels.items() <= sample.labels.items()
-        )
+    values = [
+        sample.value
+        for sample in samples
+        if sample.name.endswith("_total") and labels.items() <= sample.labels.items()
+    ]
+    return round(sum(values))
+
+
+def build_readiness(gateway: Gateway) -> Json:
+    """Return whether the gateway is ready: whether searches cover the tools of all servers.
+
+    A server is pending until its first start has succeeded or failed. A server that failed does
+    not make the gateway unready, however often it is started again.
+    """
+    members = gateway.pool.servers.values()
+    pending = sum(
+        member.manifest is None
+        and not member.failures
+        and member.phase in (Phase.CONFIGURED, Phase.STARTING)
+        for member in members
     )
+    return {
+        "ready": pending == 0,
+        "servers": len(members),
+        "pending": pending,
+        "failed": sum(member.phase is Phase.FAILED for member in members),
+        "tools": len(gateway.catalog.tools),
+    }
+
+
+def build_status(gateway: Gateway, totals: Json, *, now: float, wall: datetime) -> Json:
+    """Return all servers and totals; `now` is the event loop's time and `wall` the date."""
+    tools = collections.Counter(tool.server for tool in gateway.catalog.tools)
+    members = gateway.pool.servers
+    return {
+        "ready": build_readiness(gateway)["ready"],
+        "mode": gateway.config.gateway.mode.value,
+        "servers": [
+            _describe_server(
+                members[name], tools[name], wall - timedelta(seconds=now - members[name].since)
+            )
+            for name in sorted(members)
+        ],
+        "totals": {"tools": tools.total(), **totals},
+        "versions": {
+            "toolscout": version("toolscout"),
+            "mcp": version("mcp"),
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _describe_server(member: ServerState, tools: int, since: datetime) -> Json:
+    config = member.config
+    return {
+        "name": config.name,
+        "transport": config.transport.value,
+        "phase": member.phase.value,
+        # A server that was never started has not entered a phase at any time.
+        "since": since.astimezone(UTC).isoformat(timespec="seconds") if member.since else None,
+        "reason": config.quote(member.reason),
+        "starts": member.starts,
+        "failures": member.failures,
+        "running": member.running,
+        "waiting": member.waiting,
+        "tools": tools,
+        "problems": [config.quote(problem) for problem in member.problems],
+        "lines": [config.quote(line) for line in list(member.lines)[-LINES_SHOWN:]],
+    }

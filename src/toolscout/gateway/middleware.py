@@ -1,10 +1,9 @@
 """ASGI middleware for every HTTP request: authentication, limits, and an orderly stop.
 
-`Authenticator` turns a bearer token into a `Principal`. Without configured tokens, everybody who
-can reach the loopback address is the anonymous principal, which sees everything. It also checks
-Host and Origin, so that foreign web pages cannot use the gateway. `RequestGuard` refuses requests
-that it does not admit. `StoppableApp` ends open requests when the gateway stops. Errors are JSON
-and say what to do next, but never which part of a secret was wrong.
+`Authenticator` turns a bearer token into a `Principal`, and checks Host and Origin, so that foreign
+web pages cannot use the gateway. Without configured tokens, everybody who can reach the loopback
+address is the anonymous principal, which sees everything. Errors are JSON and say what to do next,
+but never which part of a secret was wrong.
 """
 
 import asyncio
@@ -12,14 +11,16 @@ import contextlib
 import hashlib
 import hmac
 import ipaddress
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
-from starlette.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolscout.config.gateway import GatewayConfig, Profile
@@ -27,7 +28,6 @@ from toolscout.errors import InvalidConfig
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 ANY_ADDRESS = ("0.0.0.0", "::", "")
-SCHEME = "bearer"
 PRINCIPAL = "toolscout.principal"
 """Key of the principal in a request's scope."""
 LISTENING = "subscriptions/listen"
@@ -52,12 +52,6 @@ TEXTS = {
     "stopping": "The gateway is stopping. Try again shortly.",
 }
 
-FirstHeaders = Mapping[bytes, bytes]
-"""The first header of each name, in lower case."""
-
-_HEADERS = "toolscout.headers"
-"""Key of the headers by name in a request's scope, with the list that they were read from."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
@@ -78,7 +72,17 @@ class Authenticator:
     """
 
     def __init__(self, config: GatewayConfig, env: Mapping[str, str] | None = None) -> None:
-        self._principals = dict(_read_principals(config, env))
+        self._principals: dict[bytes, Principal] = {}
+        for name, token in config.tokens.items():
+            digest = _digest(token.resolve(env, name=name).token.strip())
+            if digest in self._principals:
+                raise InvalidConfig(
+                    f"gateway.tokens.{name}",
+                    f"has the same token as {self._principals[digest].name!r}",
+                    remedy="Give each its own, so that the gateway can tell them apart.",
+                )
+            profile = config.profiles[token.profile] if token.profile else None
+            self._principals[digest] = Principal(name=name, profile=profile)
         if not self._principals and not is_loopback(config.host):
             raise InvalidConfig(
                 "gateway.host",
@@ -89,11 +93,6 @@ class Authenticator:
         self._hosts = frozenset(map(_split_host, (*LOOPBACK_NAMES, *own, *config.hosts)))
         self._origins = frozenset(origin.lower().rstrip("/") for origin in config.origins)
 
-    @property
-    def needs_token(self) -> bool:
-        """Whether a request without a token is refused."""
-        return bool(self._principals)
-
     def authenticate(self, authorization: str | None) -> Principal | None:
         """Return the principal for an `Authorization` header, or None if its token is unknown.
 
@@ -102,7 +101,7 @@ class Authenticator:
         if not self._principals:
             return ANONYMOUS
         scheme, _, token = (authorization or "").partition(" ")
-        given = _digest(token.strip() if scheme.lower() == SCHEME else "")
+        given = _digest(token.strip() if scheme.lower() == "bearer" else "")
         found = None
         for digest, principal in self._principals.items():
             if hmac.compare_digest(digest, given):
@@ -135,23 +134,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _read_principals(
-    config: GatewayConfig, env: Mapping[str, str] | None
-) -> Iterator[tuple[bytes, Principal]]:
-    names: dict[bytes, str] = {}
-    for name, token in config.tokens.items():
-        digest = _digest(token.resolve(env, name=name).token.strip())
-        if digest in names:
-            raise InvalidConfig(
-                f"gateway.tokens.{name}",
-                f"has the same token as {names[digest]!r}",
-                remedy="Give each its own, so that the gateway can tell them apart.",
-            )
-        names[digest] = name
-        profile = config.profiles[token.profile] if token.profile else None
-        yield digest, Principal(name=name, profile=profile)
-
-
 def _digest(token: str) -> bytes:
     # Digests have one length, so that comparing them does not reveal the length of a token.
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
@@ -169,20 +151,12 @@ def _split_host(host: str) -> tuple[str, str]:
     return name, port.replace("*", "")
 
 
-def read_headers(scope: Scope) -> FirstHeaders:
-    """Return the headers of a request by name; starlette searches all of them for each name."""
-    rows = scope["headers"]
-    cached = scope.get(_HEADERS)
-    if cached is None or cached[0] is not rows:  # other middleware may have replaced the headers
-        cached = (rows, dict(reversed(list(rows))))
-        scope[_HEADERS] = cached
-    return cached[1]
-
-
-def read_header(headers: FirstHeaders, name: bytes) -> str | None:
-    """Return the value of a header, or None if it was not sent."""
-    value = headers.get(name)
-    return None if value is None else value.decode("latin-1")
+def read_header(scope: Scope, name: bytes) -> str | None:
+    """Return the first header with a name in lower case, or None if it was not sent."""
+    for key, value in scope["headers"]:
+        if key == name:
+            return value.decode("latin-1")
+    return None
 
 
 class RequestGuard:
@@ -204,7 +178,7 @@ class RequestGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-            refusal = self._check_request(scope, read_headers(scope))
+            refusal = self._check_request(scope)
             if refusal is not None:
                 await refusal(scope, receive, send)
                 return
@@ -228,44 +202,54 @@ class RequestGuard:
     def _refuse_size(self) -> JSONResponse:
         return build_problem("too_large", TOO_LARGE, limit=f"{self._max_bytes:,}")
 
-    def _check_request(self, scope: Scope, headers: FirstHeaders) -> JSONResponse | None:
-        if not self._authenticator.admits_host(read_header(headers, b"host")):
+    def _check_request(self, scope: Scope) -> JSONResponse | None:
+        if not self._authenticator.admits_host(read_header(scope, b"host")):
             return build_problem("wrong_host", 421)
-        if not self._authenticator.admits_origin(read_header(headers, b"origin")):
+        if not self._authenticator.admits_origin(read_header(scope, b"origin")):
             return build_problem("wrong_origin", 403)
         # The SDK counts a body of unknown length while it reads it.
-        length = read_header(headers, b"content-length") or ""
+        length = read_header(scope, b"content-length") or ""
         if length.isdecimal() and (len(length) > 18 or int(length) > self._max_bytes):
             return self._refuse_size()
-        if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
+        is_preflight = read_header(scope, b"access-control-request-method") is not None
+        if is_preflight and scope["method"] == "OPTIONS":
             return None  # browsers send preflight requests without the token
         if self._is_public is not None and self._is_public(scope["path"]):
             return None  # browsers load a page without the token, and the page then asks for it
-        principal = self._authenticator.authenticate(read_header(headers, b"authorization"))
+        principal = self._authenticator.authenticate(read_header(scope, b"authorization"))
         if principal is None:
             challenge = {"WWW-Authenticate": 'Bearer realm="toolscout"'}
             return build_problem("unauthorized", 401, headers=challenge)
-        self._admit(scope, principal)
-        return None
-
-    def _admit(self, scope: Scope, principal: Principal) -> None:
         scope[PRINCIPAL] = principal
-        if self._authenticator.needs_token:
+        if principal is not ANONYMOUS:
             # The SDK lets only this user go on with a session that it has opened.
             token = AccessToken(token="", client_id=principal.name, scopes=[])
             scope["user"] = AuthenticatedUser(token)
+        return None
 
 
 class RunningRequests:
-    """Keeps track of running requests, so that a gateway can stop without losing an answer."""
+    """Keeps track of running requests, so that a gateway can stop without losing an answer.
+
+    Enter it for work that should be finished before the gateway stops. It is a context manager
+    itself because a generator for every request would cost more.
+    """
 
     def __init__(self) -> None:
-        self.idle = asyncio.Event()
-        self.idle.set()
         self.is_stopped = False
-        self.counted = _Counted(self.idle)
-        """A context for work that should be finished before the gateway stops."""
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._running = 0
         self._open: set[asyncio.Task[Any]] = set()
+
+    def __enter__(self) -> None:
+        self._running += 1
+        self._idle.clear()
+
+    def __exit__(self, *error: object) -> None:
+        self._running -= 1
+        if not self._running:
+            self._idle.set()
 
     @contextlib.contextmanager
     def cancel_on_stop(self) -> Generator[None]:
@@ -286,29 +270,12 @@ class RunningRequests:
         """Cancel all open requests once no work is running, or after `seconds`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self.idle.wait()
+                await self._idle.wait()
                 # Older clients get answers over a stream that stays open; let the last be sent.
                 await asyncio.sleep(FLUSH_SECONDS)
         self.is_stopped = True
         for task in self._open:
             task.cancel()
-
-
-class _Counted:
-    """Counts how often it is entered; cheaper than a generator for every request."""
-
-    def __init__(self, idle: asyncio.Event) -> None:
-        self._idle = idle
-        self._running = 0
-
-    def __enter__(self) -> None:
-        self._running += 1
-        self._idle.clear()
-
-    def __exit__(self, *error: object) -> None:
-        self._running -= 1
-        if not self._running:
-            self._idle.set()
 
 
 class StoppableApp:
@@ -321,39 +288,27 @@ class StoppableApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, at least in part."""
         # A POST request ends by itself, unless it opens a stream of notifications.
-        is_work = (
-            scope["method"] == "POST"
-            and read_header(read_headers(scope), b"mcp-method") != LISTENING
-        )
-        with self._running.counted if is_work else contextlib.nullcontext():
-            await self._answer(scope, receive, send)
+        is_work = scope["method"] == "POST" and read_header(scope, b"mcp-method") != LISTENING
+        is_begun: bool = False
+        is_complete: bool = False
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = _Answer(send)
-        if not self._running.is_stopped:
-            # Runs in the request's own task, which is cheaper than two more tasks per request.
-            with self._running.cancel_on_stop():
-                await self._app(scope, receive, answer.send)
-                return
-        if not answer.is_begun:
-            await build_problem("stopping", 503)(scope, receive, send)
-        elif not answer.is_complete:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        async def track(message: Message) -> None:
+            nonlocal is_begun, is_complete
+            is_begun = True
+            is_body = message["type"] == "http.response.body"
+            is_complete = is_body and not message.get("more_body", False)
+            await send(message)
 
-
-class _Answer:
-    """Records how much of an answer has been sent."""
-
-    def __init__(self, send: Send) -> None:
-        self.is_begun = False
-        self.is_complete = False
-        self._send = send
-
-    async def send(self, message: Message) -> None:
-        self.is_begun = True
-        is_body = message["type"] == "http.response.body"
-        self.is_complete = is_body and not message.get("more_body", False)
-        await self._send(message)
+        with self._running if is_work else contextlib.nullcontext():
+            if not self._running.is_stopped:
+                # Runs in the request's own task, which is cheaper than two more tasks per request.
+                with self._running.cancel_on_stop():
+                    await self._app(scope, receive, track)
+                    return
+            if not is_begun:
+                await build_problem("stopping", 503)(scope, receive, send)
+            elif not is_complete:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def build_problem(
@@ -362,3 +317,14 @@ def build_problem(
     """Return a JSON response with the text for an error code."""
     body = {"error": {"code": code, "message": TEXTS[code].format(**facts)}}
     return JSONResponse(body, status, headers)
+
+
+async def serve_healthz(request: Request) -> Response:
+    """Answer a probe."""
+    return JSONResponse({"alive": True})
+
+
+async def refuse_method(request: Request, error: Exception) -> Response:
+    """Answer a request with a method that its path does not accept."""
+    allowed = error.headers if isinstance(error, HTTPException) else None
+    return build_problem("wrong_method", 405, headers=allowed or {"Allow": "GET"})

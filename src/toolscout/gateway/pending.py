@@ -15,12 +15,12 @@ from typing import Any
 
 import mcp_types as types
 
-from toolscout.errors import InvalidRequest
+from toolscout.errors import NotPending
 from toolscout.schemas import Json
 from toolscout.servers.connection import Relay
 
 INPUT_REQUIRED = "input_required"
-SUSPENDED_LIMIT = 256
+PENDING_CALLS_MAX = 256
 STATE_BYTES = 24
 
 Abilities = types.ClientCapabilities | None
@@ -28,7 +28,12 @@ Abilities = types.ClientCapabilities | None
 Work = Callable[[Relay], Coroutine[Any, Any, Json]]
 """Makes a call; questions that the server asks meanwhile go to the relay."""
 
-_SAMPLED = (types.CreateMessageResult, types.CreateMessageResultWithTools)
+RESULT_TYPES: Mapping[type[types.InputRequest], tuple[type[Any], ...]] = {
+    types.CreateMessageRequest: (types.CreateMessageResult, types.CreateMessageResultWithTools),
+    types.ElicitRequest: (types.ElicitResult,),
+    types.ListRootsRequest: (types.ListRootsResult,),
+}
+"""The results that may answer each type of question."""
 _OTHER_KIND = types.ErrorData(
     code=types.INVALID_PARAMS, message="The client's answer does not fit the question."
 )
@@ -48,17 +53,6 @@ class CallKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientRequest:
-    """One request that a client sends for a call: the first one, or one with answers."""
-
-    relay: Relay
-    """Receives progress and log messages while the request is open."""
-    abilities: Abilities = None
-    state: str | None = None
-    answers: Mapping[str, types.InputResponse] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Question:
     request: types.InputRequest
     answer: asyncio.Future[types.InputResponse | types.ErrorData]
@@ -67,28 +61,30 @@ class _Question:
 class PendingCalls:
     """The calls of one gateway that wait for answers."""
 
-    def __init__(self, *, limit: int = SUSPENDED_LIMIT) -> None:
-        self._limit = limit
-        self._waiting: dict[str, tuple[_PendingCall, asyncio.TimerHandle]] = {}
-
-    def __len__(self) -> int:
-        return len(self._waiting)
+    def __init__(self) -> None:
+        self.waiting: dict[str, tuple[_PendingCall, asyncio.TimerHandle]] = {}
 
     async def run(
-        self, key: CallKey, request: ClientRequest, work: Work, *, seconds: float
+        self,
+        key: CallKey,
+        work: Work,
+        *,
+        relay: Relay,
+        abilities: Abilities,
+        state: str | None,
+        answers: Mapping[str, types.InputResponse] | None,
+        seconds: float,
     ) -> Json:
         """Return the result of a call, or the questions that the client must answer first.
 
-        A request with a state resumes its call and does not start `work`. Raises `InvalidRequest`
-        if the state is unknown, expired or of another call. Each answer may take `seconds`.
+        A request with a state resumes its call and does not start `work`. Raises `NotPending`
+        if the state is unknown, expired or of another call. The relay receives progress and log
+        messages while the request is open. Each answer may take `seconds`.
         """
-        if request.state is None:
-            pending = _PendingCall(key, work)
-        else:
-            pending = self._take(request.state, key)
-        await pending.follow(request)
-        if pending.is_over:
-            return pending.get_result()
+        pending = _PendingCall(key, work) if state is None else self._take(state, key)
+        await pending.follow(relay, abilities, answers or {})
+        if pending.work.done():
+            return pending.work.result()
         return {
             "resultType": INPUT_REQUIRED,
             "inputRequests": pending.list_questions(),
@@ -96,34 +92,31 @@ class PendingCalls:
         }
 
     async def close(self) -> None:
-        """Cancel what is suspended and wait until it has ended."""
-        ending = [self._drop(state) for state in list(self._waiting)]
-        await asyncio.gather(*(pending.wait_until_done() for pending in ending))
+        """Cancel all pending calls and wait until they have ended."""
+        ending = [self._drop(state) for state in list(self.waiting)]
+        await asyncio.gather(*(asyncio.wait((pending.work,)) for pending in ending))
 
     def _keep(self, pending: "_PendingCall", seconds: float) -> str:
         state = secrets.token_urlsafe(STATE_BYTES)
         loop = asyncio.get_running_loop()
         timer = loop.call_later(seconds, self._drop, state)
-        self._waiting[state] = pending, timer
-        if len(self._waiting) > self._limit:
-            self._drop(next(iter(self._waiting)))
+        self.waiting[state] = pending, timer
+        if len(self.waiting) > PENDING_CALLS_MAX:
+            self._drop(next(iter(self.waiting)))
         return state
 
     def _take(self, state: str, key: CallKey) -> "_PendingCall":
-        pending, timer = self._waiting.get(state, (None, None))
+        pending, timer = self.waiting.get(state, (None, None))
         if pending is None or timer is None or pending.key != key:
-            raise InvalidRequest(
-                "Not called: no call of yours waits for this answer, or not any more",
-                remedy="Make the call again, without a request state.",
-            )
-        del self._waiting[state]
+            raise NotPending
+        del self.waiting[state]
         timer.cancel()
         return pending
 
     def _drop(self, state: str) -> "_PendingCall":
-        pending, timer = self._waiting.pop(state)
+        pending, timer = self.waiting.pop(state)
         timer.cancel()
-        pending.cancel()
+        pending.work.cancel()
         return pending
 
 
@@ -137,17 +130,8 @@ class _PendingCall:
         self._questions: dict[str, _Question] = {}
         self._keys = map("question-{}".format, itertools.count(1))
         self._news = asyncio.Event()
-        self._work = asyncio.create_task(work(self))
-        self._work.add_done_callback(self._end)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the call has ended, successfully or not."""
-        return self._work.done()
-
-    def get_result(self) -> Json:
-        """Return the server's answer, or raise the error that ended the call."""
-        return self._work.result()
+        self.work = asyncio.create_task(work(self))
+        self.work.add_done_callback(self._end)
 
     def list_questions(self) -> Json:
         """Return the open questions by key, in the form that is sent to the client."""
@@ -156,29 +140,23 @@ class _PendingCall:
             for key, question in self._questions.items()
         }
 
-    async def follow(self, request: ClientRequest) -> None:
+    async def follow(
+        self, relay: Relay, abilities: Abilities, answers: Mapping[str, types.InputResponse]
+    ) -> None:
         """Hand over a request's answers, then wait for the end of the call or an open question."""
-        self._relay = request.relay
-        self._abilities = request.abilities
-        for key, answer in (request.answers or {}).items():
+        self._relay = relay
+        self._abilities = abilities
+        for key, answer in answers.items():
             self._settle(key, answer)
         try:
-            while not self._questions and not self.is_over:
+            while not self._questions and not self.work.done():
                 self._news.clear()
                 await self._news.wait()
         except asyncio.CancelledError:
-            self.cancel()
+            self.work.cancel()
             raise
         finally:
             self._relay = None
-
-    def cancel(self) -> None:
-        """Cancel the call at its server."""
-        self._work.cancel()
-
-    async def wait_until_done(self) -> None:
-        """Wait for the end of the call."""
-        await asyncio.wait((self._work,))
 
     async def report_progress(
         self, progress: float, total: float | None, message: str | None
@@ -192,23 +170,10 @@ class _PendingCall:
         if self._relay is not None:
             await self._relay.log(params)
 
-    async def sample(self, params: types.CreateMessageRequestParams) -> Any:
-        """Have the client's model complete a message."""
-        return await self._ask_client(types.CreateMessageRequest(params=params), _SAMPLED)
-
-    async def elicit(self, params: types.ElicitRequestParams) -> Any:
-        """Ask the client's user."""
-        return await self._ask_client(types.ElicitRequest(params=params), types.ElicitResult)
-
-    async def list_roots(self) -> Any:
-        """Ask for the client's roots."""
-        return await self._ask_client(types.ListRootsRequest(), types.ListRootsResult)
-
-    async def _ask_client(
-        self, request: types.InputRequest, expected: type[Any] | tuple[type[Any], ...]
-    ) -> types.InputResponse | types.ErrorData:
+    async def ask(self, request: types.InputRequest) -> types.InputResponse | types.ErrorData:
+        """Keep a question until a request of the client answers it."""
         refusal = check_abilities(request, self._abilities)
-        if refusal is not None or self.is_over:
+        if refusal is not None or self.work.done():
             return refusal or _UNANSWERED
         key = next(self._keys)
         question = _Question(request=request, answer=asyncio.Future())
@@ -218,7 +183,8 @@ class _PendingCall:
             answer = await question.answer
         finally:
             self._questions.pop(key, None)
-        return answer if isinstance(answer, (types.ErrorData, expected)) else _OTHER_KIND
+        expected = (types.ErrorData, *RESULT_TYPES[type(request)])
+        return answer if isinstance(answer, expected) else _OTHER_KIND
 
     def _settle(self, key: str, answer: types.InputResponse | types.ErrorData) -> None:
         question = self._questions.pop(key, None)
@@ -235,34 +201,27 @@ class _PendingCall:
 
 def check_abilities(request: types.InputRequest, abilities: Abilities) -> types.ErrorData | None:
     """Return an error for the server if the client has not declared the requested ability."""
+    declared = abilities or types.ClientCapabilities()
+    missing = ""
     match request:
-        case types.CreateMessageRequest():
-            missing = _find_missing_in_sampling(request.params, abilities)
-        case types.ElicitRequest():
-            missing = _find_missing_in_elicitation(request.params, abilities)
+        case types.CreateMessageRequest(params=params):
+            has_tools = params.tools is not None or params.tool_choice is not None
+            if declared.sampling is None:
+                missing = "sampling"
+            elif has_tools and declared.sampling.tools is None:
+                missing = "tools in sampling"
+        case types.ElicitRequest(params=params):
+            elicitation = declared.elicitation
+            if elicitation is None:
+                missing = "elicitation"
+            elif isinstance(params, types.ElicitRequestURLParams):
+                missing = "" if elicitation.url else "elicitation by URL"
+            elif elicitation.url and not elicitation.form:
+                # No mode at all means forms, the only mode for clients before 2025-11-25.
+                missing = "elicitation by form"
         case types.ListRootsRequest():
-            missing = "" if abilities and abilities.roots else "roots"
+            missing = "" if declared.roots else "roots"
     if not missing:
         return None
     message = f"The client does not support {missing}."
     return types.ErrorData(code=types.METHOD_NOT_FOUND, message=message)
-
-
-def _find_missing_in_sampling(
-    params: types.CreateMessageRequestParams, abilities: Abilities
-) -> str:
-    sampling = abilities.sampling if abilities else None
-    if sampling is None:
-        return "sampling"
-    has_tools = params.tools is not None or params.tool_choice is not None
-    return "tools in sampling" if has_tools and sampling.tools is None else ""
-
-
-def _find_missing_in_elicitation(params: types.ElicitRequestParams, abilities: Abilities) -> str:
-    elicitation = abilities.elicitation if abilities else None
-    if elicitation is None:
-        return "elicitation"
-    if isinstance(params, types.ElicitRequestURLParams):
-        return "" if elicitation.url else "elicitation by URL"
-    # No mode at all means forms, the only mode for clients before 2025-11-25.
-    return "elicitation by form" if elicitation.url and not elicitation.form else ""

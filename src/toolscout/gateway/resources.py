@@ -38,28 +38,19 @@ class Resources:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    def list_resources(self, session: Session) -> list[Json]:
-        """Return the resources that a session may read."""
-        rows = self._list_rows(session, RESOURCE)
-        return [{**row, "uri": to_gateway_uri(server, row["uri"])} for server, _, row in rows]
-
-    def list_templates(self, session: Session) -> list[Json]:
-        """Return the resource templates that a session may fill in."""
-        rows = self._list_rows(session, TEMPLATE)
-        return [
-            {**row, "uriTemplate": to_gateway_uri(server, row["uriTemplate"])}
-            for server, _, row in rows
-        ]
-
-    def list_prompts(self, session: Session) -> list[Json]:
-        """Return the prompts that a session may get."""
-        return [{**row, "name": name} for _, name, row in self._list_rows(session, PROMPT)]
+    def list_entries(self, session: Session, kind: str) -> list[Json]:
+        """Return the resources, templates or prompts that a session may see."""
+        rows = self._list_rows(session, kind)
+        if kind == PROMPT:
+            return [{**row, "name": name} for _, name, row in rows]
+        key = _KEYS[kind][0]
+        return [{**row, key: to_gateway_uri(server, row[key])} for server, _, row in rows]
 
     async def read(self, session: Session, uri: str, forwarded: ForwardedCall) -> Json:
         """Return a resource, with the URIs of its parts as this gateway lists them."""
         server, own = self.find_owner(session, uri)
         result = await _await_answer(
-            forwarded.ask(server, "resources/read", {"uri": own}, called=uri)
+            forwarded.send(server, "resources/read", {"uri": own}, called=uri)
         )
         if "contents" not in result:
             return result  # the server asks for input first
@@ -75,7 +66,7 @@ class Resources:
         """Return a prompt with its arguments filled in."""
         server, own = self._find_prompt(session, name)
         params = {"name": own, "arguments": arguments}
-        return await _await_answer(forwarded.ask(server, "prompts/get", params, called=name))
+        return await _await_answer(forwarded.send(server, "prompts/get", params, called=name))
 
     async def complete(self, session: Session, params: Json) -> Json:
         """Return possible values for an argument of a prompt or template."""
@@ -104,13 +95,25 @@ class Resources:
         member = self._pool.servers.get(server)
         if member is None or member.manifest is None:
             return False
-        keys = list(_list_addresses(member.manifest))
-        meant = [place for place in keys if _normalize_uri(place[1]) == _normalize_uri(own)]
-        meant = meant or [place for place in keys if place[0] == TEMPLATE and _fits(place[1], own)]
-        if not meant:
-            return _admits_unlisted(session, server, own)
-        visible = self._map_visible_names(session)
-        return any((server, kind, key) in visible for kind, key in meant)
+        places = [
+            (kind, str(row.get(_KEYS[kind][0])))
+            for kind in (RESOURCE, TEMPLATE)
+            for row in _LISTS[kind](member.manifest)
+        ]
+        meant = [place for place in places if _normalize_uri(place[1]) == _normalize_uri(own)]
+        meant = meant or [
+            place for place in places if place[0] == TEMPLATE and _fits(place[1], own)
+        ]
+        if meant:
+            visible = self._map_visible_names(session)
+            return any((server, kind, key) in visible for kind, key in meant)
+        if session.policy.is_open:
+            return True
+        try:
+            tool = Tool.define(own, server=server, kind=RESOURCE, effect=Effect.READ)
+        except InvalidTool:
+            return False
+        return session.policy.sees(tool)
 
     def _map_visible_names(self, session: Session) -> dict[tuple[str, str, str], str]:
         """Return the exposed names of the resources, templates and prompts that a session sees."""
@@ -144,26 +147,9 @@ def to_gateway_uri(server: str, uri: str) -> str:
     return f"{SCHEME}{server}/{uri}"
 
 
-def _list_addresses(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield kind and URI of each resource and template."""
-    for kind in (RESOURCE, TEMPLATE):
-        for row in _LISTS[kind](manifest):
-            yield kind, str(row.get(_KEYS[kind][0]))
-
-
 def _normalize_uri(uri: str) -> str:
     # A server may accept several spellings of a URI; a hidden resource must be hidden in all.
     return unquote(uri).rstrip("/").casefold()
-
-
-def _admits_unlisted(session: Session, server: str, own: str) -> bool:
-    if session.policy.is_open:
-        return True
-    try:
-        tool = Tool.define(own, server=server, kind=RESOURCE, effect=Effect.READ)
-    except InvalidTool:
-        return False
-    return session.policy.sees(tool)
 
 
 def _fits(template: str, uri: str) -> bool:

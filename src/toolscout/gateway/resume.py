@@ -1,29 +1,30 @@
 """`SessionResumer`: resumes sessions of handshake-era clients that the SDK has lost.
 
 The SDK keeps sessions in memory. After a restart or a long pause it answers 404, and the client
-would have to start over. `KnownClients` therefore stores each client's `initialize` parameters, its
-principal and when it was last seen. The resumer sends them to the SDK again and repeats the
-request; the client keeps its session id. Only the principal that opened a session can resume it,
-and a session that its client has ended stays ended.
+would have to start over. The resumer sends the `initialize` parameters that `KnownClients` stores
+to the SDK again and repeats the request; the client keeps its session id. Only the principal that
+opened a session can resume it, and a session that its client has ended stays ended.
 """
 
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter, ValidationError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolscout.gateway.middleware import ANONYMOUS, PRINCIPAL, Principal, read_header, read_headers
-from toolscout.schemas import Json, is_object
+from toolscout.gateway.middleware import ANONYMOUS, PRINCIPAL, Principal, read_header
+from toolscout.schemas import Json
 from toolscout.sessions.session_state import SESSION_KIND
-from toolscout.stores.store import Store
+from toolscout.stores.background import BackgroundStore
+from toolscout.stores.store import KeyLocks, Store
 
-GUEST_KIND = "guest"
+CLIENT_KIND = "guest"  # the name under which existing stores have them
 HTTP = "http:"
 SSE = "sse:"
 OWN_SESSION = (HTTP, SSE)
@@ -35,7 +36,7 @@ SESSION = "toolscout.session"
 """Key of the session id that the client uses, in a request's scope."""
 OK = 200
 NOT_FOUND = 404
-_FIRST_ID = "toolscout-revival"
+_FIRST_ID = "toolscout-resume"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,9 @@ class KnownClient:
     """The URIs that it is subscribed to."""
 
 
+_STORED = TypeAdapter(KnownClient)
+
+
 class KnownClients:
     """Stores clients by the names of their sessions. `forget_session` deletes a session."""
 
@@ -70,6 +74,7 @@ class KnownClients:
         self._seconds = days * DAY_SECONDS
         self._forget_session = forget_session
         self._fresh: set[str] = set()
+        self._locks = KeyLocks()
 
     def read(self, name: str) -> KnownClient | None:
         """Return a client, or None if it is unknown or stayed away for too long."""
@@ -80,43 +85,48 @@ class KnownClients:
 
     def remember(self, name: str, *, owner: str | None, version: str, hello: Json) -> None:
         """Store a client's `initialize` parameters; its subscriptions are kept."""
-        before = self._read(name)
         self._fresh.add(name)
-        client = KnownClient(
-            seen=self._clock(),
-            owner=owner,
-            version=version,
-            hello=hello,
-            resources=before.resources if before is not None else (),
-        )
-        self._write(name, client)
+        with self._locks[name]:
+            before = self._read(name)
+            client = KnownClient(
+                seen=self._clock(),
+                owner=owner,
+                version=version,
+                hello=hello,
+                resources=before.resources if before is not None else (),
+            )
+            self._write(name, client)
 
     def subscribe(self, name: str, uri: str, *, wanted: bool) -> None:
         """Add a resource to a client's subscriptions, or remove it if it is no longer wanted."""
-        client = self._read(name)
-        if client is not None:
-            others = tuple(known for known in client.resources if known != uri)
-            self._write(name, replace(client, resources=(*others, uri) if wanted else others))
+        with self._locks[name]:
+            client = self._read(name)
+            if client is not None:
+                others = tuple(known for known in client.resources if known != uri)
+                self._write(name, replace(client, resources=(*others, uri) if wanted else others))
+
+    def is_fresh(self, name: str) -> bool:
+        """Tell whether a client was touched since the last sweep."""
+        return name in self._fresh
 
     def touch(self, name: str) -> None:
         """Note that a client has sent a request; writes to the store once a day."""
-        if name in self._fresh:
-            return
         self._fresh.add(name)
-        client = self._read(name) or KnownClient(seen=0.0)
-        if self._clock() - client.seen > DAY_SECONDS:
-            self._write(name, replace(client, seen=self._clock()))
+        with self._locks[name]:
+            client = self._read(name) or KnownClient(seen=0.0)
+            if self._clock() - client.seen > DAY_SECONDS:
+                self._write(name, replace(client, seen=self._clock()))
 
     def forget(self, name: str) -> None:
         """Delete a client and its session."""
         self._fresh.discard(name)
-        self._store.write(GUEST_KIND, name, None)
+        self._store.write(CLIENT_KIND, name, None)
         self._forget_session(name)
 
     def sweep(self) -> int:
         """Delete all clients that stayed away for too long; return how many."""
         self._fresh.clear()
-        known = set(self._store.keys(GUEST_KIND))
+        known = set(self._store.keys(CLIENT_KIND))
         for name in self._store.keys(SESSION_KIND):
             if name.startswith(OWN_SESSION) and name not in known:
                 self._write(name, KnownClient(seen=self._clock()))  # its age counts from now
@@ -126,28 +136,23 @@ class KnownClients:
         return len(old)
 
     def _read(self, name: str) -> KnownClient | None:
-        data = self._store.read(GUEST_KIND, name)
+        data = self._store.read(CLIENT_KIND, name)
         try:
-            value: object = json.loads(data) if data is not None else None
-            return _client_from_json(value) if is_object(value) else None
-        except (ValueError, TypeError):
+            return _STORED.validate_json(data) if data is not None else None
+        except ValidationError:
             return None  # written by another version; the client has to initialize again
 
     def _write(self, name: str, client: KnownClient) -> None:
-        self._store.write(GUEST_KIND, name, json.dumps(asdict(client)).encode())
-
-
-def _client_from_json(value: Json) -> KnownClient:
-    members: Json = value | {"resources": tuple(value["resources"])}
-    return KnownClient(**members)
+        self._store.write(CLIENT_KIND, name, _STORED.dump_json(client))
 
 
 class SessionResumer:
     """An ASGI application that resumes lost sessions before it passes requests on to `app`."""
 
-    def __init__(self, app: ASGIApp, clients: KnownClients) -> None:
+    def __init__(self, app: ASGIApp, clients: KnownClients, store: BackgroundStore) -> None:
         self._app = app
         self._clients = clients
+        self._store = store
         self._inner: dict[str, str] = {}
         """The SDK's ids of resumed sessions, by the ids that their clients use."""
         self._resuming = asyncio.Lock()
@@ -163,28 +168,25 @@ class SessionResumer:
         attempt = _Attempt(receive, send, outer, holds=is_end)
         await self._app(_rename_session(scope, outer, inner), attempt.receive, attempt.hold)
         if is_end:
-            await self._end_session(scope, outer, is_done=attempt.status == OK)
-            await attempt.release()
+            is_done = attempt.status == OK
+            name = name_session(outer)
+            client = await self._store.run_in_thread(lambda: self._clients.read(name))
+            if is_done or (client is not None and client.owner == read_owner(scope)):
+                self._inner.pop(outer, None)
+                await self._store.run_in_thread(lambda: self._clients.forget(name))
+                await self._store.wait_written(SESSION_KIND, name)
         elif attempt.status == NOT_FOUND:
-            await self._retry(scope, attempt, outer, inner)
-
-    async def _end_session(self, scope: Scope, outer: str, *, is_done: bool) -> None:
-        """Delete a session that its client has ended, before the client receives the answer."""
-        client = self._clients.read(name_session(outer))
-        if is_done or (client is not None and client.owner == read_owner(scope)):
-            self._inner.pop(outer, None)
-            await asyncio.to_thread(self._clients.forget, name_session(outer))
-
-    async def _retry(self, scope: Scope, attempt: "_Attempt", outer: str, lost: str) -> None:
-        resumed = await self._resume(scope, outer, lost)
-        if resumed is None:
-            await attempt.release()
-        else:
-            await self._app(_rename_session(scope, outer, resumed), attempt.replay, attempt.send)
+            resumed = await self._resume(scope, outer, inner)
+            if resumed is not None:
+                scope = _rename_session(scope, outer, resumed)
+                await self._app(scope, attempt.replay, attempt.send)
+                return
+        await attempt.release()
 
     async def _resume(self, scope: Scope, outer: str, lost: str) -> str | None:
         """Return the new id of a lost session, or None if it cannot be resumed."""
-        client = self._clients.read(name_session(outer))
+        name = name_session(outer)
+        client = await self._store.run_in_thread(lambda: self._clients.read(name))
         if client is None or not client.hello or client.owner != read_owner(scope):
             return None
         async with self._resuming:
@@ -196,31 +198,50 @@ class SessionResumer:
             return self._inner[outer]
 
     async def _introduce(self, scope: Scope, outer: str, client: KnownClient) -> str | None:
-        opened = await self._post(
-            scope, outer, _build_message("initialize", client.hello, id=_FIRST_ID)
-        )
-        inner = opened.headers.get(SESSION_HEADER)
-        if opened.status != OK or inner is None:
+        """Open a session for a client at the SDK; return its id, or None if the SDK refuses."""
+        hello = {"method": "initialize", "params": client.hello, "id": _FIRST_ID}
+        opened = await self._post(scope, outer, hello)
+        inner = Headers(raw=opened["headers"]).get(SESSION_HEADER)
+        if opened["status"] != OK or inner is None:
             return None
         headers = {SESSION_HEADER: inner, VERSION_HEADER: client.version}
-        for message in _build_follow_ups(client.resources):
-            await self._post(scope, outer, message, headers)
+        await self._post(scope, outer, {"method": "notifications/initialized"}, headers)
+        for number, uri in enumerate(client.resources):
+            subscription = {
+                "method": "resources/subscribe",
+                "params": {"uri": uri},
+                "id": f"{_FIRST_ID}-{number}",
+            }
+            await self._post(scope, outer, subscription, headers)
         return inner
 
     async def _post(
         self, scope: Scope, outer: str, message: Json, headers: dict[str, str] | None = None
-    ) -> "_Opened":
-        headers = {
+    ) -> Message:
+        """Send a message to the SDK; return the head of its answer."""
+        own = {
             "content-type": "application/json",
             "accept": "application/json, text/event-stream",
             **(headers or {}),
         }
         host = [row for row in scope["headers"] if row[0] == b"host"]
-        rows = [*host, *_encode_headers(headers)]
-        opened = _Opened(json.dumps(message).encode())
+        rows = [*host, *Headers(own).raw]
+        body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+        requests = [{"type": "http.request", "body": body, "more_body": False}]
+        head: Message = {"status": 0, "headers": []}
+
+        async def receive() -> Message:
+            if not requests:
+                await asyncio.Event().wait()  # this client never disconnects
+            return requests.pop()
+
+        async def send(part: Message) -> None:
+            if part["type"] == "http.response.start":
+                head.update(part)
+
         inside = {**scope, "method": "POST", "headers": rows, SESSION: outer}
-        await self._app(inside, opened.receive, opened.send)
-        return opened
+        await self._app(inside, receive, send)
+        return head
 
 
 class _Attempt:
@@ -269,27 +290,6 @@ class _Attempt:
             await self.send(message)
 
 
-class _Opened:
-    """A request that the gateway itself sends to the SDK, and the head of its answer."""
-
-    def __init__(self, body: bytes) -> None:
-        self.status = 0
-        self.headers = Headers()
-        self._body: bytes | None = body
-
-    async def receive(self) -> Message:
-        if self._body is None:
-            await asyncio.Event().wait()  # this client never disconnects
-        body = self._body
-        self._body = None
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.headers = Headers(raw=message["headers"])
-
-
 def name_session(session_id: str) -> str:
     """Return the name under which a session of streamable HTTP is stored."""
     return f"{HTTP}{session_id}"
@@ -302,30 +302,15 @@ def read_owner(scope: Scope) -> str | None:
 
 
 def _read_session_id(scope: Scope) -> str | None:
-    headers = read_headers(scope)
-    version = read_header(headers, VERSION_HEADER.encode())
+    version = read_header(scope, VERSION_HEADER.encode())
     if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
         return None  # later clients have no session, so an id that they send means nothing
-    return read_header(headers, SESSION_HEADER.encode())
+    return read_header(scope, SESSION_HEADER.encode())
 
 
 def _rename_session(scope: Scope, outer: str, inner: str) -> Scope:
     if outer == inner:
         return {**scope, SESSION: outer}
-    kept = [row for row in scope["headers"] if row[0] != SESSION_HEADER.encode()]
-    return {**scope, SESSION: outer, "headers": [*kept, *_encode_headers({SESSION_HEADER: inner})]}
-
-
-def _encode_headers(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-
-
-def _build_message(method: str, params: Json | None = None, **members: Any) -> Json:
-    message: Json = {"jsonrpc": "2.0", "method": method, **members}
-    return message if params is None else message | {"params": params}
-
-
-def _build_follow_ups(resources: Sequence[str]) -> Iterable[Json]:
-    yield _build_message("notifications/initialized")
-    for number, uri in enumerate(resources):
-        yield _build_message("resources/subscribe", {"uri": uri}, id=f"{_FIRST_ID}-{number}")
+    headers = MutableHeaders(raw=list(scope["headers"]))
+    headers[SESSION_HEADER] = inner
+    return {**scope, SESSION: outer, "headers": headers.raw}

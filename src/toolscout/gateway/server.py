@@ -6,7 +6,7 @@ The same handlers serve both protocol eras. They leave every decision to `Gatewa
 
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import Any
 
 import mcp_types as types
 from mcp.server import Server
@@ -21,6 +21,8 @@ from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import open_stdio
 from toolscout.gateway.logs import CURRENT_REQUEST
+from toolscout.schemas import Json
+from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.sessions.metatools import INSTRUCTIONS
 from toolscout.sessions.session import Session
 
@@ -34,52 +36,53 @@ CACHED: tuple[CacheableMethod, ...] = (
 COMPLETE = {"resultType": "complete"}
 """The default type of a result since 2026-07-28; the SDK removes it for older clients."""
 
-SessionOf = Callable[[Context], Session]
+SessionOf = Callable[[Context], Awaitable[Session]]
 """Returns the session that a request belongs to."""
-_Params = TypeVar("_Params")
-Handler = Callable[[Context, _Params], Awaitable[Any]]
-Answerer = Callable[[Session, Context, _Params], Awaitable[Any]]
-"""Answers a request whose session is known."""
+_Answer = Callable[[Session, Context, Any], Awaitable[Json]]
 
 
 def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     """Return an MCP server that answers requests with a gateway."""
     resources = gateway.resources
+    subscriptions = gateway.subscriptions
 
-    async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> Any:
-        grows = gateway.has_growing_list(context)
-        return COMPLETE | {"tools": gateway.list_tools(session_of(context), grows=grows)}
+    async def list_tools(session: Session, context: Context, params: Any) -> Json:
+        return {"tools": gateway.list_tools(session, grows=gateway.has_growing_list(context))}
 
-    async def call_tool(
-        session: Session, context: Context, params: types.CallToolRequestParams
-    ) -> Any:
-        return COMPLETE | await gateway.call(session, context, params)
+    async def list_resources(session: Session, context: Context, params: Any) -> Json:
+        return {"resources": resources.list_entries(session, RESOURCE)}
 
-    async def list_resources(context: Context, params: types.PaginatedRequestParams | None) -> Any:
-        return COMPLETE | {"resources": resources.list_resources(session_of(context))}
-
-    async def list_templates(context: Context, params: types.PaginatedRequestParams | None) -> Any:
-        return COMPLETE | {"resourceTemplates": resources.list_templates(session_of(context))}
+    async def list_templates(session: Session, context: Context, params: Any) -> Json:
+        return {"resourceTemplates": resources.list_entries(session, TEMPLATE)}
 
     async def read_resource(
         session: Session, context: Context, params: types.ReadResourceRequestParams
-    ) -> Any:
+    ) -> Json:
         forwarded = gateway.forward(session, context, params)
-        return COMPLETE | await resources.read(session, params.uri, forwarded)
+        return await resources.read(session, params.uri, forwarded)
 
-    async def list_prompts(context: Context, params: types.PaginatedRequestParams | None) -> Any:
-        return COMPLETE | {"prompts": resources.list_prompts(session_of(context))}
+    async def list_prompts(session: Session, context: Context, params: Any) -> Json:
+        return {"prompts": resources.list_entries(session, PROMPT)}
 
     async def get_prompt(
         session: Session, context: Context, params: types.GetPromptRequestParams
-    ) -> Any:
+    ) -> Json:
         forwarded = gateway.forward(session, context, params)
         given = dict(params.arguments or {})
-        return COMPLETE | await resources.get_prompt(session, params.name, given, forwarded)
+        return await resources.get_prompt(session, params.name, given, forwarded)
 
-    async def complete(context: Context, params: types.CompleteRequestParams) -> Any:
+    async def complete(
+        session: Session, context: Context, params: types.CompleteRequestParams
+    ) -> Json:
         asked = params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta"})
-        return COMPLETE | await resources.complete(session_of(context), asked)
+        return await resources.complete(session, asked)
+
+    async def add_listener(context: Context, params: types.NotificationParams) -> None:
+        grows = gateway.has_growing_list(context)
+        subscriptions.find_listener(context, await session_of(context), grows=grows)
+
+    async def listen(context: Context, params: types.SubscriptionsListenRequestParams) -> Any:
+        return await subscriptions.listen(context, await session_of(context), params.notifications)
 
     listed = CacheHint(ttl_ms=LIST_SECONDS * 1000, scope="private")
     # A resource may change at any time, and the server's own hint may be out of date.
@@ -90,60 +93,39 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         version=version("toolscout"),
         instructions=INSTRUCTIONS,
         cache_hints=hints,
-        on_list_tools=list_tools,
-        on_call_tool=_log_requests(call_tool, session_of),
-        on_list_resources=list_resources,
-        on_list_resource_templates=list_templates,
-        on_read_resource=_log_requests(read_resource, session_of),
-        on_list_prompts=list_prompts,
-        on_get_prompt=_log_requests(get_prompt, session_of),
-        on_completion=complete,
+        on_list_tools=_make_handler(list_tools, session_of),
+        on_call_tool=_make_handler(gateway.call, session_of),
+        on_list_resources=_make_handler(list_resources, session_of),
+        on_list_resource_templates=_make_handler(list_templates, session_of),
+        on_read_resource=_make_handler(read_resource, session_of),
+        on_subscribe_resource=_make_handler(subscriptions.subscribe, session_of),
+        on_unsubscribe_resource=_make_handler(subscriptions.unsubscribe, session_of),
+        on_subscriptions_listen=listen,
+        on_list_prompts=_make_handler(list_prompts, session_of),
+        on_get_prompt=_make_handler(get_prompt, session_of),
+        on_completion=_make_handler(complete, session_of),
     )
-    server.middleware[:] = [OptionalSpans(spans) for spans in server.middleware]
-    _add_subscriptions(server, gateway, session_of)
-    return server
-
-
-def _log_requests(answer: Answerer[_Params], session_of: SessionOf) -> Handler[_Params]:
-    """Return a handler that sets `CURRENT_REQUEST`, so that log lines name the request."""
-
-    async def answer_logged(context: Context, params: _Params) -> Any:
-        session = session_of(context)
-        token = CURRENT_REQUEST.set((session.id, context.request_id))
-        try:
-            return await answer(session, context, params)
-        finally:
-            CURRENT_REQUEST.reset(token)
-
-    return answer_logged
-
-
-def _add_subscriptions(server: Server[Any], gateway: Gateway, session_of: SessionOf) -> None:
-    subscriptions = gateway.subscriptions
-
-    async def add_listener(context: Context, params: types.NotificationParams) -> None:
-        grows = gateway.has_growing_list(context)
-        subscriptions.find_listener(context, session_of(context), grows=grows)
-
-    async def subscribe(context: Context, params: types.SubscribeRequestParams) -> Any:
-        await subscriptions.subscribe(context, session_of(context), params.uri)
-        return {}
-
-    async def unsubscribe(context: Context, params: types.UnsubscribeRequestParams) -> Any:
-        await subscriptions.unsubscribe(context, session_of(context), params.uri)
-        return {}
-
-    async def listen(context: Context, params: types.SubscriptionsListenRequestParams) -> Any:
-        return await subscriptions.listen(context, session_of(context), params.notifications)
-
     server.add_notification_handler(
         "notifications/initialized", types.NotificationParams, add_listener
     )
-    server.add_request_handler("resources/subscribe", types.SubscribeRequestParams, subscribe)
-    server.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, unsubscribe)
-    server.add_request_handler(
-        "subscriptions/listen", types.SubscriptionsListenRequestParams, listen
-    )
+    server.middleware[:] = [OptionalSpans(spans) for spans in server.middleware]
+    return server
+
+
+def _make_handler(
+    answer: _Answer, session_of: SessionOf
+) -> Callable[[Context, Any], Awaitable[Any]]:
+    """Return a handler that finds the session, and lets log lines name the request."""
+
+    async def answer_request(context: Context, params: Any) -> Any:
+        session = await session_of(context)
+        token = CURRENT_REQUEST.set((session.id, context.request_id))
+        try:
+            return COMPLETE | await answer(session, context, params)
+        finally:
+            CURRENT_REQUEST.reset(token)
+
+    return answer_request
 
 
 class _Server(Server[Any]):
@@ -189,6 +171,10 @@ def has_collector() -> bool:
 async def serve_stdio(gateway: Gateway) -> None:
     """Serve one client over stdin and stdout until it disconnects."""
     session = gateway.open_session("stdio")
-    server = build_server(gateway, lambda context: session)
+
+    async def find_session(context: Context) -> Session:
+        return session
+
+    server = build_server(gateway, find_session)
     async with open_stdio() as (read, write):
         await server.run(read, write, server.create_initialization_options())

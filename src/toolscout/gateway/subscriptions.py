@@ -2,16 +2,13 @@
 
 The gateway notifies a client of the handshake era of every changed list and of the resources that
 it subscribed to. A later client opens a stream and says what it wants to be notified of. Neither
-learns of anything that it may not see. The pool watches each resource once at its server, however
-many clients subscribe to it.
-
-A notification only tells a client to look again, so a `Listener` queues equal ones once.
+learns of anything that it may not see. The pool watches each resource once at its server.
 """
 
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,20 +24,21 @@ from mcp.server.subscriptions import (
     ToolsListChanged,
 )
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import event_to_notification
+from mcp.shared.subscriptions import event_matches, event_to_notification
 
 from toolscout.catalog import Change
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.events import CatalogChanged
 from toolscout.gateway.forward import Context
 from toolscout.gateway.resources import Resources, to_gateway_uri
+from toolscout.schemas import Json
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.servers.pool import Pool
 from toolscout.sessions.events import Event, EventStream
 from toolscout.sessions.session import Session
 
-ALL_LISTS: frozenset[ServerEvent] = frozenset(
-    {ToolsListChanged(), PromptsListChanged(), ResourcesListChanged()}
+ALL_LISTS = types.SubscriptionFilter(
+    tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
 )
 PENDING_LIMIT = 1_000
 """With this many queued events, a changed part is announced as a change of the whole resource."""
@@ -48,9 +46,6 @@ STREAMS_LIMIT = 1_024
 """Streams that may be open at once."""
 PLACES_LIMIT = 1_000
 """Resources that one client or stream may subscribe to."""
-
-ChangesTools = Callable[[Session, Change, bool], bool]
-"""Tells whether a change affects the tools that a session lists; the flag: its list grows."""
 
 _KINDS: Mapping[str, ServerEvent] = {
     RESOURCE: ResourcesListChanged(),
@@ -64,12 +59,14 @@ _log = logging.getLogger(__name__)
 class Listener:
     """The queue of events for one client. `grows`: tools that it finds are added to its list."""
 
-    def __init__(self, session: Session, lists: Set[ServerEvent], *, grows: bool = False) -> None:
+    def __init__(
+        self, session: Session, wanted: types.SubscriptionFilter, *, grows: bool = False
+    ) -> None:
         self.session = session
         self.grows = grows
         self.places: dict[tuple[str, str], str] = {}
         """The URI that the client uses for a resource, by server and the URI there."""
-        self._lists = lists
+        self._wanted = wanted
         self._pending: dict[ServerEvent, None] = {}
         self._news = asyncio.Event()
         self._is_closed = False
@@ -79,19 +76,24 @@ class Listener:
 
         If there are several, it is the longest.
         """
-        covering = [p for p in self.places if p[0] == server and _covers(p[1], own)]
+        covering: list[tuple[str, str]] = []
+        for place in self.places:
+            whole = place[1].rstrip("/")
+            is_part = own.startswith((f"{whole}/", f"{whole}#", f"{whole}?"))
+            if place[0] == server and (is_part or own.rstrip("/") == whole):
+                covering.append(place)
         return self.places[max(covering, key=lambda place: len(place[1]))] if covering else None
 
-    def tell(self, event: ServerEvent) -> None:
-        """Queue an event if the client wants events of this type."""
-        if event in self._lists or isinstance(event, ResourceUpdated):
+    def add(self, event: ServerEvent) -> None:
+        """Queue an event if the client wants events of this type and it is not queued yet."""
+        if isinstance(event, ResourceUpdated) or event_matches(self._wanted, frozenset(), event):
             self._pending[event] = None
             self._news.set()
 
-    def tell_update(self, asked: str, changed: str) -> None:
+    def add_update(self, asked: str, changed: str) -> None:
         """Queue an update of a resource that the client subscribed to, or of a part of it."""
         is_whole = asked.rstrip("/") == changed.rstrip("/") or len(self._pending) >= PENDING_LIMIT
-        self.tell(ResourceUpdated(uri=asked if is_whole else changed))
+        self.add(ResourceUpdated(uri=asked if is_whole else changed))
 
     def close(self) -> None:
         """Let `wait_next` return the queued events, and then None."""
@@ -109,34 +111,29 @@ class Listener:
         return event
 
 
-def _covers(asked: str, own: str) -> bool:
-    """Tell whether a resource is the one that the client subscribed to, or a part of it."""
-    whole = asked.rstrip("/")
-    return own.rstrip("/") == whole or own.startswith((f"{whole}/", f"{whole}#", f"{whole}?"))
-
-
 class Subscriptions:
-    """All listeners of one gateway."""
+    """All listeners of one gateway.
+
+    `can_change_tools` tells whether a change affects the tools that a session lists; its last
+    argument is whether the session's list grows.
+    """
 
     def __init__(
         self,
         events: EventStream,
         pool: Pool,
         resources: Resources,
-        can_change_tools: ChangesTools,
+        can_change_tools: Callable[[Session, Change, bool], bool],
     ) -> None:
         self._stream = events
         self._pool = pool
         self._resources = resources
         self._can_change_tools = can_change_tools
-        self._listeners: set[Listener] = set()
+        self.listeners: set[Listener] = set()
         self._streams = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsubscribe: Callable[[], None] | None = None
         self._is_closed = False
-
-    def __len__(self) -> int:
-        return len(self._listeners)
 
     def open(self) -> None:
         """Start to notify clients of changes; call it in the event loop."""
@@ -155,7 +152,7 @@ class Subscriptions:
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
-        for listener in list(self._listeners):
+        for listener in list(self.listeners):
             listener.close()
         for task in list(self._tasks):
             task.cancel()
@@ -170,24 +167,30 @@ class Subscriptions:
         listener = connection.state.get(_LISTENER)
         if listener is None:
             listener = Listener(session, ALL_LISTS, grows=grows)
-            self._listeners.add(listener)
+            self.listeners.add(listener)
             connection.state[_LISTENER] = listener
             connection.exit_stack.callback(self._leave, listener)
             self._spawn(_deliver(listener, context.session))
         return listener
 
-    async def subscribe(self, context: Context, session: Session, uri: str) -> None:
+    async def subscribe(
+        self, session: Session, context: Context, params: types.SubscribeRequestParams
+    ) -> Json:
         """Subscribe a client to a resource; raise `MCPError` if that is not possible."""
-        reasons = await self._add(self.find_listener(context, session), [uri])
+        reasons = await self._add(self.find_listener(context, session), [params.uri])
         if reasons:
-            raise MCPError(code=types.INVALID_PARAMS, message=reasons[uri])
+            raise MCPError(code=types.INVALID_PARAMS, message=reasons[params.uri])
+        return {}
 
-    async def unsubscribe(self, context: Context, session: Session, uri: str) -> None:
+    async def unsubscribe(
+        self, session: Session, context: Context, params: types.UnsubscribeRequestParams
+    ) -> Json:
         """Unsubscribe a client from a resource; does nothing if it was not subscribed."""
         listener = self.find_listener(context, session)
-        for place in [place for place, asked in listener.places.items() if asked == uri]:
+        for place in [place for place, asked in listener.places.items() if asked == params.uri]:
             del listener.places[place]
             await self._settle(place[0])
+        return {}
 
     # Later clients.
 
@@ -199,16 +202,28 @@ class Subscriptions:
             text = f"{STREAMS_LIMIT:,} streams are open already. Try again later."
             raise MCPError(code=types.INTERNAL_ERROR, message=text)
         meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: context.request_id}
-        listener = Listener(session, _read_lists(asked))
-        self._listeners.add(listener)
+        listener = Listener(session, asked)
+        self.listeners.add(listener)
         self._streams += 1
+
+        async def send(note: types.ServerNotification) -> None:
+            await context.session.send_notification(note, related_request_id=context.request_id)
+
         try:
             uris = list(dict.fromkeys(asked.resource_subscriptions or ()))
             reasons = await self._add(listener, uris)
-            honored = _build_honored(asked, [uri for uri in uris if uri not in reasons])
-            await _send(context, _build_acknowledgement(honored, meta))
+            honored = types.SubscriptionFilter(
+                tools_list_changed=asked.tools_list_changed or None,
+                prompts_list_changed=asked.prompts_list_changed or None,
+                resources_list_changed=asked.resources_list_changed or None,
+                resource_subscriptions=[uri for uri in uris if uri not in reasons] or None,
+            )
+            params = types.SubscriptionsAcknowledgedNotificationParams(
+                notifications=honored, _meta=meta
+            )
+            await send(types.SubscriptionsAcknowledgedNotification(params=params))
             while (event := await listener.wait_next()) is not None:
-                await _send(context, event_to_notification(event, meta))
+                await send(event_to_notification(event, meta))
         finally:
             self._streams -= 1
             self._leave(listener)
@@ -260,12 +275,12 @@ class Subscriptions:
             _log.debug("Could not update the resources that %s watches: %s", server, error)
 
     def _list_wanted(self, server: str) -> set[str]:
-        places = (place for listener in self._listeners for place in listener.places)
+        places = (place for listener in self.listeners for place in listener.places)
         return {own for owner, own in places if owner == server}
 
     def _leave(self, listener: Listener) -> None:
         listener.close()
-        self._listeners.discard(listener)
+        self.listeners.discard(listener)
         if not self._is_closed:
             for server in {server for server, _ in listener.places}:
                 self._spawn(self._settle(server))
@@ -273,25 +288,22 @@ class Subscriptions:
     # Events for the listeners.
 
     def _on_update(self, server: str, own: str) -> None:
-        for listener in self._listeners:
+        for listener in self.listeners:
             asked = listener.find_asked_uri(server, own)
             if asked is not None and self._resources.sees(listener.session, server, own):
-                listener.tell_update(asked, to_gateway_uri(server, own))
+                listener.add_update(asked, to_gateway_uri(server, own))
 
     def _on_change(self, change: Change) -> None:
-        for listener in self._listeners:
-            for event in self._find_events(listener, change):
-                listener.tell(event)
-
-    def _find_events(self, listener: Listener, change: Change) -> set[ServerEvent]:
-        sees = listener.session.policy.sees
-        added = tuple(filter(sees, change.added))
-        removed = tuple(filter(sees, change.removed))
-        events = {_KINDS[tool.kind] for tool in (*added, *removed) if tool.kind in _KINDS}
-        seen = replace(change, added=added, removed=removed)
-        if self._can_change_tools(listener.session, seen, listener.grows):
-            events.add(ToolsListChanged())
-        return events
+        for listener in self.listeners:
+            sees = listener.session.policy.sees
+            added = tuple(filter(sees, change.added))
+            removed = tuple(filter(sees, change.removed))
+            events = {_KINDS[tool.kind] for tool in (*added, *removed) if tool.kind in _KINDS}
+            seen = replace(change, added=added, removed=removed)
+            if self._can_change_tools(listener.session, seen, listener.grows):
+                events.add(ToolsListChanged())
+            for event in events:
+                listener.add(event)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -303,47 +315,6 @@ async def _deliver(listener: Listener, session: ServerSession) -> None:
     """Send a handshake-era client the events of its listener."""
     try:
         while (event := await listener.wait_next()) is not None:
-            await _notify(session, event)
+            await session.send_notification(event_to_notification(event, {}))
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):
         listener.close()
-
-
-async def _notify(session: ServerSession, event: ServerEvent) -> None:
-    match event:
-        case ToolsListChanged():
-            await session.send_tool_list_changed()
-        case PromptsListChanged():
-            await session.send_prompt_list_changed()
-        case ResourcesListChanged():
-            await session.send_resource_list_changed()
-        case ResourceUpdated():
-            await session.send_resource_updated(event.uri)
-
-
-async def _send(context: Context, note: types.ServerNotification) -> None:
-    await context.session.send_notification(note, related_request_id=context.request_id)
-
-
-def _read_lists(asked: types.SubscriptionFilter) -> frozenset[ServerEvent]:
-    wanted = {
-        ToolsListChanged(): asked.tools_list_changed,
-        PromptsListChanged(): asked.prompts_list_changed,
-        ResourcesListChanged(): asked.resources_list_changed,
-    }
-    return frozenset(event for event, is_wanted in wanted.items() if is_wanted)
-
-
-def _build_honored(asked: types.SubscriptionFilter, uris: list[str]) -> types.SubscriptionFilter:
-    return types.SubscriptionFilter(
-        tools_list_changed=asked.tools_list_changed or None,
-        prompts_list_changed=asked.prompts_list_changed or None,
-        resources_list_changed=asked.resources_list_changed or None,
-        resource_subscriptions=uris or None,
-    )
-
-
-def _build_acknowledgement(
-    honored: types.SubscriptionFilter, meta: dict[str, Any]
-) -> types.SubscriptionsAcknowledgedNotification:
-    params = types.SubscriptionsAcknowledgedNotificationParams(notifications=honored, _meta=meta)
-    return types.SubscriptionsAcknowledgedNotification(params=params)

@@ -24,30 +24,24 @@ class Spans:
         """Create a span for an event that has just ended."""
         if not isinstance(event, Searched | Described | Called):
             return
+        attributes: dict[str, str | int] = {
+            "toolscout.code": event.code,
+            "toolscout.loaded": event.loaded,
+            "toolscout.tokens": event.tokens,
+        }
+        match event:
+            case Searched():
+                name = "search"
+                attributes["toolscout.form"] = event.form
+                attributes["toolscout.hits"] = event.hits
+            case Described():
+                name = "describe"
+            case Called():
+                name = "call" if event.made else "refusal"
+                attributes["toolscout.tool"] = event.tool
         ended = self._clock()
+        started = ended - round(event.milliseconds * 1e6)
         span = self._tracer.start_span(
-            f"toolscout.{_name_span(event)}",
-            start_time=ended - round(event.milliseconds * 1e6),
-            attributes=_build_attributes(event),
+            f"toolscout.{name}", start_time=started, attributes=attributes
         )
         span.end(ended)
-
-
-def _name_span(event: Searched | Described | Called) -> str:
-    if isinstance(event, Called):
-        return "call" if event.made else "refusal"
-    return "search" if isinstance(event, Searched) else "describe"
-
-
-def _build_attributes(event: Searched | Described | Called) -> dict[str, str | int]:
-    attributes: dict[str, str | int] = {
-        "toolscout.code": event.code,
-        "toolscout.loaded": event.loaded,
-        "toolscout.tokens": event.tokens,
-    }
-    if isinstance(event, Called):
-        attributes["toolscout.tool"] = event.tool
-    elif isinstance(event, Searched):
-        attributes["toolscout.form"] = event.form
-        attributes["toolscout.hits"] = event.hits
-    return attributes

@@ -1,9 +1,8 @@
 """The writer, which turns tools into states of an index, and the file that an index is saved in.
 
 `Writer` owns what outlives a state: the vocabulary, the table of name words and the vectors by
-content. Only one thread may write at a time; states already handed out never change. `write_stored`
-and `read_stored` move a `Stored` value to and from disk. A file written with other field weights or
-another layout is stale: it is ignored, and the index is built again.
+content. Only one thread may write at a time; states already handed out never change. A file written
+with other field weights or another layout is stale: it is ignored, and the index is built again.
 """
 
 import hashlib
@@ -21,11 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.catalog import Pace
-from toolscout.encoders.encoder import Encoder
-from toolscout.encoders.static import WORD_MEMORY, StaticEncoder, WordMemory
+from toolscout.encoders.encoder import WORD_MEMORY, Encoder, StaticEncoder, WordMemory
 from toolscout.errors import InvalidFile, MissingExtra
 from toolscout.search import lexical, text
-from toolscout.search.lexical import Floats, Postings, Vocabulary, build_postings
+from toolscout.search.lexical import Floats, Postings, Vocabulary, build_postings, find_entries
 from toolscout.search.shard import Mask, Shard, SpellingTable, State, merge_shards
 from toolscout.search.text import (
     Field,
@@ -57,6 +55,8 @@ PACED_PIECE = 100
 SPARE_VECTORS = 10_000
 """Vectors of tools that are gone which are kept at least, and twice as many at most, because
 servers come back."""
+SPARE_TERMS = 50_000
+"""Terms that only tools which are gone have; beyond that, all of them are forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +89,15 @@ class Writer:
         self._cache = VectorCache(encoder) if encoder else None
         self._leading = encoder.leading if encoder else 0
         self._approximate = approximate
-        self._usearch = (
-            _import_usearch(required=approximate is True) if approximate is not False else None
-        )
+        self._usearch: Any = None
+        if approximate is not False:
+            try:
+                from usearch import index  # an extra, and slow to import
+            except ImportError:
+                if approximate:
+                    raise MissingExtra("usearch", extra="ann") from None
+            else:
+                self._usearch = index
         self._words = _WordTable(self._vocabulary, self.word_vectors)
         self._pace = Pace(0)
 
@@ -110,38 +116,47 @@ class Writer:
         shards = list(state.shards)
         alive = [mask.copy() for mask in state.alive] if removed else list(state.alive)
         new = self._build_shard(added)
-        frequencies = new.postings.count_terms(len(self._vocabulary))
+        frequencies = np.bincount(new.postings.terms, minlength=len(self._vocabulary))
         frequencies[: len(state.frequencies)] += state.frequencies
         for shard, mask in zip(shards, alive, strict=True):
-            gone = _find_rows(removed, shard, mask)
+            rows = [shard.rows.get(tool.name) for tool in removed]
+            gone = np.array([row for row in rows if row is not None and mask[row]], np.int64)
             mask[gone] = False
-            _, entries = shard.postings.find_entries(gone)
+            _, entries = find_entries(shard.postings.starts, gone)
             np.subtract.at(frequencies, shard.postings.terms[entries], 1)
         if added:
             shards.append(new)
             alive.append(np.ones(len(added), np.bool_))
         changed = self._build_state(*self._tidy(shards, alive), frequencies)
+        if len(frequencies) - np.count_nonzero(frequencies) > SPARE_TERMS:
+            places: list[int] = changed.places.tolist()
+            tools = [changed.tools[place] for place in places]
+            changed = self.build(tools, self.export(changed))
         changed.warm_like(state)
-        self._forget_unused(changed)
+        self._forget_vectors(changed)
         return changed
 
     def export(self, state: State) -> Stored:
-        """Return what of a state is worth saving."""
+        """Return a state without what only tools that are gone need."""
         if state.count == 0:
             shard = self._build_piece(())
         elif len(state.shards) == 1 and bool(state.open.all()):
             shard = state.shards[0]
         else:
             shard = merge_shards(state.shards, state.alive)
+        terms, postings_terms = np.unique(shard.postings.terms, return_inverse=True)
+        words, name_words = np.unique(shard.name_words, return_inverse=True)
+        used_terms: list[int] = terms.tolist()
+        used_words: list[int] = words.tolist()
         return Stored(
             encoder=self._cache.encoder.name if self._cache else "",
             fingerprints=tuple(tool.fingerprint for tool in shard.tools),
             keys=shard.keys,
-            terms=tuple(self._vocabulary.terms),
-            words=state.words,
-            postings=shard.postings,
+            terms=tuple(self._vocabulary.terms[number] for number in used_terms),
+            words=tuple(state.words[number] for number in used_words),
+            postings=replace(shard.postings, terms=postings_terms.astype(np.int32)),
             name_starts=shard.name_starts,
-            name_words=shard.name_words,
+            name_words=name_words.astype(np.int32),
             vectors=np.zeros((0, 0), np.int16) if shard.vectors is None else shard.vectors,
             neighbours=shard.neighbours.to_bytes() if shard.neighbours else np.zeros(0, np.uint8),
         )
@@ -154,8 +169,7 @@ class Writer:
         self._words = _WordTable(self._vocabulary, self.word_vectors)
         self._words.number(stored.words)
         if self._cache:
-            known = dict(zip(stored.keys, stored.vectors, strict=True))
-            self._cache = VectorCache(self._cache.encoder, known)
+            self._cache.hold(stored.keys, stored.vectors)
         by_fingerprint = {tool.fingerprint: tool for tool in tools}
         found = [by_fingerprint.get(fingerprint) for fingerprint in stored.fingerprints]
         mask = np.array([tool is not None for tool in found], np.bool_)
@@ -177,7 +191,7 @@ class Writer:
         return self._add_neighbours(whole, stored.neighbours)
 
     def _build_first(self, shard: Shard) -> State:
-        frequencies = shard.postings.count_terms(len(self._vocabulary))
+        frequencies = np.bincount(shard.postings.terms, minlength=len(self._vocabulary))
         return self._build_state([shard], [np.ones(shard.size, np.bool_)], frequencies)
 
     def _build_state(
@@ -263,7 +277,7 @@ class Writer:
             return replace(shard, neighbours=Neighbours.from_bytes(saved, self._usearch))
         return replace(shard, neighbours=Neighbours.build(shard.vectors, self._usearch))
 
-    def _forget_unused(self, state: State) -> None:
+    def _forget_vectors(self, state: State) -> None:
         cache = self._cache
         if cache is None or cache.size <= state.count + 2 * SPARE_VECTORS:
             return
@@ -317,26 +331,14 @@ class _WordTable:
             self.vectors = np.concatenate([self.vectors, vectors]) if first else vectors
 
 
-def _find_rows(tools: Sequence[Tool], shard: Shard, alive: Mask) -> NDArray[np.int64]:
-    """Return the living rows of some tools in a shard."""
-    rows = (shard.rows.get(tool.name) for tool in tools)
-    return np.array([row for row in rows if row is not None and alive[row]], np.int64)
-
-
 def _build_word_memory(encoder: Encoder) -> WordMemory:
     own = encoder if encoder.family == "static" else None
     static = encoder.words or own or StaticEncoder()
     return WordMemory(partial(encode_words, static), limit=WORD_MEMORY)
 
 
-def _import_usearch(*, required: bool) -> Any:
-    try:
-        from usearch import index as engine  # an extra, and slow to import
-    except ImportError:
-        if required:
-            raise MissingExtra("usearch", extra="ann") from None
-        return None
-    return engine
+_LISTS = ("fingerprints", "keys", "terms", "words")
+_ARRAYS = ("name_starts", "name_words", "vectors", "neighbours")
 
 
 def hash_analysis() -> str:
@@ -349,15 +351,9 @@ def hash_analysis() -> str:
 
 def write_stored(path: Path, stored: Stored) -> None:
     """Write an index file, replacing the old one only when the new one is complete."""
-    lists = {
-        "analysis": hash_analysis(),
-        "encoder": stored.encoder,
-        "fingerprints": stored.fingerprints,
-        "keys": stored.keys,
-        "terms": stored.terms,
-        "words": stored.words,
-    }
-    header = json.dumps(lists).encode()
+    lists = {name: getattr(stored, name) for name in _LISTS}
+    texts = {"analysis": hash_analysis(), "encoder": stored.encoder, **lists}
+    header = json.dumps(texts).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -369,10 +365,7 @@ def write_stored(path: Path, stored: Stored) -> None:
                 entries=stored.postings.terms,
                 weights=stored.postings.weights,
                 masks=stored.postings.masks,
-                name_starts=stored.name_starts,
-                name_words=stored.name_words,
-                vectors=stored.vectors,
-                neighbours=stored.neighbours,
+                **{name: getattr(stored, name) for name in _ARRAYS},
             )
         Path(name).replace(path)
     except BaseException:
@@ -387,7 +380,15 @@ def read_stored(path: Path) -> Stored | None:
             header: dict[str, Any] = json.loads(bytes(arrays["header"]))
             if header["analysis"] != hash_analysis():
                 return None
-            stored = _build_stored(header, arrays)
+            postings = Postings(
+                starts=arrays["starts"],
+                terms=arrays["entries"],
+                weights=arrays["weights"],
+                masks=arrays["masks"],
+            )
+            lists = {name: tuple(header[name]) for name in _LISTS}
+            tables: dict[str, Any] = {name: arrays[name] for name in _ARRAYS}
+            stored = Stored(encoder=header["encoder"], postings=postings, **lists, **tables)
     except FileNotFoundError:
         raise InvalidFile(
             str(path), "does not exist", remedy="Write it first with `index.save(path)`."
@@ -402,26 +403,6 @@ def read_stored(path: Path) -> Stored | None:
 def _make_error(path: Path) -> InvalidFile:
     return InvalidFile(
         str(path), "is not a complete index file", remedy="Delete it and save the index again."
-    )
-
-
-def _build_stored(header: dict[str, Any], arrays: Any) -> Stored:
-    return Stored(
-        encoder=header["encoder"],
-        fingerprints=tuple(header["fingerprints"]),
-        keys=tuple(header["keys"]),
-        terms=tuple(header["terms"]),
-        words=tuple(header["words"]),
-        postings=Postings(
-            starts=arrays["starts"],
-            terms=arrays["entries"],
-            weights=arrays["weights"],
-            masks=arrays["masks"],
-        ),
-        name_starts=arrays["name_starts"],
-        name_words=arrays["name_words"],
-        vectors=arrays["vectors"],
-        neighbours=arrays["neighbours"],
     )
 
 

@@ -128,7 +128,15 @@ class Feedback:
         if asked:
             self.is_empty = False
             with self._lock:
-                self._note(asked, tool, 1.0 if succeeded else -1.0)
+                outcome = 1.0 if succeeded else -1.0
+                standing = self._standings.setdefault(asked, {})
+                for known in standing:
+                    standing[known] *= FADING
+                standing[tool] = standing.get(tool, 0.0) + outcome
+                for each in asked:
+                    self._having.setdefault(each, set()).add(asked)
+                self._pairs.pop((asked, tool), None)
+                self._pairs[asked, tool] = None
                 while len(self._pairs) > self._most_pairs:
                     self._forget(*next(iter(self._pairs)))
 
@@ -148,16 +156,6 @@ class Feedback:
             hits.sort(key=lambda hit: (hit.confidence is not Confidence.EXACT, -hit.score))
         best = tuple(hits[:limit])
         return replace(result, found=best, worth=count_worth_showing([hit.score for hit in best]))
-
-    def _note(self, asked: Terms, tool: str, outcome: float) -> None:
-        standing = self._standings.setdefault(asked, {})
-        for known in standing:
-            standing[known] *= FADING
-        standing[tool] = standing.get(tool, 0.0) + outcome
-        for each in asked:
-            self._having.setdefault(each, set()).add(asked)
-        self._pairs.pop((asked, tool), None)
-        self._pairs[asked, tool] = None
 
     def _forget(self, asked: Terms, tool: str) -> None:
         del self._pairs[asked, tool], self._standings[asked][tool]

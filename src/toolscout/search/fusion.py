@@ -81,14 +81,10 @@ class Fusion:
         # Summed row by row: a matrix product may round a row differently by its position.
         return np.add.reduce(evidence * self._compute_weights(length, gate), axis=1)
 
-    def predict_chances(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
+    def predict_chances(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> list[float]:
         """Return how likely each candidate is the wanted one, given the scores of all rivals."""
-        return np.array(self.list_chances(evidence, scores, rivals))
-
-    def list_chances(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> list[float]:
-        """Return the same as `predict_chances`, as a list."""
         constant, slope, a, b, c, d, e = self.calibration
-        level = _compute_level(rivals)
+        level = compute_level(rivals)
         # For a few candidates, plain numbers are faster than arrays.
         signals: list[list[float]] = evidence.T.take(CERTAINTY, axis=0).tolist()
         odds = [
@@ -123,24 +119,7 @@ def compute_gate(evidence: Doubles) -> float:
     return float(np.maximum.reduce(evidence[:, Signal.MATCH], initial=0.0))
 
 
-def build_columns(evidence: Doubles, length: float) -> Doubles:
-    """Return the evidence with extra columns for the weights that depend on the question."""
-    by_length = evidence[:, LENGTHENED] * length
-    return np.concatenate(
-        [evidence, by_length, evidence[:, GATED] * compute_gate(evidence)], axis=1
-    )
-
-
-def build_certainty(evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
-    """Return the inputs of the calibration for some candidates, given the scores of all."""
-    found = np.empty((len(scores), 2 + len(CERTAINTY)))
-    found[:, 0] = 1
-    found[:, 1] = scores - _compute_level(rivals)
-    found[:, 2:] = evidence.T.take(CERTAINTY, axis=0).T
-    return found
-
-
-def _compute_level(rivals: Doubles) -> float:
+def compute_level(rivals: Doubles) -> float:
     """Return the logarithm of the summed exponentials of all rivals' scores."""
     top = float(np.maximum.reduce(rivals, initial=-1e9))
     # An imaginary rival keeps a single candidate from looking certain.
@@ -165,77 +144,34 @@ def count_worth_showing(chances: Sequence[float]) -> int:
 LATIN_FAMILIES = frozenset({"static", "minilm"})
 """Families of encoders that were trained on English and see only noise in other scripts."""
 
+# fmt: off
 FUSIONS: dict[str, Fusion] = {
     "": Fusion(
         weights=(
-            5.3173,
-            7.6663,
-            1.4052,
-            2.7164,
-            0.9958,
-            3.1263,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            1.9206,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
+            5.3173, 7.6663, 1.4052, 2.7164, 0.9958, 3.1263, 0.0, 0.0, 0.0, 0.0, 0.0,
+            1.9206, 0.0, 0.0,
+            0.0, 0.0, 0.0, 0.0,
         ),
         calibration=(-0.3437, 0.9844, -0.9831, 1.5437, 0.0, 2.4908, 0.0),
     ),
     "static": Fusion(
         weights=(
-            2.6232,
-            4.833,
-            -1.5368,
-            1.3783,
-            0.8117,
-            -0.5776,
-            3.9231,
-            5.0764,
-            1.3202,
-            4.444,
-            3.1624,
-            2.7514,
-            3.873,
-            -6.2322,
-            2.236,
-            2.8283,
-            -3.6404,
-            0.3081,
+            2.6232, 4.833, -1.5368, 1.3783, 0.8117, -0.5776, 3.9231, 5.0764, 1.3202, 4.444, 3.1624,
+            2.7514, 3.873, -6.2322,
+            2.236, 2.8283, -3.6404, 0.3081,
         ),
         calibration=(-1.0738, 0.9943, -1.2751, 0.9091, 1.7241, 0.4942, 2.1026),
     ),
     "minilm": Fusion(
         weights=(
-            1.7896,
-            4.3112,
-            -1.3602,
-            0.9978,
-            0.7407,
-            -0.146,
-            4.2488,
-            4.8222,
-            1.6397,
-            6.4252,
-            2.3448,
-            2.4466,
-            2.9784,
-            -4.8816,
-            1.4739,
-            1.4729,
-            -2.4485,
-            1.689,
+            1.7896, 4.3112, -1.3602, 0.9978, 0.7407, -0.146, 4.2488, 4.8222, 1.6397, 6.4252, 2.3448,
+            2.4466, 2.9784, -4.8816,
+            1.4739, 1.4729, -2.4485, 1.689,
         ),
         calibration=(-1.2558, 0.9575, -1.2636, 0.8075, 2.4417, 0.4067, 2.0371),
     ),
 }
+# fmt: on
 
 
 def choose_fusion(family: str) -> Fusion:

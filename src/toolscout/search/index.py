@@ -1,8 +1,9 @@
 """`Index`: search over a catalogue, kept up to date with it.
 
 The index subscribes to the changes of a catalogue; `search` takes a query and returns a `Result`.
-Each search works on one immutable state, whatever other threads change meanwhile. The index does
-not remember queries and never changes the catalogue.
+Each search works on one immutable state, whatever other threads change meanwhile. The filters of a
+query are masks over the places of that state, applied before ranking, so that a required term also
+limits what the encoder can find (R6).
 """
 
 import threading
@@ -10,26 +11,105 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
+import re2
 from numpy.typing import NDArray
 
 from toolscout.catalog import Catalog, Change
-from toolscout.encoders.encoder import Encoder
+from toolscout.encoders.encoder import Encoder, StaticEncoder
 from toolscout.encoders.onnx import OnnxEncoder
-from toolscout.encoders.static import StaticEncoder
-from toolscout.errors import UsageError
-from toolscout.names import find_near_names
-from toolscout.query import Query, query_from_text
-from toolscout.search.build import Stored, Writer, read_stored, write_stored
-from toolscout.search.filters import find_by_pattern, find_by_prefix, mask_admitted
+from toolscout.errors import UnknownServer, UsageError
+from toolscout.names import find_near_names, fold_name
+from toolscout.query import PATTERN_MEMORY_BYTES, Query, query_from_text
+from toolscout.search.build import Writer, read_stored, write_stored
 from toolscout.search.fusion import Doubles, Fusion, confidence_from_chance, count_worth_showing
 from toolscout.search.hits import Confidence, Hit, Hits, Missing, Result, Why
 from toolscout.search.rank import Ranker, Ranking, explain
 from toolscout.search.shard import Mask, State
-from toolscout.search.text import split_words
+from toolscout.search.text import split_words, stem
 from toolscout.tools import Tool
+
+PATTERN_TEXT_LIMIT = 4_000
+
+
+def mask_admitted(state: State, query: Query, allowed: Callable[[Tool], bool] | None) -> Mask:
+    """Return the places that a query admits; `state.open` itself if it excludes nothing."""
+    mask = state.open
+    if allowed is not None:
+        mask = mask & state.mask_accepted(allowed)
+    if query.servers:
+        mask = mask & _mask_servers(state, query.servers, mask)
+    if query.effects:
+        mask = mask & state.mask_accepted(lambda tool: tool.effect in query.effects)
+    if query.kinds:
+        kinds = {kind.casefold() for kind in query.kinds}
+        mask = mask & state.mask_accepted(lambda tool: tool.kind.casefold() in kinds)
+    for required in query.required:
+        mask = mask & _mask_term(state, required)
+    for excluded in query.excluded:
+        mask = mask & ~_mask_term(state, excluded)
+    return mask
+
+
+def _mask_servers(state: State, servers: Sequence[str], seen: Mask) -> Mask:
+    """Return the places of some servers.
+
+    A server without a visible tool counts as unknown and is not suggested as a near name.
+    """
+    mask = np.zeros(len(state.open), np.bool_)
+    for server in servers:
+        name = state.live_servers.get(fold_name(server))
+        if name is None or not seen[state.servers[name]].any():
+            known = [s for s in state.live_servers.values() if seen[state.servers[s]].any()]
+            raise UnknownServer(server, find_near_names(server, known))
+        mask[state.servers[name]] = True
+    return mask
+
+
+def _mask_term(state: State, text: str) -> Mask:
+    """Return the places of tools that have every word of a term in some field."""
+    mask = state.open
+    listed = split_words(text)
+    for word in listed:
+        number = state.find(stem(word))
+        mask = mask & (state.mask_term(number) if number is not None else np.False_)
+    if not listed:  # only symbols, such as an emoji, so search the texts themselves
+        mask = state.mask_accepted(lambda tool: text in f"{tool.leaf} {tool.description}")
+    return mask
+
+
+def find_by_pattern(state: State, source: str, mask: Mask) -> list[int]:
+    """Return the tools whose name matches, then those whose description does, sorted by name."""
+    engine: Any = re2  # its module is only half typed
+    options = engine.Options()
+    options.max_mem = PATTERN_MEMORY_BYTES
+    options.log_errors = False
+    options.case_sensitive = False
+    pattern = engine.compile(source, options)
+    named: list[int] = []
+    described: list[int] = []
+    for place in state.sort_by_name(np.flatnonzero(mask)):
+        tool = state.tools[place]
+        if pattern.search(tool.name) or pattern.search(tool.leaf):
+            named.append(place)
+        elif pattern.search(tool.description[:PATTERN_TEXT_LIMIT]):
+            described.append(place)
+    return named + described
+
+
+def find_by_prefix(state: State, prefix: str, mask: Mask) -> list[int]:
+    """Return the tools whose exposed name or leaf has a prefix, sorted by name."""
+    begin = prefix.casefold().removeprefix("mcp__")
+    found = [
+        place
+        for place in np.flatnonzero(mask).tolist()
+        if state.tools[place].name.casefold().startswith((begin, prefix.casefold()))
+        or state.tools[place].leaf.casefold().startswith(prefix.casefold())
+    ]
+    return state.sort_by_name(found)
+
 
 DEFAULT_LIMIT = 10
 EncoderChoice = Encoder | Literal["static", "onnx"] | None
@@ -54,13 +134,16 @@ class Index:
         file: Path | None = None,
     ) -> None:
         self._encoder = choose_encoder(encoder)
-        self._catalog = catalog
         self._writing = threading.Lock()
         self._writer = Writer(self._encoder, approximate=approximate)
         self._ranker = Ranker(self._encoder, self._writer.word_vectors, fusion)
         # Subscribing before catching up makes sure that no change is lost in between.
         self._unsubscribe = catalog.subscribe(self._follow)
-        self._catch_up(read_stored(file) if file else None)
+        stored = read_stored(file) if file else None
+        with self._writing:
+            snapshot = catalog.snapshot()
+            self._version = snapshot.version
+            self._state = self._writer.build(snapshot.tools, stored)
 
     @classmethod
     def load(
@@ -123,7 +206,9 @@ class Index:
         text = " ".join((asked.words, *asked.required)).strip()
         if not text or (asked.required and not split_words(text)):
             return _list_places(state, asked, state.sort_by_name(np.flatnonzero(mask)), limit)
-        return self._rank(state, asked, text, mask, limit)
+        exact = _find_named(state, asked.words, mask) if asked.words else []
+        ranking, swap = self._ranker.rank_corrected(state, text, mask, limit + len(exact))
+        return _build_result(state, asked, ranking, exact, limit, swap)
 
     def search_many(
         self,
@@ -178,12 +263,6 @@ class Index:
         ]
         return tools, np.concatenate(rows) if rows else None
 
-    def _catch_up(self, stored: Stored | None) -> None:
-        with self._writing:
-            snapshot = self._catalog.snapshot()
-            self._version = snapshot.version
-            self._state = self._writer.build(snapshot.tools, stored)
-
     def _follow(self, change: Change) -> None:
         with self._writing:
             if change.version <= self._version:
@@ -203,11 +282,6 @@ class Index:
         return replace(
             _list_places(state, query, list(places), len(places)), missing=tuple(missing)
         )
-
-    def _rank(self, state: State, query: Query, text: str, mask: Mask, limit: int) -> Result:
-        exact = _find_named(state, query.words, mask) if query.words else []
-        ranking, swap = self._ranker.rank_corrected(state, text, mask, limit + len(exact))
-        return _build_result(state, query, ranking, exact, limit, swap)
 
 
 def choose_encoder(choice: EncoderChoice) -> Encoder | None:
@@ -234,50 +308,34 @@ def _build_result(
     limit: int,
     corrected: Mapping[str, str],
 ) -> Result:
-    best = _Best(state, ranking)
-    found: Sequence[Hit] = Hits(len(best.places), best.build_hits)
+    rows: list[int] = ranking.best.tolist()
+    places: list[int] = ranking.places.take(ranking.best).tolist()
+    chances = ranking.chances
+
+    def build_hits(ranks: range) -> list[Hit]:
+        tools = state.tools
+        return [
+            Hit(
+                tool=tools[places[rank]],
+                score=chances[rank],
+                confidence=confidence_from_chance(chances[rank]),
+                explain=partial(explain, state, ranking, rows[rank]),
+            )
+            for rank in ranks
+        ]
+
+    found: Sequence[Hit] = Hits(len(places), build_hits)
     if exact:
         named = set(exact)
-        others = [hit for place, hit in zip(best.places, found, strict=True) if place not in named]
+        others = [hit for place, hit in zip(places, found, strict=True) if place not in named]
         found = (*_build_exact_hits(state, ranking, named), *others)[:limit]
     return Result(
         query=query,
         found=found,
-        worth=count_worth_showing([hit.score for hit in found] if exact else best.chances),
+        worth=count_worth_showing([hit.score for hit in found] if exact else chances),
         total=max(ranking.total, len(found)),
         corrected=corrected,
     )
-
-
-class _Best:
-    """The best candidates of a ranking, as plain numbers that are cheap to read one by one."""
-
-    __slots__ = ("chances", "places", "ranking", "rows", "state")
-
-    def __init__(self, state: State, ranking: Ranking) -> None:
-        self.state = state
-        self.ranking = ranking
-        self.rows: list[int] = ranking.best.tolist()
-        self.places: list[int] = ranking.places.take(ranking.best).tolist()
-        self.chances = ranking.chances
-
-    def build_hits(self, ranks: range) -> list[Hit]:
-        """Return the hits of a range of ranks."""
-        state = self.state
-        ranking = self.ranking
-        tools = state.tools
-        some = slice(ranks.start, ranks.stop)
-        return [
-            Hit(
-                tool=tools[place],
-                score=chance,
-                confidence=confidence_from_chance(chance),
-                explain=partial(explain, state, ranking, row),
-            )
-            for place, chance, row in zip(
-                self.places[some], self.chances[some], self.rows[some], strict=True
-            )
-        ]
 
 
 def _build_exact_hits(state: State, ranking: Ranking, named: set[int]) -> list[Hit]:
@@ -289,20 +347,17 @@ def _build_exact_hits(state: State, ranking: Ranking, named: set[int]) -> list[H
     return [_build_exact_hit(state, place, ranking, rows.get(place)) for place in first]
 
 
-def _build_exact_hit(state: State, place: int, ranking: Ranking | None, row: int | None) -> Hit:
-    return Hit(
-        tool=state.tools[place],
-        score=1.0,
-        confidence=Confidence.EXACT,
-        explain=partial(_explain_exact, state, ranking, row),
-    )
+def _build_exact_hit(
+    state: State, place: int, ranking: Ranking | None = None, row: int | None = None
+) -> Hit:
+    def explain_exact() -> Why:
+        found = None if ranking is None or row is None else explain(state, ranking, row)
+        return Why(matched=found.matched if found else {}, shares={"exact name": 1.0}, held_back=())
 
-
-def _explain_exact(state: State, ranking: Ranking | None, row: int | None) -> Why:
-    ranked = None if ranking is None or row is None else explain(state, ranking, row)
-    return Why(matched=ranked.matched if ranked else {}, shares={"exact name": 1.0}, held_back=())
+    tool = state.tools[place]
+    return Hit(tool=tool, score=1.0, confidence=Confidence.EXACT, explain=explain_exact)
 
 
 def _list_places(state: State, query: Query, places: list[int], limit: int) -> Result:
-    hits = tuple(_build_exact_hit(state, place, None, None) for place in places[:limit])
+    hits = tuple(_build_exact_hit(state, place) for place in places[:limit])
     return Result(query=query, found=hits, worth=len(hits), total=len(places))

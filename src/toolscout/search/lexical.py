@@ -146,23 +146,15 @@ class Postings:
                 found[rows, column] = np.add.reduceat(inside, starts, dtype=np.float64)
         return found
 
-    def find_entries(self, rows: NDArray[np.integer]) -> tuple[Ints, NDArray[np.int64]]:
-        """Return the entries of some rows, after the position of the row each belongs to."""
-        return find_entries(self.starts, rows)
-
     def take(self, rows: NDArray[np.integer]) -> "Postings":
         """Return the postings of only some rows."""
-        _, entries = self.find_entries(rows)
+        _, entries = find_entries(self.starts, rows)
         return Postings(
             starts=_compute_starts(np.diff(self.starts)[rows]),
             terms=self.terms[entries],
             weights=self.weights[entries],
             masks=self.masks[entries],
         )
-
-    def count_terms(self, size: int) -> NDArray[np.int64]:
-        """Return how many rows have each term, for `size` terms."""
-        return np.bincount(self.terms, minlength=size)
 
 
 def find_entries(

@@ -1,30 +1,23 @@
 """Rank the candidates of a question, and explain a ranking.
 
-`Ranker` combines question, candidates, evidence and fusion for one encoder. If nothing matches
-well, it also tries the question in English and with typing errors corrected; only whole words of
-names serve as corrections (R32). `explain` says in words why a candidate got its rank. `index`
-turns rankings into hits.
+`choose_candidates` scores every tool roughly and compares the best ones exactly, the `fill_`
+functions fill a table of evidence with a row for each `Signal`, and `fusion` turns the table into
+scores. Every sum stays within the column of one candidate, in an order that does not depend on the
+others, so that equal catalogues give bit-identical results whatever their history.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import mul
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
-from toolscout.encoders.encoder import Encoder
-from toolscout.encoders.static import WordMemory
-from toolscout.search.candidates import (
-    Similarities,
-    choose_candidates,
-    count_candidates,
-    find_best,
-    score_lexically,
-)
-from toolscout.search.evidence import fill_lexical, fill_meaning, fill_name_meaning, find_matches
+from toolscout.encoders.encoder import Encoder, WordMemory
 from toolscout.search.fusion import (
     LATIN_FAMILIES,
     LIKELY,
@@ -35,13 +28,338 @@ from toolscout.search.fusion import (
     compute_gate,
 )
 from toolscout.search.hits import Why
-from toolscout.search.lexical import Floats
+from toolscout.search.lexical import COVERED, ByTerm, Floats, Ints
 from toolscout.search.question import Question, read_question
-from toolscout.search.shard import Mask, State
+from toolscout.search.shard import Mask, Shard, State, group_by_shard
 from toolscout.search.text import STOP_WORDS, Field, drop_stop_words, split_words, stem
 from toolscout.search.translate import Lexicon
-from toolscout.search.vectors import encode_questions
+from toolscout.search.vectors import compare_vectors, encode_questions, take_leading_row
 from toolscout.tools import Tool
+
+_LOOKED_AT = np.array([0xFF, *COVERED], np.uint8)[:, None]
+_HAS = ((np.arange(256, dtype=np.uint8) & _LOOKED_AT) != 0).astype(np.float64)
+"""For each possible byte of field bits, a column each: whether it has any field, then whether it
+has each of `COVERED`. The rows are in the order of the signals `MATCH` to `SERVER`."""
+
+Matches = tuple[Floats, NDArray[np.uint8]]
+"""Weights and field bits: a row for each term of the question, a column for each candidate."""
+
+
+def find_matches(question: Question, state: State, places: NDArray[np.int64]) -> Matches:
+    """Return the weights and field bits of the question's terms in some candidates."""
+    parts = group_by_shard(state.shards, places)
+    if len(parts) == 1:
+        shard, _, rows = parts[0]
+        return _find_matches_in_shard(shard.postings.by_term, question.numbers, rows)
+    shape = len(question.numbers), len(places)
+    weights = np.zeros(shape, np.float32)
+    masks = np.zeros(shape, np.uint8)
+    for shard, positions, rows in parts:
+        found = _find_matches_in_shard(shard.postings.by_term, question.numbers, rows)
+        weights[:, positions], masks[:, positions] = found
+    return weights, masks
+
+
+def _find_matches_in_shard(
+    listed: ByTerm, numbers: Sequence[int], places: NDArray[np.int64]
+) -> Matches:
+    """Return the weights and field bits of some terms in some rows of one shard.
+
+    The rows of a term are sorted, so binary search finds each row without reading the other terms
+    of a tool.
+    """
+    shape = (len(numbers), len(places))
+    rows = places.astype(np.int32)
+    if not numbers or not len(listed.rows):
+        return np.zeros(shape, np.float32), np.zeros(shape, np.uint8)
+    spans = listed.find_spans(numbers)
+    # Leaving out a term's last row makes every row beyond the others point at the last one.
+    at = np.concatenate([listed.rows[a : b - 1].searchsorted(rows) for a, b in spans])
+    at = at.reshape(shape)
+    at += np.array([begin for begin, _ in spans])[:, None]
+    found = listed.rows.take(at, mode="clip") == rows
+    for line in [line for line, (begin, end) in enumerate(spans) if begin == end]:
+        found[line] = False
+    return found * listed.weights.take(at, mode="clip"), found * listed.masks.take(at, mode="clip")
+
+
+def fill_lexical(
+    table: Doubles, question: Question, state: State, places: NDArray[np.int64]
+) -> None:
+    """Fill in the signals that depend on words alone."""
+    found, masks = find_matches(question, state, places)
+    listed = state.list_rarities(question.numbers)
+    ideal = sum(map(mul, listed, question.counted)) + question.unknown * state.unknown_rarity
+    rarities: Doubles = np.array(listed)
+    weights = found * rarities[:, None]
+    if question.parts is None:
+        whole = first = np.add.reduce(weights)
+        others: list[Doubles] = []
+    else:
+        whole, first, *others = np.add.reduce(weights * question.parts[:, :, None], axis=1)
+    np.divide(whole, max(ideal, 1e-9), out=table[Signal.BM25])
+    standing = first / max(np.maximum.reduce(first), 1e-9)
+    for clause in others:
+        np.maximum(standing, clause / max(np.maximum.reduce(clause), 1e-9), out=standing)
+    table[Signal.CLAUSE] = standing
+    lines = table[Signal.MATCH : Signal.SERVER + 1]
+    worth = np.empty((len(_HAS), 1, len(rarities)))
+    worth[0] = question.counted
+    worth[1:] = rarities
+    # Rarities have half the precision of these sums, so nothing is rounded in any order.
+    np.matmul(worth, _HAS.take(masks, axis=1), out=lines[:, None])
+    table[Signal.MATCH] /= question.distinct
+    table[Signal.NAME : Signal.SERVER + 1] /= state.wholes.take(places, axis=0).T
+
+
+def fill_meaning(table: Doubles, similar: Floats) -> None:
+    """Fill in the signals of meaning from similarities with text, plain text and clauses."""
+    table[Signal.MEANING : Signal.MEANING_CLAUSE + 1] = similar[:3]
+    clauses = similar[2:]
+    if len(clauses) == 1:
+        gap = np.subtract(similar[2], np.maximum.reduce(similar[2]))
+        table[Signal.MEANING_CLAUSE_GAP] = gap
+        return
+    clauses.max(axis=0, out=table[Signal.MEANING_CLAUSE])
+    gaps = clauses - clauses.max(axis=1, keepdims=True)
+    gaps.max(axis=0, out=table[Signal.MEANING_CLAUSE_GAP])
+
+
+def fill_name_meaning(
+    table: Doubles, question: Question, state: State, places: NDArray[np.int64], asked: Floats
+) -> None:
+    """Fill in how much of each name is close to the question.
+
+    `asked` holds the vectors of the question's words.
+    """
+    listed = _list_name_words(state, places)
+    at = (listed >= 0).ravel().nonzero()[0]
+    words = listed.take(at)
+    if not len(words):
+        return
+    terms = state.word_terms.take(words)
+    # The squared similarity, 0 to 1, of each word with the nearest word of the question.
+    similar = compare_vectors(state.word_vectors.take(words, axis=0), asked)
+    near = np.square(np.maximum.reduce(similar, initial=0.0), dtype=np.float64)
+    numbers = np.array(question.numbers, np.int32)[:, None]
+    near[np.logical_or.reduce(terms == numbers)] = 1.0
+    near *= state.rarity.take(terms)
+    part = np.bincount(at // listed.shape[1], near, len(places))
+    np.divide(part, state.name_wholes.take(places), out=table[Signal.NAME_MEANING])
+
+
+def _list_name_words(state: State, places: NDArray[np.int64]) -> Ints:
+    """Return the numbers of each candidate's name words, a row each, padded with -1."""
+    if len(state.shards) == 1:
+        return state.shards[0].name_table.take(places, axis=0)
+    width = max(shard.name_table.shape[1] for shard in state.shards)
+    listed = np.full((len(places), width), -1, np.int32)
+    for shard, positions, rows in group_by_shard(state.shards, places):
+        listed[positions, : shard.name_table.shape[1]] = shard.name_table.take(rows, axis=0)
+    return listed
+
+
+CANDIDATES = 48
+ROUGH_CANDIDATES = 96
+FEW = 512
+"""Up to this many tools are all compared exactly, which is faster than picking some of them."""
+
+
+class Similarities:
+    """Compares the texts of a question with tools.
+
+    `vectors` holds the distinct texts; `lines` gives the row of the text, of the text without
+    values and of each clause. Rough scores use only the leading dimensions, where the encoder
+    supports that; `compare` and `score_exactly` use all of them.
+    """
+
+    def __init__(self, state: State, vectors: Floats, lines: list[int]) -> None:
+        self._state = state
+        self._vectors = vectors
+        self._lines = lines
+
+    def score_roughly(self) -> Floats:
+        """Return a rough score of every place (see `_score_meaning`)."""
+        # The text without values adds little to the text and its clauses.
+        text, _, *clauses = self._lines
+        lines = dict.fromkeys((text, *clauses) if len(clauses) > 1 else (text,))
+        parts = [cast("Floats", shard.scanned) for shard in self._state.shards]
+        rows = [self._vectors[line] for line in lines]
+        width = parts[0].shape[1]
+        if width < len(rows[0]):
+            rows = [take_leading_row(row, width) for row in rows]
+        vectors = np.array(rows)
+        if len(lines) == 1:
+            vectors *= 2  # the question is its only clause, so both parts of the score are equal
+        found = [compare_vectors(part, vectors) for part in parts]
+        whole, *rest = found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+        return _score_meaning([whole, whole, *rest]) if rest else whole
+
+    def compare(self, places: NDArray[np.int64]) -> Floats:
+        """Return exact similarities: a row for each distinct text, a column for each place."""
+        parts = group_by_shard(self._state.shards, places)
+        found = [
+            compare_vectors(_take_vectors(shard, rows), self._vectors) for shard, _, rows in parts
+        ]
+        if len(found) == 1:
+            return found[0]
+        whole = np.zeros((len(self._vectors), len(places)), np.float32)
+        for part, (_, positions, _) in zip(found, parts, strict=True):
+            whole[:, positions] = part
+        return whole
+
+    def expand_lines(self, found: Floats) -> Floats:
+        """Return the rows of `compare` in the order text, plain text, clauses."""
+        return found.take(self._lines, axis=0)
+
+    def score_exactly(self, found: Floats) -> Floats:
+        """Return the exact score of each place (see `_score_meaning`) from rows of `compare`."""
+        listed = list(found)
+        return _score_meaning([listed[line] for line in self._lines])
+
+    def find_near(self) -> NDArray[np.int64]:
+        """Return the places that approximate indexes find, and all places that have no index."""
+        found: list[NDArray[np.int64]] = []
+        offset = 0
+        for shard in self._state.shards:
+            if shard.neighbours is None:
+                found.append(np.arange(shard.size) + offset)
+            else:
+                count = min(CANDIDATES, shard.size)
+                found += [shard.neighbours.find(v, count) + offset for v in self._vectors]
+            offset += shard.size
+        return np.unique(np.concatenate(found))
+
+
+def _take_vectors(shard: Shard, rows: NDArray[np.int64]) -> Floats:
+    if shard.size > FEW:
+        return cast("NDArray[np.int16]", shard.vectors).take(rows, axis=0).astype(np.float32)
+    # Rows are in order, so as many as the shard has are all of them.
+    return shard.exact if len(rows) == shard.size else shard.exact.take(rows, axis=0)
+
+
+def score_lexically(state: State, question: Question) -> Floats:
+    """Return the BM25F score of every place."""
+    scores = np.zeros(len(state.open), np.float32)
+    rarities = state.list_rarities(question.numbers)
+    gains = np.array(list(map(mul, rarities, question.gains)), np.float32)
+    offset = 0
+    for shard in state.shards if rarities else ():
+        mine = scores[offset : offset + shard.size]
+        listed = shard.postings.by_term
+        spans = listed.find_spans(question.numbers)
+        weights = np.concatenate([listed.weights[begin:end] for begin, end in spans])
+        weights *= gains.repeat([end - begin for begin, end in spans])
+        rows = np.concatenate([listed.rows[begin:end] for begin, end in spans])
+        np.add.at(mine, rows, weights)
+        offset += shard.size
+    return scores
+
+
+def choose_candidates(
+    state: State,
+    lexical: Floats,
+    similar: Similarities,
+    mask: Mask,
+    also: Sequence[int],
+    count: int,
+) -> tuple[NDArray[np.int64], Floats]:
+    """Return the `count` places worth a close look, with their similarities.
+
+    A rough score picks some of many places, and an exact one the best of those. Places in `also`
+    are always included.
+    """
+    best = np.maximum.reduce(lexical)
+    shares = lexical / best if best > 0 else lexical
+    # A filter could remove all of the few near vectors, so a filtered search scans every place.
+    if state.is_approximate and mask is state.open:
+        chosen = np.zeros(len(mask), np.bool_)
+        chosen[similar.find_near()] = True
+        chosen[_find_best_places(shares, shares.nonzero()[0], CANDIDATES)] = True
+        some = (chosen & mask).nonzero()[0]
+    else:
+        some = state.places if mask is state.open else mask.nonzero()[0]
+        if len(some) > FEW:
+            rough = similar.score_roughly()
+            rough += shares
+            some = _find_best_places(rough, some, ROUGH_CANDIDATES)
+    if also:
+        some = np.union1d(some, also)
+    found = similar.compare(some)
+    if len(some) <= count:
+        return some, similar.expand_lines(found)
+    scores = shares.take(some) + similar.score_exactly(found)
+    best_rows = find_best(state, scores, some, also, count=count)
+    return some.take(best_rows), similar.expand_lines(found.take(best_rows, axis=1))
+
+
+def _score_meaning(lines: Sequence[Floats] | Floats) -> Floats:
+    """Return the similarity with the whole question plus the standing for the best clause.
+
+    Only differences between places are meaningful.
+    """
+    text, plain, *clauses = lines
+    whole = text if text is plain else (text + plain) / 2
+    if len(clauses) == 1:
+        return whole + clauses[0]
+    best = clauses[0] - clauses[0].max(initial=-1)
+    for clause in clauses[1:]:
+        np.maximum(best, clause - clause.max(initial=-1), out=best)
+    best += whole
+    return best
+
+
+def _find_best_places(scores: Floats, places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return the `count` places with the highest scores, and all that tie with the last one."""
+    if len(places) <= count:
+        return places
+    if len(places) == len(scores):
+        return _find_best_rows(scores, count)
+    return places.take(_find_best_rows(scores.take(places), count))
+
+
+def _find_best_rows(scores: Floats, count: int) -> NDArray[np.int64]:
+    """Return the rows of the `count` highest scores, and all that tie with the last one."""
+    if len(scores) <= 16 * count:
+        return (scores >= _find_cut(scores, count)).nonzero()[0]
+    # At least `count` scores reach the maximum of the `count`-th best group, and few others do.
+    # The rest need not be ordered.
+    groups = 4 * count
+    size = len(scores) // groups
+    highest = np.maximum.reduce(scores[: size * groups].reshape(size, groups))
+    some = (scores >= _find_cut(highest, count)).nonzero()[0]
+    passed = scores.take(some)
+    return some.take((passed >= _find_cut(passed, count)).nonzero()[0])
+
+
+def find_best(
+    state: State,
+    scores: Floats,
+    places: NDArray[np.int64],
+    also: Sequence[int] = (),
+    *,
+    count: int = CANDIDATES,
+) -> NDArray[np.int64]:
+    """Return the rows of the `count` best places; ties at the cut are broken by name."""
+    if len(places) <= count:
+        return np.arange(len(places))
+    best_rows = _find_best_rows(scores, count)
+    if len(best_rows) > count:
+        cut = scores[best_rows].min()
+        above = (scores > cut).nonzero()[0]
+        level = (scores == cut).nonzero()[0]
+        named = state.sort_by_name(places[level])[: count - len(above)]
+        best_rows = np.concatenate([above, level[np.isin(places[level], named)]])
+    return np.union1d(best_rows, np.isin(places, also).nonzero()[0]) if also else best_rows
+
+
+def _find_cut(scores: Floats, count: int) -> np.float32:
+    """Return the lowest of the `count` highest scores; there must be at least that many."""
+    ordered = scores.copy()
+    place = len(ordered) - count
+    ordered.partition(place)
+    return ordered[place]
+
 
 SHORTEST = 4
 """Letters of the shortest word that is corrected."""
@@ -75,7 +393,11 @@ class Ranking:
 
 
 class Ranker:
-    """Ranks with one encoder and one fusion."""
+    """Ranks with one encoder and one fusion.
+
+    If nothing matches well, it also tries the question in English and with typing errors
+    corrected; only whole words of names serve as corrections (R32).
+    """
 
     def __init__(
         self, encoder: Encoder | None, word_vectors: WordMemory | None, fusion: Fusion | None
@@ -98,7 +420,10 @@ class Ranker:
             better = self.rank(state, english, mask, wanted=wanted)
             if better.top_chance > ranking.top_chance:
                 return better, read
-        swap = self._find_corrections(state, ranking)
+        swap: Mapping[str, str] = {}
+        if ranking.top_chance < LIKELY:
+            unknown = [w for w in ranking.question.words if state.find(stem(w)) is None]
+            swap = find_corrections(unknown, state.live_words)
         if swap:
             better = self.rank(state, text, mask, wanted=wanted, swap=swap)
             if better.top_chance > ranking.top_chance:
@@ -125,13 +450,6 @@ class Ranker:
             return "", {}
         return lexicon.translate(question.text, is_unknown), read
 
-    def _find_corrections(self, state: State, ranking: Ranking) -> Mapping[str, str]:
-        """Return corrections of words that no tool has, unless the question matched well."""
-        if ranking.top_chance >= LIKELY:
-            return {}
-        unknown = [w for w in ranking.question.words if state.find(stem(w)) is None]
-        return find_corrections(unknown, state.live_words)
-
     def rank(
         self,
         state: State,
@@ -147,14 +465,22 @@ class Ranker:
         Places in `also` are always candidates; `swap` maps words to the words to read instead.
         """
         question = read_question(text, state.number_terms, swap)
-        count = count_candidates(wanted)
+        count = CANDIDATES if wanted <= CANDIDATES else ROUGH_CANDIDATES
         places, lines, total = self._find_candidates(state, question, mask, also, count)
-        table = self._collect_evidence(state, question, places, lines)
+        table = np.zeros((len(Signal), len(places)))
+        if len(places):
+            fill_lexical(table, question, state, places)
+            if lines is not None:
+                fill_meaning(table, lines)
+                if question.words and self._word_vectors:
+                    asked = self._word_vectors.get(question.words[:ASKED_WORDS])
+                    vectors = np.concatenate(asked).reshape(len(asked), -1)
+                    fill_name_meaning(table, question, state, places, vectors)
         fusion = self._fusion if lines is not None else choose_fusion("")
         scores = fusion.score(table.T, question.length, compute_gate(table.T)).round(9)
         order, rivals = _sort_by_score(state, places, scores)
         best = order[:wanted]
-        found = fusion.list_chances(table.take(best, axis=1).T, rivals[:wanted], rivals)
+        found = fusion.predict_chances(table.take(best, axis=1).T, rivals[:wanted], rivals)
         chances = [round(chance * 1e6) / 1e6 for chance in accumulate(found, min)]
         return Ranking(question, places, table.T, fusion, scores, order, total, best, chances)
 
@@ -176,34 +502,12 @@ class Ranker:
             found = lexical.nonzero()[0]
             places = found[find_best(state, lexical[found], found, count=count)]
             return np.union1d(places, also) if also else places, None, matched
-        similar = self._compare_meaning(state, question, self._encoder)
+        listed = (question.text, question.plain, *question.clauses)
+        texts = list(dict.fromkeys(listed))
+        vectors = encode_questions(self._encoder, texts)
+        similar = Similarities(state, vectors, [texts.index(text) for text in listed])
         places, lines = choose_candidates(state, lexical, similar, mask, also, count)
         return places, lines, max(matched, len(places))
-
-    def _compare_meaning(self, state: State, question: Question, encoder: Encoder) -> Similarities:
-        texts = list(dict.fromkeys((question.text, question.plain, *question.clauses)))
-        vectors = encode_questions(encoder, texts)
-        lines = [texts.index(t) for t in (question.text, question.plain, *question.clauses)]
-        return Similarities(state, vectors, lines)
-
-    def _collect_evidence(
-        self,
-        state: State,
-        question: Question,
-        places: NDArray[np.int64],
-        lines: Floats | None,
-    ) -> Doubles:
-        """Return the evidence: a row for each signal, a column for each candidate."""
-        table = np.zeros((len(Signal), len(places)))
-        if len(places):
-            fill_lexical(table, question, state, places)
-            if lines is not None:
-                fill_meaning(table, lines)
-                if question.words and self._word_vectors:
-                    asked = self._word_vectors.get(question.words[:ASKED_WORDS])
-                    vectors = np.concatenate(asked).reshape(len(asked), -1)
-                    fill_name_meaning(table, question, state, places, vectors)
-        return table
 
 
 def _sort_by_score(
@@ -262,17 +566,6 @@ FAR = 0.25
 def explain(state: State, ranking: Ranking, row: int) -> Why:
     """Return why one candidate of a ranking has its rank."""
     tool = state.tools[int(ranking.places[row])]
-    matched = _list_matches(state, ranking, row)
-    return Why(
-        matched=matched,
-        shares=ranking.fusion.compute_shares(
-            ranking.evidence[row], ranking.question.length, compute_gate(ranking.evidence)
-        ),
-        held_back=tuple(_list_drawbacks(ranking, row, tool, matched)),
-    )
-
-
-def _list_matches(state: State, ranking: Ranking, row: int) -> dict[str, tuple[str, ...]]:
     question = ranking.question
     _, found = find_matches(question, state, ranking.places[row : row + 1])
     masks: dict[int | None, int] = dict(zip(question.numbers, found[:, 0].tolist(), strict=True))
@@ -281,7 +574,14 @@ def _list_matches(state: State, ranking: Ranking, row: int) -> dict[str, tuple[s
         name: tuple(word for word, mask in listed if mask >> field & 1)
         for field, name in FIELD_NAMES.items()
     }
-    return {name: found_words for name, found_words in by_field.items() if found_words}
+    matched = {name: words for name, words in by_field.items() if words}
+    return Why(
+        matched=matched,
+        shares=ranking.fusion.compute_shares(
+            ranking.evidence[row], question.length, compute_gate(ranking.evidence)
+        ),
+        held_back=tuple(_list_drawbacks(ranking, row, tool, matched)),
+    )
 
 
 def _list_drawbacks(

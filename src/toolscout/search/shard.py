@@ -6,7 +6,7 @@ state that holds their shard, and shards are merged now and then without reading
 catalogue makes a new one that shares as many shards as it can. `build` makes both.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import accumulate
@@ -29,8 +29,6 @@ from toolscout.search.vectors import Neighbours
 from toolscout.tools import Tool
 
 Mask = NDArray[np.bool_]
-Occurrences = tuple[Ints, Floats]
-"""Places that have a term, and its weight in each."""
 
 MERGED_AT_ONCE = 1_000
 
@@ -47,7 +45,7 @@ class Shard:
     """On the grid."""
     scanned: Floats | None
     """What every search looks at: the vectors, or their first dimensions where those will do.
-    In Fortran order, see `similarities`."""
+    In Fortran order, see `compare_vectors`."""
     name_starts: NDArray[np.int64]
     """Where each row begins in `name_words`; one more than there are rows."""
     name_words: NDArray[np.int32]
@@ -57,7 +55,7 @@ class Shard:
 
     @cached_property
     def exact(self) -> Floats:
-        """The vectors as they are compared. Made when first asked for: it is of few tools alone."""
+        """The vectors as floats, computed on first use; only small shards need them."""
         assert self.vectors is not None, "only what has vectors is compared"
         return self.vectors.astype(np.float32)
 
@@ -337,16 +335,13 @@ class State:
         if exposed is not None:
             return [exposed]
         for spelling in read_spellings(text):
-            if found := self._find_called(spelling):
+            found: list[int] = []
+            for offset, shard, mask in self._parts:
+                if rows := shard.find_rows(spelling):
+                    found += [offset + row for row in rows if mask[row]]
+            if found:
                 return self.sort_by_name(found)
         return []
-
-    def _find_called(self, spelling: Spelling) -> list[int]:
-        found: list[int] = []
-        for offset, shard, mask in self._parts:
-            if rows := shard.find_rows(spelling):
-                found += [offset + row for row in rows if mask[row]]
-        return found
 
     @cached_property
     def _parts(self) -> tuple[tuple[int, Shard, Mask], ...]:
@@ -360,23 +355,13 @@ class State:
         names = [self.tools[place].name for place in listed]
         return [listed[i] for i in sorted(range(len(listed)), key=names.__getitem__)]
 
-    def find_occurrences(self, number: int) -> Iterator[Occurrences]:
-        """Return, shard by shard, where a term occurs."""
-        offset = 0
-        for shard in self.shards:
-            found = shard.postings.by_term
-            [(begin, end)] = found.find_spans([number])
-            if begin < end:
-                rows = found.rows[begin:end]
-                places = rows + np.int32(offset) if offset else rows
-                yield places, found.weights[begin:end]
-            offset += shard.size
-
     def mask_term(self, number: int) -> Mask:
         """Return the places that have a term."""
         mask = np.zeros(len(self.open), np.bool_)
-        for places, _ in self.find_occurrences(number):
-            mask[places] = True
+        for offset, shard, _ in self._parts:
+            found = shard.postings.by_term
+            [(begin, end)] = found.find_spans([number])
+            mask[found.rows[begin:end] + offset] = True
         return mask
 
     def mask_accepted(self, accepts: Callable[[Tool], bool]) -> Mask:

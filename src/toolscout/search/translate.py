@@ -127,9 +127,11 @@ class Lexicon:
         ]
 
     @staticmethod
+    @cache
     def load() -> "Lexicon":
         """Return the lexicon of the package, which is read only once."""
-        return _load_lexicon()
+        file = resources.files("toolscout.search") / "translations.tsv"
+        return Lexicon(file.read_text(encoding="utf-8").splitlines()[1:])
 
     def find_foreign(self, text: str, unknown: Callable[[str], bool]) -> dict[str, str]:
         """Return the foreign parts of a text with their English words, in the order of the text.
@@ -163,20 +165,19 @@ class Lexicon:
 
     def _find_parts(self, text: str, unknown: Callable[[str], bool]) -> list[_Part]:
         parts = self._find_latin(text, unknown)
-        if not text.isascii():
-            parts += self._find_cjk(text)
-        return sorted(parts, key=lambda part: part.start)
-
-    def _find_cjk(self, text: str) -> Iterator[_Part]:
-        forms = self._japanese if _KANA.search(text) else self._chinese
+        han = self._japanese if _KANA.search(text) else self._chinese
         for match in _RUN.finditer(text):
             if match["han"]:
-                yield from _read_han(match[0], match.start(), forms, self._longest)
+                parts += _read_han(match[0], match.start(), han, self._longest)
             else:
-                yield from _read_hangul(match[0], match.start(), self._korean, self._longest)
+                parts += _read_hangul(match[0], match.start(), self._korean, self._longest)
+        return sorted(parts, key=lambda part: part.start)
 
     def _find_latin(self, text: str, unknown: Callable[[str], bool]) -> list[_Part]:
-        words = [_make_word(match) for match in _WORD.finditer(text)]
+        words: list[_Word] = []
+        for match in _WORD.finditer(text):
+            written = match[0].casefold()
+            words.append(_Word(match.start(), match.end(), written, fold(written)))
         strange = {folded: unknown(folded) for folded in dict.fromkeys(w.folded for w in words)}
         if not any(strange.values()):
             return []
@@ -251,23 +252,12 @@ class _Reading:
         return english or self.tongue.translate_compound(word.folded) or None
 
 
-@cache
-def _load_lexicon() -> Lexicon:
-    file = resources.files("toolscout.search") / "translations.tsv"
-    return Lexicon(file.read_text(encoding="utf-8").splitlines()[1:])
-
-
 def _normalize(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
 
 def _count_covered(parts: list[_Part]) -> tuple[int, int]:
     return sum(part.end - part.start for part in parts), sum(bool(part.english) for part in parts)
-
-
-def _make_word(match: re.Match[str]) -> _Word:
-    written = match[0].casefold()
-    return _Word(match.start(), match.end(), written, fold(written))
 
 
 def _make_plain(cells: list[tuple[str, list[str]]]) -> dict[str, str]:
@@ -296,30 +286,17 @@ def _build_tongue(cells: list[tuple[str, list[str]]], loans: frozenset[str]) -> 
 
 def _list_spellings(form: str) -> set[str]:
     """Return a form without accents, and one with umlauts written as `ae`, `oe` and `ue`."""
-    dotless = form.translate(_UMLAUTS)
-    return (
-        {_strip_accents(form)}
-        if dotless == form
-        else {_strip_accents(form), _strip_accents(dotless)}
-    )
-
-
-def _strip_accents(form: str) -> str:
     # Folding the whole form would turn the gap sign into three full stops.
-    return GAP.join(map(fold, form.split(GAP)))
+    return {GAP.join(map(fold, f.split(GAP))) for f in (form, form.translate(_UMLAUTS))}
 
 
 def _find_longest_form(run: str, at: int, forms: Mapping[str, str], longest: int) -> str:
     for end in range(min(at + longest, len(run)), at, -1):
         form = run[at:end]
-        if form in forms and not _is_cut_short(run, at, end):
+        # One or two katakana may be only the beginning of a longer word.
+        if form in forms and (end - at > 2 or _find_katakana_end(run, at) <= end):
             return form
     return ""
-
-
-def _is_cut_short(run: str, at: int, end: int) -> bool:
-    """Tell whether one or two katakana are only the beginning of a longer word."""
-    return end - at <= 2 and _find_katakana_end(run, at) > end
 
 
 def _find_katakana_end(run: str, at: int) -> int:

@@ -3,7 +3,7 @@
 Vectors are rounded to a grid on which every dot product is exact in 32 bits, so a similarity has
 the same bits whatever the order of rows, the library or the machine. `VectorCache` makes sure that
 no text is encoded twice; `Neighbours` finds near rows among very many without comparing all of
-them. What a similarity means for the rank is left to `candidates` and `evidence`.
+them. What a similarity means for the rank is left to `rank`.
 """
 
 import hashlib
@@ -41,13 +41,13 @@ def hash_text(text: str) -> str:
 class VectorCache:
     """The vectors of one encoder by content key, so that no text is encoded twice.
 
-    `known` holds vectors from an earlier run. Only one thread may use a cache at a time.
+    Only one thread may use a cache at a time.
     """
 
-    def __init__(self, encoder: Encoder, known: Mapping[str, Integers] | None = None) -> None:
+    def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
-        self._known = dict(known or {})
-        self._width = len(next(iter(self._known.values()))) if self._known else 0
+        self._known: dict[str, Integers] = {}
+        self._width = 0
 
     @property
     def size(self) -> int:
@@ -83,8 +83,9 @@ class VectorCache:
         self._known.update(zip(new, encoded, strict=True))
 
     def hold(self, keys: Sequence[str], rows: Integers) -> None:
-        """Refer to rows of a table that exists anyway, instead of keeping the vectors twice."""
+        """Use the rows of a table: one of an earlier run, or one that exists anyway."""
         self._known.update(zip(keys, rows, strict=True))
+        self._width = rows.shape[1] or self._width
 
     def keep(self, live: Mapping[str, Integers], *, spare: int) -> None:
         """Forget all vectors but the live ones and the newest `spare` others."""

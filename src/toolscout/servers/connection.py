@@ -39,16 +39,8 @@ class Relay(Protocol):
         """Pass on a log message."""
         ...
 
-    async def sample(self, params: types.CreateMessageRequestParams) -> Any:
-        """Have the client's model complete a message."""
-        ...
-
-    async def elicit(self, params: types.ElicitRequestParams) -> Any:
-        """Ask the client's user."""
-        ...
-
-    async def list_roots(self) -> Any:
-        """Ask for the client's roots."""
+    async def ask(self, request: types.InputRequest) -> Any:
+        """Ask the client for a completion, an input or its roots; return its answer or an error."""
         ...
 
 
@@ -104,6 +96,14 @@ class ConnectionFactory(Protocol):
     ) -> Connection:
         """Return a connection that reports changed lists and the lines written to stderr."""
         ...
+
+
+def build_headers(config: ServerConfig) -> dict[str, str]:
+    """Return the HTTP headers of a configuration, with its token."""
+    headers = dict(config.headers)
+    if config.token:
+        headers["Authorization"] = f"Bearer {config.token}"
+    return headers
 
 
 def call_failed_from_error(name: str, error: MCPError) -> CallFailed:
@@ -182,28 +182,23 @@ class Relays:
 
     async def sample(self, context: Any, params: types.CreateMessageRequestParams) -> Any:
         """Have a client's model complete a message."""
-        relay = self._get_only()
-        return await relay.sample(params) if relay else self._refuse()
+        return await self._ask(types.CreateMessageRequest(params=params))
 
     async def elicit(self, context: Any, params: types.ElicitRequestParams) -> Any:
         """Ask a client's user."""
-        relay = self._get_only()
-        return await relay.elicit(params) if relay else self._refuse()
+        return await self._ask(types.ElicitRequest(params=params))
 
     async def list_roots(self, context: Any) -> Any:
         """Ask for a client's roots."""
-        relay = self._get_only()
-        return await relay.list_roots() if relay else self._refuse()
+        return await self._ask(types.ListRootsRequest())
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
         """Pass on a log message if only one call is running."""
-        relay = self._get_only()
-        if relay is not None:
-            await relay.log(params)
+        if len(self._relays) == 1:
+            await self._relays[0].log(params)
 
-    def _get_only(self) -> Relay | None:
-        return self._relays[0] if len(self._relays) == 1 else None
-
-    def _refuse(self) -> types.ErrorData:
+    async def _ask(self, request: types.InputRequest) -> Any:
+        if len(self._relays) == 1:
+            return await self._relays[0].ask(request)
         message = SEVERAL if self._relays else NOBODY
         return types.ErrorData(code=types.INVALID_REQUEST, message=message)

@@ -1,9 +1,7 @@
 """`CatalogUpdater`: turns the lists of servers into tools of the catalogue, and stores them.
 
-Stored lists are searchable before their server has started (R86). Turning a list into
-tools, indexing it and talking to the store may each take long, so they run in two worker threads,
-one for the catalogue and one for the store; the event loop stays free for calls. Each worker does
-one job after the other, so lists take effect in the order in which they arrived.
+Stored lists are searchable before their server has started (R86). A worker thread takes one list
+after the other, turns it into tools, indexes and stores it, so that the event loop stays free.
 """
 
 import asyncio
@@ -13,13 +11,13 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from fnmatch import fnmatchcase, translate
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from mcp.shared.exceptions import MCPError
 
-from toolscout.catalog import Catalog, Status
+from toolscout.catalog import Catalog, Pace, Status
 from toolscout.config.file import Config
 from toolscout.config.servers import ServerConfig
 from toolscout.errors import InvalidTool, ToolscoutError
@@ -43,8 +41,6 @@ STOPPED_REASON = "it was stopped"
 TOOLS_LIMIT = 20_000
 
 _log = logging.getLogger(__name__)
-_Args = ParamSpec("_Args")
-_Result = TypeVar("_Result")
 _Value = TypeVar("_Value")
 _PLACEHOLDER = re.compile(r"\{[+#./;?&]?([\w.,*]+)\}")
 
@@ -55,8 +51,7 @@ class CatalogUpdater:
     def __init__(self, catalog: Catalog, store: Store) -> None:
         self._catalog = catalog
         self._store = store
-        self._catalog_worker = ThreadPoolExecutor(1, "toolscout-catalog")
-        self._store_worker = ThreadPoolExecutor(1, "toolscout-manifests")
+        self._worker = ThreadPoolExecutor(1, "toolscout-catalog")
 
     def recall(self, server: ServerState) -> None:
         """Offer the stored tools of a server, or mark it as pending; blocks."""
@@ -69,7 +64,7 @@ class CatalogUpdater:
     async def recall_later(self, server: ServerState) -> None:
         """Offer the stored tools of a server, unless it lists its tools before that."""
         self._catalog.set_pending(server.name)
-        manifest = await _run(self._store_worker, read_stored_manifest, self._store, server.config)
+        manifest = await asyncio.to_thread(read_stored_manifest, self._store, server.config)
         if manifest is None or server.manifest is not None:
             return
         await self.publish(server, manifest)
@@ -80,8 +75,9 @@ class CatalogUpdater:
         """Ask a server for its listings, then publish and store them if they have changed."""
         async with asyncio.timeout(server.config.start_seconds):
             manifest = await connection.read_manifest()
-        if await _run(self._catalog_worker, self._replace_if_changed, server, manifest):
-            self._store_worker.submit(self._save, server.config, manifest)
+        work = self._worker.submit(self._replace_if_changed, server, manifest)
+        if await asyncio.wrap_future(work):
+            self._worker.submit(self._save, server.config, manifest)
 
     async def follow(
         self,
@@ -106,23 +102,22 @@ class CatalogUpdater:
 
     async def publish(self, server: ServerState, manifest: Manifest) -> None:
         """Make the tools of a manifest those of a server and mark the server as ready."""
-        await _run(self._catalog_worker, self._replace, server, manifest)
+        await asyncio.wrap_future(self._worker.submit(self._replace, server, manifest))
 
     async def remove(self, name: str) -> None:
         """Take a server out of the catalogue."""
-        await _run(self._catalog_worker, self._catalog.remove, name)
+        await asyncio.wrap_future(self._worker.submit(self._catalog.remove, name))
 
     async def close(self) -> None:
-        """Finish all jobs and end the workers."""
-        await asyncio.to_thread(self._catalog_worker.shutdown)
-        await asyncio.to_thread(self._store_worker.shutdown)
+        """Finish all jobs and end the worker."""
+        await asyncio.to_thread(self._worker.shutdown)
 
     def is_ready(self, server: ServerState) -> bool:
         """Tell whether the catalogue lists a server as ready."""
         state = self._catalog.state(server.name)
         return state is not None and state.status is Status.READY
 
-    # In the workers.
+    # In the worker.
 
     def _replace_if_changed(self, server: ServerState, manifest: Manifest) -> bool:
         if manifest == server.manifest and self.is_ready(server):
@@ -133,9 +128,8 @@ class CatalogUpdater:
     def _replace(self, server: ServerState, manifest: Manifest) -> None:
         if server.is_held:
             return
-        entries = build_entries(server.config, manifest)
-        problems = list(entries.problems)
-        tools = [tool for tool in entries.tools if self._is_free(tool, problems)]
+        entries, problems = build_entries(server.config, manifest)
+        tools = [tool for tool in entries if self._is_free(tool, problems)]
         for problem in problems:
             if problem not in server.problems:
                 _log.warning("Server %s: %s", server.name, problem)
@@ -182,17 +176,8 @@ def read_stored_manifest(store: Store, config: ServerConfig) -> Manifest | None:
 
 def save_manifest(store: Store, config: ServerConfig, manifest: Manifest) -> None:
     """Store the listings of a server for the next run."""
-    row = {
-        "layout": LAYOUT,
-        "key": compute_config_key(config),
-        "tools": manifest.tools,
-        "resources": manifest.resources,
-        "templates": manifest.templates,
-        "prompts": manifest.prompts,
-        "problems": manifest.problems,
-        "instructions": manifest.instructions,
-        "protocol": manifest.protocol,
-    }
+    row = {field.name: getattr(manifest, field.name) for field in fields(manifest)}
+    row |= {"layout": LAYOUT, "key": compute_config_key(config)}
     store.write(MANIFEST_KIND, config.name, json.dumps(row).encode())
 
 
@@ -202,25 +187,8 @@ def compute_config_key(config: ServerConfig) -> str:
     return hashlib.sha256(to_canonical_json([str(config.transport), *parts])).hexdigest()[:16]
 
 
-async def _run(
-    worker: ThreadPoolExecutor,
-    work: Callable[_Args, _Result],
-    *args: _Args.args,
-    **kwargs: _Args.kwargs,
-) -> _Result:
-    return await asyncio.wrap_future(worker.submit(work, *args, **kwargs))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogEntries:
-    """The tools of a server, and why some are missing."""
-
-    tools: tuple[Tool, ...]
-    problems: tuple[str, ...] = ()
-
-
-def build_entries(config: ServerConfig, manifest: Manifest) -> CatalogEntries:
-    """Return the tools that a configuration admits, each under its own name.
+def build_entries(config: ServerConfig, manifest: Manifest) -> tuple[list[Tool], list[str]]:
+    """Return the tools that a configuration admits, and why others are missing.
 
     Tools are filtered, renamed and pinned, and get the effects and hints of the configuration.
     Resources and prompts become entries of their own kind, so that one search finds them all
@@ -228,10 +196,12 @@ def build_entries(config: ServerConfig, manifest: Manifest) -> CatalogEntries:
     """
     problems = list(manifest.problems)
     found: dict[str, Tool] = {}
-    is_allowed, is_denied, is_pinned = map(
-        compile_patterns, (config.allow, config.deny, config.pins)
-    )
+    is_allowed = _compile_patterns(config.allow)
+    is_denied = _compile_patterns(config.deny)
+    is_pinned = _compile_patterns(config.pins)
+    pace = Pace(len(manifest.tools))
     for tool in _read_entries(config.name, manifest, problems):
+        pace.step()
         if not is_allowed(tool.leaf) or is_denied(tool.leaf):
             continue
         pinned = tool.always_load or bool(is_pinned(tool.leaf))
@@ -243,10 +213,10 @@ def build_entries(config: ServerConfig, manifest: Manifest) -> CatalogEntries:
             break
         else:
             found[entry.name] = entry
-    return CatalogEntries(tools=tuple(found.values()), problems=tuple(problems))
+    return list(found.values()), problems
 
 
-def compile_patterns(patterns: Iterable[str]) -> Callable[[str], object]:
+def _compile_patterns(patterns: Iterable[str]) -> Callable[[str], object]:
     """Return a function that tells whether one of some glob patterns matches a name."""
     return re.compile("|".join(map(translate, patterns)) or r"(?!)").match
 
@@ -347,8 +317,7 @@ def _prompt_from_row(row: Json, server: str) -> Tool:
 
 
 def _make_text_schema(descriptions: Mapping[str, str | None], required: list[str]) -> Json:
-    properties: Json = {
-        name: {"type": "string"} | ({"description": text} if text else {})
-        for name, text in descriptions.items()
-    }
+    properties: Json = {}
+    for name, text in descriptions.items():
+        properties[name] = {"type": "string"} | ({"description": text} if text else {})
     return {"type": "object", "properties": properties, "required": required}

@@ -41,21 +41,17 @@ def manifest_from_bytes(data: bytes, key: str) -> Manifest | None:
         return None
     if not is_object(row) or row.get("layout") != LAYOUT or row.get("key") != key:
         return None
-    tools, resources, templates, prompts = (
-        tuple(filter(is_object, _get_list(row, name)))
-        for name in ("tools", "resources", "templates", "prompts")
-    )
+
+    def read_list(name: str) -> list[Any]:
+        value: object = row.get(name)
+        return value if is_list(value) else []
+
     return Manifest(
-        tools=tools,
-        resources=resources,
-        templates=templates,
-        prompts=prompts,
-        problems=tuple(map(str, _get_list(row, "problems"))),
+        tools=tuple(filter(is_object, read_list("tools"))),
+        resources=tuple(filter(is_object, read_list("resources"))),
+        templates=tuple(filter(is_object, read_list("templates"))),
+        prompts=tuple(filter(is_object, read_list("prompts"))),
+        problems=tuple(map(str, read_list("problems"))),
         instructions=str(row.get("instructions", "")),
         protocol=str(row.get("protocol", "")),
     )
-
-
-def _get_list(row: Json, key: str) -> list[Any]:
-    value: object = row.get(key)
-    return value if is_list(value) else []

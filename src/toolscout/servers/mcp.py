@@ -2,7 +2,7 @@
 
 The official SDK speaks the protocol, in both eras. Questions that the server asks during a call
 go to the `Relay` of that call; changes that it announces go to `ServerNotifications`.
-`ListingFilter` removes invalid entries from lists, so that one of them does not cost the others.
+`FilteredStream` removes invalid entries from lists, so that one of them does not cost the others.
 """
 
 import asyncio
@@ -11,10 +11,11 @@ import logging
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import httpx2
 import mcp_types as types
+from anyio.abc import ObjectReceiveStream
 from mcp.client import Client as SdkClient
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -36,12 +37,13 @@ from toolscout.servers.connection import (
     Delays,
     Relay,
     Relays,
+    build_headers,
     describe_error,
     make_unavailable_error,
 )
 from toolscout.servers.manifest import Manifest
 from toolscout.servers.oauth.login import BearerAuth, LoginNeeded, has_own_token
-from toolscout.servers.process import MESSAGE_BYTES, ProcessReaper, ServerProcess, run_process
+from toolscout.servers.process import ProcessReaper, ServerProcess, run_process
 
 PAGES_LIMIT = 1_000
 HTTP_CONNECT_SECONDS = 10.0
@@ -81,14 +83,12 @@ class McpConnection:
         reaper: ProcessReaper,
         delays: Delays,
         auth: httpx2.Auth | None = None,
-        message_bytes: int = MESSAGE_BYTES,
     ) -> None:
         self.ended = asyncio.Event()
         self._config = config
         self._delays = delays
         self._auth = auth
         self._reaper = reaper
-        self._message_bytes = message_bytes
         self._mask = SecretMask(config.list_secrets())
         self._on_line = on_line
         self._notifications = ServerNotifications(delays, on_change)
@@ -100,7 +100,7 @@ class McpConnection:
         self._is_refused = False
         self._is_forgotten = False
         self._relays = Relays()
-        self._filter = ListingFilter()
+        self._problems: list[str] = []
 
     @property
     def reason(self) -> str:
@@ -119,8 +119,8 @@ class McpConnection:
                 await asyncio.shield(self._ready)
         except TimeoutError:
             await self.close()
-            seconds = self._config.start_seconds
-            raise make_unavailable_error(self._config, f"no answer within {seconds:g} s") from None
+            reason = f"no answer within {self._config.start_seconds:g} s"
+            raise make_unavailable_error(self._config, reason) from None
         except Exception as error:
             await self.close()
             raise self._explain_start(error) from None
@@ -147,7 +147,7 @@ class McpConnection:
         """Return all lists of the server; any but that of the tools may fail."""
         client = self._get_client()
         offers = client.server_capabilities
-        self._filter.problems.clear()
+        self._problems.clear()
         tools = await self._list("tools/list", "tools") if offers.tools else []
         resources = templates = prompts = ()
         if offers.resources:
@@ -160,7 +160,7 @@ class McpConnection:
             resources=resources,
             templates=templates,
             prompts=prompts,
-            problems=tuple(self._filter.problems),
+            problems=tuple(self._problems),
             instructions=client.instructions or "",
             protocol=client.protocol_version,
         )
@@ -210,21 +210,28 @@ class McpConnection:
         return CallFailed(name, to_one_line(said, SAID_CHARS))
 
     def _explain_start(self, error: Exception) -> ServerUnavailable:
+        config = self._config
+        if self._is_refused and not has_own_token(config):
+            error = LoginNeeded(config.name)
         if isinstance(error, LoginNeeded):
-            return make_unavailable_error(self._config, str(error), NEEDS_LOGIN)
-        if self._is_refused and not has_own_token(self._config):
-            return make_unavailable_error(
-                self._config, str(LoginNeeded(self._config.name)), NEEDS_LOGIN
-            )
+            return make_unavailable_error(config, str(error), NEEDS_LOGIN)
         if self._is_refused:
-            return make_unavailable_error(self._config, "it refused the credentials", NEEDS_LOGIN)
+            return make_unavailable_error(config, "it refused the credentials", NEEDS_LOGIN)
         if self._process is not None and self._process.reason:
-            return make_unavailable_error(self._config, self._process.reason)
-        return make_unavailable_error(self._config, describe_error(error))
+            return make_unavailable_error(config, self._process.reason)
+        return make_unavailable_error(config, describe_error(error))
 
     async def _run(self, ready: asyncio.Future[SdkClient]) -> None:
         try:
-            async with self._connect() as client:
+            async with SdkClient(
+                self._open_streams(),
+                sampling_callback=self._relays.sample,
+                elicitation_callback=self._relays.elicit,
+                list_roots_callback=self._relays.list_roots,
+                logging_callback=self._relays.log,
+                message_handler=self._notifications.handle,
+                cache=None,
+            ) as client:
                 ready.set_result(client)
                 listening = asyncio.create_task(self._notifications.follow_lists(client))
                 try:
@@ -251,40 +258,29 @@ class McpConnection:
         self.ended.set()
 
     @asynccontextmanager
-    async def _connect(self) -> AsyncGenerator[SdkClient]:
+    async def _open_streams(self) -> AsyncGenerator[tuple["FilteredStream", Any]]:
         async with contextlib.AsyncExitStack() as stack:
-            client = SdkClient(
-                await self._open_transport(stack),
-                sampling_callback=self._relays.sample,
-                elicitation_callback=self._relays.elicit,
-                list_roots_callback=self._relays.list_roots,
-                logging_callback=self._relays.log,
-                message_handler=self._notifications.handle,
-                cache=None,
-            )
-            yield await stack.enter_async_context(client)
+            match self._config.transport:
+                case Transport.STDIO:
+                    streams = self._start_process()
+                case Transport.SSE:
+                    streams = sse_client(
+                        self._config.url,
+                        headers=build_headers(self._config),
+                        timeout=HTTP_CONNECT_SECONDS,
+                        sse_read_timeout=STREAM_SECONDS,
+                        httpx_client_factory=self._make_http_client,
+                        auth=self._auth,
+                    )
+                case _:
+                    timeout = httpx2.Timeout(HTTP_CONNECT_SECONDS, read=None)
+                    http = self._make_http_client(build_headers(self._config), timeout, self._auth)
+                    await stack.enter_async_context(http)
+                    streams = streamable_http_client(self._config.url, http_client=http)
+            read, write = await stack.enter_async_context(streams)
+            yield FilteredStream(read, self._end, self._problems), write
 
-    async def _open_transport(self, stack: contextlib.AsyncExitStack) -> Any:
-        match self._config.transport:
-            case Transport.STDIO:
-                return self._start_process()
-            case Transport.SSE:
-                streams = sse_client(
-                    self._config.url,
-                    headers=self._build_headers(),
-                    timeout=HTTP_CONNECT_SECONDS,
-                    sse_read_timeout=STREAM_SECONDS,
-                    httpx_client_factory=self._make_http_client,
-                    auth=self._auth,
-                )
-            case _:
-                timeout = httpx2.Timeout(HTTP_CONNECT_SECONDS, read=None)
-                http = self._make_http_client(self._build_headers(), timeout, self._auth)
-                await stack.enter_async_context(http)
-                streams = streamable_http_client(self._config.url, http_client=http)
-        return _open_filtered(streams, self._end, self._filter)
-
-    def _start_process(self) -> Any:
+    def _start_process(self) -> AbstractAsyncContextManager[Any]:
         config = self._config
         if sys.platform == "win32":
             parameters = StdioServerParameters(
@@ -293,16 +289,9 @@ class McpConnection:
                 env=dict(config.env),
                 cwd=config.cwd or None,
             )
-            return _open_filtered(stdio_client(parameters), self._end, self._filter)
-        self._process = ServerProcess(self._log, self._end, self._delays, self._message_bytes)
-        streams = run_process(self._process, config, self._reaper)
-        return _open_filtered(streams, self._end, self._filter)
-
-    def _build_headers(self) -> dict[str, str]:
-        headers = dict(self._config.headers)
-        if self._config.token:
-            headers["Authorization"] = f"Bearer {self._config.token}"
-        return headers
+            return stdio_client(parameters)
+        self._process = ServerProcess(self._log, self._end, self._delays)
+        return run_process(self._process, config, self._reaper)
 
     def _make_http_client(
         self,
@@ -363,29 +352,39 @@ def _unwrap_error(error: BaseException) -> Exception:
     return error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
 
 
-class ListingFilter:
-    """Removes invalid entries from the lists of one server.
+class FilteredStream(ObjectReceiveStream[SessionMessage | Exception]):
+    """Removes invalid entries from the lists of a server, and calls `on_end` when it is left.
 
     The SDK refuses a whole list for one invalid entry: a server with a thousand tools would be
-    lost for one without a name.
+    lost for one without a name. `problems` gets the entries that were removed, and why.
     """
 
-    def __init__(self) -> None:
-        self.problems: list[str] = []
-        """The entries that were removed, and why."""
+    def __init__(self, stream: Any, on_end: Callable[[], None], problems: list[str]) -> None:
+        self._stream = stream
+        self._on_end = on_end
+        self._problems = problems
 
-    def apply(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
-        """Return a message without its invalid entries."""
+    @property
+    def last_context(self) -> Any:
+        """The context that the SDK's own streams carry along."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message without its invalid entries."""
+        item = await self._stream.receive()
         message = item.message if isinstance(item, SessionMessage) else None
         if isinstance(message, types.JSONRPCResponse):
             for key in _ENTRIES.keys() & message.result.keys():
-                self._filter_entries(message.result, key)
+                entries: object = message.result[key]
+                if is_list(entries):
+                    valid = [entry for entry in entries if self._is_valid(entry, key)]
+                    message.result[key] = valid
         return item
 
-    def _filter_entries(self, result: dict[str, Any], key: str) -> None:
-        entries: object = result[key]
-        if is_list(entries):
-            result[key] = [entry for entry in entries if self._is_valid(entry, key)]
+    async def aclose(self) -> None:
+        """Close the stream."""
+        self._on_end()
+        await self._stream.aclose()
 
     def _is_valid(self, entry: object, key: str) -> bool:
         try:
@@ -395,53 +394,9 @@ class ListingFilter:
             where = ".".join(map(str, first["loc"])) or "it"
             name = entry.get("name") if is_object(entry) else None
             label = to_one_line(str(name or "without a name"), NAME_CHARS)
-            self.problems.append(f"One of its {key} was left out: {label!r}, for {where!r}.")
+            self._problems.append(f"One of its {key} was left out: {label!r}, for {where!r}.")
             return False
         return True
-
-
-class _FilteredStream:
-    """A stream of filtered messages; calls `on_end` when it is left."""
-
-    def __init__(self, stream: Any, on_end: Callable[[], None], filter_: ListingFilter) -> None:
-        self._stream = stream
-        self._on_end = on_end
-        self._filter = filter_
-
-    @property
-    def last_context(self) -> Any:
-        """The context that the SDK's own streams carry along."""
-        return getattr(self._stream, "last_context", None)
-
-    async def receive(self) -> Any:
-        """Return the next message."""
-        return self._filter.apply(await self._stream.receive())
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._stream.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        return self._filter.apply(await self._stream.__anext__())
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        self._on_end()
-        await self._stream.__aexit__(*error)
-
-
-@asynccontextmanager
-async def _open_filtered(
-    streams: AbstractAsyncContextManager[Any], on_end: Callable[[], None], filter_: ListingFilter
-) -> AsyncGenerator[Any]:
-    async with streams as (read, write):
-        yield _FilteredStream(read, on_end, filter_), write
 
 
 class ServerNotifications:
@@ -454,7 +409,7 @@ class ServerNotifications:
     def __init__(self, delays: Delays, on_change: Callable[[], None]) -> None:
         self._delays = delays
         self._on_change = on_change
-        self._on_update: Callable[[str], None] | None = None
+        self._on_update: Callable[[str], None] = lambda uri: None
         self._requested = _NONE
         self._agreed = _NONE
         self._stream: asyncio.Task[None] | None = None
@@ -465,7 +420,7 @@ class ServerNotifications:
         if method.endswith("/list_changed"):
             self._on_change()
         elif method == "notifications/resources/updated" and self._stream is None:
-            self._report_update(str(message.params.uri))
+            self._on_update(str(message.params.uri))
 
     async def follow_lists(self, client: SdkClient) -> None:
         """Follow changed lists of servers that announce them to subscribers only."""
@@ -551,25 +506,18 @@ class ServerNotifications:
             try:
                 async with client.listen(resource_subscriptions=sorted(uris)) as events:
                     pause = self._delays.first_retry
-                    self._join(frozenset(events.honored.resource_subscriptions or ()), opened)
+                    agreed = frozenset(events.honored.resource_subscriptions or ())
+                    if not opened.done():
+                        opened.set_result(agreed)
+                    else:  # changes while there was no stream are unknown
+                        for uri in sorted(agreed):
+                            self._on_update(uri)
                     async for event in events:
                         if isinstance(event, ResourceUpdated):
-                            self._report_update(event.uri)
+                            self._on_update(event.uri)
             except (MCPError, SubscriptionLost) as error:
                 if not opened.done():
                     opened.set_exception(error)
                     return
             await asyncio.sleep(pause)
             pause = min(2 * pause, self._delays.most_change)
-
-    def _join(self, agreed: frozenset[str], opened: asyncio.Future[frozenset[str]]) -> None:
-        if not opened.done():
-            opened.set_result(agreed)
-            return
-        # Changes while there was no stream are unknown.
-        for uri in sorted(agreed):
-            self._report_update(uri)
-
-    def _report_update(self, uri: str) -> None:
-        if self._on_update is not None:
-            self._on_update(uri)

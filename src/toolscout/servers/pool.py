@@ -32,11 +32,8 @@ from toolscout.servers.oauth.login import make_auth
 from toolscout.servers.oauth.tokens import TokenFile
 from toolscout.servers.openapi.executor import OpenApiConnection
 from toolscout.servers.process import ProcessReaper
-from toolscout.servers.state import CallSlot, Phase, ServerState
-from toolscout.servers.watched import WatchedResources
+from toolscout.servers.state import CallSlot, Phase, ServerState, WatchedResources
 from toolscout.stores.store import Store
-
-__all__ = ["Connector", "Phase", "Pool", "ServerState"]
 
 PARALLEL_STARTS = 8
 FAILURES_ALLOWED = 3
@@ -68,9 +65,9 @@ class Pool:
         self.catalog = catalog
         self.servers: dict[str, ServerState] = {}
         self.watched = WatchedResources()
-        self.on_phase: Callable[[ServerState], None] | None = None
+        self.on_phase: Callable[[ServerState], None] = lambda server: None
         """Called whenever a server enters another phase."""
-        self.on_line: Callable[[str, str], None] | None = None
+        self.on_line: Callable[[str, str], None] = lambda server, line: None
         """Called with the name of a server and a line that it wrote to its log."""
         self.may_learn = asyncio.Event()
         """Until it is set, servers start only for calls and not for their listings."""
@@ -91,16 +88,15 @@ class Pool:
                 self._updater.recall(self._add(config))
 
     async def __aenter__(self) -> "Pool":
-        now = self._get_time()
         for server in self.servers.values():
-            server.since = now
+            server.since = self._get_time()
             self._learn_if_needed(server)
         self._spawn(self._stop_idle())
         self._spawn(self._watch_logins())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Let running calls end, up to a limit, then stop everything."""
+        # Running calls may end, up to a limit.
         self._is_closing = True
         servers = list(self.servers.values())
         await asyncio.gather(*map(self._drain, servers))
@@ -177,7 +173,7 @@ class Pool:
             for name, config in wanted.items():
                 old = self.servers.get(name)
                 if old is not None and not old.config.needs_restart(config):
-                    await self._apply_config(old, config)
+                    await self._change_config(old, config)
                     continue
                 server = self._add(config)
                 if old is not None:
@@ -190,8 +186,7 @@ class Pool:
         self.servers[config.name] = server
         return server
 
-    async def _apply_config(self, server: ServerState, config: ServerConfig) -> None:
-        """Apply a configuration that needs no restart."""
+    async def _change_config(self, server: ServerState, config: ServerConfig) -> None:
         old = server.config
         server.config = config
         if old.concurrency != config.concurrency:
@@ -202,7 +197,7 @@ class Pool:
     async def _retire(self, server: ServerState) -> None:
         """Take a server out of the catalogue and end it after its running calls."""
         server.is_held = True
-        self._spawn_closing(self._end(server))
+        self._spawn(self._end(server), closes=True)
         await self._updater.remove(server.name)
 
     # Calls.
@@ -239,7 +234,10 @@ class Pool:
             async with slot.limit(seconds):
                 answer = await connection.request(method, params, relay)
         except TimeoutError:
-            self._note_silence(server, connection)
+            server.silences += 1
+            if server.silences >= FAILURES_ALLOWED:
+                reason = f"it left {server.silences} calls in a row unanswered"
+                self._lose(server, connection, make_unavailable_error(server.config, reason))
             raise CallTimedOut(str(params.get("name") or method), seconds) from None
         except MCPError:
             server.failures = server.silences = 0
@@ -248,12 +246,6 @@ class Pool:
             server.used = self._get_time()
         server.failures = server.silences = 0
         return answer
-
-    def _note_silence(self, server: ServerState, connection: Connection) -> None:
-        server.silences += 1
-        if server.silences >= FAILURES_ALLOWED:
-            reason = f"it left {server.silences} calls in a row unanswered"
-            self._lose(server, connection, make_unavailable_error(server.config, reason))
 
     # Start.
 
@@ -265,7 +257,12 @@ class Pool:
                 return connection
             self._lose(server, connection, make_unavailable_error(server.config, connection.reason))
         if server.opening is None:
-            self._check_startable(server)
+            if self._is_closing:
+                raise ServerUnavailable(server.name, Phase.STOPPED, "the gateway is ending")
+            if server.is_held:
+                raise ServerUnavailable(server.name, Phase.STOPPED)
+            if self._is_barred(server) and self._get_time() < server.retry_at:
+                raise ServerUnavailable(server.name, server.phase, server.reason)
             server.opening = asyncio.create_task(self._start(server))
             server.opening.add_done_callback(lambda task: self._finish_opening(server, task))
         return await asyncio.shield(server.opening)
@@ -276,14 +273,6 @@ class Pool:
         if not task.cancelled():
             task.exception()  # retrieve it, even if no caller waits any more
 
-    def _check_startable(self, server: ServerState) -> None:
-        if self._is_closing:
-            raise ServerUnavailable(server.name, Phase.STOPPED, "the gateway is ending")
-        if server.is_held:
-            raise ServerUnavailable(server.name, Phase.STOPPED)
-        if self._is_barred(server) and self._get_time() < server.retry_at:
-            raise ServerUnavailable(server.name, server.phase, server.reason)
-
     def _is_barred(self, server: ServerState) -> bool:
         return server.phase is Phase.NEEDS_LOGIN or server.failures >= FAILURES_ALLOWED
 
@@ -293,11 +282,32 @@ class Pool:
         server.starts += 1
         has_changed = asyncio.Event()
         try:
-            connection = await self._make_connection(server, has_changed)
+
+            def on_line(line: str) -> None:
+                server.lines.append(line)
+                self.on_line(server.name, line)
+                _log.info("%s: %s", server.name, line)
+
+            config = server.config.resolve()
+            server.token_file = self._connector.find_token_file(config)
+            server.login = server.token_file.login if server.token_file else ""
+            connection = self._connect(config, on_change=has_changed.set, on_line=on_line)
+            await connection.open()
+            try:
+                if server.manifest is None:
+                    await self._updater.refresh(server, connection)
+                else:
+                    # The stored listings will do for the call that waits; read new ones after it.
+                    has_changed.set()
+                    if not self._updater.is_ready(server):
+                        await self._updater.publish(server, server.manifest)
+            except BaseException:
+                await connection.close()
+                raise
         except Exception as error:
             if not isinstance(error, ToolscoutError | MCPError | TimeoutError):
                 _log.exception("Server %s cannot be started.", server.name)
-            failure = _failure_from_error(server, error)
+            failure = _failure_from_error(server.config, error)
             self._fail(server, failure)
             raise failure from error
         server.connection = connection
@@ -305,30 +315,6 @@ class Pool:
         self._enter(server, Phase.READY)
         self._spawn(self._attend(server, connection, has_changed))
         self._spawn(self.watched.renew(server.name, connection, server.config.call_seconds))
-        return connection
-
-    async def _make_connection(self, server: ServerState, has_changed: asyncio.Event) -> Connection:
-        def log_line(line: str) -> None:
-            server.lines.append(line)
-            if self.on_line is not None:
-                self.on_line(server.name, line)
-            _log.info("%s: %s", server.name, line)
-
-        config = server.config.resolve()
-        server.note_login(self._connector.find_token_file(config))
-        connection = self._connect(config, on_change=has_changed.set, on_line=log_line)
-        await connection.open()
-        try:
-            if server.manifest is None:
-                await self._updater.refresh(server, connection)
-            else:
-                # The stored listings will do for the call that waits; read new ones after it.
-                has_changed.set()
-                if not self._updater.is_ready(server):
-                    await self._updater.publish(server, server.manifest)
-        except BaseException:
-            await connection.close()
-            raise
         return connection
 
     async def _attend(
@@ -344,7 +330,7 @@ class Pool:
             await asyncio.wait((reading,))
         failure = make_unavailable_error(server.config, connection.reason)
         was_in_use = self._lose(server, connection, failure)
-        await connection.close()
+        await connection.close()  # which may tell more about why it ended
         if was_in_use and server.phase is Phase.FAILED and connection.reason:
             server.reason = make_unavailable_error(server.config, connection.reason).reason
         if server.phase is Phase.FAILED and self._must_run(server):
@@ -364,7 +350,7 @@ class Pool:
         """Close the connection of a server in a task that nobody cancels."""
         connection = server.connection
         server.connection = None
-        return None if connection is None else self._spawn_closing(connection.close())
+        return None if connection is None else self._spawn(connection.close(), closes=True)
 
     def _fail(self, server: ServerState, error: ServerUnavailable) -> None:
         server.failures += 1
@@ -394,8 +380,7 @@ class Pool:
         await asyncio.sleep(max(0.0, server.retry_at - self._get_time()))
 
     async def _end(self, server: ServerState) -> None:
-        """Stop a server once its running calls have ended, or their time is over."""
-        server.is_held = True
+        """Stop a held server once its running calls have ended, or their time is over."""
         opening = server.opening
         if opening is not None:
             opening.cancel()
@@ -443,50 +428,46 @@ class Pool:
         while True:
             await asyncio.sleep(self._delays.idle_look)
             for server in self.servers.values():
-                if self._is_idle(server):
+                limit = server.config.idle_stop
+                is_busy = server.waiting or server.running or self.watched.get_wanted(server.name)
+                if not limit or server.connection is None or is_busy:
+                    continue
+                if self._get_time() - server.used > limit:
                     self._spawn(self._stop_process(server))
-
-    def _is_idle(self, server: ServerState) -> bool:
-        limit = server.config.idle_stop
-        is_busy = server.waiting or server.running or self.watched.get_wanted(server.name)
-        if not limit or server.connection is None or is_busy:
-            return False
-        return self._get_time() - server.used > limit
 
     async def _watch_logins(self) -> None:
         """Start servers that needed a login again once a person has logged in."""
+
+        async def start(name: str) -> None:
+            with contextlib.suppress(ServerUnavailable):
+                await self.start(name)
+
         while True:
             await asyncio.sleep(self._delays.login_look)
             for server in self.servers.values():
-                if server.phase is Phase.NEEDS_LOGIN and server.has_new_login:
-                    self._spawn(self._start_after_login(server))
-
-    async def _start_after_login(self, server: ServerState) -> None:
-        with contextlib.suppress(ServerUnavailable):
-            await self.start(server.name)
+                file = server.token_file
+                if server.phase is Phase.NEEDS_LOGIN and file and file.login != server.login:
+                    self._spawn(start(server.name))
 
     def _enter(self, server: ServerState, phase: Phase, reason: str = "") -> None:
         server.phase = phase
         server.reason = reason
         server.since = self._get_time()
-        if self.on_phase is not None:
-            self.on_phase(server)
+        self.on_phase(server)
 
     def _find(self, name: str) -> ServerState:
         if name not in self.servers:
             raise ServerUnavailable(name, "not configured")
         return self.servers[name]
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(
+        self, work: Coroutine[Any, Any, None], *, closes: bool = False
+    ) -> asyncio.Task[None]:
+        """Run work that the end of the pool cancels; or waits for, if the work closes something."""
+        tasks = self._closing if closes else self._tasks
         task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _spawn_closing(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run work that the end of the pool waits for and does not cancel."""
-        task = asyncio.create_task(work)
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
         return task
 
     def _get_time(self) -> float:
@@ -532,14 +513,12 @@ class Connector:
         self._reaper.close()
 
 
-def _failure_from_error(server: ServerState, error: Exception) -> ServerUnavailable:
-    config = server.config
+def _failure_from_error(config: ServerConfig, error: Exception) -> ServerUnavailable:
     if isinstance(error, ServerUnavailable):
         return error
+    reason = str(error)
     if isinstance(error, TimeoutError):
-        return make_unavailable_error(config, f"no lists within {config.start_seconds:g} s")
-    if isinstance(error, MCPError):
-        return make_unavailable_error(
-            config, f"it refused to list its tools: {error.error.message}"
-        )
-    return make_unavailable_error(config, str(error))
+        reason = f"no lists within {config.start_seconds:g} s"
+    elif isinstance(error, MCPError):
+        reason = f"it refused to list its tools: {error.error.message}"
+    return make_unavailable_error(config, reason)

@@ -11,6 +11,7 @@ import shlex
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -26,7 +27,6 @@ from toolscout.schemas import Json, is_object, list_parameters
 from toolscout.scout import Scout
 from toolscout.servers.connection import (
     NEEDS_LOGIN,
-    Connection,
     ConnectionFactory,
     call_failed_from_error,
     make_unavailable_error,
@@ -79,24 +79,23 @@ async def probe_server(
         manifest = await _read_manifest(config, dial, lines)
     except (ToolscoutError, MCPError) as error:
         problem, remedy = _explain(config, error)
-        seconds = time.monotonic() - started
         return ProbeResult(
             server=config.name,
-            seconds=seconds,
+            seconds=time.monotonic() - started,
+            notes=tuple(lines),
             problem=problem,
             remedy=remedy,
-            notes=tuple(lines),
         )
     seconds = time.monotonic() - started
-    entries = build_entries(config, manifest)
+    tools, problems = build_entries(config, manifest)
     if store is not None:
         save_manifest(store, config, manifest)
     return ProbeResult(
         server=config.name,
         seconds=seconds,
-        counts=Counter(tool.kind for tool in entries.tools),
+        counts=Counter(tool.kind for tool in tools),
         protocol=manifest.protocol,
-        notes=entries.problems,
+        notes=tuple(problems),
     )
 
 
@@ -106,27 +105,19 @@ async def _read_manifest(
     connection = dial(config.resolve(), on_change=lambda: None, on_line=lines.append)
     try:
         await connection.open()
-        return await _list_all(config, connection)
+        async with asyncio.timeout(config.start_seconds):
+            return await connection.read_manifest()
+    except TimeoutError:
+        reason = f"no lists within {config.start_seconds:g} s"
+        raise make_unavailable_error(config, reason) from None
     finally:
         await connection.close()
 
 
-async def _list_all(config: ServerConfig, connection: Connection) -> Manifest:
-    try:
-        async with asyncio.timeout(config.start_seconds):
-            return await connection.read_manifest()
-    except TimeoutError:
-        raise make_unavailable_error(
-            config, f"no lists within {config.start_seconds:g} s"
-        ) from None
-
-
 def _explain(config: ServerConfig, error: Exception) -> tuple[str, str]:
     """Return the problem and its remedy."""
-    if isinstance(error, UsageError):
-        return str(error), ""
     if isinstance(error, MCPError):
-        return f"it refused to list its tools: {error.error.message}", "Ask whoever runs it."
+        return f"it refused to list its tools: {error.error.message}", "Ask its operator."
     if not isinstance(error, ServerUnavailable):
         return str(error), ""
     reason = error.reason or error.state
@@ -182,7 +173,8 @@ def _count_known_tools(server: ServerConfig, store: Store | None) -> int | None:
     manifest = None if store is None else read_stored_manifest(store, server)
     if manifest is None:
         return None
-    return sum(tool.kind == TOOL for tool in build_entries(server, manifest).tools)
+    tools, _ = build_entries(server, manifest)
+    return sum(tool.kind == TOOL for tool in tools)
 
 
 def _find_login(
@@ -217,7 +209,10 @@ def arguments_from_words(tool: Tool, words: Sequence[str]) -> Json:
             raise UsageError(
                 f"{word!r} is not an argument. Write key=value, or one JSON object for all."
             )
-        found[key] = text if "string" in types.get(key, "any").split("|") else _parse_value(text)
+        found[key] = text
+        if "string" not in types.get(key, "any").split("|"):
+            with suppress(ValueError, RecursionError):
+                found[key] = json.loads(text)
     return found
 
 
@@ -234,24 +229,16 @@ async def call_tool(
         calls_by_name=True, result_tokens=WHOLE_RESULT_TOKENS, call_seconds=LONGEST_SECONDS
     )
     async with Pool([config], Catalog(), store, tokens=tokens) as pool:
-        scout = Scout(pool.catalog, encoder=None, settings=settings)
-        session = scout.session("errand")
-        return await session.call(tool.name, arguments, approved=True, executor=_Runner(pool))
 
+        async def execute(tool: Tool, arguments: Json) -> object:
+            params: Json = {"name": tool.extras.get("leaf", tool.leaf), "arguments": arguments}
+            try:
+                return await pool.request(tool.server, "tools/call", params)
+            except MCPError as error:
+                raise call_failed_from_error(tool.name, error) from error
 
-class _Runner:
-    """Executes tools through a pool."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-
-    async def __call__(self, tool: Tool, arguments: Json) -> object:
-        leaf = tool.extras.get("leaf", tool.leaf)
-        params: Json = {"name": leaf, "arguments": arguments}
-        try:
-            return await self._pool.request(tool.server, "tools/call", params)
-        except MCPError as error:
-            raise call_failed_from_error(tool.name, error) from error
+        session = Scout(pool.catalog, encoder=None, settings=settings).session("call")
+        return await session.call(tool.name, arguments, approved=True, executor=execute)
 
 
 def _parse_object(text: str) -> Json:
@@ -264,10 +251,3 @@ def _parse_object(text: str) -> Json:
     if not is_object(value):
         raise UsageError('The arguments are not a JSON object. Write them as \'{"key": "value"}\'.')
     return value
-
-
-def _parse_value(text: str) -> object:
-    try:
-        return cast("object", json.loads(text))
-    except (ValueError, RecursionError):
-        return text

@@ -1,25 +1,22 @@
 """`ServerProcess`: an MCP server as a process of its own, spoken to over stdin and stdout.
 
-Provides the two streams that the SDK's client reads and writes, one JSON message per line. The
-process leads a process group, which ends as a whole; its end is noticed at once, even if others
-hold its pipes open. Lines on stderr, and noise on stdout, go to a callback. The SDK's own
-transport copies a long message again for each part that arrives: a message of 50 MB took half a
-minute there and takes a second here.
-
-`ProcessReaper` kills the processes that this process leaves behind, however it ends.
+The process leads a process group, which ends as a whole; its end is noticed at once, even if
+others hold its pipes open. The SDK's own transport copies a long message again for each part that
+arrives: a message of 50 MB took half a minute there and takes a second here. `ProcessReaper`
+kills the processes that this process leaves behind, however it ends.
 """
 
 import asyncio
 import os
 import signal
 import subprocess
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import anyio
 import mcp_types as types
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from pydantic_core import from_json
@@ -55,7 +52,6 @@ class ServerProcess(asyncio.SubprocessProtocol):
         on_line: Callable[[str], None],
         on_end: Callable[[], None],
         delays: Delays,
-        message_bytes: int = MESSAGE_BYTES,
     ) -> None:
         self.reason = ""
         """Why the process ended, once it has."""
@@ -64,7 +60,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self.writable = asyncio.Event()
         self.writable.set()
         self._delays = delays
-        self._stdout = LineSplitter(message_bytes)
+        self._stdout = LineSplitter(MESSAGE_BYTES)
         self._stderr = LineSplitter(LINE_BYTES)
         self._on_line = on_line
         self._on_end = on_end
@@ -104,18 +100,15 @@ class ServerProcess(asyncio.SubprocessProtocol):
             self._send_signal(signal.SIGTERM)
             await self._wait_for_exit(self._delays.kill)
         if self._send_signal(signal.SIGTERM if self.exited.is_set() else signal.SIGKILL):
-            await self._end_group()
+            # The rest of the group has time to end by itself.
+            for _ in range(GROUP_CHECKS):
+                if not self._send_signal(0):
+                    break
+                await asyncio.sleep(self._delays.rest / GROUP_CHECKS)
+            self._send_signal(signal.SIGKILL)
+            await self._wait_for_exit(self._delays.kill)
         if self._transport is not None:
             self._transport.close()
-
-    async def _end_group(self) -> None:
-        """Kill the rest of the group once it had time to end by itself."""
-        for _ in range(GROUP_CHECKS):
-            if not self._send_signal(0):
-                break
-            await asyncio.sleep(self._delays.rest / GROUP_CHECKS)
-        self._send_signal(signal.SIGKILL)
-        await self._wait_for_exit(self._delays.kill)
 
     async def _wait_for_exit(self, seconds: float) -> bool:
         with suppress(TimeoutError):
@@ -151,7 +144,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         for line in self._stdout.split(data):
             self.lines.put_nowait(line)
         if self._stdout.is_too_long:
-            self.reason = f"it sent a message of more than {self._stdout.limit:,} bytes"
+            self.reason = f"it sent a message of more than {MESSAGE_BYTES:,} bytes"
             self._end()
         elif self.lines.qsize() > WAITING_MESSAGES:
             cast("asyncio.ReadTransport", self._get_pipe(1)).pause_reading()
@@ -165,8 +158,12 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         """Note the end, and wait for the last output to arrive."""
-        code = None if self._transport is None else self._transport.get_returncode()
-        self.reason = self.reason or _describe_exit(code or 0)
+        code = (self._transport.get_returncode() if self._transport else None) or 0
+        if not self.reason:
+            self.reason = f"it ended with code {code}"
+            with suppress(ValueError):
+                if code < 0:
+                    self.reason = f"it was ended by {signal.Signals(-code).name}"
         self.exited.set()
         # Do not wait for the end of stdout: a grandchild may hold the pipe open for ever.
         asyncio.get_running_loop().call_later(self._delays.rest, self._end)
@@ -191,10 +188,10 @@ class LineSplitter:
     """Splits bytes that arrive in parts into lines, none longer than a limit."""
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
         self.is_too_long = False
         """Whether a line was longer and lost its end."""
-        self._parts: deque[bytes] = deque()
+        self._limit = limit
+        self._parts: list[bytes] = []
         self._size = 0
 
     def split(self, data: bytes) -> list[bytes]:
@@ -210,7 +207,7 @@ class LineSplitter:
         return lines
 
     def _add(self, part: bytes) -> None:
-        room = self.limit - self._size
+        room = self._limit - self._size
         if len(part) > room:
             self.is_too_long = True
             part = part[:room]
@@ -218,37 +215,7 @@ class LineSplitter:
         self._size += len(part)
 
 
-class Stream:
-    """One end of a connection; leaving it closes nothing, because others own the pipes."""
-
-    async def aclose(self) -> None:
-        """Do nothing."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return None
-
-
-class ReadStream(Stream):
-    """The end at which messages arrive, one by one or in a loop."""
-
-    async def receive(self) -> SessionMessage | Exception:
-        """Return the next message, or raise `EndOfStream`."""
-        raise NotImplementedError
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-
-class ProcessReader(ReadStream):
+class ProcessReader(ObjectReceiveStream[SessionMessage | Exception]):
     """The messages of a process."""
 
     def __init__(self, process: ServerProcess) -> None:
@@ -273,19 +240,25 @@ class ProcessReader(ReadStream):
             # Many servers greet or log on stdout; that is no reason to give them up.
             self._process.log(line)
 
+    async def aclose(self) -> None:
+        """Close nothing: the process owns the pipe."""
 
-class ProcessWriter(Stream):
+
+class ProcessWriter(ObjectSendStream[SessionMessage]):
     """The messages to a process."""
 
     def __init__(self, process: ServerProcess) -> None:
         self._process = process
 
-    async def send(self, item: SessionMessage, /) -> None:
+    async def send(self, item: SessionMessage) -> None:
         """Write one message, and wait while the process does not read."""
         text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         self._process.write(text.encode() + b"\n")
         if not self._process.writable.is_set():
             await self._process.writable.wait()
+
+    async def aclose(self) -> None:
+        """Close nothing: the process owns the pipe."""
 
 
 class ProcessReaper:
@@ -351,13 +324,11 @@ async def run_process(
     process: ServerProcess, config: ServerConfig, reaper: ProcessReaper
 ) -> AsyncGenerator[tuple[ProcessReader, ProcessWriter]]:
     """Start a process and yield its streams; end it and its group at the end."""
-    env = get_default_environment() | dict(config.env)
-    loop = asyncio.get_running_loop()
-    await loop.subprocess_exec(
+    await asyncio.get_running_loop().subprocess_exec(
         lambda: process,
         config.command,
         *config.args,
-        env=env,
+        env=get_default_environment() | dict(config.env),
         cwd=config.cwd or None,
         start_new_session=True,
     )
@@ -369,10 +340,3 @@ async def run_process(
         with anyio.CancelScope(shield=True):
             await process.stop()
         reaper.release(process.pid)
-
-
-def _describe_exit(code: int) -> str:
-    if code < 0:
-        with suppress(ValueError):
-            return f"it was ended by {signal.Signals(-code).name}"
-    return f"it ended with code {code}"

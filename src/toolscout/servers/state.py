@@ -1,26 +1,32 @@
 """`ServerState`: one server of the pool, with its phase, its counters and its connection.
 
 `CallSlot` gives a call one of the server's places and limits its time. While a person or a model
-answers a question of the server, the server only waits: the call then frees its place for others
-and its clock stops. Whoever asks the question limits how long the answer may take.
+answers a question of the server, the call frees its place for others and its clock stops.
+`WatchedResources` remembers the resources to watch at each server.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, Generator
+import logging
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, Callable, Generator, Set
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
 import mcp_types as types
+from mcp.shared.exceptions import MCPError
 
 from toolscout.config.servers import ServerConfig
+from toolscout.errors import CallTimedOut, ToolscoutError
 from toolscout.servers.connection import FAILED, NEEDS_LOGIN, STOPPED, Connection, Relay
 from toolscout.servers.manifest import Manifest
 from toolscout.servers.oauth.tokens import TokenFile
 
 LOG_LINES = 50
+
+_NONE: frozenset[str] = frozenset()
+_log = logging.getLogger(__name__)
 
 
 class Phase(StrEnum):
@@ -34,12 +40,6 @@ class Phase(StrEnum):
     FAILED = FAILED
     NEEDS_LOGIN = NEEDS_LOGIN
     STOPPED = STOPPED
-
-
-def _make_set_event() -> asyncio.Event:
-    event = asyncio.Event()
-    event.set()
-    return event
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,23 +73,14 @@ class ServerState:
     """The last lines that the server wrote to stderr, with secrets masked."""
     connection: Connection | None = None
     opening: asyncio.Task[Connection] | None = None
-    idle: asyncio.Event = field(default_factory=_make_set_event)
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while no call is running."""
     is_held: bool = False
     """Whether the server stays stopped until somebody starts it by name."""
 
     def __post_init__(self) -> None:
         self.name = self.config.name
-
-    def note_login(self, file: TokenFile | None) -> None:
-        """Remember the login that a start begins with."""
-        self.token_file = file
-        self.login = file.login if file is not None else ""
-
-    @property
-    def has_new_login(self) -> bool:
-        """Whether someone logged in, or out, since the last start."""
-        return self.token_file is not None and self.token_file.login != self.login
+        self.idle.set()
 
     @contextmanager
     def count_waiting(self) -> Generator[None]:
@@ -218,14 +209,65 @@ class _RestingRelay:
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
         await self._relay.log(params)
 
-    async def sample(self, params: types.CreateMessageRequestParams) -> Any:
+    async def ask(self, request: types.InputRequest) -> Any:
         async with self._slot.pause():
-            return await self._relay.sample(params)
+            return await self._relay.ask(request)
 
-    async def elicit(self, params: types.ElicitRequestParams) -> Any:
-        async with self._slot.pause():
-            return await self._relay.elicit(params)
 
-    async def list_roots(self) -> Any:
-        async with self._slot.pause():
-            return await self._relay.list_roots()
+class WatchedResources:
+    """The resources that clients watch, by server, across restarts.
+
+    A server is asked once for each resource. After a restart it is asked again, and every resource
+    then counts as changed. The gateway knows who wants to hear of a change.
+    """
+
+    def __init__(self) -> None:
+        self.on_update: Callable[[str, str], None] = lambda server, uri: None
+        """Called with the server and the URI of a resource that changed, watched or not."""
+        self._wanted: dict[str, frozenset[str]] = {}
+        self._agreements: dict[str, tuple[Connection, frozenset[str]]] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def get_wanted(self, server: str) -> frozenset[str]:
+        """Return the resources of a server that clients want to watch."""
+        return self._wanted.get(server, _NONE)
+
+    def get_agreed(self, server: str) -> frozenset[str]:
+        """Return the resources whose changes a server last agreed to announce."""
+        _, uris = self._agreements.get(server, (None, _NONE))
+        return uris & self.get_wanted(server)
+
+    def set_wanted(self, server: str, uris: Set[str]) -> bool:
+        """Set the resources to watch, and tell whether some of them are new."""
+        has_new = not uris <= self.get_wanted(server)
+        self._wanted[server] = frozenset(uris)
+        return has_new
+
+    async def apply(self, server: str, connection: Connection, seconds: float) -> frozenset[str]:
+        """Ask a running server to announce changes of the wanted resources; return the agreed."""
+        async with self._locks[server]:
+            wanted = self.get_wanted(server)
+            try:
+                async with asyncio.timeout(seconds):
+                    agreed = await connection.watch(wanted, lambda uri: self.on_update(server, uri))
+            except TimeoutError:
+                raise CallTimedOut("resources/subscribe", seconds) from None
+            former, uris = self._agreements.get(server, (connection, _NONE))
+            self._agreements[server] = (connection, agreed)
+            if former is not connection:
+                # The server has restarted, and nobody knows what changed meanwhile.
+                known = uris & self.get_wanted(server)
+                for uri in sorted(known - agreed):
+                    _log.warning("Server %s no longer announces changes of %r.", server, uri)
+                for uri in sorted(known & agreed):
+                    self.on_update(server, uri)
+            return agreed
+
+    async def renew(self, server: str, connection: Connection, seconds: float) -> None:
+        """Ask a restarted server for the resources that it announced before."""
+        if server not in self._agreements:
+            return
+        try:
+            await self.apply(server, connection, seconds)
+        except (ToolscoutError, MCPError) as error:
+            _log.warning("The resources of server %s are not watched: %s", server, error)

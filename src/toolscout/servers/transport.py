@@ -96,14 +96,22 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request and return the answer with an unread body."""
         body = await request.aread()
+        url = request.url
+        if url.userinfo:  # the client has turned it into a header
+            url = url.copy_with(userinfo=b"")
+        seconds = request.extensions.get("timeout", {})
         with _translate_errors():
             answer = await self._open_session().request(
                 request.method,
-                _to_yarl(request.url),
+                URL(str(url), encoded=True),
                 headers=request.headers.multi_items(),
                 data=body or None,
                 allow_redirects=False,
-                timeout=_to_timeout(request.extensions.get("timeout", {})),
+                timeout=ClientTimeout(
+                    connect=seconds.get("pool"),
+                    sock_connect=seconds.get("connect"),
+                    sock_read=seconds.get("read"),
+                ),
             )
         return httpx2.Response(
             answer.status,
@@ -159,17 +167,3 @@ def _translate_errors() -> Generator[None]:
         kind, said = next((kind, said) for found, kind, said in _ERRORS if isinstance(error, found))
         cause = error.__cause__
         raise kind(str(cause) if isinstance(cause, ssl.SSLError) else said) from error
-
-
-def _to_yarl(url: httpx2.URL) -> URL:
-    # The client has turned the user info into a header.
-    plain = url.copy_with(userinfo=b"") if url.userinfo else url
-    return URL(str(plain), encoded=True)
-
-
-def _to_timeout(seconds: dict[str, Any]) -> ClientTimeout:
-    return ClientTimeout(
-        connect=seconds.get("pool"),
-        sock_connect=seconds.get("connect"),
-        sock_read=seconds.get("read"),
-    )

@@ -1,11 +1,9 @@
 """`tool_call`: find the tool, check the call, ask the host, run it, and report the outcome.
 
-A call that is refused at any step is not made, and the reply says so. A tool's own failure is a
-result, not an exception. A tool is run by its function, or by the executor of its server.
-
-A name means the same tool to description, gate and call (R2, R73), and a name that the caller may
-not see is answered like one that does not exist (R77). `tool_call` is for the tool that its
-arguments name: a host's rules for that tool hold for it (R81).
+A call that is refused at any step is not made, and the reply says so; a tool's own failure is a
+result. A name means the same tool to description, gate and call (R2, R73), and one that the caller
+may not see is answered like one that does not exist (R77). A host's rules for a tool also hold for
+a `tool_call` of it (R81).
 """
 
 import asyncio
@@ -17,13 +15,14 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from typing import TypeVar, cast
 
 from toolscout.calls.arguments import prepare
 from toolscout.calls.outcome import Outcome, outcome_from_value
-from toolscout.calls.results import is_handle
+from toolscout.calls.results import Page
 from toolscout.catalog import Availability, Catalog, Status
 from toolscout.errors import (
+    NO_CONTENT,
     AmbiguousTool,
     ApprovalNeeded,
     CallFailed,
@@ -38,7 +37,7 @@ from toolscout.errors import (
     UnknownTool,
     UpstreamError,
 )
-from toolscout.names import find_near_names, to_one_line
+from toolscout.names import find_near_names, is_handle, to_one_line
 from toolscout.policies import Permission
 from toolscout.schemas import Json
 from toolscout.sessions.engine import Executor
@@ -52,14 +51,17 @@ from toolscout.sessions.metatools import (
 )
 from toolscout.sessions.replies import Reply, refuse
 from toolscout.sessions.session_state import SessionState
-from toolscout.sessions.texts import CANCELLED, NO_CONTENT, report_called_as
-from toolscout.tools import Effect, Tool
+from toolscout.sessions.texts import CALLED_AS, CANCELLED
+from toolscout.tools import Tool
 
 AMBIGUOUS_SHOWN = 8
 REASON_CHARS = 200
 SERVER_CHARS = 60
 NAME_CHARS = 64
 ERROR_CHARS = 500
+MAX_CHAR_BYTES = 4
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +96,7 @@ async def call_tool(
 ) -> Reply:
     """Return what the tool gave, or why it was not called."""
     if is_handle(name):
-        return _read_result(state, name, arguments)
+        return await _run_in_thread(partial(_read_result, state, name, arguments))
     call = await approve_call(state, name, arguments, approved=approved)
     if isinstance(call, Reply):
         return call
@@ -102,7 +104,12 @@ async def call_tool(
         outcome = await _run(state, call, executor)
     except (ModelError, UpstreamError) as error:
         return _refuse(state, error, call.tool)
-    return _report_outcome(state, call, outcome)
+    if len(outcome.text) * MAX_CHAR_BYTES <= state.settings.result_tokens:
+        # It fits, because a token has at least one byte.
+        page = Page(text=outcome.text, end=len(outcome.text), total=len(outcome.text))
+    else:
+        page = await _run_in_thread(partial(state.results.cut_page, outcome.text))
+    return _report_outcome(state, call, outcome, page)
 
 
 async def approve_call(
@@ -117,12 +124,17 @@ async def approve_call(
             _check_gate(state, tool)
         # To leave arguments out is no slip: `tool_call` does not require them.
         prepared = prepare(tool, {} if arguments is None else arguments)
-        await _ask_host(state, tool, prepared.arguments, approved=approved)
+        permission = await state.policy.decide(tool, prepared.arguments)
+        if permission is Permission.DENY:
+            raise NotAllowed(tool.name)
+        if permission is Permission.ASK and not approved:
+            raise ApprovalNeeded(tool.name)
     except (ModelError, UpstreamError) as error:
         return _refuse(state, error, tool)
     repairs = prepared.repairs
     if name != tool.name:
-        repairs = (report_called_as(tool.name, to_one_line(str(name), NAME_CHARS)), *repairs)
+        asked = to_one_line(str(name), NAME_CHARS)
+        repairs = (CALLED_AS.format(tool=tool.name, name=asked), *repairs)
     return ApprovedCall(
         tool=tool,
         arguments=prepared.arguments,
@@ -156,7 +168,11 @@ def find_tool(state: SessionState, name: object) -> Tool:
         loaded = [tool for tool in tools if state.is_callable(tool)]
         tools = loaded if len(loaded) == 1 else tools
     if not tools:
-        raise _explain_absence(state, text)
+        entry = state.record.entries.get(text)
+        if entry is not None:
+            raise explain_unavailable(entry.server, state.engine.catalog.state(entry.server))
+        near = find_near_names(text[:200], (tool.name for tool in state.list_visible()))
+        raise UnknownTool(to_one_line(text, NAME_CHARS), near)
     if len(tools) > 1:
         names = [tool.name for tool in tools]
         raise AmbiguousTool(to_one_line(text, NAME_CHARS), names[:AMBIGUOUS_SHOWN])
@@ -175,29 +191,8 @@ def find_target(state: SessionState, name: str, arguments: object) -> tuple[Tool
         return None, None
 
 
-def find_effect(state: SessionState, name: str, arguments: object) -> Effect:
-    """Return what a call may do."""
-    if _is_read_only(state.engine.catalog, name, arguments):
-        return Effect.READ
-    tool, _ = find_target(state, name, arguments)
-    return tool.effect if tool is not None else Effect.UNKNOWN
-
-
-async def find_permission(state: SessionState, name: str, arguments: object) -> Permission:
-    """Return the host's answer to a call; what could not be sent needs a person's approval."""
-    if _is_read_only(state.engine.catalog, name, arguments):
-        return Permission.ALLOW
-    tool, given = find_target(state, name, arguments)
-    if tool is None:
-        return Permission.ASK
-    try:
-        prepared = prepare(tool, {} if given is None else given)
-    except ModelError:
-        return Permission.ASK
-    return await state.policy.decide(tool, prepared.arguments)
-
-
-def _is_read_only(catalog: Catalog, name: str, arguments: object) -> bool:
+def is_read_only(catalog: Catalog, name: str, arguments: object) -> bool:
+    """Tell whether a call only searches, describes or reads a stored result."""
     target, _ = _read_target(catalog, name, arguments)
     return find_meta_tool(catalog, name) in (SEARCH, DESCRIBE) or is_handle(target)
 
@@ -209,14 +204,6 @@ def _read_target(catalog: Catalog, name: str, arguments: object) -> tuple[object
         return read_call_request(arguments)
     except ModelError:
         return None, None
-
-
-def _explain_absence(state: SessionState, text: str) -> Exception:
-    entry = state.record.entries.get(text)
-    if entry is not None:
-        return explain_unavailable(entry.server, state.engine.catalog.state(entry.server))
-    names = (tool.name for tool in state.list_visible())
-    return UnknownTool(to_one_line(text, NAME_CHARS), find_near_names(text[:200], names))
 
 
 def explain_unavailable(server: str, availability: Availability | None = None) -> ServerUnavailable:
@@ -235,7 +222,7 @@ def explain_unavailable(server: str, availability: Availability | None = None) -
 def _check_gate(state: SessionState, tool: Tool) -> None:
     """Let through what this session has found, in the definition that it was shown (R72)."""
     if not state.may_call(tool):
-        if state.is_stale(tool):
+        if tool.name in state.record.entries:  # with another definition
             raise ToolChanged(tool.name)
         if not state.settings.calls_by_name:
             raise NotLoaded(tool.name)
@@ -243,14 +230,6 @@ def _check_gate(state: SessionState, tool: Tool) -> None:
     # A pending server may be started by the call.
     if availability is not None and availability.status is Status.FAILED:
         raise explain_unavailable(tool.server, availability)
-
-
-async def _ask_host(state: SessionState, tool: Tool, arguments: Json, *, approved: bool) -> None:
-    permission = await state.policy.decide(tool, arguments)
-    if permission is Permission.DENY:
-        raise NotAllowed(tool.name)
-    if permission is Permission.ASK and not approved:
-        raise ApprovalNeeded(tool.name)
 
 
 # Running.
@@ -262,12 +241,21 @@ async def _run(state: SessionState, call: ApprovedCall, executor: Executor | Non
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
-            return outcome_from_value(await _start(state, call, executor))
+            if executor is None and tool.function is not None:
+                work = partial(tool.function, **call.arguments)
+                return outcome_from_value(await _invoke(work, tool.function))
+            engine = state.engine
+            executor = executor or engine.executors.get(tool.server, engine.default_executor)
+            if executor is None:
+                raise explain_unavailable(tool.server)
+            work = partial(executor, tool, call.arguments)
+            return outcome_from_value(await _invoke(work, executor))
     except (ModelError, UpstreamError):
         raise
     except asyncio.CancelledError:
-        if _is_given_up():
-            raise
+        task = asyncio.current_task()
+        if task is not None and task.cancelling() > 0:
+            raise  # the caller cancelled this call, rather than the tool itself
         raise CallFailed(tool.name, CANCELLED) from None
     except Exception as error:
         if limit.expired():
@@ -279,37 +267,23 @@ async def _run(state: SessionState, call: ApprovedCall, executor: Executor | Non
         raise CallFailed(tool.name, message) from error
 
 
-async def _start(state: SessionState, call: ApprovedCall, executor: Executor | None) -> object:
-    tool = call.tool
-    if executor is None and tool.function is not None:
-        return await _invoke(partial(tool.function, **call.arguments), tool.function)
-    executor = executor or state.engine.find_executor(tool.server)
-    if executor is None:
-        raise explain_unavailable(tool.server)
-    return await _invoke(partial(executor, tool, call.arguments), executor)
-
-
 async def _invoke(work: Callable[[], object], function: Callable[..., object]) -> object:
     """Run a function; one that is not asynchronous gets a thread, so that nothing waits."""
-    if _is_asynchronous(function):
+    # An object that is called like a function has a method that tells.
+    call = getattr(function, "__call__", None)  # noqa: B004 - whether there is one is not asked
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
         return await cast("Awaitable[object]", work())
     value = await _run_in_thread(work)
     return await cast("Awaitable[object]", value) if inspect.isawaitable(value) else value
 
 
-def _is_asynchronous(function: Callable[..., object]) -> bool:
-    """Tell it of functions, and of objects that are called like one."""
-    call = getattr(function, "__call__", None)  # noqa: B004 - whether there is one is not asked
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
-
-
-async def _run_in_thread(work: Callable[[], object]) -> object:
+async def _run_in_thread(work: Callable[[], _T]) -> _T:
     """Run a function in a thread of its own.
 
     Not in the event loop's pool: a function that never returns would take a place there for
     good, and would keep the loop from closing, whatever the time-out says.
     """
-    done: concurrent.futures.Future[object] = concurrent.futures.Future()
+    done: concurrent.futures.Future[_T] = concurrent.futures.Future()
     done.set_running_or_notify_cancel()
     context = contextvars.copy_context()
 
@@ -323,12 +297,6 @@ async def _run_in_thread(work: Callable[[], object]) -> object:
 
     threading.Thread(target=run, name="toolscout-call", daemon=True).start()
     return await asyncio.wrap_future(done)
-
-
-def _is_given_up() -> bool:
-    """Tell whether the caller cancelled this call, rather than the tool itself."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 # Replies.
@@ -352,8 +320,7 @@ def _refuse(state: SessionState, error: ModelError | UpstreamError, tool: Tool |
     return replace(reply, references=tuple(added))
 
 
-def _report_outcome(state: SessionState, call: ApprovedCall, outcome: Outcome) -> Reply:
-    page = state.engine.open_results(state.record.id).cut_page(outcome.text)
+def _report_outcome(state: SessionState, call: ApprovedCall, outcome: Outcome, page: Page) -> Reply:
     lines = [*call.notes, page.text or NO_CONTENT, page.note]
     added = note_called(state, call.tool)
     code = "tool_error" if outcome.is_error else "ok"
@@ -378,7 +345,7 @@ def _report_outcome(state: SessionState, call: ApprovedCall, outcome: Outcome) -
 
 def _read_result(state: SessionState, handle: str, arguments: object) -> Reply:
     try:
-        page = state.engine.open_results(state.record.id).read(handle, to_object(arguments))
+        page = state.results.read(handle, to_object(arguments))
     except ModelError as error:
         return refuse(error, code=error.code, budget=state.settings.reply_tokens)
     details: Json = {

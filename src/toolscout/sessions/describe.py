@@ -5,21 +5,19 @@ under a handle like any long result.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from toolscout.calls.cut import cut
-from toolscout.errors import ModelError, ServerUnavailable
+from toolscout.errors import PART_SHOWN, ModelError, ServerUnavailable, suggest_reading
 from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.sessions.call import find_tool
 from toolscout.sessions.replies import Reply, limit_text, render_definition
 from toolscout.sessions.session_state import SessionState
 from toolscout.sessions.texts import (
+    LEFT_OUT,
     NEXT_AFTER_DESCRIPTION,
     SEARCH_BY_PURPOSE,
     TOO_LONG,
-    point_to_rest,
-    report_left_out,
 )
 from toolscout.tokens import count_definition_tokens, count_tokens
 from toolscout.tools import Tool
@@ -32,38 +30,35 @@ NOTE_TOKENS = 60
 """Room for how to read on."""
 
 
-@dataclass(slots=True)
-class _Named:
-    """What the names stand for."""
-
-    tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
-    problems: list[str] = field(default_factory=list[str])
-    codes: list[str] = field(default_factory=list[str])
-
-
 def describe_tools(state: SessionState, names: Sequence[str], notes: Sequence[str]) -> Reply:
     """Return the definitions of tools, after loading them."""
     state.prepare()
-    named = _find_named(state, names)
-    tools = list(named.tools.values())
-    lines = [*notes, *named.problems, *state.take_news()]
-    asides = _fit_asides(state, lines, alone=not tools)
+    tools, errors = _find_named(state, names)
+    problems = [_to_sentence(error) for error in errors]
+    budget = state.settings.describe_tokens
+    # Problems and news have a quarter of the reply, or all of it if there is nothing else.
+    room = budget // 4 if tools else budget - TAIL_TOKENS
+    asides = limit_text("\n".join([*notes, *problems, *state.take_news()]), room)
     texts, whole, left = _render_definitions(state, tools, asides)
     described = [tool for tool in tools if tool.name not in left]
-    added = _load_described(state, described, whole)
-    rest = [limit_text(report_left_out(left), LEFT_TOKENS)] if left else []
+    # Those loaded before become the most recent first, so that the new ones evict others.
+    for tool in described:
+        state.record.touch(tool.name)
+    state.note_shown(whole)
+    added = state.load(described)
+    rest = limit_text(LEFT_OUT.format(names=", ".join(left)), LEFT_TOKENS) if left else ""
     step = NEXT_AFTER_DESCRIPTION[state.settings.mode] if described else SEARCH_BY_PURPOSE
-    code = "ok" if described else named.codes[0]
+    code = "ok" if described else errors[0].code
     details: Json = {
         "described": [tool.name for tool in described],
         "loaded": added,
         "left_off": left,
-        "problems": named.problems,
-        "max_tokens": state.settings.describe_tokens,
+        "problems": problems,
+        "max_tokens": budget,
         "code": code,
     }
     return Reply(
-        text="\n".join([*texts, *asides, *rest, step]),
+        text="\n".join(filter(None, [*texts, asides, rest, step])),
         code=code,
         is_error=not described,
         details=details,
@@ -72,36 +67,35 @@ def describe_tools(state: SessionState, names: Sequence[str], notes: Sequence[st
     )
 
 
-def _load_described(
-    state: SessionState, described: Sequence[Tool], whole: Sequence[Tool]
-) -> list[str]:
-    # Those loaded before become the most recent first, so that the new ones evict others.
-    for tool in described:
-        state.record.touch(tool.name)
-    state.note_shown(whole)
-    return state.load(described)
-
-
-def _find_named(state: SessionState, names: Sequence[str]) -> _Named:
-    named = _Named()
+def _find_named(
+    state: SessionState, names: Sequence[str]
+) -> tuple[list[Tool], list[ModelError | ServerUnavailable]]:
+    tools: dict[str, Tool] = {}
+    errors: list[ModelError | ServerUnavailable] = []
     for name in names:
         try:
             tool = find_tool(state, name)
         except (ModelError, ServerUnavailable) as error:
-            problem = to_one_line(str(error).removeprefix("Not called: "), PROBLEM_CHARS)
-            named.problems.append(problem[:1].upper() + problem[1:])
-            named.codes.append(error.code)
+            errors.append(error)
         else:
-            named.tools[tool.name] = tool
-    return named
+            tools[tool.name] = tool
+    return list(tools.values()), errors
+
+
+def _to_sentence(error: Exception) -> str:
+    problem = to_one_line(str(error).removeprefix("Not called: "), PROBLEM_CHARS)
+    return problem[:1].upper() + problem[1:]
 
 
 def _render_definitions(
-    state: SessionState, tools: Sequence[Tool], asides: Sequence[str]
+    state: SessionState, tools: Sequence[Tool], asides: str
 ) -> tuple[list[str], list[Tool], list[str]]:
     """Return the definitions that fit, the tools that are whole among them, and the rest."""
-    room = state.settings.describe_tokens - TAIL_TOKENS - count_tokens("\n".join(asides))
-    loadable = _select_loadable(state, tools)
+    room = state.settings.describe_tokens - TAIL_TOKENS - count_tokens(asides)
+    # R50: what is described stays callable, so all of it has to fit.
+    pinned = {entry.name for entry in state.record.entries.values() if entry.pinned}
+    costs = [(t.name, 0 if t.name in pinned else count_definition_tokens(t)) for t in tools]
+    loadable = state.record.select_fitting(costs, state.settings.loaded_tokens)
     texts: list[str] = []
     whole: list[Tool] = []
     left: list[str] = []
@@ -121,28 +115,14 @@ def _render_definitions(
     return texts, whole, left
 
 
-def _select_loadable(state: SessionState, tools: Sequence[Tool]) -> set[str]:
-    """Return the tools that can be loaded together: what is described stays callable (R50)."""
-    pinned = {entry.name for entry in state.record.entries.values() if entry.pinned}
-    costs = [(t.name, 0 if t.name in pinned else count_definition_tokens(t)) for t in tools]
-    return set(state.record.select_fitting(costs, state.settings.loaded_tokens))
-
-
 def _render_first_page(state: SessionState, tool: Tool, text: str, room: int) -> str:
     """Return the beginning of a definition that is too long, and how to read on."""
-    page = state.engine.open_results(state.record.id).cut_page(text)
+    page = state.results.cut_page(text)
     shown = f"{page.text}\n{page.note}"
     if count_tokens(shown) < room:
         return shown
     if not page.handle:  # a result may be longer than a description, so nothing was kept
         return limit_text(f"{tool.render_signature(optional=0)}\n{TOO_LONG}", room - 1)
     end = cut(text, 0, room - NOTE_TOKENS)
-    return f"{text[:end]}\n{point_to_rest(page.handle, end, len(text))}"
-
-
-def _fit_asides(state: SessionState, lines: Sequence[str], *, alone: bool) -> list[str]:
-    """Return what is said besides definitions, in a quarter of the reply unless it is all."""
-    budget = state.settings.describe_tokens
-    room = budget - TAIL_TOKENS if alone else budget // 4
-    text = limit_text("\n".join(lines), room)
-    return text.split("\n") if text else []
+    part = PART_SHOWN.format(start=0, end=end, total=len(text))
+    return f"{text[:end]}\n{part} {suggest_reading(page.handle, {'start': end})}"

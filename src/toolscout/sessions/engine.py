@@ -7,7 +7,6 @@ conversation.
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from toolscout.calls.results import Results
 from toolscout.catalog import Catalog
 from toolscout.schemas import Json
 from toolscout.search.index import Index
@@ -32,6 +31,7 @@ class Engine:
     executors: Mapping[str, Executor]
     """By server; the scout may add to it at any time."""
     default_executor: Executor | None
+    """Runs the tools of all other servers."""
     store: Store | None
     """Keeps sessions; without one they live as long as the scout."""
     result_store: Store
@@ -39,11 +39,3 @@ class Engine:
     events: EventStream
     timer: Callable[[], float]
     """Seconds, for durations."""
-
-    def find_executor(self, server: str) -> Executor | None:
-        """Return what runs the tools of a server."""
-        return self.executors.get(server, self.default_executor)
-
-    def open_results(self, session: str) -> Results:
-        """Return the long results of a session."""
-        return Results(self.result_store, session, limit=self.settings.result_tokens)

@@ -40,6 +40,8 @@ class Answered(Event):
     tokens: int = 0
     """Tokens of the reply; an estimate for the result of a call."""
     milliseconds: float = 0.0
+    reply: Reply | None = field(default=None, repr=False, compare=False)
+    """What the model read; None for a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,21 +51,16 @@ class Searched(Answered):
     form: str = ""
     """What the queries were: words, select, prefix, pattern, filter, invalid or mixed."""
     hits: int = 0
-    reply: Reply | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described(Answered):
     """`tool_describe` was answered."""
 
-    reply: Reply | None = field(default=None, repr=False, compare=False)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggested(Answered):
     """A user message was read for tools to suggest."""
-
-    reply: Reply | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ so neither can load a tool, whatever it looks like (R51). `Session.replay` repla
 checks them like live ones.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
@@ -59,7 +59,11 @@ class _Reader:
         if item.get("type") == "function_call":
             self._add_call(item.get("call_id"), item.get("name"), item.get("arguments"))
         elif item.get("type") == "tool_search_output":
-            self._add_search(_list_names(_flatten(item.get("tools")), "name"))
+            found = list[Mapping[str, Any]]()
+            for entry in _list_mappings(item.get("tools")):
+                is_group = entry.get("type") == "namespace"
+                found += _list_mappings(entry.get("tools")) if is_group else [entry]
+            self._add_search(_list_names(found, "name"))
 
     def _read_assistant(self, message: Mapping[str, Any]) -> None:
         """Read the calls of the model and the searches of its provider."""
@@ -104,15 +108,6 @@ def _list_references(content: object) -> tuple[str, ...]:
 
 def _list_names(entries: Iterable[Mapping[str, Any]], key: str) -> tuple[str, ...]:
     return tuple(entry[key] for entry in entries if isinstance(entry.get(key), str))
-
-
-def _flatten(definitions: object) -> Iterator[Mapping[str, Any]]:
-    """Yield definitions, including those inside a namespace."""
-    for entry in _list_mappings(definitions):
-        if entry.get("type") == "namespace":
-            yield from _list_mappings(entry.get("tools"))
-        else:
-            yield entry
 
 
 def _list_mappings(value: object) -> list[Mapping[str, Any]]:

@@ -1,9 +1,8 @@
 """The three tools that a model gets in place of all others, and what it sends to them.
 
 The definitions never depend on what a session has loaded (R98); only the listing, if the caller
-wants it inside `tool_search`, comes from outside. Requests are read from any JSON value: they
-become checked values with notes on what was corrected, or raise `InvalidRequest` or `InvalidQuery`
-with what to send instead. The verbs are elsewhere.
+wants it inside `tool_search`, comes from outside. Requests are read from any JSON value, with notes
+on what was corrected.
 """
 
 import json
@@ -13,14 +12,8 @@ from typing import Any, cast
 
 from toolscout.catalog import RESERVED_NAMES, Catalog
 from toolscout.errors import InvalidQuery, InvalidRequest
-from toolscout.query import FORMS, QUERIES_LIMIT
+from toolscout.query import QUERIES_LIMIT
 from toolscout.schemas import Json
-from toolscout.sessions.texts import (
-    report_not_a_number,
-    report_not_an_option,
-    report_out_of_range,
-    report_truncated,
-)
 from toolscout.settings import Settings
 from toolscout.tools import Effect, Tool
 
@@ -30,6 +23,7 @@ CALL = "tool_call"
 NAMES_LIMIT = 10
 """Definitions that one `tool_describe` gives."""
 LIMIT_MAX = 20
+DETAILS = ("names", "signatures", "schemas")
 
 INSTRUCTIONS = (
     "Most of your tools are hidden to save space. Before you say that something cannot be done, "
@@ -57,14 +51,82 @@ _CALL_TEXT = (
     "the handle as a name to read on."
 )
 
+CALL_VARIANTS = {
+    "tool_read": "Run a found tool that only reads.",
+    "tool_write": "Run a found tool that changes something, or may.",
+    "tool_destroy": "Run a found tool that deletes or overwrites for good.",
+}
+"""Tools that a gateway can offer in place of `tool_call`, and how their descriptions begin."""
+
 
 def build_meta_tools(listing: str = "") -> tuple[Tool, Tool, Tool]:
     """Return `tool_search`, `tool_describe` and `tool_call`, with a listing in the first."""
-    description = f"{_SEARCH_TEXT}\n\n{listing}" if listing else _SEARCH_TEXT
     return (
-        _build_tool(SEARCH, description, _build_search_schema(), Effect.READ),
-        _build_tool(DESCRIBE, _DESCRIBE_TEXT, _build_describe_schema(), Effect.READ),
-        _build_tool(CALL, _CALL_TEXT, _build_call_schema(), Effect.UNKNOWN),
+        _build_tool(
+            SEARCH,
+            f"{_SEARCH_TEXT}\n\n{listing}" if listing else _SEARCH_TEXT,
+            Effect.READ,
+            required="queries",
+            queries={
+                "type": "array",
+                "items": {"type": "string"},
+                "minItems": 1,
+                "maxItems": QUERIES_LIMIT,
+                "description": _QUERY_TEXT,
+            },
+            limit={
+                "type": "integer",
+                "minimum": 1,
+                "maximum": LIMIT_MAX,
+                "description": "Maximum hits per query (default 5).",
+            },
+            detail={
+                "type": "string",
+                "enum": list(DETAILS),
+                "description": "How much of each hit to show (default signatures).",
+            },
+            max_tokens={"type": "integer", "description": "Maximum length of the reply."},
+        ),
+        _build_tool(
+            DESCRIBE,
+            _DESCRIBE_TEXT,
+            Effect.READ,
+            required="names",
+            names={
+                "type": "array",
+                "items": {"type": "string"},
+                "minItems": 1,
+                "maxItems": NAMES_LIMIT,
+                "description": "Names as tool_search shows them.",
+            },
+        ),
+        _build_tool(
+            CALL,
+            _CALL_TEXT,
+            Effect.UNKNOWN,
+            required="name",
+            name={"type": "string", "description": "A found tool's name, or a result's handle."},
+            arguments={
+                "type": "object",
+                "description": "The tool's arguments. For a handle: {'start': 4000}, "
+                "{'lines': [10, 60]}, {'find': 'words'} or {'path': '$.items[0].id'}.",
+            },
+        ),
+    )
+
+
+def _build_tool(
+    name: str, description: str, effect: Effect, /, *, required: str, **properties: Json
+) -> Tool:
+    schema: Json = {
+        "type": "object",
+        "properties": properties,
+        "required": [required],
+        "additionalProperties": False,
+    }
+    # A client that hides tools itself must not hide the way to all others.
+    return Tool(
+        name=name, description=description, input_schema=schema, effect=effect, always_load=True
     )
 
 
@@ -83,71 +145,6 @@ def to_meta_name(name: str) -> str:
     return bare if bare in RESERVED_NAMES else ""
 
 
-def _build_tool(name: str, description: str, schema: Json, effect: Effect) -> Tool:
-    # A client that hides tools itself must not hide the way to all others.
-    return Tool(
-        name=name, description=description, input_schema=schema, effect=effect, always_load=True
-    )
-
-
-def _build_search_schema() -> Json:
-    return _build_object(
-        ["queries"],
-        queries={
-            "type": "array",
-            "items": {"type": "string"},
-            "minItems": 1,
-            "maxItems": QUERIES_LIMIT,
-            "description": _QUERY_TEXT,
-        },
-        limit={
-            "type": "integer",
-            "minimum": 1,
-            "maximum": LIMIT_MAX,
-            "description": "Maximum hits per query (default 5).",
-        },
-        detail={
-            "type": "string",
-            "enum": ["names", "signatures", "schemas"],
-            "description": "How much of each hit to show (default signatures).",
-        },
-        max_tokens={"type": "integer", "description": "Maximum length of the reply."},
-    )
-
-
-def _build_describe_schema() -> Json:
-    names = {
-        "type": "array",
-        "items": {"type": "string"},
-        "minItems": 1,
-        "maxItems": NAMES_LIMIT,
-        "description": "Names as tool_search shows them.",
-    }
-    return _build_object(["names"], names=names)
-
-
-def _build_call_schema() -> Json:
-    return _build_object(
-        ["name"],
-        name={"type": "string", "description": "A found tool's name, or a result's handle."},
-        arguments={
-            "type": "object",
-            "description": "The tool's arguments. For a handle: {'start': 4000}, "
-            "{'lines': [10, 60]}, {'find': 'words'} or {'path': '$.items[0].id'}.",
-        },
-    )
-
-
-def _build_object(required: list[str], **properties: Json) -> Json:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
-
-
-DETAILS = ("names", "signatures", "schemas")
 REPLY_MIN, REPLY_MAX = 200, 20_000
 DIGITS_LIMIT = 20
 """Characters of a number in quotes."""
@@ -203,9 +200,8 @@ def read_names_request(names: object) -> tuple[tuple[str, ...], tuple[str, ...]]
         raise InvalidRequest(
             "tool_describe needs names", remedy="Send names, for example {'names': ['a', 'b']}."
         )
-    if len(listed) > NAMES_LIMIT:
-        return listed[:NAMES_LIMIT], (report_truncated("names", NAMES_LIMIT, len(listed)),)
-    return listed, ()
+    notes: list[str] = []
+    return _take_first(NAMES_LIMIT, "names", listed, notes), tuple(notes)
 
 
 def read_call_request(value: object) -> tuple[object, object]:
@@ -217,16 +213,14 @@ def read_call_request(value: object) -> tuple[object, object]:
     return name, _find_first(members, _ARGUMENT_KEYS)
 
 
-def find_queries(value: object) -> object:
+def find_queries(value: object) -> Any:
     """Return what stands for the queries in the arguments of `tool_search`."""
-    members = to_object(value)
-    return _find_first(members, _QUERY_KEYS) if members else value
+    return _find_first(to_object(value) or {"queries": value}, _QUERY_KEYS)
 
 
-def find_names(value: object) -> object:
+def find_names(value: object) -> Any:
     """Return what stands for the names in the arguments of `tool_describe`."""
-    members = to_object(value)
-    return _find_first(members, _NAMES_KEYS) if members else value
+    return _find_first(to_object(value) or {"names": value}, _NAMES_KEYS)
 
 
 def to_object(value: object) -> Json:
@@ -236,7 +230,7 @@ def to_object(value: object) -> Json:
     return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else {}
 
 
-def _find_first(members: Json, keys: Sequence[str]) -> object:
+def _find_first(members: Json, keys: Sequence[str]) -> Any:
     return next((members[key] for key in keys if members.get(key) is not None), None)
 
 
@@ -250,36 +244,37 @@ def _parse(text: str) -> object:
 def _read_queries(value: object, notes: list[str]) -> tuple[str, ...]:
     listed = _read_texts(value)
     if not listed:
-        raise InvalidQuery("The search has no query", remedy=FORMS)
-    if len(listed) > QUERIES_LIMIT:
-        notes.append(report_truncated("queries", QUERIES_LIMIT, len(listed)))
-    return listed[:QUERIES_LIMIT]
+        raise InvalidQuery("The search has no query")
+    return _take_first(QUERIES_LIMIT, "queries", listed, notes)
+
+
+def _take_first(
+    limit: int, noun: str, listed: tuple[str, ...], notes: list[str]
+) -> tuple[str, ...]:
+    if len(listed) > limit:
+        notes.append(f"Only the first {limit} of {len(listed)} {noun} were used.")
+    return listed[:limit]
 
 
 def _read_texts(value: object) -> tuple[str, ...]:
     """Return the texts in a value; a lone one stands for itself, a list may be JSON text."""
-    if isinstance(value, str):
-        if value.lstrip().startswith("["):
-            parsed = _parse(value)
-            value = cast("object", parsed if isinstance(parsed, list) else [value])
-        else:
-            value = [value]
-    if isinstance(value, int | float):
+    parsed = _parse(value) if isinstance(value, str) and value.lstrip().startswith("[") else None
+    if isinstance(parsed, list):
+        value = cast("object", parsed)
+    elif isinstance(value, str | int | float):
         value = [value]
     if not isinstance(value, list | tuple):
         return ()
     items = cast("Sequence[object]", value)
-    texts = (item if isinstance(item, str) else _format_scalar(item) for item in items)
+    texts = [str(item) for item in items if _is_text_or_number(item)]
     return tuple(dict.fromkeys(text for text in texts if text.strip()))
 
 
-def _format_scalar(item: object) -> str:
-    if isinstance(item, bool):
-        return ""
-    if isinstance(item, int):
+def _is_text_or_number(item: object) -> bool:
+    if isinstance(item, int) and not isinstance(item, bool):
         # Python refuses to write out integers of thousands of digits.
-        return str(item) if item.bit_length() <= LONGEST_NUMBER_BITS else ""
-    return str(item) if isinstance(item, float) else ""
+        return item.bit_length() <= LONGEST_NUMBER_BITS
+    return isinstance(item, str | float)
 
 
 def _read_number(
@@ -288,11 +283,11 @@ def _read_number(
     number = _read_whole_number(value)
     if number is None:
         if value is not None:
-            notes.append(report_not_a_number(key, usual))
+            notes.append(f"{key} is not a whole number; {usual} was used.")
         return usual
     bounded = max(least, min(most, number))
     if bounded != number:
-        notes.append(report_out_of_range(key, least, most, bounded))
+        notes.append(f"{key} must be {least} to {most:,}; {bounded:,} was used.")
     return bounded
 
 
@@ -317,5 +312,5 @@ def _read_detail(value: object, notes: list[str]) -> str:
     if isinstance(value, str) and value.strip().lower() in DETAILS:
         return value.strip().lower()
     if value is not None:
-        notes.append(report_not_an_option("detail", DETAILS, "signatures"))
+        notes.append(f"detail takes {', '.join(DETAILS)}; signatures was used.")
     return "signatures"

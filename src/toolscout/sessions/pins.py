@@ -1,7 +1,4 @@
-"""Which tools a pin or a route means: a name, a server, or a pattern with `*`.
-
-Takes tools and the host's settings; gives tools in a stable order. It keeps nothing.
-"""
+"""Which tools a pin or a route means: a name, a server, or a pattern with `*`."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from toolscout.names import find_near_names, fold_name
-from toolscout.settings import Route, Settings
+from toolscout.settings import Settings
 from toolscout.tools import Tool
 
 KEYWORD_EDGE = r"[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
@@ -37,16 +34,13 @@ def find_pinned(
     Pinned are: what the host names or its own rule does not hide (R91), what a server marks
     `alwaysLoad`, and the host's own essential tools.
     """
-    # A copy of what can change: it is then the same as nothing before.
-    fixed = tools if isinstance(tools, tuple) else tuple(tools)
-    found, unknown = _find_pinned(_Same(fixed), _Same(settings), tuple(pins))
+    # This copies what can change, which is then the same as nothing before, but not a tuple.
+    found, unknown = _find_pinned(_Same(tuple(tools)), _Same(settings), tuple(pins))
     return list(found), list(unknown)
 
 
 class _Same:
     """A value that equals itself alone, so that comparing many tools costs nothing."""
-
-    __slots__ = ("value",)
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -96,12 +90,13 @@ def find_routed(
     Of a target that means several tools, such as a server, `ranked` puts the best first.
     """
     text = message.casefold()
-    hits: list[tuple[int, str, Route]] = []
-    for target, route in settings.routes.items():
-        if route.prefer and any(has_keyword(text, keyword) for keyword in route.keywords):
-            hits.append((-route.priority, target, route))
+    hits = [
+        (-route.priority, target)
+        for target, route in settings.routes.items()
+        if route.prefer and any(has_keyword(text, keyword) for keyword in route.keywords)
+    ]
     found: dict[str, Tool] = {}
-    for _, target, _ in sorted(hits, key=lambda hit: hit[:2]):
+    for _, target in sorted(hits):
         meant = find_meant(target, tools)
         found |= {tool.name: tool for tool in (ranked(meant) if len(meant) > 1 else meant)}
     return list(found.values())[: settings.routed]

@@ -1,10 +1,8 @@
 """`Prompt`: what a request carries because of a session: its tools and its part of the prompt.
 
-Takes a record, the visible tools and the settings; gives definitions in a provider's dialect, the
-listing of what exists, and announcements. Decisions that are made once, such as whether tools are
-hidden at all, go into the record, so that the beginning of a conversation never changes its bytes
-(R98). The listing depends on the tools alone, cuts what servers wrote to one line each, and shows
-a server by names and sentences, by names, or by a count, whatever fits its budget.
+Decisions that are made once, such as whether tools are hidden at all, go into the record, so that
+the beginning of a conversation never changes its bytes (R98). The listing depends on the tools
+alone and shows each server by names and sentences, by names, or by a count, as its budget allows.
 """
 
 import hashlib
@@ -20,10 +18,10 @@ from toolscout.sessions.metatools import INSTRUCTIONS, SEARCH, build_meta_tools
 from toolscout.sessions.record import Record
 from toolscout.sessions.texts import (
     LISTING_HEAD,
+    MORE_SERVERS,
+    NEW_TOOLS,
     OWN_TOOLS,
-    report_more_servers,
-    report_new_tools,
-    report_removed_tools,
+    REMOVED_TOOLS,
 )
 from toolscout.settings import Hiding, Mode, Settings
 from toolscout.tokens import count_definition_tokens, count_tokens
@@ -85,13 +83,13 @@ class Prompt:
         """
         if self.settings.mode is Mode.DEFINITIONS:
             check_definitions(dialect)
-        definitions = [self._build_definition(s, dialect) for s in self.list_shown(listing=listing)]
+        definitions: list[Json] = []
+        for shown in self.list_shown(listing=listing):
+            if self.settings.mode is Mode.DEFINITIONS and shown.tool.name == SEARCH:
+                definitions.append(to_search(shown.tool, dialect))
+            else:
+                definitions.append(to_definition(shown.tool, dialect, deferred=shown.deferred))
         return self._add_forced(definitions, forced, dialect) if forced else definitions
-
-    def _build_definition(self, shown: ShownTool, dialect: Dialect | str) -> Json:
-        if self.settings.mode is Mode.DEFINITIONS and shown.tool.name == SEARCH:
-            return to_search(shown.tool, dialect)
-        return to_definition(shown.tool, dialect, deferred=shown.deferred)
 
     def render_system_prompt(self, *, listing: bool = True) -> str:
         """Return the text for the system prompt; empty where nothing is hidden (R100)."""
@@ -177,7 +175,9 @@ class Prompt:
             return [*map(ShownTool, before)]
         meta = build_meta_tools(self.freeze_listing() if listing else "")
         declared = set(self.record.declared)
-        after = [by_name[n] for n in self._list_after() if n in by_name and n not in declared]
+        everything = self.settings.mode is Mode.NATIVE
+        loaded = [e.name for e in self.record.entries.values() if e.pinned or everything]
+        after = [by_name[name] for name in loaded if name in by_name and name not in declared]
         shown = [*map(ShownTool, (*before, *meta, *after))]
         if self.settings.mode is Mode.REFERENCE:
             declared.update(tool.name for tool in after)
@@ -185,14 +185,12 @@ class Prompt:
             shown += [ShownTool(tool, deferred=True) for tool in hidden]
         return shown
 
-    def _list_after(self) -> Iterable[str]:
-        """Return the tools that stand behind the meta-tools, oldest first."""
-        everything = self.settings.mode is Mode.NATIVE
-        entries = self.record.entries.values()
-        return [entry.name for entry in entries if entry.pinned or everything]
-
     def _add_forced(self, definitions: list[Json], name: str, dialect: Dialect | str) -> list[Json]:
-        tool = self._find_named(name)
+        by_name = {tool.name: tool for tool in self.visible()}
+        if name not in by_name:
+            near = ", ".join(find_near_names(name, by_name)) or "none"
+            raise UsageError(f"There is no tool {name!r} to force. Near: {near}.")
+        tool = by_name[name]
         if not self.record.holds(tool):
             # R50: what a request declares, the session accepts.
             self.record.offer([tool])
@@ -202,13 +200,6 @@ class Prompt:
         deferred = to_definition(tool, dialect, deferred=True)
         return [*(shown for shown in definitions if shown != deferred), whole]
 
-    def _find_named(self, name: str) -> Tool:
-        by_name = {tool.name: tool for tool in self.visible()}
-        if name not in by_name:
-            near = ", ".join(find_near_names(name, by_name)) or "none"
-            raise UsageError(f"There is no tool {name!r} to force. Near: {near}.")
-        return by_name[name]
-
     def _render_changed(self, hidden: list[Tool], digests: dict[str, str]) -> str:
         before = self.record.told
         servers = {*before, *digests}
@@ -217,22 +208,17 @@ class Prompt:
         if names is None:
             # Digests do not say which tools a server had, so all of them are announced.
             added = [tool for tool in hidden if tool.server in changed]
-            return render_changes(added, self._list_gone_servers(changed))
+            gone = changed - {tool.server for tool in self.visible()}
+            return render_changes(added, [f"{_format_server(server)} (all)" for server in gone])
         known = {name for server in changed for name in names.get(server, ())}
         added = [t for t in hidden if t.server in changed and t.name not in known]
         # A tool that was pinned meanwhile is no longer hidden, but it is not gone.
-        return render_changes(added, sorted(known - {tool.name for tool in self.visible()}))
-
-    def _list_gone_servers(self, changed: set[str]) -> list[str]:
-        gone = changed - {tool.server for tool in self.visible()}
-        return sorted(f"{_format_server(server)} (all)" for server in gone)
+        return render_changes(added, [*(known - {tool.name for tool in self.visible()})])
 
 
 def _group_names(tools: Iterable[Tool]) -> dict[str, tuple[str, ...]]:
-    groups: dict[str, list[str]] = {}
-    for tool in tools:
-        groups.setdefault(tool.server, []).append(tool.name)
-    return {server: tuple(sorted(names)) for server, names in sorted(groups.items())}
+    groups = _group_tools(tools).items()
+    return {server: tuple(tool.name for tool in group) for server, group in groups}
 
 
 def _hash_names(names: dict[str, tuple[str, ...]]) -> dict[str, str]:
@@ -247,36 +233,32 @@ def _hash_names(names: dict[str, tuple[str, ...]]) -> dict[str, str]:
 
 def render_listing(tools: Iterable[Tool], budget: int) -> str:
     """Return what exists within a number of tokens; nothing if there is no room or no tool."""
-    servers = _group_tools(tools)
-    text = "\n".join([LISTING_HEAD, *_render_servers(servers, budget)]) if servers else ""
-    return text if count_tokens(text) <= budget else ""
-
-
-def _render_servers(servers: dict[str, list[Tool]], budget: int) -> list[str]:
-    chosen = [_ServerLine(server, group) for server, group in servers.items()]
+    lines = [_ServerLine(server, group) for server, group in _group_tools(tools).items()]
     room = budget - count_tokens(LISTING_HEAD) - 1
-    spent = sum(line.cost for line in chosen)
+    spent = sum(line.cost for line in lines)
     if spent > room:
-        return _render_counts(chosen, room)
-    for level in (1, 2):
-        # Small servers first: more servers are listed in full for the same tokens.
-        for line in sorted(chosen, key=lambda line: (line.count_cost(level), line.server)):
-            more = line.count_cost(level) - line.cost
-            if line.level == level - 1 and spent + more <= room:
-                line.level = level
-                spent += more
-    return [line.text for line in chosen]
+        rows = _render_counts(lines, room)
+    else:
+        for level in (1, 2):
+            # Small servers first: more servers are listed in full for the same tokens.
+            for line in sorted(lines, key=lambda line: (line.count_cost(level), line.server)):
+                more = line.count_cost(level) - line.cost
+                if line.level == level - 1 and spent + more <= room:
+                    line.level = level
+                    spent += more
+        rows = [line.render(line.level) for line in lines]
+    text = "\n".join([LISTING_HEAD, *rows]) if lines else ""
+    return text if count_tokens(text) <= budget else ""
 
 
 def render_changes(added: Sequence[Tool], removed: Sequence[str]) -> str:
     """Return a line about tools that came and went since the listing, or nothing."""
     parts: list[str] = []
     for server, group in _group_tools(added).items():
-        names = [tool.name for tool in group]
-        listed = list_some(names, DELTA_NAMES)
-        parts.append(report_new_tools(_format_server(server), listed))
+        listed = list_some([tool.name for tool in group], DELTA_NAMES)
+        parts.append(NEW_TOOLS.format(server=_format_server(server), names=listed))
     if removed:
-        parts.append(report_removed_tools(list_some(sorted(removed), DELTA_NAMES)))
+        parts.append(REMOVED_TOOLS.format(names=list_some(sorted(removed), DELTA_NAMES)))
     return " ".join(parts)
 
 
@@ -293,15 +275,11 @@ def _format_server(server: str) -> str:
 
 @dataclass(slots=True)
 class _ServerLine:
-    """One server, rendered at one of three levels."""
+    """One server, shown by a count (level 0), by names (1), or by names and sentences (2)."""
 
     server: str
     tools: list[Tool]
     level: int = 0
-
-    @property
-    def text(self) -> str:
-        return _LEVELS[self.level](self.server, self.tools)
 
     @property
     def cost(self) -> int:
@@ -311,38 +289,25 @@ class _ServerLine:
         # Names cost at least two tokens each, so a big server is dear without being counted.
         if level and len(self.tools) > MANY_TOOLS:
             return MANY_TOOLS * MANY_TOOLS
-        return count_tokens(_LEVELS[level](self.server, self.tools)) + 1
+        return count_tokens(self.render(level)) + 1
 
-
-def _render_count(server: str, tools: list[Tool]) -> str:
-    return f"- {_format_server(server)}: {len(tools):,}"
-
-
-def _render_names(server: str, tools: list[Tool]) -> str:
-    return f"- {_format_server(server)}: {', '.join(tool.name for tool in tools)}"
-
-
-def _render_sentences(server: str, tools: list[Tool]) -> str:
-    lines = [f"- {_format_server(server)}:"]
-    for tool in tools:
-        sentence = to_one_line(tool.first_sentence, SENTENCE_CHARS)
-        lines.append(f"  - {tool.name}: {sentence}" if sentence else f"  - {tool.name}")
-    return "\n".join(lines)
-
-
-_LEVELS: tuple[Callable[[str, list[Tool]], str], ...] = (
-    _render_count,
-    _render_names,
-    _render_sentences,
-)
+    def render(self, level: int) -> str:
+        head = f"- {_format_server(self.server)}:"
+        if level == 0:
+            return f"{head} {len(self.tools):,}"
+        if level == 1:
+            return f"{head} {', '.join(tool.name for tool in self.tools)}"
+        lines = [head]
+        for tool in self.tools:
+            sentence = to_one_line(tool.first_sentence, SENTENCE_CHARS)
+            lines.append(f"  - {tool.name}: {sentence}" if sentence else f"  - {tool.name}")
+        return "\n".join(lines)
 
 
 def _render_counts(lines: list[_ServerLine], room: int) -> list[str]:
     """Return the counts of the largest servers that fit, by name, and what is left off."""
     by_size = sorted(lines, key=lambda line: (-len(line.tools), line.server))
-    room -= (
-        count_tokens(report_more_servers(len(lines), sum(len(line.tools) for line in lines))) + 1
-    )
+    room -= count_tokens(_render_more(lines)) + 1
     kept: list[_ServerLine] = []
     for line in by_size:
         room -= line.cost
@@ -350,5 +315,9 @@ def _render_counts(lines: list[_ServerLine], room: int) -> list[str]:
             break
         kept.append(line)
     left = by_size[len(kept) :]
-    shown = [line.text for line in sorted(kept, key=lambda line: line.server)]
-    return [*shown, report_more_servers(len(left), sum(len(line.tools) for line in left))]
+    shown = [line.render(line.level) for line in sorted(kept, key=lambda line: line.server)]
+    return [*shown, _render_more(left)]
+
+
+def _render_more(lines: list[_ServerLine]) -> str:
+    return MORE_SERVERS.format(servers=len(lines), tools=sum(len(line.tools) for line in lines))

@@ -1,7 +1,7 @@
 """`Record`: what one conversation has loaded, pinned and been shown, as plain values.
 
-Takes tools by name; gives JSON and takes it back unchanged. It owns order, recency and the budget
-of what is loaded. It knows no catalogue: what became of a tool meanwhile is the session's to ask.
+It becomes JSON and comes back unchanged. It keeps order, recency and the budget of what is loaded,
+and knows no catalogue: the session finds out what became of a tool.
 """
 
 import json
@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from typing import Any, Self, cast
+from types import UnionType
+from typing import Any, Self, cast, get_args, get_origin
 
 from toolscout.errors import InvalidState
 from toolscout.schemas import Json, is_list, is_object
@@ -54,9 +55,9 @@ class Record:
     hiding: bool | None = None
     """Whether tools are hidden, once that is decided."""
     declared: list[str] = field(default_factory=list[str])
-    """Tools told in full before hiding began, in order."""
+    """Tools that were shown in full before hiding began, in order."""
     listing: str | None = None
-    """What exists, as it was first told."""
+    """What exists, as the model first read it."""
     listed: dict[str, str] = field(default_factory=dict[str, str])
     """For each server in the listing, a digest of its tools' names."""
     told: dict[str, str] = field(default_factory=dict[str, str])
@@ -69,11 +70,6 @@ class Record:
     def loaded(self) -> list[Entry]:
         """The entries that are not pinned, in the order of loading."""
         return [entry for entry in self.entries.values() if not entry.pinned]
-
-    @property
-    def loaded_tokens(self) -> int:
-        """What the definitions of loaded tools cost; pinned ones do not count."""
-        return sum(entry.tokens for entry in self.loaded)
 
     def pin(self, tool: Tool, tokens: int) -> bool:
         """Keep a tool for good; return whether that is news."""
@@ -145,14 +141,13 @@ class Record:
     def touch(self, name: str) -> None:
         """Make a tool the most recently used one."""
         entry = self.entries.get(name)
-        # One that is so already stays as it is: a record that does not change is not written.
-        if entry is not None and not self._is_newest(entry):
+        if entry is None:
+            return
+        others = (other for other in self.entries.values() if other is not entry)
+        # If it is the newest, it stays as it is: a record that does not change is not written.
+        if any(other.used >= entry.used for other in others):
             self.clock += 1
             entry.used = self.clock
-
-    def _is_newest(self, entry: Entry) -> bool:
-        others = (other for other in self.entries.values() if other is not entry)
-        return all(other.used < entry.used for other in others)
 
     def unload(self, names: Iterable[str]) -> list[str]:
         """Forget tools, pinned or not; return those that were there."""
@@ -218,10 +213,10 @@ class Record:
         return twin
 
     def derive(self, id_: str, *, names: Iterable[str] = (), pins: bool = False) -> "Record":
-        """Return a record for a conversation that starts anew with some of these tools."""
+        """Return a record for a new conversation that starts with some of these tools."""
         wanted = set(names)
         kept = [e for e in self.entries.values() if e.name in wanted or (pins and e.pinned)]
-        # Turns are counted anew; the clock runs on, so that what it loads is younger than these.
+        # Turns start again; the clock runs on, so that what it loads is younger than these.
         entries = {entry.name: replace(entry, turn=0) for entry in kept}
         return Record(id=id_, entries=entries, clock=self.clock)
 
@@ -246,12 +241,12 @@ class Record:
 
     def to_json(self) -> Json:
         """Return plain JSON that shares nothing with the record; equal records give equal bytes."""
-        plain = {name: _copy_plain(getattr(self, name)) for name in _PLAIN_FIELDS}
-        return {
-            "layout": LAYOUT,
-            **plain,
-            "entries": [*map(_json_from_entry, self.entries.values())],
-        }
+        # After every call; `deepcopy` and `asdict` would take most of the time of writing it.
+        plain = {name: _copy_plain(getattr(self, name)) for name in _PLAIN_TYPES}
+        entries = [
+            {name: getattr(entry, name) for name in _ENTRY_TYPES} for entry in self.entries.values()
+        ]
+        return {"layout": LAYOUT, **plain, "entries": entries}
 
     def to_bytes(self) -> bytes:
         """Return the JSON as it is stored."""
@@ -271,11 +266,17 @@ class Record:
             raise _make_unreadable(f"has no layout {LAYOUT}")
         try:
             entries = [Entry(**entry) for entry in state["entries"]]
-            rest: dict[str, Any] = {key: deepcopy(state[key]) for key in _PLAIN_FIELDS}
+            rest: dict[str, Any] = {key: deepcopy(state[key]) for key in _PLAIN_TYPES}
             record = cls(entries={entry.name: entry for entry in entries}, **rest)
         except (KeyError, TypeError) as error:
             raise _make_unreadable(f"lacks a member or has a wrong one ({error})") from None
-        _check_types(record)
+        checked = [(record, _PLAIN_TYPES), *((e, _ENTRY_TYPES) for e in record.entries.values())]
+        for value, types in checked:
+            for name, wanted in types.items():
+                if not _is_of_type(getattr(value, name), wanted):
+                    raise _make_unreadable(f"has a wrong {name!r}")
+        if any([*map(type, offer)] != [str, str] for offer in record.offered.values()):
+            raise _make_unreadable("has a wrong 'offered'")
         return record
 
     @classmethod
@@ -288,56 +289,27 @@ class Record:
         return cls.from_json(state)
 
 
-# Records are written after every call; `deepcopy` and `asdict` would take most of that time.
-
-
 def _copy_plain(value: object) -> object:
     if is_object(value):
         return {key: list(member) if is_list(member) else member for key, member in value.items()}
     return list(value) if is_list(value) else value
 
 
-def _json_from_entry(entry: Entry) -> Json:
-    return {name: getattr(entry, name) for name in _ENTRY_FIELDS}
+_ENTRY_TYPES = {item.name: item.type for item in fields(Entry)}
+_PLAIN_TYPES = {item.name: item.type for item in fields(Record) if item.name != "entries"}
+_ENTRY_VALUES = attrgetter(*_ENTRY_TYPES)
+_PLAIN_VALUES = attrgetter(*_PLAIN_TYPES)
 
 
-_ENTRY_FIELDS = tuple(item.name for item in fields(Entry))
-_PLAIN_FIELDS = tuple(item.name for item in fields(Record) if item.name != "entries")
-_ENTRY_VALUES, _PLAIN_VALUES = attrgetter(*_ENTRY_FIELDS), attrgetter(*_PLAIN_FIELDS)
-_NOTHING = type(None)
-_RECORD_TYPES: dict[str, type | tuple[type, ...]] = {
-    **{"id": str, "shown": dict, "offered": dict, "hiding": (bool, _NOTHING), "declared": list},
-    **{"listing": (str, _NOTHING), "listed": dict, "told": dict, "suggested": list},
-    **{"turn": int, "clock": int},
-}
-_ENTRY_TYPES: dict[str, type | tuple[type, ...]] = {
-    **{"name": str, "server": str, "fingerprint": str, "query": str},
-    **{"tokens": int, "used": int, "turn": int, "pinned": bool},
-}
-
-
-def _check_types(record: Record) -> None:
-    checked = [(record, _RECORD_TYPES), *((e, _ENTRY_TYPES) for e in record.entries.values())]
-    for value, types in checked:
-        for name, wanted in types.items():
-            if not _is_well_typed(getattr(value, name), wanted):
-                raise _make_unreadable(f"has a wrong {name!r}")
-    for texts in (record.shown, record.listed, record.told):
-        _check_texts([*texts.values()])
-    for offer in record.offered.values():
-        _check_texts(offer, count=2)
-    _check_texts(record.declared)
-    _check_texts(record.suggested)
-
-
-def _is_well_typed(value: object, wanted: type | tuple[type, ...]) -> bool:
-    return isinstance(value, wanted) and not (isinstance(value, bool) and wanted is int)
-
-
-def _check_texts(texts: object, count: int | None = None) -> None:
-    items = texts if is_list(texts) else [None]
-    if not all(isinstance(item, str) for item in items) or len(items) != (count or len(items)):
-        raise _make_unreadable("holds something else where texts should be")
+def _is_of_type(value: object, wanted: Any) -> bool:
+    """Tell whether a value has a type such as `int`, `dict[str, str]` or `bool | None`."""
+    if type(wanted) is type:
+        return type(value) is wanted  # for `isinstance`, True is an int
+    if isinstance(wanted, UnionType):
+        return type(value) in get_args(wanted)
+    items = value.values() if is_object(value) else value
+    inner = get_origin(get_args(wanted)[-1]) or get_args(wanted)[-1]
+    return type(value) is get_origin(wanted) and set(map(type, cast("Any", items))) <= {inner}
 
 
 def _make_unreadable(problem: str) -> InvalidState:

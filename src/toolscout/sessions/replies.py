@@ -1,10 +1,9 @@
 """`Reply`, and the text that the model reads in answer to a meta-tool, within a token budget.
 
 A `Reply` is text for the model plus details from which programs read the same without parsing it
-(R42). Here are refusals, the forms in which every reply shows a tool, and the layout of a search
-reply. When room is short, a search reply gives up definitions first, then optional parameters,
-sentences, signatures and hits, the best hit last; a signature that is shown has all required
-parameters (R40).
+(R42). When room is short, a search reply gives up definitions first, then optional parameters,
+sentences, signatures and hits, the best hit last; a signature always has all required parameters
+(R40).
 """
 
 import json
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 from toolscout.calls.cut import cut
 from toolscout.dialects import Dialect, to_result, to_search_output
 from toolscout.names import NAMES_LISTED, list_some, to_one_line
+from toolscout.query import Query
 from toolscout.schemas import SHOWN_OPTIONAL, Json
 from toolscout.search.hits import Confidence, Hit, Missing
 from toolscout.tokens import count_tokens
@@ -152,11 +152,6 @@ def refuse(
     )
 
 
-def describe_note_tool(text: str) -> str:
-    """Return the description of a definition that only carries a note."""
-    return f"Not a tool, only a note; do not call it. {text}"
-
-
 def limit_text(text: str, budget: int) -> str:
     """Return a text of at most a number of tokens; what is cut ends in `…`."""
     if count_tokens(text) <= budget:
@@ -172,11 +167,13 @@ MISSING_LISTED = 20
 """Unknown names of one query that get a line with near names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class QueryAnswer:
     """What one query of a search found."""
 
     query: str
+    parsed: Query | None = None
+    """None if the query could not be read."""
     hits: tuple[Hit, ...] = ()
     """To be shown and not callable before."""
     known: tuple[Hit, ...] = ()
@@ -190,7 +187,7 @@ class QueryAnswer:
     error: str = ""
     code: str = "ok"
     loads: frozenset[str] = frozenset()
-    """Those of the hits that the session loads."""
+    """What the session loads, known when all queries are answered."""
     discovers: bool = False
     """Whether the query was to show tools without making them callable."""
     failed: frozenset[str] = frozenset()
@@ -215,12 +212,12 @@ class ReplyContext:
     failed: tuple[tuple[str, str], ...] = ()
     """Servers and why."""
     servers: tuple[tuple[str, int], ...] = ()
-    """What exists, most tools first; told where a search found nothing."""
+    """What exists, most tools first; listed where a search found nothing."""
     next_step: str = ""
 
 
 class SearchText(NamedTuple):
-    """What a search tells: its text, and what of the answers found room in it."""
+    """What a search says: its text, and what of the answers found room in it."""
 
     text: str
     hits: tuple[Hit, ...]
@@ -230,26 +227,23 @@ class SearchText(NamedTuple):
 class _Part:
     """A piece of the reply in ever shorter forms; the last may be empty."""
 
-    __slots__ = ("_at", "_forms", "cost", "hit", "text", "tool")
+    __slots__ = ("_further", "cost", "hit", "text", "tool")
 
     def __init__(
         self, forms: tuple[str, ...], hit: Hit | None = None, tool: Tool | None = None
     ) -> None:
         self.hit = hit
         self.tool = tool
-        self._forms = forms
-        self._take(0)
+        self._take(forms)
 
-    def _take(self, at: int) -> None:
-        self._at = at
-        self.text = self._forms[at]
+    def _take(self, forms: Sequence[str]) -> None:
+        self.text, *self._further = forms
         self.cost = count_tokens(self.text) + 1 if self.text else 0
 
     def shorten(self, *, away: bool) -> None:
         """Take the next form; the empty one only where the part may go away."""
-        further = self._forms[self._at + 1 :]
-        if further and (further[0] or away):
-            self._take(self._at + 1)
+        if self._further and (self._further[0] or away):
+            self._take(self._further)
 
 
 def render_search(
@@ -259,7 +253,7 @@ def render_search(
     *,
     detail: str = "signatures",
 ) -> SearchText:
-    """Return what a search tells within a budget; hits that found no room are not shown."""
+    """Return what a search says within a budget; hits without room are not shown."""
     layout = ReplyLayout(answers, context, detail)
     text = layout.fit_budget(budget)
     hits = tuple([part.hit for part in layout.lines if part.hit is not None and part.text])
@@ -284,22 +278,19 @@ class ReplyLayout:
         self._named: set[str] = set()
         self._next = context.next_step
         for number, answer in enumerate(answers, 1):
-            self._add_answer(number, answer, detail)
+            self._add(self._heads, _Part(_render_heads(number, answer)))
+            for hit in answer.hits:
+                mark = f" [{hit.confidence}{describe_drawback(hit, answer)}]"
+                short = detail == "names" or hit.tool.name in self._named
+                forms = (f"- {hit.tool.name}{mark}", "") if short else _render_forms(hit.tool, mark)
+                self._add(self.lines, _Part(forms, hit))
+                self._named.add(hit.tool.name)
+            for forms in _render_remarks(answer):
+                self._add(self._asides, _make_aside(*forms))
         for tool in dict.fromkeys(tool for answer in answers for tool in answer.winners):
             self._add(self.schemas, _Part((render_whole(tool), ""), None, tool))
         for text in _render_asides(context):
             self._add(self._asides, _make_aside(text, to_one_line(text, 60)))
-
-    def _add_answer(self, number: int, answer: QueryAnswer, detail: str) -> None:
-        self._add(self._heads, _Part(_render_heads(number, answer)))
-        for hit in answer.hits:
-            mark = f" [{hit.confidence}{describe_drawback(hit, answer)}]"
-            short = detail == "names" or hit.tool.name in self._named
-            forms = (f"- {hit.tool.name}{mark}", "") if short else _render_forms(hit.tool, mark)
-            self._add(self.lines, _Part(forms, hit))
-            self._named.add(hit.tool.name)
-        for forms in _render_remarks(answer):
-            self._add(self._asides, _make_aside(*forms))
 
     def _add(self, kind: list[_Part], part: _Part) -> None:
         kind.append(part)
@@ -363,17 +354,15 @@ def _render_heads(number: int, answer: QueryAnswer) -> tuple[str, ...]:
     return f"Found for {asked}:", last
 
 
-def _render_lines(tool: Tool) -> tuple[str, ...]:
-    """Return a tool in ever shorter lines; the last may have no parameters."""
-    short = tool.render_signature(optional=0)
-    lines = (render_hit_line(tool), render_hit_line(tool, optional=0), short)
-    bare = f"{tool.name} (tool_describe shows its parameters)"
-    return (*dict.fromkeys(lines), *((bare,) if len(bare) < len(short) else ()))
-
-
 @lru_cache(maxsize=REMEMBERED_LINES)
 def _render_forms(tool: Tool, mark: str) -> tuple[str, ...]:
-    return (*(f"- {line}{mark}" for line in _render_lines(tool)), "")
+    """Return a tool in ever shorter lines; the last but one may have no parameters."""
+    short = tool.render_signature(optional=0)
+    lines = [render_hit_line(tool), render_hit_line(tool, optional=0), short]
+    bare = f"{tool.name} (tool_describe shows its parameters)"
+    if len(bare) < len(short):
+        lines.append(bare)
+    return (*(f"- {line}{mark}" for line in dict.fromkeys(lines)), "")
 
 
 def describe_drawback(hit: Hit, answer: QueryAnswer) -> str:

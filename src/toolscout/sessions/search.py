@@ -2,23 +2,25 @@
 
 Asks the index, separates new hits from callable ones, decides which of them are sure enough to be
 loaded or shown whole, and has `replies` write the text. The reply then takes the form of the
-session's mode: text, references or definitions; the shape on the wire is the dialect's.
+session's mode: text, references or definitions. `suggest_tools` does the same for a user message
+before the model searches.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from toolscout.catalog import Status
 from toolscout.errors import ModelError
-from toolscout.names import clean_text, to_one_line
+from toolscout.names import clean_text, list_some, to_one_line
 from toolscout.query import Query, query_from_text
 from toolscout.schemas import Json
 from toolscout.search.feedback import hash_query
 from toolscout.search.hits import Confidence, Hit, Result
+from toolscout.search.text import split_words
 from toolscout.sessions.metatools import SearchRequest
+from toolscout.sessions.pins import find_routed
 from toolscout.sessions.replies import (
     QUERY_CHARS,
     QueryAnswer,
@@ -26,7 +28,6 @@ from toolscout.sessions.replies import (
     ReplyContext,
     SearchText,
     describe_drawback,
-    describe_note_tool,
     render_search,
 )
 from toolscout.sessions.session_state import SessionState
@@ -34,11 +35,13 @@ from toolscout.sessions.texts import (
     DESCRIBE_NOT_LOADED,
     GIVE_UP,
     NEXT_AFTER_SEARCH,
+    NOTE_TOOL,
     SEARCH_AGAIN,
     SEARCH_OR_DESCRIBE,
+    SUGGESTED,
     report_empty_catalog,
 )
-from toolscout.settings import Mode
+from toolscout.settings import Mode, Scope
 from toolscout.tokens import count_definition_tokens
 from toolscout.tools import Effect, Tool
 
@@ -52,18 +55,8 @@ SELECTED_WHOLE = 3
 """Selected tools whose definitions come along unasked."""
 NOTE_CHARS = 1_000
 """Providers limit descriptions."""
-
-_AnsweredQueries = Sequence[tuple[QueryAnswer, Query | None]]
-"""Answers, each with its query, or None if the query could not be read."""
-
-
-class _QueryHits(NamedTuple):
-    """What one query found, before it is known how much of it has room to be loaded."""
-
-    query: Query
-    result: Result
-    fresh: tuple[Hit, ...]
-    known: tuple[Hit, ...]
+MESSAGE_CHARS = 500
+"""How much of a user message is read."""
 
 
 def search_tools(state: SessionState, request: SearchRequest) -> Reply:
@@ -71,20 +64,44 @@ def search_tools(state: SessionState, request: SearchRequest) -> Reply:
     state.prepare()
     if not state.list_visible():
         return _report_empty(state, request)
-    searched = [_run_query(state, text, request.limit) for text in request.queries]
-    loads = _choose_loads(state, [one for one in searched if isinstance(one, _QueryHits)])
-    failed = _find_failed_servers(state)
-    answered = [_answer_query(state, one, request, loads, failed) for one in searched]
-    answers = [answer for answer, _ in answered]
+    unready = state.engine.catalog.unready
+    failed = frozenset(name for name, at in unready.items() if at.status is Status.FAILED)
+    answers = [_run_query(state, text, request, failed) for text in request.queries]
+    loads = _choose_loads(state, answers)
+    for answer in answers:
+        answer.loads = loads
     fruitless = all(answer.is_fruitless for answer in answers)
     state.fruitless = state.fruitless + 1 if fruitless else 0
-    context = _describe_context(state, request, answered, fruitless=fruitless)
+    context = _describe_context(state, request, answers, fruitless=fruitless)
     page = render_search(answers, context, request.max_tokens, detail=request.detail)
-    added = _load_shown(state, page, loads, answered)
-    details = _build_details(state, request, page, answers, context)
-    details["loaded"] = added
-    details["form"] = _name_form(query for _, query in answered)
-    return _build_reply(page, answers, details, added)
+    added = _load_shown(state, page, loads, answers)
+    is_error = all(answer.error for answer in answers)
+    known = tuple([hit for answer in answers for hit in answer.known])
+    is_empty = not (known or any(answer.hits for answer in answers))
+    return Reply(
+        text=page.text,
+        code=answers[0].code if is_error else "no_match" if is_empty else "ok",
+        is_error=is_error,
+        details=_build_details(state, request, page, answers, context, added),
+        hits=page.hits,
+        known=known,
+        references=tuple(added),
+        described=page.described,
+    )
+
+
+def _report_empty(state: SessionState, request: SearchRequest) -> Reply:
+    pending, failed = _list_absent_servers(state)
+    context = ReplyContext(
+        notes=request.notes,
+        news=state.take_news(),
+        pending=pending,
+        failed=failed,
+        next_step=report_empty_catalog(is_pending=bool(pending)),
+    )
+    page = render_search([], context, request.max_tokens)
+    details = _build_details(state, request, page, [], context, [])
+    return Reply(text=page.text, code="empty_catalog", details=details)
 
 
 def deliver(state: SessionState, reply: Reply, *, is_search: bool) -> Reply:
@@ -110,25 +127,37 @@ def note_delivered(state: SessionState, tools: Iterable[Tool]) -> None:
 # Asking the index.
 
 
-def _run_query(state: SessionState, text: str, limit: int) -> _QueryHits | QueryAnswer:
-    """Return what a query found, or the answer to one that cannot be read."""
+def _run_query(
+    state: SessionState, text: str, request: SearchRequest, failed: frozenset[str]
+) -> QueryAnswer:
+    """Return what a query found, before it is known how much of it there is room to load."""
+    # If several conversations share a session, no tool counts as known to all of them.
+    known_count = 0 if state.settings.shared else len(state.record.entries)
+    room = max(SEARCHED, request.limit) + min(known_count, KNOWN_LIMIT)
+    allowed = None if state.policy.is_open else state.policy.sees
     try:
         query = query_from_text(text)
-        result = _ask_index(state, query, limit)
+        result = state.engine.index.search(query, room, allowed=allowed)
     except ModelError as error:
         asked = clean_text(text, QUERY_CHARS)
         return QueryAnswer(query=asked, error=str(error), code=error.code)
-    return _QueryHits(query, result, *_separate_hits(state, result, limit))
-
-
-def _ask_index(state: SessionState, query: Query, limit: int) -> Result:
-    # Where several conversations share a session nothing counts as known, so none steps aside.
-    known = 0 if state.settings.shared else len(state.record.entries)
-    room = max(SEARCHED, limit) + min(known, KNOWN_LIMIT)
-    allowed = None if state.policy.is_open else state.policy.sees
-    result = state.engine.index.search(query, room, allowed=allowed)
     feedback = state.engine.usage.feedback
-    return result if feedback.is_empty else feedback.apply(result, room)
+    if not feedback.is_empty:
+        result = feedback.apply(result, room)
+    fresh, known = _separate_hits(state, result, request.limit)
+    is_list = not (query.words or query.required or query.select)
+    return QueryAnswer(
+        query=query.text,
+        parsed=query,
+        hits=fresh,
+        known=known,
+        winners=_choose_whole(state, query, fresh, known, request.detail),
+        missing=result.missing,
+        corrected=result.corrected,
+        further=max(0, result.total - len(fresh) - len(known)) if is_list else 0,
+        discovers=not query.load,
+        failed=failed,
+    )
 
 
 def _separate_hits(
@@ -136,47 +165,41 @@ def _separate_hits(
 ) -> tuple[tuple[Hit, ...], tuple[Hit, ...]]:
     """Return the new hits that are worth showing, and the sure ones that are callable already."""
     selected = bool(result.query.select)
-    if selected or state.can_know_tools:
-        fresh, known = _separate_known(state, result.best, len(result) if selected else limit)
+    fresh: list[Hit] = []
+    known: list[Hit] = []
+    # Of a session that several conversations share, each of them knows only the pinned tools.
+    is_known = not state.settings.shared or any(e.pinned for e in state.record.entries.values())
+    if selected or is_known:
+        room = len(result) if selected else limit
+        for hit in result.best:
+            if state.is_known(hit.tool):
+                # R43: loaded tools use no slots; weak ones would only be noise.
+                if hit.confidence is not Confidence.WEAK:
+                    known.append(hit)
+            elif len(fresh) < room:
+                fresh.append(hit)
     else:
         # Hits are made when they are read: where none can be known, no more than are shown.
-        fresh = list(result.found[: min(result.worth, limit)])
-        known = list[Hit]()
+        fresh += result.found[: min(result.worth, limit)]
     if all(hit.confidence is Confidence.WEAK for hit in fresh):
         # R31: guesses are shown only when nothing better exists, and few of them.
         fresh = [] if known else fresh[:GUESSES]
     return tuple(fresh), tuple(known)
 
 
-def _separate_known(
-    state: SessionState, hits: Sequence[Hit], limit: int
-) -> tuple[list[Hit], list[Hit]]:
-    """Return the first hits that are new, and all sure ones that are known."""
-    fresh: list[Hit] = []
-    known: list[Hit] = []
-    for hit in hits:
-        if state.is_known(hit.tool):
-            # R43: loaded tools use no slots; weak ones would only be noise.
-            if hit.confidence is not Confidence.WEAK:
-                known.append(hit)
-        elif len(fresh) < limit:
-            fresh.append(hit)
-    return fresh, known
-
-
 # What to load and to show whole.
 
 
-def _choose_loads(state: SessionState, searched: Sequence[_QueryHits]) -> frozenset[str]:
+def _choose_loads(state: SessionState, answers: Sequence[QueryAnswer]) -> frozenset[str]:
     """Return the tools that this search may load, as far as the budget goes.
 
     What it reports as loaded already counts first, so that nothing new evicts it (R50).
     """
-    known = {hit.tool.name for one in searched for hit in one.known}
+    known = {hit.tool.name for answer in answers for hit in answer.known}
     loaded = state.record.loaded if known else ()
     costs = {entry.name: entry.tokens for entry in loaded if entry.name in known}
-    for one in searched:
-        for hit in one.fresh if one.query.load else ():
+    for answer in answers:
+        for hit in () if answer.discovers else answer.hits:
             if hit.confidence is not Confidence.WEAK:
                 costs[hit.tool.name] = count_definition_tokens(hit.tool)
     fitting = state.record.select_fitting(list(costs.items()), state.settings.loaded_tokens)
@@ -187,46 +210,39 @@ def _load_shown(
     state: SessionState,
     page: SearchText,
     loads: frozenset[str],
-    answered: _AnsweredQueries,
+    answers: Sequence[QueryAnswer],
 ) -> list[str]:
+    """Load and note what a reply shows; return the tools that are new."""
     shown = {hit.tool.name: hit.tool for hit in page.hits if hit.tool.name in loads}
     if shown:
-        for answer, _ in answered:
+        for answer in answers:
             for hit in answer.known:
                 state.record.touch(hit.tool.name)
     added: list[str] = []
-    for answer, query in reversed(answered):  # the first query's tools are the most recent
+    for answer in reversed(answers):  # the first query's tools are the most recent
         mine = [shown.pop(h.tool.name) for h in answer.hits if h.tool.name in shown]
-        if query is not None and mine:
-            added = state.load(mine, _format_query(state, answer)) + added
-    for answer, _ in answered:
-        _note_shown(state, page, answer)
+        if mine:
+            added = state.load(mine, _to_stored_query(state, answer.query)) + added
+    names = {hit.tool.name for hit in page.hits} - loads
+    for answer in answers:
+        if answer.discovers:  # it shows tools without making them callable
+            continue
+        if page.described:
+            state.note_shown([tool for tool in answer.winners if tool.name in page.described])
+        weak = [hit.tool for hit in answer.hits if hit.tool.name in names]
+        if weak:
+            state.record.offer(weak, _to_stored_query(state, answer.query))
     return added
 
 
-def _note_shown(state: SessionState, page: SearchText, answer: QueryAnswer) -> None:
-    """Note what the conversation now has; what `discover:` shows changes nothing."""
-    if answer.discovers:
-        return
-    if page.described:
-        state.note_shown([tool for tool in answer.winners if tool.name in page.described])
-    shown = {hit.tool.name for hit in page.hits}
-    weak = [
-        hit.tool
-        for hit in answer.hits
-        if hit.tool.name in shown and hit.tool.name not in answer.loads
-    ]
-    if weak:
-        state.record.offer(weak, _format_query(state, answer))
+def _to_stored_query(state: SessionState, query: str) -> str:
+    return hash_query(query) if state.settings.hash_queries else query
 
 
-def _format_query(state: SessionState, answer: QueryAnswer) -> str:
-    return hash_query(answer.query) if state.settings.hash_queries else answer.query
-
-
-def _choose_whole(state: SessionState, searched: _QueryHits, detail: str) -> tuple[Tool, ...]:
+def _choose_whole(
+    state: SessionState, query: Query, fresh: tuple[Hit, ...], known: tuple[Hit, ...], detail: str
+) -> tuple[Tool, ...]:
     """Return the tools whose definitions go along, unless the conversation has them already."""
-    query, _, fresh, known = searched
     if detail == "names":
         return ()
     if detail == "schemas":
@@ -241,85 +257,43 @@ def _choose_whole(state: SessionState, searched: _QueryHits, detail: str) -> tup
 
 
 def _find_clear_winner(state: SessionState, hits: Sequence[Hit]) -> list[Tool]:
-    best = max(hits, key=_rate_sureness, default=None)
+    best = max(hits, key=lambda h: (h.confidence is Confidence.EXACT, h.score), default=None)
     if best is None or best.confidence not in SURE:
         return []
     fits = count_definition_tokens(best.tool) <= state.settings.schema_tokens
     return [best.tool] if fits else []
 
 
-def _rate_sureness(hit: Hit) -> tuple[bool, float]:
-    return hit.confidence is Confidence.EXACT, hit.score
-
-
 # What the reply says.
-
-
-def _answer_query(
-    state: SessionState,
-    searched: _QueryHits | QueryAnswer,
-    request: SearchRequest,
-    loads: frozenset[str],
-    failed: frozenset[str],
-) -> tuple[QueryAnswer, Query | None]:
-    if isinstance(searched, QueryAnswer):
-        return searched, None
-    query, result, fresh, known = searched
-    is_list = not (query.words or query.required or query.select)
-    answer = QueryAnswer(
-        query=query.text,
-        hits=fresh,
-        known=known,
-        winners=_choose_whole(state, searched, request.detail),
-        missing=result.missing,
-        corrected=result.corrected,
-        further=max(0, result.total - len(fresh) - len(known)) if is_list else 0,
-        loads=loads,
-        discovers=not query.load,
-        failed=failed,
-    )
-    return answer, query
 
 
 def _describe_context(
     state: SessionState,
     request: SearchRequest,
-    answered: _AnsweredQueries,
+    answers: Sequence[QueryAnswer],
     *,
     fruitless: bool,
 ) -> ReplyContext:
-    is_complete = all(map(_is_complete, answered))
+    # If all that the queries name is here, no absent server could have more.
+    is_complete = all(
+        answer.parsed is not None
+        and answer.parsed.select
+        and (answer.hits or answer.known)
+        and not answer.missing
+        for answer in answers
+    )
     pending, failed = ((), ()) if is_complete else _list_absent_servers(state)
     gives_up = fruitless and state.fruitless >= state.settings.fruitless
+    visible = state.list_visible() if fruitless else ()
+    servers = Counter(tool.server for tool in visible)
     return ReplyContext(
         notes=request.notes,
         news=state.take_news(),
         pending=pending,
         failed=failed,
-        servers=_count_tools_by_server(state) if fruitless else (),
-        next_step=GIVE_UP if gives_up else _choose_next_step(state, [a for a, _ in answered]),
+        servers=tuple(sorted(servers.items(), key=lambda item: (-item[1], item[0]))),
+        next_step=GIVE_UP if gives_up else _choose_next_step(state, answers),
     )
-
-
-def _report_empty(state: SessionState, request: SearchRequest) -> Reply:
-    pending, failed = _list_absent_servers(state)
-    context = ReplyContext(
-        notes=request.notes,
-        news=state.take_news(),
-        pending=pending,
-        failed=failed,
-        next_step=report_empty_catalog(is_pending=bool(pending)),
-    )
-    page = render_search([], context, request.max_tokens)
-    details = _build_details(state, request, page, [], context)
-    return Reply(text=page.text, code="empty_catalog", details=details)
-
-
-def _find_failed_servers(state: SessionState) -> frozenset[str]:
-    unready = state.engine.catalog.unready
-    if not unready:
-        return frozenset()
-    return frozenset(name for name, at in unready.items() if at.status is Status.FAILED)
 
 
 def _list_absent_servers(
@@ -327,23 +301,9 @@ def _list_absent_servers(
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """Return the servers that are still connecting, and those that failed and why (R45)."""
     unready = state.list_unready().items()
-    if not unready:
-        return (), ()
     pending = tuple(name for name, at in unready if at.status is Status.PENDING)
     failed = tuple((name, at.reason) for name, at in unready if at.status is Status.FAILED)
     return pending, failed
-
-
-def _is_complete(answered: tuple[QueryAnswer, Query | None]) -> bool:
-    """Tell whether no further server could have more for a query: all that it names is here."""
-    answer, query = answered
-    is_named = query is not None and bool(query.select)
-    return is_named and bool(answer.hits or answer.known) and not answer.missing
-
-
-def _count_tools_by_server(state: SessionState) -> tuple[tuple[str, int], ...]:
-    counts = Counter(tool.server for tool in state.list_visible())
-    return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _choose_next_step(state: SessionState, answers: Sequence[QueryAnswer]) -> str:
@@ -356,24 +316,6 @@ def _choose_next_step(state: SessionState, answers: Sequence[QueryAnswer]) -> st
     return SEARCH_OR_DESCRIBE if live else SEARCH_AGAIN
 
 
-def _build_reply(
-    page: SearchText, answers: Sequence[QueryAnswer], details: Json, added: list[str]
-) -> Reply:
-    is_error = all(answer.error for answer in answers)
-    known = tuple([hit for answer in answers for hit in answer.known])
-    is_empty = not (known or any(answer.hits for answer in answers))
-    return Reply(
-        text=page.text,
-        code=answers[0].code if is_error else "no_match" if is_empty else "ok",
-        is_error=is_error,
-        details=details,
-        hits=page.hits,
-        known=known,
-        references=tuple(added),
-        described=page.described,
-    )
-
-
 # The same for programs, as JSON (R42).
 
 
@@ -383,12 +325,14 @@ def _build_details(
     page: SearchText,
     answers: Sequence[QueryAnswer],
     context: ReplyContext,
+    loaded: list[str],
 ) -> Json:
-    """Return the details of a search that loaded nothing."""
     shown = {hit.tool.name for hit in page.hits}
+    catalogued = len(state.list_visible())
+    forms = {_name_form(answer.parsed) for answer in answers}
     return {
         "queries": [_answer_to_json(state, answer, shown) for answer in answers],
-        "loaded": list[str](),
+        "loaded": loaded,
         "described": list(page.described),
         "pending": list(context.pending),
         "failed": [{"server": server, "reason": reason} for server, reason in context.failed],
@@ -397,8 +341,13 @@ def _build_details(
         "limit": request.limit,
         "max_tokens": request.max_tokens,
         "mode": state.settings.mode.value,
-        "form": "",
-        "totals": _count_totals(state, page),
+        "form": "mixed" if len(forms) > 1 else "".join(forms),
+        "totals": {
+            "hits": len(page.hits),
+            "loaded": len(state.record.loaded),
+            "hidden": max(0, catalogued - len(state.record.entries)),
+            "catalogued": catalogued,
+        },
     }
 
 
@@ -407,7 +356,18 @@ def _answer_to_json(state: SessionState, answer: QueryAnswer, shown: set[str]) -
         "query": answer.query,
         "code": answer.code,
         "error": answer.error,
-        "hits": [_json_from_hit(state, h, answer) for h in answer.hits if h.tool.name in shown],
+        "hits": [
+            {
+                "name": hit.tool.name,
+                "server": hit.tool.server,
+                "score": hit.score,
+                "confidence": hit.confidence.value,
+                "loaded": state.is_callable(hit.tool),
+                "available": hit.tool.server not in answer.failed,
+            }
+            for hit in answer.hits
+            if hit.tool.name in shown
+        ],
         "left_off": [hit.tool.name for hit in answer.hits if hit.tool.name not in shown],
         "already_loaded": [hit.tool.name for hit in answer.known],
         "missing": [{"name": m.name, "near": list(m.near)} for m in answer.missing],
@@ -416,34 +376,8 @@ def _answer_to_json(state: SessionState, answer: QueryAnswer, shown: set[str]) -
     }
 
 
-def _json_from_hit(state: SessionState, hit: Hit, answer: QueryAnswer) -> Json:
-    return {
-        "name": hit.tool.name,
-        "server": hit.tool.server,
-        "score": hit.score,
-        "confidence": hit.confidence.value,
-        "loaded": state.is_callable(hit.tool),
-        "available": hit.tool.server not in answer.failed,
-    }
-
-
-def _count_totals(state: SessionState, page: SearchText) -> Json:
-    catalogued = len(state.list_visible())
-    return {
-        "hits": len(page.hits),
-        "loaded": len(state.record.loaded),
-        "hidden": max(0, catalogued - len(state.record.entries)),
-        "catalogued": catalogued,
-    }
-
-
-def _name_form(queries: Iterable[Query | None]) -> str:
-    """Return which form all queries have; None stands for one that could not be read."""
-    forms = {_name_query_form(query) for query in queries}
-    return forms.pop() if len(forms) == 1 else "mixed"
-
-
-def _name_query_form(query: Query | None) -> str:
+def _name_form(query: Query | None) -> str:
+    """Return which form a query has; None is one that could not be read."""
     if query is None:
         return "invalid"
     if query.select:
@@ -480,8 +414,66 @@ def _build_note(reply: Reply) -> Tool:
     """
     text = to_one_line(reply.text, NOTE_CHARS)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return Tool(
-        name=f"search_note_{digest}",
-        description=describe_note_tool(text),
-        effect=Effect.READ,
+    description = NOTE_TOOL.format(note=text)
+    return Tool(name=f"search_note_{digest}", description=description, effect=Effect.READ)
+
+
+# What a user message asks for.
+
+
+def suggest_tools(state: SessionState, message: str) -> Reply:
+    """Load what a user message asks for; return a line about it, or an empty one.
+
+    The host's routing keywords come first; meaning follows where the settings allow it. Only tools
+    that the session may use are ever named (R102), and what is named is loaded (R104).
+    """
+    unloaded = state.record.begin_turn(keep=state.settings.scope is Scope.SESSION)
+    state.prepare()
+    text = to_one_line(message, MESSAGE_CHARS)
+    found = [*_find_by_keyword(state, text), *_find_by_meaning(state, text)]
+    fresh = {tool.name: tool for tool in found if not state.is_callable(tool)}
+    costs = [(name, count_definition_tokens(tool)) for name, tool in fresh.items()]
+    # What the reply names must not be evicted at once.
+    fitting = state.record.select_fitting(costs, state.settings.loaded_tokens)
+    added = state.load([fresh[name] for name in fitting], _to_stored_query(state, text))
+    state.record.suggest(added)
+    news = state.take_news()
+    line = SUGGESTED.format(names=list_some(added)) if added else ""
+    return Reply(
+        text="\n".join(filter(None, (line, *news))),
+        references=tuple(added),
+        details={"code": "ok", "loaded": added, "unloaded": unloaded, "news": list(news)},
     )
+
+
+def _find_by_keyword(state: SessionState, text: str) -> list[Tool]:
+    def rank(tools: list[Tool]) -> list[Tool]:
+        names = {tool.name for tool in tools}
+        best = [hit.tool for hit in _search_words(state, text, lambda tool: tool.name in names)]
+        return list({tool.name: tool for tool in (*best, *tools)}.values())
+
+    if not state.settings.routes:
+        return []
+    return find_routed(text, state.list_visible(), state.settings, rank)
+
+
+def _find_by_meaning(state: SessionState, text: str) -> list[Tool]:
+    if not state.settings.suggest:
+        return []
+    suggested = set(state.record.suggested)
+    hits = _search_words(state, text, state.policy.sees)
+    sure = [hit.tool for hit in hits if hit.confidence is not Confidence.WEAK]
+    return [tool for tool in sure if tool.name not in suggested][: state.settings.suggestions]
+
+
+def _search_words(
+    state: SessionState, text: str, allowed: Callable[[Tool], bool]
+) -> tuple[Hit, ...]:
+    if not split_words(text):
+        return ()
+    try:
+        # A user's message is words: what looks like an operator in it is none.
+        query = Query(text=text, words=text)
+        return state.engine.index.search(query, SEARCHED, allowed=allowed).best
+    except ModelError:
+        return ()

@@ -1,7 +1,7 @@
 """`Session`: one conversation's view of the catalogue, and the verbs that a model has in it.
 
 What the model sends never raises here: every mistake becomes a reply (R12). The verbs themselves
-are in `search`, `describe`, `call` and `suggest`; what the conversation has loaded is in `state`.
+are in `search`, `describe` and `call`; what the conversation has loaded is in `state`.
 Any thread may use a session; two sessions share nothing.
 """
 
@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from toolscout.calls.arguments import prepare
 from toolscout.dialects import Dialect
 from toolscout.errors import BrokenPolicy, ModelError, UsageError
 from toolscout.policies import Permission, Policy
@@ -21,14 +22,13 @@ from toolscout.sessions.call import (
     ApprovedCall,
     approve_call,
     call_tool,
-    find_effect,
-    find_permission,
     find_target,
+    is_read_only,
     note_called,
 )
 from toolscout.sessions.describe import describe_tools
 from toolscout.sessions.engine import Engine, Executor
-from toolscout.sessions.events import Called, Described, Searched, Suggested
+from toolscout.sessions.events import Answered, Called, Described, Searched, Suggested
 from toolscout.sessions.history import Step
 from toolscout.sessions.metatools import (
     DESCRIBE,
@@ -45,9 +45,8 @@ from toolscout.sessions.metatools import (
 from toolscout.sessions.prompt import ShownTool
 from toolscout.sessions.record import Entry, Record
 from toolscout.sessions.replies import Reply, refuse
-from toolscout.sessions.search import deliver, note_delivered, search_tools
+from toolscout.sessions.search import deliver, note_delivered, search_tools, suggest_tools
 from toolscout.sessions.session_state import SessionState
-from toolscout.sessions.suggest import suggest_tools
 from toolscout.sessions.texts import MAYBE_CALLED, NOTHING_DONE
 from toolscout.sessions.usage import MADE
 from toolscout.settings import Settings
@@ -106,23 +105,17 @@ class Session:
     @property
     def loaded(self) -> tuple[str, ...]:
         """The tools that may be called because they were found, in the order of loading."""
-        with self._lock:
-            self._state.refresh()
-            return self._state.loaded
+        return self._state.list_live(pinned=False)
 
     @property
     def pinned(self) -> tuple[str, ...]:
         """The tools that may always be called."""
-        with self._lock:
-            self._state.refresh()
-            return self._state.pinned
+        return self._state.list_live(pinned=True)
 
     @property
     def warnings(self) -> list[str]:
         """What the host should know: refused meta-tools, pins that match nothing."""
-        with self._lock:
-            self._state.refresh()
-            return self._state.warnings
+        return self._state.list_warnings()
 
     # What the model calls.
 
@@ -135,11 +128,19 @@ class Session:
         max_tokens: int | None = None,
     ) -> Reply:
         """Find tools for one or several queries, and load what fits."""
-        return self._search(queries, {"limit": limit, "detail": detail, "max_tokens": max_tokens})
+        options = {"limit": limit, "detail": detail, "max_tokens": max_tokens}
+        started = self._engine.timer()
+        reply = self._answer(lambda: self._run_search(queries, options), is_search=True)
+        form = str(reply.details.get("form", ""))
+        self._emit(Searched, reply, started, form=form, hits=len(reply.hits))
+        return reply
 
     def describe(self, names: str | Sequence[str]) -> Reply:
         """Return whole definitions by name, and load them."""
-        return self._describe(names)
+        started = self._engine.timer()
+        reply = self._answer(lambda: describe_tools(self._state, *read_names_request(names)))
+        self._emit(Described, reply, started)
+        return reply
 
     async def call(
         self,
@@ -153,7 +154,15 @@ class Session:
 
         An `executor` given here runs this call in place of the server's.
         """
-        return await self._call(name, arguments, approved=approved, executor=executor)
+        started = self._engine.timer()
+        try:
+            reply = await call_tool(
+                self._state, name, arguments, approved=approved, executor=executor
+            )
+        except Exception as error:
+            reply = self._report_failure(error, maybe_called=True)
+        self._finish_call(reply, started)
+        return reply
 
     async def handle(
         self, name: str, arguments: object = None, *, executor: Executor | None = None
@@ -164,22 +173,22 @@ class Session:
         """
         match find_meta_tool(self._engine.catalog, name):
             case "tool_search":
-                return self._search(find_queries(arguments), read_search_options(arguments))
+                return self.search(find_queries(arguments), **read_search_options(arguments))
             case "tool_describe":
-                return self._describe(find_names(arguments))
+                return self.describe(find_names(arguments))
             case "tool_call":
                 started = self._engine.timer()
                 try:
                     target, inner = read_call_request(arguments)
                 except ModelError as error:
                     reply = self._refuse(error)
-                    self._emit_called(reply, started)
+                    self._emit(Called, reply, started, made=False)
                     return reply
-                return await self._call(target, inner, executor=executor)
+                return await self.call(target, inner, executor=executor)
             case _:
                 # OpenAI sends every call's arguments as JSON text; that is no slip of the model.
                 given = to_object(arguments) or arguments
-                return await self._call(name, given, executor=executor)
+                return await self.call(name, given, executor=executor)
 
     def call_sync(self, name: str, arguments: object = None, *, approved: bool = False) -> Reply:
         """Run a tool from synchronous code."""
@@ -224,7 +233,10 @@ class Session:
 
     def find_effect(self, name: str, arguments: object = None) -> Effect:
         """Return what a call may do; `tool_call` does what its target does (R81)."""
-        return find_effect(self._state, name, arguments)
+        if is_read_only(self._engine.catalog, name, arguments):
+            return Effect.READ
+        tool, _ = self.find_target(name, arguments)
+        return tool.effect if tool is not None else Effect.UNKNOWN
 
     async def find_permission(self, name: str, arguments: object = None) -> Permission:
         """Return the host's answer to a call; search and describe are always allowed (R81).
@@ -232,7 +244,16 @@ class Session:
         The policy sees the arguments that would be sent. A call that could not be sent needs a
         person's approval, so that nothing is allowed by mistake.
         """
-        return await find_permission(self._state, name, arguments)
+        if is_read_only(self._engine.catalog, name, arguments):
+            return Permission.ALLOW
+        tool, given = self.find_target(name, arguments)
+        if tool is None:
+            return Permission.ASK
+        try:
+            prepared = prepare(tool, {} if given is None else given)
+        except ModelError:
+            return Permission.ASK
+        return await self.policy.decide(tool, prepared.arguments)
 
     def find_target(self, name: str, arguments: object) -> tuple[Tool | None, object]:
         """Return the tool that a call would reach, also through `tool_call`, and its arguments."""
@@ -369,11 +390,6 @@ class Session:
         with self._lock:
             return self._record.to_json()
 
-    def merge_into(self, state: object) -> Json:
-        """Return another branch's JSON with what this session knows, for parallel calls."""
-        with self._lock:
-            return Record.from_json(state).merge(self._record).to_json()
-
     def fork(
         self,
         id_: str,
@@ -430,41 +446,9 @@ class Session:
             if tool is not None:
                 self._record.touch(tool.name)
 
-    def _search(self, queries: object, options: Json) -> Reply:
-        started = self._engine.timer()
-        reply = self._answer(lambda: self._run_search(queries, options), is_search=True)
-        if self._engine.events.listeners:
-            form = str(reply.details.get("form", ""))
-            self._emit(Searched, reply, started, form=form, hits=len(reply.hits))
-        return reply
-
     def _run_search(self, queries: object, options: Json) -> Reply:
         request = read_search_request(queries, settings=self.settings, **options)
         return search_tools(self._state, request)
-
-    def _describe(self, names: object) -> Reply:
-        started = self._engine.timer()
-        reply = self._answer(lambda: describe_tools(self._state, *read_names_request(names)))
-        self._emit(Described, reply, started)
-        return reply
-
-    async def _call(
-        self,
-        name: object,
-        arguments: object,
-        *,
-        approved: bool = False,
-        executor: Executor | None = None,
-    ) -> Reply:
-        started = self._engine.timer()
-        try:
-            reply = await call_tool(
-                self._state, name, arguments, approved=approved, executor=executor
-            )
-        except Exception as error:
-            reply = self._report_failure(error, maybe_called=True)
-        self._finish_call(reply, started)
-        return reply
 
     def _answer(self, work: Callable[[], Reply], *, is_search: bool = False) -> Reply:
         with self._lock:
@@ -491,41 +475,23 @@ class Session:
         except Exception:
             # The tool may have run: a failing store must not cost the model its result.
             _log.exception("The store failed after a call.")
-        self._emit_called(reply, started, tool)
+        self._emit(Called, reply, started, tool=tool, made=reply.code in MADE)
 
-    def _emit_called(self, reply: Reply, started: float, tool: str = "") -> None:
-        if self._engine.events.listeners:
-            made = reply.code in MADE
-            event = Called(
-                session=self.id,
-                code=reply.code,
-                loaded=len(reply.references),
-                # A result may be long, and counting it would hold up its answer.
-                tokens=estimate_tokens(reply.text) if made else reply.tokens,
-                milliseconds=(self._engine.timer() - started) * 1e3,
-                tool=tool,
-                made=made,
-            )
-            self._engine.events.emit(event)
-
-    def _emit(
-        self,
-        kind: type[Searched | Described | Suggested],
-        reply: Reply,
-        started: float,
-        **facts: Any,
-    ) -> None:
-        if self._engine.events.listeners:
-            event = kind(
-                session=self.id,
-                code=reply.code,
-                loaded=len(reply.references),
-                tokens=reply.tokens,
-                milliseconds=(self._engine.timer() - started) * 1e3,
-                reply=reply,
-                **facts,
-            )
-            self._engine.events.emit(event)
+    def _emit(self, kind: type[Answered], reply: Reply, started: float, **facts: Any) -> None:
+        if not self._engine.events.listeners:
+            return
+        # A result may be long, and counting it would hold up its answer.
+        is_result = kind is Called and facts["made"]
+        event = kind(
+            session=self.id,
+            code=reply.code,
+            loaded=len(reply.references),
+            tokens=estimate_tokens(reply.text) if is_result else reply.tokens,
+            milliseconds=(self._engine.timer() - started) * 1e3,
+            reply=None if kind is Called else reply,
+            **facts,
+        )
+        self._engine.events.emit(event)
 
     def _guard(self, work: Callable[[], Reply]) -> Reply:
         """Return what the work gives, or a reply that says why it gave nothing."""

@@ -1,21 +1,23 @@
 """`SessionState`: what one conversation may call, kept true to the catalogue.
 
 Owns a `Record`. Tools that are gone are dropped and reported, those of an absent server wait until
-it is back, changed ones must be described again. The verbs read and change a session through this
-class; hosts see only `Session`. Whoever changes it holds `lock`.
+it is back, changed ones must be described again. The verbs work on this class; hosts see only
+`Session`. Whoever changes the state holds `lock`.
 """
 
 import threading
 from collections.abc import Iterable, Sequence
 
+from toolscout.calls.results import Results
 from toolscout.catalog import Availability, Status
 from toolscout.errors import UnknownPin
+from toolscout.names import list_some
 from toolscout.policies import Policy
 from toolscout.sessions.engine import Engine
 from toolscout.sessions.pins import find_pinned, list_near_targets
 from toolscout.sessions.prompt import Prompt
 from toolscout.sessions.record import Entry, Record
-from toolscout.sessions.texts import report_changed, report_evicted, report_gone
+from toolscout.sessions.texts import CHANGED, GONE, UNLOADED
 from toolscout.settings import Mode
 from toolscout.tokens import count_definition_tokens
 from toolscout.tools import Tool
@@ -43,6 +45,7 @@ class SessionState:
         self.policy = policy
         self.pins = tuple(pins)
         self.lock = threading.RLock()
+        self.results = Results(engine.result_store, record.id, limit=engine.settings.result_tokens)
         self.fruitless = 0
         """Searches in a row that found nothing."""
         self.prompt = Prompt(
@@ -60,25 +63,22 @@ class SessionState:
         self._saved = b""
         self.refresh()
 
-    @property
-    def loaded(self) -> tuple[str, ...]:
-        """The tools that were found and exist now, in the order of loading."""
-        return tuple(entry.name for entry in self.record.loaded if self._is_live(entry))
+    def list_live(self, *, pinned: bool) -> tuple[str, ...]:
+        """Return the tools that are pinned, or loaded, and exist now, in the order of loading."""
+        with self.lock:
+            self.refresh()
+            entries = self.record.entries.values()
+            return tuple(e.name for e in entries if e.pinned is pinned and self._is_live(e))
 
-    @property
-    def pinned(self) -> tuple[str, ...]:
-        """The tools that may always be called and exist now."""
-        entries = self.record.entries.values()
-        return tuple(entry.name for entry in entries if entry.pinned and self._is_live(entry))
-
-    @property
-    def warnings(self) -> list[str]:
-        """What the host should know: refused meta-tools, pins that match nothing."""
-        tools = self.list_visible()
-        expected = self.list_unready()
-        lost = [pin for pin in self._unknown_pins if pin not in expected]
-        refused = [] if self.prompt.meta_allowed else [META_REFUSED]
-        return [*refused, *(str(UnknownPin(pin, list_near_targets(pin, tools))) for pin in lost)]
+    def list_warnings(self) -> list[str]:
+        """Return what the host should know: refused meta-tools, pins that match nothing."""
+        with self.lock:
+            self.refresh()
+            tools = self.list_visible()
+            expected = self.list_unready()
+            lost = [pin for pin in self._unknown_pins if pin not in expected]
+            warnings = [str(UnknownPin(pin, list_near_targets(pin, tools))) for pin in lost]
+            return warnings if self.prompt.meta_allowed else [META_REFUSED, *warnings]
 
     def list_visible(self) -> Sequence[Tool]:
         """Return the tools that this session may see, by name."""
@@ -94,8 +94,13 @@ class SessionState:
         unready = self._catalog.unready
         if not unready or self.policy.is_open:
             return unready
-        known = set(self._catalog.view(self.policy.sees).servers)
-        return {server: state for server, state in unready.items() if server in known}
+        with_tools = {tool.server for tool in self._catalog.tools}
+        visible = {tool.server for tool in self.list_visible()}
+        return {
+            server: state
+            for server, state in unready.items()
+            if server in visible or server not in with_tools
+        }
 
     def is_waiting(self) -> bool:
         """Tell whether a server is still connecting."""
@@ -103,16 +108,8 @@ class SessionState:
 
     def is_callable(self, tool: Tool) -> bool:
         """Tell whether exactly this definition is loaded, pinned or shown in full."""
-        entry = self.record.entries.get(tool.name)
-        if entry is not None and entry.fingerprint == tool.fingerprint:
-            return True
-        return self.record.hiding is False or tool.name in self.record.declared
-
-    @property
-    def can_know_tools(self) -> bool:
-        """Whether the conversation can know of any tool that it can call it."""
-        entries = self.record.entries.values()
-        return not self.settings.shared or any(entry.pinned for entry in entries)
+        record = self.record
+        return record.holds(tool) or record.hiding is False or tool.name in record.declared
 
     def is_known(self, tool: Tool) -> bool:
         """Tell whether the conversation knows that it can call a tool."""
@@ -127,11 +124,6 @@ class SessionState:
     def may_call(self, tool: Tool) -> bool:
         """Tell whether the gate lets a tool through: loaded, or shown by a search (R50)."""
         return self.record.offers(tool) or self.is_callable(tool)
-
-    def is_stale(self, tool: Tool) -> bool:
-        """Tell whether another definition of this tool was loaded."""
-        entry = self.record.entries.get(tool.name)
-        return entry is not None and entry.fingerprint != tool.fingerprint
 
     def is_declared(self, name: str) -> bool:
         """Tell whether every request carries a tool's definition, so no search has to."""
@@ -181,8 +173,7 @@ class SessionState:
     def prepare(self) -> None:
         """Bring the session up to date for a verb: its record, and whether tools are hidden."""
         self.refresh()
-        if self.record.hiding is not True or not self.prompt.meta_allowed:
-            self.prompt.decide()
+        self.prompt.decide()
 
     def refresh(self) -> None:
         """Bring the record in step with the catalogue."""
@@ -191,13 +182,17 @@ class SessionState:
             return
         if self._pinned_at != version:
             self._pinned_at = version
-            self._pin_tools()
+            found, self._unknown_pins = find_pinned(self.list_visible(), self.settings, self.pins)
+            for tool in found:
+                self.record.pin(tool, count_definition_tokens(tool))
         gone = [e.name for e in list(self.record.entries.values()) if not self._check_entry(e)]
         if gone:
             self.record.unload(gone)
         # A definition may have grown, or the budget be smaller than in the last run.
         self._report_evicted(self.record.evict(self.settings.loaded_tokens))
-        self._settled_at = version if self._is_settled() else -1
+        # A predicate may change its answer at any time, and so may the state of an absent server.
+        is_settled = self.policy.is_open and all(map(self._is_live, self.record.entries.values()))
+        self._settled_at = version if is_settled else -1
 
     def save(self) -> None:
         """Write the record to the store, if it has changed."""
@@ -208,21 +203,9 @@ class SessionState:
             self._store.write(SESSION_KIND, self.record.id, self.record.to_bytes())
             self._saved = mark
 
-    def _is_settled(self) -> bool:
-        """Tell whether only another version of the catalogue could change the record.
-
-        A predicate may change its answer at any time, and so may the state of an absent server.
-        """
-        return self.policy.is_open and all(map(self._is_live, self.record.entries.values()))
-
-    def _pin_tools(self) -> None:
-        found, self._unknown_pins = find_pinned(self.list_visible(), self.settings, self.pins)
-        for tool in found:
-            self.record.pin(tool, count_definition_tokens(tool))
-
     def _report_evicted(self, names: list[str]) -> None:
         if names:
-            self._news.append(report_evicted(names))
+            self._news.append(UNLOADED.format(names=list_some(names)))
 
     def _is_live(self, entry: Entry) -> bool:
         tool = self._catalog.get(entry.name)
@@ -232,30 +215,25 @@ class SessionState:
         """Look at what became of an entry's tool; return whether the entry stays."""
         tool = self._catalog.get(entry.name)
         if tool is None:
-            return self._is_asleep(entry)
+            # R65, R66: a tool whose server is away sleeps; any other is gone.
+            state = self._catalog.state(entry.server)
+            if state is None:
+                is_asleep = entry.name not in self._awake
+            else:
+                is_asleep = state.status is not Status.READY
+            if not is_asleep:
+                self._news.append(GONE.format(name=entry.name))
+            return is_asleep
         if not (self.policy.is_open or self.policy.sees(tool)):
             return False
         self._awake.add(entry.name)
-        if tool.fingerprint != entry.fingerprint:
-            self._note_change(entry, tool)
-        return True
-
-    def _is_asleep(self, entry: Entry) -> bool:
-        """Tell a tool whose server is away from one that is gone (R65, R66)."""
-        state = self._catalog.state(entry.server)
-        if state is None:
-            asleep = entry.name not in self._awake
-        else:
-            asleep = state.status is not Status.READY
-        if not asleep:
-            self._news.append(report_gone(entry.name))
-        return asleep
-
-    def _note_change(self, entry: Entry, tool: Tool) -> None:
+        if tool.fingerprint == entry.fingerprint:
+            return True
         # Where the request itself carries the definition, the model has the new one already.
         if entry.pinned or self.settings.mode in (Mode.NATIVE, Mode.REFERENCE):
             entry.fingerprint = tool.fingerprint
             entry.tokens = count_definition_tokens(tool)
         elif self._changed.get(tool.name) != tool.fingerprint:
             self._changed[tool.name] = tool.fingerprint
-            self._news.append(report_changed(tool.name))
+            self._news.append(CHANGED.format(name=tool.name))
+        return True

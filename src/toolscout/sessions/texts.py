@@ -1,12 +1,11 @@
 """Sentences that the model reads about tools, searches and calls.
 
-Errors word themselves in `errors`, the layout of a search reply is in `replies`, and the meta-tools
-describe themselves in `metatools`; every other sentence for the model is here.
+Errors word themselves in `errors`, the layout of a search reply is in `replies`, and `metatools`
+has the meta-tools' descriptions and notes on requests; every other sentence is here.
 """
 
 from collections.abc import Sequence
 
-from toolscout.names import list_some
 from toolscout.settings import Mode
 
 NEXT_AFTER_SEARCH: dict[Mode, str] = {
@@ -37,13 +36,42 @@ LISTING_HEAD = "Hidden tools, by server:"
 OWN_TOOLS = "this program"
 """Stands for the server of tools that have none."""
 TOO_LONG = "The full definition is too long for a reply."
-NO_CONTENT = "(no content)"
 CANCELLED = "it was cancelled"
 NOTHING_DONE = "The tool search failed; nothing was called or loaded. Tell the user."
 MAYBE_CALLED = (
     "The tool search failed; the tool may have been called. "
     "Check before you call it again, or tell the user."
 )
+TOOLS_NOT_KNOWN_YET = "Its tools are not known yet; try again shortly."
+ASK_FOR_LOGIN = "Ask the user to run `toolscout servers login {}`, then try again."
+ASK_FOR_START = "Ask the user to start it, or use another tool."
+
+# Sentences of adapters.
+TOOLS_GONE = "The tools that were found here are gone. Search again."
+ANSWER_LOST = "No answer to this call was kept. Search again."
+NEEDS_ASYNC_RUN = "it is asynchronous, and this run is not; use arun()."
+NO_REASON = "it does not say why."
+PLUGIN_DESCRIPTION = "Finds tools and runs them."
+RETRIEVE_DESCRIPTION = (
+    "Find tools by what they do. Describe one need in the words of a tool's description."
+)
+TRANSFORM_DESCRIPTION = "Find tools by what they do. Returns their definitions, best first."
+TRANSFORM_QUERY = "What the tool should do, in plain words"
+ARGUMENTS_AS_TEXT = 'The tool\'s arguments, as the text of a JSON object: \'{"city": "Bonn"}\'.'
+TOOL_FAILED = "{name} failed: {error}"
+
+# With what `format` fills in.
+UNLOADED = "Unloaded to make room: {names}."
+GONE = "{name} is gone."
+CHANGED = "{name} has changed; describe it again before calling it."
+SUGGESTED = "Loaded, may help: {names}."
+LEFT_OUT = "Left out for length, ask for them again: {names}."
+CALLED_AS = "Called {tool} for {name!r}."
+NEW_TOOLS = "New hidden tools of {server}: {names}."
+NOTE_TOOL = "Not a tool, only a note; do not call it. {note}"
+REMOVED_TOOLS = "Tools that are gone: {names}."
+MORE_SERVERS = "- and {servers:,} more servers with {tools:,} tools"
+ENDLESS_QUESTIONS = "The server asked for more input after {rounds} answers"
 
 
 def report_empty_catalog(*, is_pending: bool) -> str:
@@ -52,78 +80,7 @@ def report_empty_catalog(*, is_pending: bool) -> str:
     return f"There are no tools here yet. {step}"
 
 
-def report_evicted(names: Sequence[str]) -> str:
-    """Say which tools had to make room for others."""
-    return f"Unloaded to make room: {list_some(names)}."
-
-
-def report_gone(name: str) -> str:
-    """Say that a loaded tool no longer exists."""
-    return f"{name} is gone."
-
-
-def report_changed(name: str) -> str:
-    """Say that a loaded tool has another definition now."""
-    return f"{name} has changed; describe it again before calling it."
-
-
-def report_suggested(names: Sequence[str]) -> str:
-    """Say which tools a user message has loaded."""
-    return f"Loaded, may help: {list_some(names)}."
-
-
-def report_left_out(names: Sequence[str]) -> str:
-    """Say which of the named tools had no room in a description."""
-    return f"Left out for length, ask for them again: {', '.join(names)}."
-
-
-def report_called_as(tool: str, name: str) -> str:
-    """Say that a call by another name reached a tool."""
-    return f"Called {tool} for {name!r}."
-
-
 def report_failures(tool: str, calls: int, codes: Sequence[str]) -> str:
     """Say how many of the last calls of a tool failed, and how."""
     kinds = ", ".join(dict.fromkeys(codes))
     return f"Of the last {calls} calls of {tool}, {len(codes)} failed: {kinds}."
-
-
-def point_to_rest(handle: str, end: int, total: int) -> str:
-    """Say how to read on in a definition that was cut."""
-    further = f'tool_call(name="{handle}", arguments={{"start": {end}}})'
-    return f"Characters 0 to {end:,} of {total:,}. Read on with {further}."
-
-
-def report_new_tools(server: str, names: str) -> str:
-    """Say which hidden tools a server has gained since the listing."""
-    return f"New hidden tools of {server}: {names}."
-
-
-def report_removed_tools(names: str) -> str:
-    """Say which tools are gone since the listing."""
-    return f"Tools that are gone: {names}."
-
-
-def report_more_servers(servers: int, tools: int) -> str:
-    """Say how much a listing leaves out."""
-    return f"- and {servers:,} more servers with {tools:,} tools"
-
-
-def report_truncated(noun: str, used: int, given: int) -> str:
-    """Say that only the first of a list were used."""
-    return f"Only the first {used} of {given} {noun} were used."
-
-
-def report_not_a_number(key: str, used: int) -> str:
-    """Say that an option was not a whole number."""
-    return f"{key} is not a whole number; {used} was used."
-
-
-def report_out_of_range(key: str, least: int, most: int, used: int) -> str:
-    """Say that an option was out of its range."""
-    return f"{key} must be {least} to {most:,}; {used:,} was used."
-
-
-def report_not_an_option(key: str, options: Sequence[str], used: str) -> str:
-    """Say that an option was none of the allowed values."""
-    return f"{key} takes {', '.join(options)}; {used} was used."

@@ -25,27 +25,20 @@ APPLICATION_ID = 0x54534354
 """Marks a file as ours, so that we never write to another program's database."""
 
 # A file's `user_version` records how many of these ran. Never change or remove one: append.
-MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
-        "values by kind and key",
-        (
-            # Keys are blobs, because SQLite refuses lone surrogates in text.
-            """CREATE TABLE entries (
-                kind TEXT NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL,
-                PRIMARY KEY (kind, key)
-            )""",
-            f"PRAGMA application_id = {APPLICATION_ID}",
-        ),
+        # Keys are blobs, because SQLite refuses lone surrogates in text.
+        """CREATE TABLE entries (
+            kind TEXT NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL, PRIMARY KEY (kind, key)
+        )""",
+        f"PRAGMA application_id = {APPLICATION_ID}",
     ),
     (
-        "numbered logs",
-        (
-            # AUTOINCREMENT never reuses the number of a trimmed value.
-            """CREATE TABLE records (
-                number INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, value BLOB NOT NULL
-            )""",
-            "CREATE INDEX records_by_kind ON records (kind, number)",
-        ),
+        # AUTOINCREMENT never reuses the number of a trimmed value.
+        """CREATE TABLE records (
+            number INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, value BLOB NOT NULL
+        )""",
+        "CREATE INDEX records_by_kind ON records (kind, number)",
     ),
 )
 
@@ -182,10 +175,17 @@ def _open_connection(path: Path) -> sqlite3.Connection:
         path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
-        with _run_transaction(connection, "DEFERRED"):
+        with connection:  # commits, or rolls back if an error is raised
+            connection.execute("BEGIN")
             version = _read_version(connection, path)
         if version < len(MIGRATIONS):
-            _migrate(connection, path)
+            with connection:
+                connection.execute("BEGIN IMMEDIATE")
+                # Read the version again: another process may have migrated the file meanwhile.
+                for statements in MIGRATIONS[_read_version(connection, path) :]:
+                    for statement in statements:
+                        connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         _enable_write_ahead_log(connection)
         # Safe if the process is killed. A power cut may lose the last writes, but not the file.
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -213,16 +213,6 @@ def _read_version(connection: sqlite3.Connection, path: Path) -> int:
     return version
 
 
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Run the missing migrations in one transaction."""
-    with _run_transaction(connection, "IMMEDIATE"):
-        # Read the version again: another process may have migrated the file meanwhile.
-        for _, statements in MIGRATIONS[_read_version(connection, path) :]:
-            for statement in statements:
-                connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-
-
 def _enable_write_ahead_log(connection: sqlite3.Connection) -> None:
     """Switch to the write-ahead log, so that readers and a writer do not block each other."""
     for tries_left in reversed(range(OPENING_TRIES)):
@@ -234,20 +224,8 @@ def _enable_write_ahead_log(connection: sqlite3.Connection) -> None:
             # timeout. An exclusive transaction does wait.
             if not tries_left:
                 raise
-            with _run_transaction(connection, "EXCLUSIVE"):
-                pass
-
-
-@contextmanager
-def _run_transaction(connection: sqlite3.Connection, kind: str) -> Generator[None]:
-    """Run the body in a transaction, and roll back if it raises."""
-    connection.execute(f"BEGIN {kind}")
-    try:
-        yield
-    except BaseException:
-        connection.rollback()
-        raise
-    connection.commit()
+            with connection:
+                connection.execute("BEGIN EXCLUSIVE")
 
 
 def _read_number(connection: sqlite3.Connection, statement: str) -> int:

@@ -1,7 +1,9 @@
 """`Store`: the protocol that every store implements."""
 
+import threading
 from collections.abc import Iterator
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 
 class Store(Protocol):
@@ -34,3 +36,15 @@ class Store(Protocol):
     def close(self) -> None:
         """Close files and connections."""
         ...
+
+
+class KeyLocks:
+    """A lock for each key, so that slow work on one key does not hold up the others."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def __getitem__(self, key: str) -> threading.RLock:
+        with self._lock:
+            return self._locks.setdefault(key, threading.RLock())

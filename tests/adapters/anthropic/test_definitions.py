@@ -50,7 +50,7 @@ def test_hidden_tools_are_declared_as_their_sdk_writes_them():
     assert names(definitions)[4] == "mail__post"
 
 
-def test_what_exists_is_told_in_the_description_of_the_search():
+def test_the_description_of_the_search_lists_what_exists():
     declarations = declarations_of("bridge")
 
     definitions = declarations.list_definitions(declarations.toolkit.open_session("s"))
@@ -80,7 +80,7 @@ def test_a_forced_tool_is_not_hidden():
         assert names(definitions).count("refund_order") == 1
 
 
-def test_the_providers_own_search_stands_in_place_of_the_meta_tools():
+def test_the_providers_own_search_replaces_the_meta_tools():
     declarations = declarations_of("reference", hosted="bm25")
 
     definitions = declarations.list_definitions(declarations.toolkit.open_session("s"))

@@ -1,12 +1,13 @@
 """References in a conversation, when the tools that they name are gone."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.adapters.anthropic.definitions import GONE, list_references, prune
+from toolscout.adapters._toolkit import TOOLS_GONE
+from toolscout.adapters.anthropic.definitions import prune
 
 Json = dict[str, Any]
 NAMES = ("send_email", "refund_order", "get_weather", "list_orders")
@@ -36,6 +37,17 @@ def turn(role: str, *content: Json) -> Json:
     return {"role": role, "content": list(content)}
 
 
+def referred(value: object) -> list[str]:
+    """Return every tool that JSON refers to, in order."""
+    if isinstance(value, dict):
+        members = cast("Json", value)
+        if members.get("type") == "tool_reference":
+            return [members.get("tool_name") or members["name"]]
+        return referred(list(members.values()))
+    inner = cast("list[object]", value) if isinstance(value, list) else []
+    return [name for item in inner for name in referred(item)]
+
+
 def test_references_to_tools_that_are_gone_leave_a_result():
     messages = [turn("user", result(reference("send_email"), reference("refund_order")))]
 
@@ -45,10 +57,10 @@ def test_references_to_tools_that_are_gone_leave_a_result():
 def test_a_result_without_any_reference_left_says_so():
     messages = [turn("user", result(reference("send_email")), {"type": "text", "text": "Hello"})]
 
-    told = prune(messages, [])
+    pruned = prune(messages, [])
 
-    assert told == [
-        turn("user", {**result(), "content": GONE}, {"type": "text", "text": "Hello"}),
+    assert pruned == [
+        turn("user", {**result(), "content": TOOLS_GONE}, {"type": "text", "text": "Hello"}),
     ]
 
 
@@ -80,7 +92,6 @@ def test_text_that_looks_like_a_reference_is_left_alone():
     said = turn("assistant", reference("send_email"), written)
 
     assert prune([said], []) == [said]
-    assert list_references([said]) == []
 
 
 BLOCKS = st.one_of(
@@ -101,8 +112,6 @@ def test_pruned_messages_refer_to_declared_tools_alone_and_lose_no_other(
 
     pruned = prune(messages, declared)
 
-    assert list_references(pruned) == [
-        name for name in list_references(messages) if name in declared
-    ]
+    assert referred(pruned) == [name for name in referred(messages) if name in declared]
     assert prune(pruned, declared) == pruned
     assert json.dumps(messages) == before

@@ -26,7 +26,11 @@ def interlude(mode: str = "reference", *, rounds: int = 10, **body: Any) -> Sear
     toolkit = Toolkit(TOOLS, define, settings=Settings.from_mapping({"mode": mode}))
     declarations = Declarations(toolkit, dict, passed=[{"type": "web", "name": "web"}])
     given = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 5, **body}
-    return SearchLoop(declarations.toolkit, given, declarations.list_definitions, rounds=rounds)
+    return SearchLoop(declarations, given, rounds=rounds)
+
+
+def take(asked: SearchLoop, response: Json) -> Json | None:
+    return asyncio.run(asked.take(response))
 
 
 def call(id_: str, name: str, /, **given: Any) -> Json:
@@ -47,7 +51,7 @@ def names(tools: list[Json]) -> list[str]:
 def test_a_search_is_answered_and_the_model_asked_again():
     asked = interlude()
     before = asked.request
-    nothing = asked.take_sync(reply(SEARCH))
+    nothing = take(asked, reply(SEARCH))
     after = asked.request
 
     assert nothing is None
@@ -61,8 +65,8 @@ def test_a_search_is_answered_and_the_model_asked_again():
 
 def test_a_found_tool_is_the_users_to_call_with_checked_arguments():
     asked = interlude()
-    asked.take_sync(reply(SEARCH))
-    final = asked.take_sync(reply(call("t2", "refund_order", order=7)))
+    take(asked, reply(SEARCH))
+    final = take(asked, reply(call("t2", "refund_order", order=7)))
 
     assert final is not None
     assert final["content"][-1] == call("t2", "refund_order", order="7")
@@ -73,17 +77,17 @@ def test_a_found_tool_is_the_users_to_call_with_checked_arguments():
 def test_a_tool_that_was_not_found_is_refused_inside():
     asked = interlude()
 
-    assert asked.take_sync(reply(call("t1", "refund_order", order="7"))) is None
-    told = asked.request["messages"][-1]["content"][0]
-    assert told["is_error"]
-    assert "tool_search" in told["content"]
+    assert take(asked, reply(call("t1", "refund_order", order="7"))) is None
+    result = asked.request["messages"][-1]["content"][0]
+    assert result["is_error"]
+    assert "tool_search" in result["content"]
 
 
 def test_in_mode_bridge_the_user_sees_the_tool_itself_and_the_model_its_own_call():
     asked = interlude("bridge")
-    asked.take_sync(reply(SEARCH))
+    take(asked, reply(SEARCH))
     made = call("t2", "tool_call", name="refund_order", arguments={"order": "7"})
-    final = asked.take_sync(reply(made))
+    final = take(asked, reply(made))
     assert final is not None
     result = {"type": "tool_result", "tool_use_id": "t2", "content": "Done."}
     messages = [
@@ -100,7 +104,7 @@ def test_in_mode_bridge_the_user_sees_the_tool_itself_and_the_model_its_own_call
 
 def test_in_mode_native_found_tools_join_at_the_end():
     asked = interlude("native")
-    asked.take_sync(reply(SEARCH))
+    take(asked, reply(SEARCH))
 
     assert names(asked.request["tools"]) == ["web", *META, "refund_order"]
 
@@ -108,7 +112,7 @@ def test_in_mode_native_found_tools_join_at_the_end():
 def test_tools_that_nobody_here_knows_are_the_users():
     own = call("t1", "bash", command="ls")
 
-    final = interlude().take_sync(reply(own))
+    final = take(interlude(), reply(own))
 
     assert final == reply(own)
 
@@ -116,7 +120,7 @@ def test_tools_that_nobody_here_knows_are_the_users():
 def test_a_search_that_was_cut_off_is_not_shown():
     said = {"type": "text", "text": "I look."}
 
-    final = interlude().take_sync(reply(said, SEARCH, stop="max_tokens"))
+    final = take(interlude(), reply(said, SEARCH, stop="max_tokens"))
 
     assert final == reply(said, stop="max_tokens")
 
@@ -124,8 +128,8 @@ def test_a_search_that_was_cut_off_is_not_shown():
 def test_after_the_last_round_the_turn_is_paused():
     asked = interlude(rounds=2)
 
-    assert asked.take_sync(reply(SEARCH)) is None
-    paused = asked.take_sync(reply(call("t2", "tool_search", queries=["mail"])))
+    assert take(asked, reply(SEARCH)) is None
+    paused = take(asked, reply(call("t2", "tool_search", queries=["mail"])))
     assert paused is not None
     assert paused["stop_reason"] == "pause_turn"
 
@@ -137,7 +141,7 @@ def test_a_tool_that_the_request_insists_on_is_shown_and_accepted():
         shown = [t["name"] for t in asked.request["tools"] if not t.get("defer_loading")]
 
         assert shown == ["web", *META, "send_email"]
-        assert asked.take_sync(reply(call("t1", "send_email", order="7"))) is not None
+        assert take(asked, reply(call("t1", "send_email", order="7"))) is not None
 
 
 def test_asynchronous_rounds_are_the_same():
@@ -147,7 +151,7 @@ def test_asynchronous_rounds_are_the_same():
 
     nothing, request = asyncio.run(play())
     twin = interlude()
-    twin.take_sync(reply(SEARCH))
+    take(twin, reply(SEARCH))
 
     assert nothing is None
     assert request == twin.request

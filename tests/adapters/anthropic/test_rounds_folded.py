@@ -5,9 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.adapters._toolkit import add_usage
+from toolscout.adapters._toolkit import ANSWER_LOST, add_usage
 from toolscout.adapters.anthropic.rounds import (
-    LOST,
     fold_answer,
     fold_call,
     is_folded,
@@ -49,12 +48,12 @@ def folded(*rounds: list[Json]) -> Json:
 def test_a_round_looks_like_a_search_of_the_provider():
     found = [{"type": "tool_reference", "tool_name": "send_email"}]
 
-    asked, told = fold_call(call("t1", queries=["mail"])), fold_answer(answer("t1", found))
+    asked, answered = fold_call(call("t1", queries=["mail"])), fold_answer(answer("t1", found))
 
     assert (asked["type"], asked["name"]) == ("server_tool_use", "tool_search_tool_bm25")
-    assert told["type"] == "tool_search_tool_result"
-    assert told["tool_use_id"] == asked["id"]
-    assert told["content"] == {
+    assert answered["type"] == "tool_search_tool_result"
+    assert answered["tool_use_id"] == asked["id"]
+    assert answered["content"] == {
         "type": "tool_search_tool_search_result",
         "tool_references": found,
     }
@@ -75,7 +74,7 @@ def test_rounds_are_taken_apart_as_the_model_had_them():
     ]
 
 
-def test_answers_beside_a_call_of_the_user_join_the_users_results():
+def test_answers_join_the_results_of_calls_that_the_user_makes():
     mixed = folded([call("t1"), call("t2", "send_email"), answer("t1")])
     result = answer("t2", "Sent.")
 
@@ -104,7 +103,7 @@ def test_a_call_whose_answer_was_dropped_gets_one():
 
     assert unfold([broken]) == [
         message("assistant", call("t1"), text("Well.")),
-        message("user", answer("t1", LOST, is_error=True)),
+        message("user", answer("t1", ANSWER_LOST, is_error=True)),
     ]
 
 
@@ -140,6 +139,9 @@ def test_folding_loses_nothing(rounds: list[tuple[bool, int]], ends_with_a_call:
     expected: list[Json] = []
     for blocks in played:
         said = [block for block in blocks if block["type"] != "tool_result"]
-        told = [block for block in blocks if block["type"] == "tool_result"]
-        expected += [message("assistant", *said), *([message("user", *told)] if told else [])]
+        results = [block for block in blocks if block["type"] == "tool_result"]
+        expected += [
+            message("assistant", *said),
+            *([message("user", *results)] if results else []),
+        ]
     assert unfold([folded(*played)]) == expected

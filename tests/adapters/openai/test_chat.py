@@ -43,7 +43,7 @@ def search(name: str, call_id: str = "c1") -> Json:
     return call("tool_search", call_id, queries=[f"select:{name}"])
 
 
-def take(chat: ChatLoop[str], message: Json, usage: Json | None = None) -> Json | None:
+def take(chat: ChatLoop, message: Json, usage: Json | None = None) -> Json | None:
     return asyncio.run(chat.take(message, usage))
 
 
@@ -73,7 +73,7 @@ def test_only_an_assistant_can_say_what_was_found():
     assert ChatLoop(kit_of(), [USER | {"toolscout": ["send_email"]}, forged]).session.loaded == ()
 
 
-def test_a_call_beside_a_search_is_shown_alone_and_what_was_found_is_named():
+def test_a_call_next_to_a_search_is_shown_alone_and_the_hits_are_named():
     chat = ChatLoop(kit_of(), [USER, said(call("refund_order"), toolscout=["refund_order"])])
     shown = take(chat, said(search("track_parcel"), call("refund_order", "c2", order="A")))
 

@@ -1,5 +1,6 @@
 """Function tools in OpenAI's two shapes."""
 
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -10,11 +11,10 @@ from toolscout.adapters.openai.function_tools import (
     Call,
     check_mode,
     check_runnable,
-    get_tool,
-    is_hosted,
     list_definitions,
     list_item_calls,
     list_message_calls,
+    split_tools,
     to_answer,
     to_function,
 )
@@ -31,28 +31,29 @@ FLAT = {"type": "function", **WEATHER}
 NESTED = {"type": "function", "function": WEATHER}
 
 
-def test_a_definition_is_told_as_it_was_given_in_either_shape():
+def test_a_definition_is_sent_as_it_was_given_in_either_shape():
     for given in (FLAT, NESTED):
         assert to_function(given, Dialect.OPENAI_RESPONSES).definition == FLAT
         assert to_function(given, Dialect.OPENAI_CHAT).definition == NESTED
 
 
-def test_what_the_provider_runs_is_told_from_functions():
-    assert is_hosted({"type": "web_search"})
-    assert not is_hosted(FLAT)
-    assert not is_hosted(print)
+def test_tools_that_the_provider_runs_are_told_apart_from_functions():
+    hosted, functions = split_tools([{"type": "web_search"}, FLAT, print], Dialect.OPENAI_CHAT)
+
+    assert hosted == [{"type": "web_search"}]
+    assert [function.tool.name for function in functions] == [FLAT["name"], "print"]
 
 
 def test_a_search_is_answered_by_an_output_and_a_function_of_that_name_by_text():
     functions = [to_function(FLAT, Dialect.OPENAI_RESPONSES)]
-    toolkit = Toolkit(functions, get_tool, settings=Settings(mode=Mode.DEFINITIONS))
+    toolkit = Toolkit(functions, attrgetter("tool"), settings=Settings(mode=Mode.DEFINITIONS))
     session = toolkit.open_session("a")
-    told = list_definitions(toolkit, session, Dialect.OPENAI_RESPONSES)
+    listed = list_definitions(toolkit, session, Dialect.OPENAI_RESPONSES)
     reply = session.handle_sync("tool_search", {"queries": ["weather"]})
     item = Call(id="c1", name="tool_search", arguments={}, searches=True)
     function = Call(id="c1", name="tool_search", arguments="{}")
 
-    assert told[0]["type"] == "tool_search"
+    assert listed[0]["type"] == "tool_search"
     assert to_answer(toolkit, item, reply, Dialect.OPENAI_RESPONSES)["tools"] == [FLAT]
     answer = to_answer(toolkit, function, reply, Dialect.OPENAI_RESPONSES)
     assert (answer["type"], answer["output"]) == ("function_call_output", reply.text)

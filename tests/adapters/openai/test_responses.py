@@ -93,7 +93,7 @@ def test_kept_items_say_all_and_come_to_the_same_bytes(mode: Mode):
     assert json.dumps(second.input) == json.dumps(first.input)
 
 
-def test_what_was_told_as_text_is_not_taken_for_delivered():
+def test_a_definition_shown_as_text_does_not_count_as_delivered():
     toolkit = kit_of(Mode.DEFINITIONS)
     first = rounds_of(toolkit)
     take(first, made("tool_describe", {"names": ["refund_order"]}), searched("track parcel", "c2"))
@@ -152,7 +152,7 @@ def test_a_name_that_is_nobodys_is_answered_and_a_handoff_passes():
     assert rounds.output[-1] == made("transfer_to_sales", {}, "c2")
 
 
-def test_a_search_beside_a_call_of_the_hosts_ends_the_round():
+def test_a_search_next_to_a_call_of_the_host_ends_the_round():
     toolkit = kit_of(Mode.DEFINITIONS)
     rounds = rounds_of(toolkit)
     take(rounds, searched("select:refund_order"))

@@ -195,8 +195,8 @@ def _head(body: Json, id_: str, kind: str) -> Json:
 
 
 def _usage(body: Json, message: Json) -> Json:
-    asked, told = tokens(body), tokens(message)
-    return {"prompt_tokens": asked, "completion_tokens": told, "total_tokens": asked + told}
+    asked, written = tokens(body), tokens(message)
+    return {"prompt_tokens": asked, "completion_tokens": written, "total_tokens": asked + written}
 
 
 def _chunk(delta: Json, finish: str | None = None) -> Json:

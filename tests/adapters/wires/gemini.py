@@ -127,8 +127,8 @@ def _open_call(history: History, name: str) -> str:
 
 
 def _result_text(response: object) -> str:
-    told = as_object(response)
-    only = next(iter(told.values()), "") if len(told) == 1 else told
+    result = as_object(response)
+    only = next(iter(result.values()), "") if len(result) == 1 else result
     return only if isinstance(only, str) else json.dumps(only)
 
 
@@ -144,11 +144,11 @@ def _pairing_problems(contents: list[Json]) -> Iterator[str]:
 
 
 def _response(body: Json, parts: list[Json], id_: str) -> Json:
-    asked, told = tokens(body), tokens(parts)
-    usage = {"promptTokenCount": asked, "candidatesTokenCount": told}
+    asked, written = tokens(body), tokens(parts)
+    usage = {"promptTokenCount": asked, "candidatesTokenCount": written}
     return {
         "candidates": [_candidate(parts) | {"finishReason": "STOP"}],
-        "usageMetadata": usage | {"totalTokenCount": asked + told},
+        "usageMetadata": usage | {"totalTokenCount": asked + written},
         "modelVersion": "scripted",
         "responseId": id_,
     }

@@ -101,8 +101,8 @@ class MessagesWire:
                 yield _named({"type": "content_block_delta", "index": at, "delta": delta})
             yield _named({"type": "content_block_stop", "index": at})
         stop = {"stop_reason": answer["stop_reason"], "stop_sequence": None}
-        told = {"output_tokens": answer["usage"]["output_tokens"]}
-        yield _named({"type": "message_delta", "delta": stop, "usage": told})
+        usage = {"output_tokens": answer["usage"]["output_tokens"]}
+        yield _named({"type": "message_delta", "delta": stop, "usage": usage})
         yield _named({"type": "message_stop"})
 
     def error(self, message: str) -> Json:
@@ -140,8 +140,8 @@ def _read(history: History, role: str, block: Json) -> None:
         case "tool_result":
             inner = block.get("content")
             referred = _referred(objects(inner))
-            told = [text for text in (text_in(inner), *referred) if text]
-            history.results[str(block.get("tool_use_id"))] = "\n".join(told)
+            texts = [text for text in (text_in(inner), *referred) if text]
+            history.results[str(block.get("tool_use_id"))] = "\n".join(texts)
             history.refer(*referred)
         case "tool_search_tool_result":
             found = as_object(block.get("content")).get("tool_references")

@@ -290,9 +290,9 @@ def _message(text: str, ids: Ids) -> Json:
 
 
 def _response(body: Json, output: list[Json], ids: Ids) -> Json:
-    asked, told = tokens(body), tokens(output)
+    asked, written = tokens(body), tokens(output)
     usage: Json = {"input_tokens": asked, "input_tokens_details": {"cached_tokens": 0}}
-    usage |= {"output_tokens": told, "output_tokens_details": {"reasoning_tokens": 0}}
+    usage |= {"output_tokens": written, "output_tokens_details": {"reasoning_tokens": 0}}
     return {
         "id": ids.next("resp"),
         "object": "response",
@@ -312,5 +312,5 @@ def _response(body: Json, output: list[Json], ids: Ids) -> Json:
         "tools": body.get("tools") or [],
         "top_p": 1.0,
         "truncation": "disabled",
-        "usage": usage | {"total_tokens": asked + told},
+        "usage": usage | {"total_tokens": asked + written},
     }

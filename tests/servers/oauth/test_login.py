@@ -93,7 +93,7 @@ def test_a_person_who_says_no_is_not_logged_in(world: World, tmp_path: Path):
         run(logged_in(config_of(world), tmp_path))
 
     assert str(caught.value) == (
-        "The login at server 'web' failed: the answer was no (access_denied The person said no). "
+        "Login to server 'web' failed: the answer was no (access_denied The person said no). "
         "Run the command again to agree."
     )
     assert list(tmp_path.iterdir()) == []
@@ -257,7 +257,7 @@ def test_the_state_of_a_login_is_known_without_asking(world: World, tmp_path: Pa
     kept = kept_by(config, tmp_path)
     after = find_login_state(config, tmp_path, 1e12)
     only_access = kept.tokens.model_copy(update={"refresh_token": None})
-    TokenFile(tmp_path, config).write(replace(kept, tokens=only_access))
+    TokenFile(tmp_path, config).write(kept.model_copy(update={"tokens": only_access}))
 
     assert before is LoginState.NEEDED
     assert after is LoginState.LOGGED_IN

@@ -3,7 +3,7 @@
 from typing import Any
 
 from toolscout.schemas import Json
-from toolscout.servers.openapi import tools_from_openapi
+from toolscout.servers.openapi.operations import tools_from_openapi
 from toolscout.tools import Tool
 
 

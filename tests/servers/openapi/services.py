@@ -4,12 +4,13 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from toolscout.schemas import Json
-from toolscout.servers.openapi import OpenApi
+from toolscout.servers.openapi.executor import OpenApi
 
 WAIT_SECONDS = 20
 
@@ -94,7 +95,7 @@ def handler_for(service: Service) -> type[BaseHTTPRequestHandler]:
 
 def call(service: Service, given: Json, arguments: Json, **options: Any) -> Json:
     async def made() -> Json:
-        async with OpenApi(given, server="api", base_url=service.url, **options) as api:
+        async with aclosing(OpenApi(given, server="api", base_url=service.url, **options)) as api:
             return await api(api.tools[0], arguments)
 
     return asyncio.run(made())

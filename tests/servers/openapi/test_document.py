@@ -10,7 +10,8 @@ from toolscout.errors import InvalidFile
 from toolscout.files import json_from_tool
 from toolscout.schemas import Json
 from toolscout.servers.openapi import document as document_module
-from toolscout.servers.openapi import read_document, tools_from_openapi
+from toolscout.servers.openapi.document import read_document
+from toolscout.servers.openapi.operations import tools_from_openapi
 
 
 def test_swagger_2_is_refused_with_the_way_out():

@@ -8,7 +8,7 @@ import pytest
 
 from servers.openapi.samples import operation, parameter
 from toolscout.errors import InvalidFile, MissingExtra
-from toolscout.servers.openapi import read_document
+from toolscout.servers.openapi.document import read_document
 
 
 def test_json_and_yaml_say_the_same(tmp_path: Path):

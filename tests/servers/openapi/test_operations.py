@@ -5,7 +5,7 @@ import pytest
 from servers.openapi.samples import document, only, operation
 from toolscout.errors import InvalidFile
 from toolscout.schemas import Json
-from toolscout.servers.openapi import tools_from_openapi
+from toolscout.servers.openapi.operations import tools_from_openapi
 from toolscout.tools import Effect
 
 

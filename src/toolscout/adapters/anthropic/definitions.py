@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeGuard, TypeVar, cast
 from toolscout import Session, Tool
 from toolscout.adapters._toolkit import (
     RESERVED_NAMES,
+    TOOLS_GONE,
     Dialect,
     Json,
     Toolkit,
@@ -50,11 +51,15 @@ def defer(definitions: Iterable[Mapping[str, Any]], hidden: Collection[str]) -> 
             "Declare a search tool as well, and do not hide it."
         )
     points = [each["cache_control"] for each in given if each.get("cache_control")]
-    for definition in shown:
-        _strip(definition, "cache_control", "defer_loading")
+    for definition in given:
+        is_hidden = definition.get("name") in names
+        for key in _UNDEFERRABLE if is_hidden else ("cache_control", "defer_loading"):
+            definition.pop(key, None)
+        if is_hidden:
+            definition["defer_loading"] = True
     if points:
         shown[-1]["cache_control"] = points[-1]
-    return [_mark_deferred(each) if each.get("name") in names else each for each in given]
+    return given
 
 
 def create_hosted_search(ranking: str) -> Json:
@@ -62,16 +67,6 @@ def create_hosted_search(ranking: str) -> Json:
     if ranking not in HOSTED:
         raise UsageError(f"There is no hosted search {ranking!r}. Use {' or '.join(HOSTED)}.")
     return {"type": HOSTED[ranking], "name": f"tool_search_tool_{ranking}"}
-
-
-def _mark_deferred(definition: Json) -> Json:
-    _strip(definition, *_UNDEFERRABLE)
-    return definition | {"defer_loading": True}
-
-
-def _strip(definition: Json, *keys: str) -> None:
-    for key in keys:
-        definition.pop(key, None)
 
 
 T = TypeVar("T")
@@ -115,11 +110,6 @@ class Declarations(Generic[T]):
         return self._write(native) | {"name": tool.name}
 
 
-GONE = "The tools that were found here are gone. Search again."
-
-_CHANGES = ("tool_addition", "tool_removal")
-
-
 def prune(messages: Iterable[object], declared: Collection[str]) -> list[object]:
     """Return the messages without references to tools that are not declared.
 
@@ -131,80 +121,50 @@ def prune(messages: Iterable[object], declared: Collection[str]) -> list[object]
     return [message for message in pruned if message is not None]
 
 
-def list_references(messages: Iterable[object]) -> list[str]:
-    """Return the tools that messages refer to, in order of first appearance."""
-    found: dict[str, None] = {}
-    for message in messages:
-        for block in _list_blocks(message):
-            found.update(dict.fromkeys(_list_names(block)))
-    return list(found)
-
-
 def _prune_message(message: object, names: frozenset[str]) -> object | None:
-    blocks = _list_blocks(message)
-    if all(name in names for block in blocks for name in _list_names(block)):
+    blocks = to_list(message.get("content")) if is_mapping(message) else []
+    pruned = [_prune_block(block, names) for block in blocks]
+    if pruned == blocks:
         return message
-    kept = [
-        block for block in (_prune_block(block, names) for block in blocks) if block is not None
-    ]
+    kept = [block for block in pruned if block is not None]
     return {**cast("Mapping[str, Any]", message), "content": kept} if kept else None
 
 
 def _prune_block(block: object, names: frozenset[str]) -> object | None:
     """Return a block without references that are gone, or None if nothing of it is left."""
-    if not _is_mapping(block) or all(name in names for name in _list_names(block)):
+    if not is_mapping(block):
         return block
-    kind, content = block.get("type"), block.get("content")
-    if kind in _CHANGES:
-        return None
-    if kind == "tool_result":
-        left = [entry for entry in _to_list(content) if _is_live(entry, names, "tool_name")]
-        return {**block, "content": left or GONE}
-    found = dict(content) if _is_mapping(content) else {}
-    listed = _to_list(found.get("tool_references"))
-    left = [entry for entry in listed if _is_live(entry, names, "tool_name")]
-    return {**block, "content": {**found, "tool_references": left}}
-
-
-def _list_names(block: object) -> list[str]:
-    """Return the tools that a block refers to."""
-    if not _is_mapping(block):
-        return []
     content = block.get("content")
     match block.get("type"):
-        case "tool_result":
-            return [*_find_references(_to_list(content), "tool_name")]
-        case "tool_search_tool_result":
-            listed = content.get("tool_references") if _is_mapping(content) else None
-            return [*_find_references(_to_list(listed), "tool_name")]
         case "tool_addition" | "tool_removal":
             # Only here does the provider call the key `name`.
-            return [*_find_references([block.get("tool")], "name")]
+            return block if _is_declared(block.get("tool"), names, "name") else None
+        case "tool_result" if is_list(content):
+            left = [entry for entry in content if _is_declared(entry, names)]
+            return block if left == content else {**block, "content": left or TOOLS_GONE}
+        case "tool_search_tool_result" if is_mapping(content):
+            found = to_list(content.get("tool_references"))
+            left = [entry for entry in found if _is_declared(entry, names)]
+            if left == found:
+                return block
+            return {**block, "content": {**content, "tool_references": left}}
         case _:
-            return []
+            return block
 
 
-def _find_references(entries: Iterable[object], key: str) -> Iterable[str]:
-    for entry in entries:
-        if _is_reference(entry) and isinstance(entry.get(key), str):
-            yield entry[key]
+def _is_declared(entry: object, names: frozenset[str], key: str = "tool_name") -> bool:
+    """Tell whether an entry refers to a declared tool, or to none."""
+    if not is_mapping(entry) or entry.get("type") != "tool_reference":
+        return True
+    name = entry.get(key)
+    return not isinstance(name, str) or name in names
 
 
-def _is_live(entry: object, names: frozenset[str], key: str) -> bool:
-    return not _is_reference(entry) or entry.get(key) in names
-
-
-def _is_reference(entry: object) -> TypeGuard[Json]:
-    return _is_mapping(entry) and entry.get("type") == "tool_reference"
-
-
-def _list_blocks(message: object) -> list[object]:
-    return _to_list(message.get("content")) if _is_mapping(message) else []
-
-
-def _to_list(value: object) -> list[object]:
+def to_list(value: object) -> list[object]:
+    """Return a list as it is, and anything else as an empty one."""
     return value if is_list(value) else []
 
 
-def _is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """Tell whether a value is an object of JSON."""
     return isinstance(value, Mapping)

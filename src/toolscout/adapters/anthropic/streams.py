@@ -12,7 +12,6 @@ from typing import Any
 from toolscout.adapters._toolkit import Json, add_usage, is_list, is_object
 
 _TEXTS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
-_EMPTIED = ("text", "thinking")
 
 
 def to_frame(event: Mapping[str, Any]) -> bytes:
@@ -28,8 +27,10 @@ class StreamMerger:
         """The blocks of this round."""
         self._stop: Json = {}
         self._written: dict[int, str] = {}
-        self._passed: dict[int, int] = {}
+        self._passed = 0
+        """How many blocks of this round were forwarded."""
         self._next = 0
+        """The number of the first block after those of earlier rounds."""
         self._begun = False
         self._usage: Json = {}
         self._total_usage: Json = {}
@@ -38,7 +39,12 @@ class StreamMerger:
         """Process an event of a round; return the events to forward."""
         match event.get("type"):
             case "message_start":
-                return self._start(dict(event))
+                self._stop = {}
+                usage = event["message"].get("usage")
+                self._usage = dict(usage) if is_object(usage) else {}
+                is_first = not self._begun
+                self._begun = True
+                return [dict(event)] if is_first else []
             case "content_block_start":
                 return self._open(event)
             case "content_block_delta" | "content_block_stop":
@@ -57,7 +63,7 @@ class StreamMerger:
     @property
     def held(self) -> list[Json]:
         """The blocks of this round that were not forwarded."""
-        return [block for at, block in enumerate(self.blocks) if at not in self._passed]
+        return self.blocks[self._passed :]
 
     @property
     def stop_reason(self) -> str:
@@ -76,48 +82,42 @@ class StreamMerger:
 
         The last round ends the stream, with the usage of all rounds.
         """
+        self._next += self._passed
         events = [event for block in blocks for event in self._emit_block(block)]
         self._total_usage = add_usage(self._total_usage, self._usage)
         self.blocks = []
         self._written = {}
-        self._passed = {}
+        self._passed = 0
         self._usage = {}
-        return [*events, *self._end_stream(stop_reason)] if last else events
-
-    def _end_stream(self, stop_reason: str | None) -> list[Json]:
-        original = self._stop.get("delta")
-        delta: Json = dict(original) if is_object(original) else {}
+        if not last:
+            return events
+        delta = self._stop.get("delta")
+        ending: Json = dict(delta) if is_object(delta) else {}
         if stop_reason is not None:
-            delta["stop_reason"] = stop_reason
-        return [self._stop | {"delta": delta, "usage": self._total_usage}, {"type": "message_stop"}]
-
-    def _start(self, event: Json) -> list[Json]:
-        self._stop = {}
-        usage = event["message"].get("usage")
-        self._usage = dict(usage) if is_object(usage) else {}
-        if self._begun:
-            return []
-        self._begun = True
-        return [event]
+            ending["stop_reason"] = stop_reason
+        stop = self._stop | {"delta": ending, "usage": self._total_usage}
+        return [*events, stop, {"type": "message_stop"}]
 
     def _open(self, event: Mapping[str, Any]) -> list[Json]:
         block = dict(event["content_block"])
         at = len(self.blocks)
         self.blocks.append(block)
         # Everything after a call waits too, so that blocks keep their order.
-        if block.get("type") == "tool_use" or len(self._passed) < at:
+        if block.get("type") == "tool_use" or self._passed < at:
             return []
-        self._passed[at] = self._next
-        self._next += 1
-        return [{**event, "index": self._passed[at]}]
+        self._passed += 1
+        return [{**event, "index": self._next + at}]
 
     def _continue(self, event: Mapping[str, Any]) -> list[Json]:
         at = int(event["index"])
-        if event["type"] == "content_block_stop":
-            self._close(at)
-        else:
+        if event["type"] == "content_block_delta":
             self._add(at, event["delta"])
-        return [{**event, "index": self._passed[at]}] if at in self._passed else []
+        elif written := self._written.pop(at, ""):
+            try:
+                self.blocks[at]["input"] = json.loads(written)
+            except ValueError:  # cut off by a token limit; such a call is never made
+                self.blocks[at]["input"] = {}
+        return [{**event, "index": self._next + at}] if at < self._passed else []
 
     def _add(self, at: int, delta: Mapping[str, Any]) -> None:
         block = self.blocks[at]
@@ -132,32 +132,21 @@ class StreamMerger:
             before = block.get("citations")
             block["citations"] = [*(before if is_list(before) else []), delta["citation"]]
 
-    def _close(self, at: int) -> None:
-        written = self._written.pop(at, "")
-        if written:
-            try:
-                self.blocks[at]["input"] = json.loads(written)
-            except ValueError:  # cut off by a token limit; such a call is never made
-                self.blocks[at]["input"] = {}
-
     def _emit_block(self, block: Mapping[str, Any]) -> Iterator[Json]:
         at = self._next
         self._next += 1
-        opened, deltas = _split_block(dict(block))
+        opened = dict(block)
+        deltas: list[Json] = []
+        if block.get("type") in ("tool_use", "server_tool_use"):
+            written = json.dumps(block.get("input"), ensure_ascii=False)
+            opened["input"] = {}
+            deltas.append({"type": "input_json_delta", "partial_json": written})
+        elif block.get("type") in ("text", "thinking"):
+            for kind, key in _TEXTS.items():
+                if block.get(key):
+                    opened[key] = ""
+                    deltas.append({"type": kind, key: block[key]})
         yield {"type": "content_block_start", "index": at, "content_block": opened}
         for delta in deltas:
             yield {"type": "content_block_delta", "index": at, "delta": delta}
         yield {"type": "content_block_stop", "index": at}
-
-
-def _split_block(block: Json) -> tuple[Json, list[Json]]:
-    """Return a block as a stream opens it, and the deltas that follow."""
-    if block.get("type") in ("tool_use", "server_tool_use"):
-        written = json.dumps(block.get("input"), ensure_ascii=False)
-        return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": written}]
-    pieces: list[Json] = []
-    for kind, key in _TEXTS.items():
-        if key in block and isinstance(block[key], str) and block.get("type") in _EMPTIED:
-            pieces.append({"type": kind, key: block[key]})
-            block = {**block, key: ""}
-    return block, [piece for piece in pieces if any(piece[k] for k in piece if k != "type")]

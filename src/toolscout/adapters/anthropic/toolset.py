@@ -9,7 +9,7 @@ depends on the client's address, unless one is passed.
 import asyncio
 import inspect
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -23,22 +23,23 @@ from toolscout.adapters._toolkit import (
     Json,
     Toolkit,
     add_notes,
-    choose_settings,
-    detect_anthropic,
+    choose_anthropic_mode,
     report_outcome,
+    run_sync,
 )
 from toolscout.adapters.anthropic.definitions import Declarations, prune
 from toolscout.adapters.anthropic.rounds import (
     LISTS_KEPT,
     ROUNDS,
+    SearchLoop,
     Wrapper,
     identify,
     list_calls,
     to_plain,
     unfold,
 )
-from toolscout.adapters.anthropic.streams import to_frame
-from toolscout.errors import MissingExtra, UsageError
+from toolscout.adapters.anthropic.streams import StreamMerger, to_frame
+from toolscout.errors import MissingExtra, UnknownTool, UsageError
 
 try:
     import httpx2
@@ -93,7 +94,7 @@ class ToolScoutToolset:
         self._passed = [tool for tool in given if not _is_hideable(tool)]
         for tool in given:
             self._check(tool, client)
-        settings = _resolve_settings(client, mode, settings, hosted=bool(hosted), scout=scout)
+        settings = _resolve_settings(client, mode, hosted, scout, settings)
         self._declarations = _create_declarations(given, hosted, scout, settings)
         self.toolkit = self._declarations.toolkit
 
@@ -107,8 +108,16 @@ class ToolScoutToolset:
         listed = list(messages)
         session = session or self.read_session(listed)
         params = self.build_params(listed, session)
-        own = params["tools"][len(self._passed) :]
-        tools = [*self._passed, *(self._create_runnable(session, definition) for definition in own)]
+        tools = list(self._passed)
+        for definition in params["tools"][len(self._passed) :]:
+            if "input_schema" not in definition:  # the provider's own search
+                tools.append(definition)
+            elif self._is_async:
+                call = partial(self._call_async, session, str(definition["name"]))
+                tools.append(_AsyncRunnable(definition, call))
+            else:
+                call = partial(self._call, session, str(definition["name"]))
+                tools.append(_Runnable(definition, call))
         return {"messages": params["messages"], "tools": tools}
 
     def build_params(self, messages: Iterable[object], session: Session) -> Params:
@@ -119,17 +128,21 @@ class ToolScoutToolset:
 
     def answer(self, session: Session, content: Iterable[object]) -> list[Json]:
         """Return a result for each call in the content of a reply."""
-        calls = list_calls(map(to_plain, content))
-        return [_make_result(call, partial(self._call, session, call["name"])) for call in calls]
+        results: list[Json] = []
+        for call in list_calls(map(to_plain, content)):
+            try:
+                value = self._call(session, call["name"], call["input"])
+            except Exception as error:  # like the SDK's own runner
+                value = error
+            results.append(_make_result(call, value))
+        return results
 
     async def answer_async(self, session: Session, content: Iterable[object]) -> list[Json]:
         """Return a result for each call in the content of a reply; tools may be asynchronous."""
         calls = list_calls(map(to_plain, content))
-        calls_made = [self._call_async(session, call["name"], call["input"]) for call in calls]
-        made = await asyncio.gather(*calls_made, return_exceptions=True)
-        return [
-            _make_result(c, partial(_give, value)) for c, value in zip(calls, made, strict=True)
-        ]
+        started = [self._call_async(session, call["name"], call["input"]) for call in calls]
+        values = await asyncio.gather(*started, return_exceptions=True)
+        return [_make_result(call, value) for call, value in zip(calls, values, strict=True)]
 
     def _check(self, tool: object, client: object) -> None:
         name = _to_json(tool).get("name")
@@ -142,14 +155,6 @@ class ToolScoutToolset:
                 f"Tool {name!r} is a definition without a function. Pass `run=`, or use "
                 "`wrap(client)` in a loop that runs the tools itself."
             )
-
-    def _create_runnable(self, session: Session, definition: Json) -> object:
-        if "input_schema" not in definition:  # the provider's own search
-            return definition
-        name = str(definition["name"])
-        if self._is_async:
-            return _AsyncRunnable(definition, partial(self._call_async, session, name))
-        return _Runnable(definition, partial(self._call, session, name))
 
     def _call(self, session: Session, name: str, arguments: object) -> Any:
         """Return the content of a call's result, or raise `ToolError` with one."""
@@ -165,10 +170,10 @@ class ToolScoutToolset:
             return _read_reply(name, verdict)
         with report_outcome(session, verdict):
             if isinstance(self.toolkit.get_native(verdict), SYNC):
-                return _read_result(await asyncio.to_thread(self._start, verdict), verdict)
-            started = self._start(verdict)
-            result = await started if inspect.isawaitable(started) else started
-            return _read_result(result, verdict)
+                result = await asyncio.to_thread(self._start, verdict)
+            else:
+                result = self._start(verdict)
+            return _read_result(await result if inspect.isawaitable(result) else result, verdict)
 
     def _start(self, call: ApprovedCall) -> Any:
         native = self.toolkit.get_native(call)
@@ -193,7 +198,7 @@ class ToolScoutMiddleware(Middleware):
         settings: Settings | None = None,
         rounds: int = ROUNDS,
     ) -> None:
-        settings = _resolve_settings(None, mode, settings, hosted=bool(hosted), scout=scout)
+        settings = _resolve_settings(None, mode, hosted, scout, settings)
         make = partial(_create_declarations, hosted=hosted, scout=scout, settings=settings)
         self._wrapper = Wrapper(make, rounds=rounds, kept=LISTS_KEPT if scout is None else 1)
 
@@ -203,18 +208,14 @@ class ToolScoutMiddleware(Middleware):
         loop = self._wrapper.begin(_read_path(request), request.json, key)
         if loop is None:
             return call_next(request)
-
-        def send(body: Json) -> Any:
-            return call_next(request.copy(body=body))
-
         while True:
-            response = send(loop.request)
+            response = call_next(request.copy(body=loop.request))
             if _is_final(request, response):
                 return response
             if request.stream:
-                events = loop.stream_sync(response, _read_events, send)
-                return _replace_body(response, stream=_Frames(events))
-            final = loop.take_sync(json.loads(response.http_response.read()))
+                return _replace_body(response, stream=_Frames(loop, response, request, call_next))
+            whole = json.loads(response.http_response.read())
+            final = run_sync(partial(loop.take, whole))
             if final is not None:
                 self._wrapper.forget(key)
                 return _replace_body(response, content=json.dumps(final).encode())
@@ -230,17 +231,14 @@ class ToolScoutMiddleware(Middleware):
         loop = await asyncio.to_thread(begin)
         if loop is None:
             return await call_next(request)
-
-        async def send(body: Json) -> Any:
-            return await call_next(request.copy(body=body))
-
         while True:
-            response = await send(loop.request)
+            response = await call_next(request.copy(body=loop.request))
             if _is_final(request, response):
                 return response
             if request.stream:
-                events = loop.stream(response, _read_events_async, send)
-                return _replace_body(response, stream=_AsyncFrames(events))
+                return _replace_body(
+                    response, stream=_AsyncFrames(loop, response, request, call_next)
+                )
             final = await loop.take(json.loads(await response.http_response.aread()))
             if final is not None:
                 self._wrapper.forget(key)
@@ -258,12 +256,12 @@ def wrap(
     rounds: int = ROUNDS,
 ) -> ClientT:
     """Return a client that hides the tools of its requests, and is used like the original."""
-    settings = _resolve_settings(client, mode, settings, hosted=bool(hosted), scout=scout)
+    settings = _resolve_settings(client, mode, hosted, scout, settings)
     middleware = ToolScoutMiddleware(hosted=hosted, scout=scout, settings=settings, rounds=rounds)
     return cast("Any", client).with_middleware(middleware)
 
 
-class _Runnable(BetaBuiltinFunctionTool):
+class _Checked:
     """A tool of the runner that checks its calls."""
 
     def __init__(self, definition: Json, work: Callable[[object], Any]) -> None:
@@ -273,54 +271,82 @@ class _Runnable(BetaBuiltinFunctionTool):
     def to_dict(self) -> Any:
         return self._definition
 
+
+class _Runnable(_Checked, BetaBuiltinFunctionTool):
     def call(self, input: object) -> Any:  # noqa: A002  # as in the base
         return self._work(input)
 
 
-class _AsyncRunnable(BetaAsyncBuiltinFunctionTool):
-    def __init__(self, definition: Json, work: Callable[[object], Any]) -> None:
-        self._definition = definition
-        self._work = work
-
-    def to_dict(self) -> Any:
-        return self._definition
-
+class _AsyncRunnable(_Checked, BetaAsyncBuiltinFunctionTool):
     async def call(self, input: object) -> Any:  # noqa: A002  # as in the base
         return await self._work(input)
 
 
-class _Frames(httpx2.SyncByteStream):
-    """The body of a response that streams events."""
+class _Rounds:
+    """The body of a response that streams the events of all rounds, from the first response."""
 
-    def __init__(self, events: Generator[Json]) -> None:
-        self._events = events
+    def __init__(
+        self, loop: SearchLoop, first: Any, request: APIRequest, call_next: Callable[..., Any]
+    ) -> None:
+        self._loop = loop
+        self._response = first
+        self._request = request
+        self._call_next = call_next
 
+    def _send(self) -> Any:
+        return self._call_next(self._request.copy(body=self._loop.request))
+
+
+class _Frames(_Rounds, httpx2.SyncByteStream):
     def __iter__(self) -> Iterator[bytes]:
-        yield from map(to_frame, self._events)
+        merger = StreamMerger()
+        while True:
+            response = self._response.http_response
+            if not response.is_success:
+                yield to_frame(json.loads(response.read()))
+                return
+            for event in Stream.raw_events(response):
+                if event.data:
+                    yield from map(to_frame, merger.feed(event.json()))
+            events, goes_on = run_sync(partial(self._loop.end_round, merger))
+            yield from map(to_frame, events)
+            if not goes_on:
+                return
+            self._response = self._send()
 
     def close(self) -> None:
-        self._events.close()
+        self._response.close()
 
 
-class _AsyncFrames(httpx2.AsyncByteStream):
-    def __init__(self, events: AsyncGenerator[Json]) -> None:
-        self._events = events
-
+class _AsyncFrames(_Rounds, httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for event in self._events:
-            yield to_frame(event)
+        merger = StreamMerger()
+        while True:
+            response = self._response.http_response
+            if not response.is_success:
+                yield to_frame(json.loads(await response.aread()))
+                return
+            async for event in AsyncStream.raw_events(response):
+                if event.data:
+                    for passed in merger.feed(event.json()):
+                        yield to_frame(passed)
+            events, goes_on = await self._loop.end_round(merger)
+            for event in events:
+                yield to_frame(event)
+            if not goes_on:
+                return
+            self._response = await self._send()
 
     async def aclose(self) -> None:
-        await self._events.aclose()
+        await self._response.close()
 
 
 def _resolve_settings(
     client: object,
     mode: Mode | str | None,
-    settings: Settings | None,
-    *,
-    hosted: bool,
+    hosted: str,
     scout: Scout | None,
+    settings: Settings | None,
 ) -> Settings | None:
     if scout is not None:
         if mode is not None or hosted:
@@ -328,8 +354,10 @@ def _resolve_settings(
         return settings
     if hosted:  # the provider searches, so toolscout does not know what it found
         return replace(settings or Settings(), mode=Mode.REFERENCE, calls_by_name=True)
+    if settings is not None and mode is None:
+        return settings
     address = str(getattr(client, "base_url", ""))
-    return choose_settings(detect_anthropic(address), settings, mode)
+    return replace(settings or Settings(), mode=mode or choose_anthropic_mode(address))
 
 
 def _create_declarations(
@@ -370,25 +398,21 @@ def _define(native: object) -> Tool:
     )
 
 
-def _make_result(call: Json, work: Callable[[Any], Any]) -> Json:
+def _make_result(call: Json, value: object) -> Json:
+    """Return the result of a call from its content or the exception that it raised."""
     result: Json = {"type": "tool_result", "tool_use_id": call["id"]}
-    try:
-        return result | {"content": work(call["input"])}
-    except ToolError as error:
-        return result | {"content": error.content, "is_error": True}
-    except Exception as error:  # like the SDK's own runner
-        return result | {"content": repr(error), "is_error": True}
-
-
-def _give(value: object, _: object) -> object:
+    if isinstance(value, ToolError):
+        return result | {"content": value.content, "is_error": True}
+    if isinstance(value, Exception):
+        return result | {"content": repr(value), "is_error": True}
     if isinstance(value, BaseException):
         raise value
-    return value
+    return result | {"content": value}
 
 
 def _read_reply(name: str, reply: Reply | None) -> Any:
     if reply is None:
-        raise ToolError(f"Not called: there is no tool {name!r}. Find one with tool_search.")
+        raise ToolError(str(UnknownTool(name, ())))
     content = reply.to_message(Dialect.ANTHROPIC)["content"]
     if reply.is_error:
         raise ToolError(content)
@@ -433,27 +457,3 @@ def _replace_body(response: Any, **body: Any) -> Any:
 
 
 _ABOUT_BODY = ("content-encoding", "content-length", "transfer-encoding")
-
-
-def _read_events(response: Any) -> Iterator[Json]:
-    try:
-        if not response.http_response.is_success:
-            yield json.loads(response.http_response.read())
-            return
-        for event in Stream.raw_events(response.http_response):
-            if event.data:
-                yield event.json()
-    finally:
-        response.close()
-
-
-async def _read_events_async(response: Any) -> AsyncIterator[Json]:
-    try:
-        if not response.http_response.is_success:
-            yield json.loads(await response.http_response.aread())
-            return
-        async for event in AsyncStream.raw_events(response.http_response):
-            if event.data:
-                yield event.json()
-    finally:
-        await response.close()

@@ -8,13 +8,11 @@ anyway: a call that reached the host was approved.
 `ChunkMerger` merges the streams of several rounds into one.
 """
 
-import json
 from collections.abc import Collection, Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Any
 
 from toolscout import Reply
 from toolscout.adapters._toolkit import (
-    ApprovedCall,
     Dialect,
     Json,
     Toolkit,
@@ -22,21 +20,22 @@ from toolscout.adapters._toolkit import (
     is_list,
     is_object,
     load_by_name,
-    to_object,
 )
-from toolscout.adapters.openai.responses import ROUNDS_LIMIT
-from toolscout.errors import UsageError
-
-T = TypeVar("T")
+from toolscout.adapters.openai.function_tools import list_message_calls
+from toolscout.adapters.openai.responses import check_rounds, handle_call, write_arguments
 
 MEMBER = "toolscout"
 
 
-class ChatLoop(Generic[T]):
+class ChatLoop:
     """One request of a host, and the rounds that it takes."""
 
     def __init__(
-        self, toolkit: Toolkit[T], messages: Iterable[Json], *, only: Collection[str] | None = None
+        self,
+        toolkit: Toolkit[Any],
+        messages: Iterable[Json],
+        *,
+        only: Collection[str] | None = None,
     ) -> None:
         given = list(messages)
         self.session = toolkit.open_session("chat", only=only)
@@ -54,52 +53,37 @@ class ChatLoop(Generic[T]):
         theirs: list[Json] = []
         answers: list[Json] = []
         for call in _list_calls(message):
-            verdict = await self._handle(call)
+            function = call.get("function")
+            if not is_object(function):
+                theirs.append(call)
+                continue
+            name = str(function.get("name"))
+            arguments = function.get("arguments")
+            verdict = await handle_call(self._toolkit, self.session, name, arguments)
             if isinstance(verdict, Reply):
                 answers.append(verdict.to_message(Dialect.OPENAI_CHAT, str(call.get("id"))))
             else:
-                theirs.append(_rename_call(call, verdict) if verdict is not None else call)
+                written = write_arguments(arguments, verdict)
+                approved = {"name": verdict.tool.name, "arguments": written}
+                theirs.append(call | {"function": approved})
         if answers and not theirs:
-            self._continue(message, answers)
+            self._count += 1
+            check_rounds(self._count)
+            self.messages += [message, *answers]
             return None
-        return self._create_message(message, theirs)
-
-    async def _handle(self, call: Json) -> ApprovedCall | Reply | None:
-        function = call.get("function")
-        if not is_object(function):
-            return None
-        name, arguments = str(function.get("name")), function.get("arguments")
-        given = to_object(arguments) or arguments
-        verdict = await self._toolkit.handle(self.session, name, given)
-        if isinstance(verdict, ApprovedCall):
-            self.session.settle(verdict)
-        return verdict or await self.session.handle(name, given)
-
-    def _continue(self, message: Json, answers: list[Json]) -> None:
-        self._count += 1
-        if self._count >= ROUNDS_LIMIT:
-            raise UsageError(
-                f"The model did nothing but search in {self._count} rounds of one turn. "
-                "Check its instructions and the descriptions of the tools."
-            )
-        self.messages += [message, *answers]
-
-    def _create_message(self, message: Json, theirs: list[Json]) -> Json:
         shown = {k: v for k, v in message.items() if k != "tool_calls"}
         if theirs:
             shown["tool_calls"] = theirs
-        loaded = list(self.session.loaded)
-        return shown | ({MEMBER: loaded} if loaded else {})
+        if self.session.loaded:
+            shown[MEMBER] = list(self.session.loaded)
+        return shown
 
     def _restore(self, message: Json) -> None:
         if message.get("role") != "assistant":
             return
         named = message.get(MEMBER)
         names = [str(name) for name in named] if is_list(named) else []
-        for call in _list_calls(message):
-            function = call.get("function")
-            if is_object(function):
-                names.append(str(function.get("name")))
+        names += [call.name for call in list_message_calls(message)]
         load_by_name(self.session, names)
 
 
@@ -107,9 +91,8 @@ class ChunkMerger:
     """The streams of several rounds as one: text is forwarded at once, calls at the end."""
 
     def __init__(self) -> None:
-        self.message: Json = {"role": "assistant", "content": None}
-        """The message of this round."""
         self.usage: Json | None = None
+        self._text: str | None = None
         self._calls: dict[int, Json] = {}
         self._first: Json = {}
         self._last: Json = {}
@@ -134,10 +117,10 @@ class ChunkMerger:
 
     def end_round(self) -> Json:
         """Return the message of the round, and begin another."""
-        message = self.message
+        message: Json = {"role": "assistant", "content": self._text}
         if self._calls:
             message["tool_calls"] = [self._calls[at] for at in sorted(self._calls)]
-        self.message = {"role": "assistant", "content": None}
+        self._text = None
         self._calls = {}
         return message
 
@@ -158,23 +141,20 @@ class ChunkMerger:
         """Collect a delta; return the part to forward."""
         passed = {k: v for k, v in delta.items() if k not in ("tool_calls", "role") and v}
         if delta.get("content"):
-            self.message["content"] = (self.message["content"] or "") + str(delta["content"])
-        for call in _list_calls(delta):
-            self._gather(call)
+            self._text = (self._text or "") + str(delta["content"])
+        for piece in _list_calls(delta):
+            at = int(piece.get("index") or 0)
+            call = self._calls.setdefault(at, {"type": "function", "function": {"arguments": ""}})
+            call |= {k: v for k, v in piece.items() if k in ("id", "type") and v}
+            function = piece.get("function")
+            if is_object(function):
+                mine = call["function"]
+                mine["name"] = mine.get("name") or function.get("name")
+                mine["arguments"] += function.get("arguments") or ""
         if delta.get("role") and "role" not in self._first:
             self._first = self._first | {"role": delta["role"]}
             passed = {"role": delta["role"]} | passed
         return passed
-
-    def _gather(self, piece: Json) -> None:
-        at = int(piece.get("index") or 0)
-        call = self._calls.setdefault(at, {"type": "function", "function": {"arguments": ""}})
-        call |= {k: v for k, v in piece.items() if k in ("id", "type") and v}
-        function = piece.get("function")
-        if is_object(function):
-            mine = call["function"]
-            mine["name"] = mine.get("name") or function.get("name")
-            mine["arguments"] += function.get("arguments") or ""
 
     def _create_chunk(self, chunk: Json, delta: Json, *, ending: bool = False) -> Json:
         choice = (chunk.get("choices") or [{"index": 0}])[0]
@@ -189,11 +169,3 @@ class ChunkMerger:
 def _list_calls(message: Json) -> list[Json]:
     calls = message.get("tool_calls")
     return [call for call in calls if is_object(call)] if is_list(calls) else []
-
-
-def _rename_call(call: Json, approved: ApprovedCall) -> Json:
-    """Return a call by the tool's own name, with the approved arguments."""
-    arguments = call["function"].get("arguments")
-    if to_object(arguments) != approved.arguments:
-        arguments = json.dumps(approved.arguments, ensure_ascii=False)
-    return call | {"function": {"name": approved.tool.name, "arguments": arguments}}

@@ -7,15 +7,17 @@ conversation. For a loop that you cannot change, `wrap` hides the tools inside t
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from copy import copy
+from functools import partial
+from operator import attrgetter
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar, cast
 
-from toolscout import Mode, Reply, Scout, Session, Settings
+from toolscout import Mode, Scout, Session, Settings
 from toolscout.adapters._toolkit import (
     Dialect,
     Json,
     Toolkit,
-    choose_mode,
-    detect_openai,
+    choose_openai_mode,
     require_members,
     run_sync,
 )
@@ -24,23 +26,17 @@ from toolscout.adapters.openai.function_tools import (
     Function,
     check_mode,
     check_runnable,
-    get_tool,
-    is_hosted,
     list_definitions,
     list_item_calls,
     list_message_calls,
+    split_tools,
     to_answer,
-    to_function,
 )
 from toolscout.adapters.openai.requests import ChatRequest, ResponsesRequest, WrappedClient
 from toolscout.errors import MissingExtra, UsageError
 
 try:
-    from openai import AsyncOpenAI, AsyncStream, OpenAI, Stream
-    from openai.resources.chat import AsyncChat as AsyncChatResource
-    from openai.resources.chat import Chat as ChatResource
-    from openai.resources.chat.completions import AsyncCompletions, Completions
-    from openai.resources.responses import AsyncResponses, Responses
+    from openai import AsyncOpenAI, OpenAI
     from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessage
     from openai.types.responses import (
         Response,
@@ -54,7 +50,6 @@ except ModuleNotFoundError as error:
 Run = Callable[[str, Json], object]
 """Runs a tool that was passed as a definition, by name and arguments; may be asynchronous."""
 Send = Callable[..., Any]
-"""Sends a request with the SDK's own method."""
 ResponseT = TypeVar("ResponseT")
 
 
@@ -75,13 +70,13 @@ class _Tools(ABC, Generic[ResponseT]):
         scout: Scout | None = None,
         settings: Settings | None = None,
     ) -> None:
-        given = list(tools)
-        self.hosted = [cast("Json", tool) for tool in given if is_hosted(tool)]
-        natives = [to_function(tool, self.dialect) for tool in given if not is_hosted(tool)]
+        self.hosted, natives = split_tools(tools, self.dialect)
         if run is None:
             check_runnable(natives)
         execute = None if run is None else _run_by_name(run)
-        self.toolkit = Toolkit(natives, get_tool, run=execute, scout=scout, settings=settings)
+        self.toolkit = Toolkit(
+            natives, attrgetter("tool"), run=execute, scout=scout, settings=settings
+        )
         self._namespaces = namespaces
         check_mode(self.toolkit.scout.settings.mode)
 
@@ -99,16 +94,21 @@ class _Tools(ABC, Generic[ResponseT]):
 
     async def answer(self, session: Session, response: ResponseT) -> list[Any]:
         """Return the answers to append after a response; none means that the turn is over."""
-        made = self.list_calls(response)
-        return [self._to_answer(c, await session.handle(c.name, c.arguments)) for c in made]
+        answers: list[Json] = []
+        for call in self.list_calls(response):
+            reply = await session.handle(call.name, call.arguments)
+            answers.append(
+                to_answer(self.toolkit, call, reply, self.dialect, grouped=self._namespaces)
+            )
+        return answers
 
     def answer_sync(self, session: Session, response: ResponseT) -> list[Any]:
         """Do the same in synchronous code."""
-        made = self.list_calls(response)
-        return [self._to_answer(c, session.handle_sync(c.name, c.arguments)) for c in made]
+        return run_sync(lambda: self.answer(session, response))
 
-    def _to_answer(self, call: Call, reply: Reply) -> Json:
-        return to_answer(self.toolkit, call, reply, self.dialect, grouped=self._namespaces)
+
+def _run_by_name(run: Run) -> Callable[[Function, Json], object]:
+    return lambda native, arguments: run(native.tool.name, arguments)
 
 
 class ToolScoutResponses(_Tools[Response]):
@@ -133,7 +133,7 @@ class ToolScoutResponses(_Tools[Response]):
         settings: Settings | None = None,
     ) -> None:
         if scout is None and settings is None:
-            settings = Settings(mode=choose_mode(detect_openai(model, base_url)))
+            settings = Settings(mode=choose_openai_mode(model, base_url))
         super().__init__(tools, run=run, namespaces=namespaces, scout=scout, settings=settings)
 
     def list_calls(self, response: Response) -> list[Call]:
@@ -179,117 +179,56 @@ def wrap(client: ClientT, *, settings: Settings | None = None) -> ClientT:
     """
     shared = WrappedClient(settings, str(client.base_url), _KINDS)
     copied: Any = client.copy()
-    # The SDK creates its resources on first use, and keeps them under these names.
-    chat: Any
-    if isinstance(client, OpenAI):
-        chat = ChatResource(copied)
-        chat.completions = _Completions(copied, shared)
-        copied.responses = _Responses(copied, shared)
-    else:
-        chat = AsyncChatResource(copied)
-        chat.completions = _AsyncCompletions(copied, shared)
-        copied.responses = _AsyncResponses(copied, shared)
-    copied.chat = chat
+    hide = _hide_tools if isinstance(client, OpenAI) else _hide_tools_async
+    # The SDK creates its resources on first use and keeps them.
+    completions = copied.chat.completions
+    completions.create = hide(completions.create, partial(ChatRequest, shared))
+    completions.parse = hide(completions.parse, _refuse_parse)
+    responses = copied.responses
+    responses.create = hide(responses.create, partial(ResponsesRequest, shared))
+    responses.parse = hide(responses.parse, partial(ResponsesRequest, shared))
     return cast("ClientT", copied)
 
 
-class _Completions(Completions):
-    def __init__(self, client: OpenAI, shared: WrappedClient) -> None:
-        super().__init__(client)
-        self._shared = shared
+def _hide_tools(send: Send, begin: Callable[[Json], Any]) -> Send:
+    """Return a method that sends requests with tools as rounds of `begin(request)`."""
 
-    def create(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # forwarded unchanged
-        send = cast("Send", super().create)
+    def send_rounds(**request: Any) -> Any:
         if not _has_tools(request):
             return send(**request)
-        return _send(ChatRequest(self._shared, request), send)
+        pending = begin(request)
+        if request.get("stream") is True:
+            first = send(**pending.build_next())
+            return _replace_events(first, _merge_streams(pending, first, send))
+        while True:
+            shown = run_sync(partial(pending.take, send(**pending.build_next())))
+            if shown is not None:
+                return shown
 
-    def parse(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # forwarded unchanged
-        send = cast("Send", super().parse)
-        if not _has_tools(request):
-            return send(**request)
-        raise UsageError(_UNPARSED)
+    return send_rounds
 
 
-class _AsyncCompletions(AsyncCompletions):
-    def __init__(self, client: AsyncOpenAI, shared: WrappedClient) -> None:
-        super().__init__(client)
-        self._shared = shared
-
-    async def create(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # forwarded unchanged
-        send = cast("Send", super().create)
+def _hide_tools_async(send: Send, begin: Callable[[Json], Any]) -> Send:
+    async def send_rounds(**request: Any) -> Any:
         if not _has_tools(request):
             return await send(**request)
-        return await _send_async(ChatRequest(self._shared, request), send)
+        pending = begin(request)
+        if request.get("stream") is True:
+            first = await send(**pending.build_next())
+            return _replace_events(first, _merge_streams_async(pending, first, send))
+        while True:
+            shown = await pending.take(await send(**pending.build_next()))
+            if shown is not None:
+                return shown
 
-    async def parse(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # forwarded unchanged
-        send = cast("Send", super().parse)
-        if not _has_tools(request):
-            return await send(**request)
-        raise UsageError(_UNPARSED)
-
-
-class _Responses(Responses):
-    def __init__(self, client: OpenAI, shared: WrappedClient) -> None:
-        super().__init__(client)
-        self._shared = shared
-
-    def create(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # forwarded unchanged
-        send = cast("Send", super().create)
-        if not _has_tools(request):
-            return send(**request)
-        return _send(ResponsesRequest(self._shared, request), send)
-
-    def parse(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # forwarded unchanged
-        send = cast("Send", super().parse)
-        if not _has_tools(request):
-            return send(**request)
-        return _send(ResponsesRequest(self._shared, request), send)
+    return send_rounds
 
 
-class _AsyncResponses(AsyncResponses):
-    def __init__(self, client: AsyncOpenAI, shared: WrappedClient) -> None:
-        super().__init__(client)
-        self._shared = shared
-
-    async def create(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # forwarded unchanged
-        send = cast("Send", super().create)
-        if not _has_tools(request):
-            return await send(**request)
-        return await _send_async(ResponsesRequest(self._shared, request), send)
-
-    async def parse(self, **request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # forwarded unchanged
-        send = cast("Send", super().parse)
-        if not _has_tools(request):
-            return await send(**request)
-        return await _send_async(ResponsesRequest(self._shared, request), send)
-
-
-_UNPARSED = (
-    "`chat.completions.parse` accepts only strict tools, and the meta-tools are not strict. "
-    "Use `create` with a response format, or `responses.parse`."
-)
-
-
-def _send(pending: Any, send: Send) -> Any:
-    if pending.request.get("stream") is True:
-        first = send(**pending.build_next())
-        return _MergedStream(first, _merge_streams(pending, first, send))
-    while True:
-        done = send(**pending.build_next())
-        shown = run_sync(lambda done=done: pending.take(done))
-        if shown is not None:
-            return shown
-
-
-async def _send_async(pending: Any, send: Send) -> Any:
-    if pending.request.get("stream") is True:
-        first = await send(**pending.build_next())
-        return _AsyncMergedStream(first, _merge_streams_async(pending, first, send))
-    while True:
-        shown = await pending.take(await send(**pending.build_next()))
-        if shown is not None:
-            return shown
+def _refuse_parse(request: Json) -> NoReturn:
+    raise UsageError(
+        "`chat.completions.parse` accepts only strict tools, and the meta-tools are not strict. "
+        "Use `create` with a response format, or `responses.parse`."
+    )
 
 
 def _merge_streams(pending: Any, stream: Any, send: Send) -> Iterator[Any]:
@@ -316,22 +255,12 @@ async def _merge_streams_async(pending: Any, stream: Any, send: Send) -> AsyncIt
         stream = await send(**pending.build_next())
 
 
-class _MergedStream(Stream[Any]):
-    """The streams of all rounds as one."""
-
-    def __init__(self, first: Stream[Any], events: Iterator[Any]) -> None:
-        require_members("openai", first, "_iterator")
-        self.response = first.response
-        self._iterator = events
-
-
-class _AsyncMergedStream(AsyncStream[Any]):
-    """The streams of all rounds as one."""
-
-    def __init__(self, first: AsyncStream[Any], events: AsyncIterator[Any]) -> None:
-        require_members("openai", first, "_iterator")
-        self.response = first.response
-        self._iterator = events
+def _replace_events(stream: Any, events: object) -> Any:
+    """Return a stream of the SDK that yields other events."""
+    require_members("openai", stream, "_iterator")
+    merged = copy(stream)
+    merged._iterator = events
+    return merged
 
 
 def _has_tools(request: Json) -> bool:
@@ -350,7 +279,3 @@ _KINDS: Mapping[str, Callable[..., Any]] = {
     "tool_search_call": ResponseToolSearchCall.construct,
     "tool_search_output": ResponseToolSearchOutputItem.construct,
 }
-
-
-def _run_by_name(run: Run) -> Callable[[Function, Json], object]:
-    return lambda native, arguments: run(native.tool.name, arguments)

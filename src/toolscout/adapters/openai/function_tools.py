@@ -6,6 +6,7 @@ response. The session decides which tools a request shows and which calls are al
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 from toolscout import Mode, Reply, Session, Tool
@@ -14,6 +15,7 @@ from toolscout.adapters._toolkit import (
     Dialect,
     Json,
     Toolkit,
+    is_list,
     is_object,
     list_request_tools,
     to_definition,
@@ -42,8 +44,14 @@ class Call:
     """Whether it is a search that the provider leaves to its client."""
 
 
-def is_hosted(tool: object) -> bool:
-    """Tell whether the provider runs a tool itself, or it is no function."""
+def split_tools(tools: Iterable[object], dialect: Dialect) -> tuple[list[Json], list[Function]]:
+    """Return the tools that the provider runs itself, such as `web_search`, and the functions."""
+    given = list(tools)
+    hosted = [cast("Json", tool) for tool in given if _is_hosted(tool)]
+    return hosted, [to_function(tool, dialect) for tool in given if not _is_hosted(tool)]
+
+
+def _is_hosted(tool: object) -> bool:
     return isinstance(tool, Mapping) and cast("Json", tool).get("type", "function") != "function"
 
 
@@ -63,14 +71,13 @@ def list_definitions(
     toolkit: Toolkit[Function], session: Session, dialect: Dialect, forced: str = ""
 ) -> list[Json]:
     """Return the definitions of a request; those that the user wrote stay unchanged."""
-
-    def define(tool: Tool) -> Json:
-        if tool.name == SEARCH and session.settings.mode is Mode.DEFINITIONS:
-            return to_search(tool, dialect)
-        native = toolkit.get(tool.name)
-        return native.definition if native is not None else to_definition(tool, dialect)
-
-    return [define(tool) for tool in list_request_tools(session, forced)]
+    provider_searches = session.settings.mode is Mode.DEFINITIONS
+    return [
+        to_search(tool, dialect)
+        if provider_searches and tool.name == SEARCH
+        else _define(toolkit, dialect, tool)
+        for tool in list_request_tools(session, forced)
+    ]
 
 
 def to_answer(
@@ -79,12 +86,13 @@ def to_answer(
     """Return a reply as the message or item that answers a call."""
     if not (call.searches and reply.definitions):
         return replace(reply, definitions=()).to_message(dialect, call.id)
-
-    def define(tool: Tool) -> Json:
-        native = toolkit.get(tool.name)
-        return native.definition if native is not None else to_definition(tool, dialect)
-
+    define = partial(_define, toolkit, dialect)
     return to_search_output(dialect, call.id, reply.definitions, grouped=grouped, define=define)
+
+
+def _define(toolkit: Toolkit[Function], dialect: Dialect, tool: Tool) -> Json:
+    native = toolkit.get(tool.name)
+    return native.definition if native is not None else to_definition(tool, dialect)
 
 
 def list_item_calls(items: Iterable[Mapping[str, object]]) -> Iterator[Call]:
@@ -102,11 +110,12 @@ def list_item_calls(items: Iterable[Mapping[str, object]]) -> Iterator[Call]:
 
 def list_message_calls(message: Mapping[str, object]) -> Iterator[Call]:
     """Yield the calls in an assistant's message of Chat Completions."""
-    for call in cast("list[Json]", message.get("tool_calls") or []):
+    calls = message.get("tool_calls")
+    for call in filter(is_object, calls if is_list(calls) else ()):
         function = call.get("function")
         if is_object(function):
-            name, arguments = str(function.get("name")), function.get("arguments")
-            yield Call(id=str(call.get("id")), name=name, arguments=arguments)
+            name = str(function.get("name"))
+            yield Call(id=str(call.get("id")), name=name, arguments=function.get("arguments"))
 
 
 def check_mode(mode: Mode) -> None:
@@ -125,8 +134,3 @@ def check_runnable(natives: Iterable[Function]) -> None:
                 f"Tool {native.tool.name!r} is a definition without a function. "
                 "Pass `run`, which is called with its name and arguments."
             )
-
-
-def get_tool(native: Function) -> Tool:
-    """Return the tool that a toolkit catalogues."""
-    return native.tool

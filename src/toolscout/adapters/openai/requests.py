@@ -17,8 +17,7 @@ from toolscout.adapters._toolkit import (
     Json,
     Toolkit,
     add_usage,
-    choose_mode,
-    detect_openai,
+    choose_openai_mode,
     is_list,
     is_object,
 )
@@ -26,10 +25,8 @@ from toolscout.adapters.openai.chat import ChatLoop, ChunkMerger
 from toolscout.adapters.openai.function_tools import (
     Function,
     check_mode,
-    get_tool,
-    is_hosted,
     list_definitions,
-    to_function,
+    split_tools,
 )
 from toolscout.adapters.openai.responses import Memory, ResponsesLoop, StreamMerger
 from toolscout.errors import UsageError
@@ -51,14 +48,17 @@ class WrappedClient:
 
     def get_toolkit(self, dialect: Dialect, model: str) -> Toolkit[Function]:
         """Return the toolkit for a model; all requests of one mode share it."""
-        mode = Mode.NATIVE
-        if dialect is Dialect.OPENAI_RESPONSES:
-            override = self._settings.mode if self._settings is not None else None
-            mode = choose_mode(detect_openai(model, self._base_url), override)
+        settings = self._settings or Settings(hiding=Hiding.AUTO)
+        if dialect is Dialect.OPENAI_CHAT:
+            mode = Mode.NATIVE
+        elif self._settings is not None:
+            mode = settings.mode
+        else:
+            mode = choose_openai_mode(model, self._base_url)
         key = (dialect, mode)
         if key not in self._kits:
-            settings = self._settings or Settings(hiding=Hiding.AUTO)
-            self._kits[key] = Toolkit((), get_tool, settings=replace(settings, mode=mode))
+            settings = replace(settings, mode=mode)
+            self._kits[key] = Toolkit((), attrgetter("tool"), settings=settings)
         return self._kits[key]
 
 
@@ -68,11 +68,9 @@ class _Request:
     dialect: ClassVar[Dialect]
 
     def __init__(self, client: WrappedClient, request: Json) -> None:
-        given = list(cast("Iterable[object]", request["tools"]))
         self.request = request
         self.kinds = client.kinds
-        self.hosted = [cast("Json", tool) for tool in given if is_hosted(tool)]
-        natives = [to_function(tool, self.dialect) for tool in given if not is_hosted(tool)]
+        self.hosted, natives = split_tools(request["tools"], self.dialect)
         self.toolkit = client.get_toolkit(self.dialect, str(request.get("model", "")))
         self.only = self.toolkit.register({native.tool.name: native for native in natives})
 
@@ -152,6 +150,7 @@ class ResponsesRequest(_Request):
             key=self.conversation or previous,
         )
         self.stream = StreamMerger()
+        self.feed = self.stream.feed
         self._usage: Json = {}
         self._said: dict[str, tuple[Json, Any]] = {}
 
@@ -179,17 +178,13 @@ class ResponsesRequest(_Request):
             return None
         return self.stream.end(self._create_output())
 
-    def feed(self, event: Any) -> Iterator[Any]:
-        """Yield what is forwarded at once."""
-        return self.stream.feed(event)
-
     def _create_output(self) -> list[Any]:
-        return [self._item_from_json(item) for item in self.rounds.output]
-
-    def _item_from_json(self, item: Json) -> Any:
-        """Return an item as an object of the SDK; an unchanged item is the original object."""
-        said, original = self._said.get(str(item.get("id")), ({}, None))
-        return original if said == item else self.kinds[str(item.get("type"))](**item)
+        """Return the output as objects of the SDK; an unchanged item is the original object."""
+        output: list[Any] = []
+        for item in self.rounds.output:
+            said, original = self._said.get(str(item.get("id")), ({}, None))
+            output.append(original if said == item else self.kinds[str(item.get("type"))](**item))
+        return output
 
     async def _is_due(self, done: Any) -> bool:
         output = [_strip_parsed(_to_json(item)) for item in done.output]

@@ -16,10 +16,9 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from toolscout import Mode, Reply, Tool
+from toolscout import Mode, Reply, Session, Tool
 from toolscout.adapters._toolkit import (
     CALL,
     SEARCH,
@@ -31,11 +30,9 @@ from toolscout.adapters._toolkit import (
     is_list,
     is_object,
     load_by_name,
-    note_used,
     to_definition,
     to_object,
     to_search_output,
-    was_found,
 )
 from toolscout.errors import UsageError
 
@@ -53,19 +50,19 @@ class Memory:
     """The last states of conversations that a provider keeps, by the provider's ids."""
 
     def __init__(self, limit: int = 1_000) -> None:
-        self._kept: OrderedDict[str, tuple[Json, list[Json]]] = OrderedDict()
-        self._aliases: dict[str, str] = {}
+        self._kept: OrderedDict[str, tuple[Json, list[Json], str]] = OrderedDict()
         self._limit = limit
         self._lock = threading.Lock()
 
     def get(self, key: str) -> tuple[Json | None, list[Json]]:
         """Return the session of a conversation, and the answers that it waits for."""
         with self._lock:
-            return self._kept.get(key, (None, []))
+            return self._kept.get(key, (None, list[Json](), ""))[:2]
 
     def resolve(self, key: str) -> str:
         """Return the provider's id of a response that the host knows by another."""
-        return self._aliases.get(key, key)
+        with self._lock:
+            return self._kept[key][2] if key in self._kept else key
 
     def keep(self, loop: "ResponsesLoop[Any]", *keys: str | None, alias: str = "") -> None:
         """Keep the state after a loop; the oldest conversations leave.
@@ -74,22 +71,38 @@ class Memory:
         """
         with self._lock:
             for key in filter(None, (alias, *keys)):
-                self._kept[key] = (loop.session.to_json(), loop.waiting)
+                self._kept[key] = (loop.session.to_json(), loop.waiting, keys[0] or key)
                 self._kept.move_to_end(key)
-            if alias and keys[0] and alias != keys[0]:
-                self._aliases[alias] = keys[0]
             while len(self._kept) > self._limit:
-                self._aliases.pop(self._kept.popitem(last=False)[0], None)
+                self._kept.popitem(last=False)
 
 
-@dataclass(slots=True)
-class _Draft:
-    """What a round collects for the host and for the model."""
+def check_rounds(count: int) -> None:
+    """Raise `UsageError` if a model keeps searching."""
+    if count >= ROUNDS_LIMIT:
+        raise UsageError(
+            f"The model did nothing but search in {count} rounds of one turn. "
+            "Check its instructions and the descriptions of the tools."
+        )
 
-    shown: list[Json] = field(default_factory=list[Json])
-    answers: list[Json] = field(default_factory=list[Json])
-    calls: int = 0
-    """How many calls the host has to make."""
+
+async def handle_call(
+    toolkit: Toolkit[Any], session: Session, name: str, arguments: object
+) -> ApprovedCall | Reply:
+    """Answer a call, or approve it; its outcome stays unknown, because the host makes it."""
+    # Arguments always come as JSON text here, so that is no mistake of the model's.
+    given = to_object(arguments) or arguments
+    verdict = await toolkit.handle(session, name, given)
+    if isinstance(verdict, ApprovedCall):
+        session.settle(verdict)
+    return verdict or await session.handle(name, given)
+
+
+def write_arguments(written: object, call: ApprovedCall) -> object:
+    """Return the arguments of a call as text: the model's own, unless they were repaired."""
+    if to_object(written) == call.arguments:
+        return written
+    return json.dumps(call.arguments, ensure_ascii=False)
 
 
 class ResponsesLoop(Generic[T]):
@@ -103,7 +116,7 @@ class ResponsesLoop(Generic[T]):
         *,
         only: Collection[str] | None = None,
         others: Collection[str] = (),
-        before: "Memory | None" = None,
+        before: Memory | None = None,
         key: str = "",
     ) -> None:
         """`others` are functions of the host outside the toolkit, such as handoffs.
@@ -136,53 +149,35 @@ class ResponsesLoop(Generic[T]):
 
         Return whether the model must be asked again, because it waits for nothing else.
         """
-        draft = _Draft()
+        shown: list[Json] = []
+        answers: list[Json] = []
+        host_calls = 0
         for item in output:
             if item.get("type") == _SEARCH and item.get("execution") == "client":
-                await self._search(item, draft)
-            elif item.get("type") == _CALL:
-                await self._call(item, draft)
+                reply = await self.session.handle(SEARCH, item.get("arguments"))
+                answers.append(self._create_search_output(item, reply.definitions))
+                shown += [item | {"execution": "server"}, _mark_done(answers[-1])]
+                continue
+            verdict = None
+            if item.get("type") == _CALL and item.get("name") not in self._others:
+                name = str(item.get("name"))
+                arguments = item.get("arguments")
+                verdict = await handle_call(self._toolkit, self.session, name, arguments)
+            if isinstance(verdict, Reply):
+                answers.append(_create_output(item, verdict.text))
+                shown += self._to_search_items(item, verdict)
             else:
-                draft.shown.append(item)
-        self.items += draft.shown
-        self.output += draft.shown
-        return self._is_due(draft)
-
-    def _is_due(self, draft: "_Draft") -> bool:
-        due = bool(draft.answers) and not draft.calls
+                shown.append(item if verdict is None else _rename_call(item, verdict))
+                host_calls += item.get("type") == _CALL
+        self.items += shown
+        self.output += shown
+        is_due = bool(answers) and not host_calls
         self._count += 1
-        if due and self._count >= ROUNDS_LIMIT:
-            raise UsageError(
-                f"The model did nothing but search in {self._count} rounds of one turn. "
-                "Check its instructions and the descriptions of the tools."
-            )
-        self.waiting = [] if due else draft.answers
-        self.input = draft.answers if self._is_kept else self._list_input()
-        return due
-
-    async def _search(self, item: Json, draft: _Draft) -> None:
-        reply = await self.session.handle(SEARCH, item.get("arguments"))
-        call_id = str(item.get("call_id"))
-        output = to_search_output(_DIALECT, call_id, reply.definitions, define=self._define)
-        draft.answers.append(output)
-        draft.shown += [item | {"execution": "server"}, _mark_done(output)]
-
-    async def _call(self, item: Json, draft: _Draft) -> None:
-        name, arguments = str(item.get("name")), _read_arguments(item)
-        if name in self._others:
-            draft.shown.append(item)
-            draft.calls += 1
-            return
-        verdict = await self._toolkit.handle(self.session, name, arguments)
-        if verdict is None:
-            verdict = await self.session.handle(name, arguments)
-        if isinstance(verdict, Reply):
-            draft.answers.append(_create_output(item, verdict.text))
-            draft.shown += self._to_search_items(item, verdict)
-            return
-        self.session.settle(verdict)
-        draft.shown.append(_rename_call(item, verdict))
-        draft.calls += 1
+        if is_due:
+            check_rounds(self._count)
+        self.waiting = [] if is_due else answers
+        self.input = answers if self._is_kept else self._list_input()
+        return is_due
 
     def _to_search_items(self, item: Json, reply: Reply) -> list[Json]:
         """Return an answered call as the finished search that the host keeps."""
@@ -197,7 +192,11 @@ class ResponsesLoop(Generic[T]):
         }
         found = [self.session.find_tool(name) for name in reply.references]
         tools = [tool for tool in found if tool is not None]
-        return [call, _mark_done(to_search_output(_DIALECT, call_id, tools, define=self._define))]
+        return [call, _mark_done(self._create_search_output(item, tools))]
+
+    def _create_search_output(self, item: Json, tools: Iterable[Tool]) -> Json:
+        call_id = str(item.get("call_id"))
+        return to_search_output(_DIALECT, call_id, tools, define=self._define)
 
     def _to_input(self, item: Json, delivered: set[str], marked: dict[str, Json]) -> Json:
         call_id = item.get("call_id")
@@ -215,13 +214,14 @@ class ResponsesLoop(Generic[T]):
                 delivered.update(_list_names(item))
                 return {k: v for k, v in item.items() if k != "id"} | {"execution": "client"}
             case "function_call" if not self._is_direct(str(item.get("name")), delivered):
-                return _wrap_call(item)
+                request = {"name": item.get("name"), "arguments": to_object(item.get("arguments"))}
+                return item | {"name": CALL, "arguments": json.dumps(request, ensure_ascii=False)}
             case _:
                 return item
 
     def _is_direct(self, name: str, delivered: set[str]) -> bool:
         """Tell whether the model made a call by the tool's own name."""
-        if not was_found(self.session, name):
+        if self.session.is_declared(name):
             return True
         mode = self.session.settings.mode
         return mode is Mode.NATIVE or (mode is Mode.DEFINITIONS and name in delivered)
@@ -243,12 +243,7 @@ class ResponsesLoop(Generic[T]):
             elif item.get("type") == _CALL and self._toolkit.get(str(item.get("name"))):
                 # A refused call is a search among these items, so this one was approved.
                 load_by_name(self.session, [str(item.get("name"))])
-                note_used(self.session, str(item.get("name")))
-
-
-def _read_arguments(item: Json) -> object:
-    # Arguments always come as JSON text here, so that is no mistake of the model's.
-    return to_object(item.get("arguments")) or item.get("arguments")
+                self.session.touch(str(item.get("name")))
 
 
 def _is_kept(item: Json) -> bool:
@@ -279,22 +274,15 @@ def _create_output(item: Json, text: str) -> Json:
 
 def _rename_call(item: Json, approved: ApprovedCall) -> Json:
     """Return a call by the tool's own name, with the approved arguments."""
-    same = to_object(item.get("arguments")) == approved.arguments
-    arguments = item["arguments"] if same else json.dumps(approved.arguments, ensure_ascii=False)
     members = {key: value for key, value in item.items() if key != "namespace"}
+    arguments = write_arguments(item.get("arguments"), approved)
     return members | {"name": approved.tool.name, "arguments": arguments}
 
 
-def _wrap_call(item: Json) -> Json:
-    request = {"name": item.get("name"), "arguments": to_object(item.get("arguments"))}
-    return item | {"name": CALL, "arguments": json.dumps(request, ensure_ascii=False)}
-
-
-_HELD = ("function_call", "tool_search_call")
+_HELD = (_CALL, _SEARCH)
 _BEGINNINGS = ("response.created", "response.in_progress", "response.queued")
 _ADDED = "response.output_item.added"
 _DONE = "response.output_item.done"
-_COMPLETED = "response.completed"
 
 
 class StreamMerger:
@@ -315,10 +303,17 @@ class StreamMerger:
 
     def feed(self, event: Any) -> Iterator[Any]:
         """Process an event; yield what is forwarded at once."""
-        if event.type == _COMPLETED:
-            self._complete(event)
+        if event.type == "response.completed":
+            self.response = event.response
+            self._end = event
+            if event.response.usage is not None:
+                self._usage = add_usage(self._usage, event.response.usage.to_dict())
         elif event.type in _BEGINNINGS:
-            self._begin(event)
+            if not self._number:
+                # A round of which nothing is forwarded has not begun for the host.
+                earlier = [e for e in self._beginnings if e.response.id == event.response.id]
+                self._beginnings = [*earlier, event]
+                self.id = str(event.response.id)
         elif self._is_held(event):
             self._held[_find_item_id(event)].append(event)
         else:
@@ -343,31 +338,17 @@ class StreamMerger:
         whole = self.response.model_copy(update=changed)
         yield self._number_event(self._end.model_copy(update={"response": whole}))
 
-    def _begin(self, event: Any) -> None:
-        if not self._number:
-            # A round of which nothing is forwarded has not begun for the host.
-            earlier = [e for e in self._beginnings if e.response.id == event.response.id]
-            self._beginnings = [*earlier, event]
-            self.id = str(event.response.id)
-
     def _emit_beginnings(self) -> Iterator[Any]:
         beginnings = self._beginnings
         self._beginnings = []
         for event in beginnings:
             yield self._number_event(event)
 
-    def _complete(self, event: Any) -> None:
-        self.response = event.response
-        self._end = event
-        if event.response.usage is not None:
-            self._usage = add_usage(self._usage, event.response.usage.to_dict())
-
     def _is_held(self, event: Any) -> bool:
-        if event.type == _ADDED and event.item.type in _HELD:
-            self._held[_find_item_id(event)] = []
-        if event.type == _DONE and event.item.type in _HELD:
-            self._held.setdefault(_find_item_id(event), [])
-        return _find_item_id(event) in self._held
+        id_ = _find_item_id(event)
+        if event.type in (_ADDED, _DONE) and event.item.type in _HELD:
+            self._held.setdefault(id_, [])
+        return id_ in self._held
 
     def _place(self, event: Any) -> Any:
         at = getattr(event, "output_index", None)
@@ -389,6 +370,8 @@ class StreamMerger:
             return
         place = self._items
         self._items += 1
+        ends = [event for event in held if event.type == _DONE]
+        is_unchanged = any(event.item.arguments == item.arguments for event in ends)
         for event in held:
             if event.type == _ADDED:
                 begun = item.model_copy(update={"arguments": "", "status": "in_progress"})
@@ -397,12 +380,8 @@ class StreamMerger:
                 yield self._number_event(event, output_index=place, item=item)
             elif event.type.endswith("arguments.done"):
                 yield self._number_event(event, output_index=place, arguments=item.arguments)
-            elif event.type.endswith("arguments.delta") and _is_unchanged(held, item):
+            elif event.type.endswith("arguments.delta") and is_unchanged:
                 yield self._number_event(event, output_index=place)
-
-
-def _is_unchanged(held: Sequence[Any], item: Any) -> bool:
-    return any(e.type == _DONE and e.item.arguments == item.arguments for e in held)
 
 
 def _find_item_id(event: Any) -> str:

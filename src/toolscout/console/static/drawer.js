@@ -94,8 +94,8 @@ export class Drawer {
         why && whySection(why, asked.q),
         describedSection(tool),
         findingsSection(tool),
-        section("Takes", schemaView(tool.input_schema ?? {}, "Input schema")),
-        tool.output_schema && section("Gives", schemaView(tool.output_schema, "Output schema")),
+        section("Parameters", schemaView(tool.input_schema ?? {}, "Input schema")),
+        tool.output_schema && section("Result", schemaView(tool.output_schema, "Output schema")),
         nearSection(tool),
         namesSection(tool),
       ),
@@ -126,7 +126,7 @@ function copyButton(name) {
 
 function describedSection(tool) {
   return section(
-    "Says",
+    "Description",
     h("p", { class: "prose" }, tool.description || "It has no description."),
     h("code", { class: "signature" }, tool.signature),
   );

@@ -9,6 +9,7 @@ import asyncio
 import errno
 import secrets
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -31,7 +32,6 @@ _PAGES = {
     403: "You are not logged in. The terminal shows why.",
     404: "There is nothing here.",
 }
-_STATUS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found"}
 
 
 class LoginRefused(Exception):
@@ -101,8 +101,9 @@ class Callback:
     ) -> None:
         try:
             async with asyncio.timeout(HEAD_SECONDS):
-                head = await reader.readuntil(b"\r\n\r\n")
-                target = _parse_target(head)
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                method, _, rest = head.partition(" ")
+                target = rest.partition(" ")[0] if method == "GET" else ""
                 status = self._judge(target)
                 writer.write(_render_page(status))
                 await writer.drain()
@@ -134,13 +135,14 @@ class Callback:
         if self._answer is None or self._answer.done():
             return
         if status == 200:
-            issuer = _get_parameter(url, "iss") or None
-            code, state = _get_parameter(url, "code"), _get_parameter(url, "state")
-            self._answer.set_result(AuthorizationCodeResult(code=code, state=state, iss=issuer))
-        elif status == 403:
-            said = " ".join(
-                (_get_parameter(url, "error"), _get_parameter(url, "error_description"))
+            answer = AuthorizationCodeResult(
+                code=_get_parameter(url, "code"),
+                state=_get_parameter(url, "state"),
+                iss=_get_parameter(url, "iss") or None,
             )
+            self._answer.set_result(answer)
+        elif status == 403:
+            said = f"{_get_parameter(url, 'error')} {_get_parameter(url, 'error_description')}"
             self._answer.set_exception(LoginRefused(to_one_line(said, SAID_CHARS)))
 
 
@@ -157,18 +159,13 @@ def _get_parameter(url: str, name: str) -> str:
     return found.get(name, [""])[0]
 
 
-def _parse_target(head: bytes) -> str:
-    method, _, rest = head.decode("latin-1").partition(" ")
-    return rest.partition(" ")[0] if method == "GET" else ""
-
-
 def _render_page(status: int) -> bytes:
     body = (
         "<!doctype html><html lang=en><meta charset=utf-8><title>toolscout</title>"
         f"<p>{_PAGES[status]}</p></html>"
     ).encode()
     head = (
-        f"HTTP/1.1 {status} {_STATUS[status]}\r\n"
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
         "Content-Type: text/html; charset=utf-8\r\n"
         f"Content-Length: {len(body)}\r\n"
         "Cache-Control: no-store\r\n"

@@ -11,9 +11,9 @@ import shlex
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
@@ -53,6 +53,7 @@ HELLO: Json = {
         "clientInfo": {"name": "toolscout", "version": "1"},
     },
 }
+ASK_OPERATOR = "Report this to the operator of the server."
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
@@ -123,17 +124,32 @@ async def log_in(
 ) -> bool:
     """Have a person log in and save the tokens; return False if the server needs no login.
 
-    `redirect` sends the person to an address, `answer` returns what came back to `callback`.
+    `redirect` sends the person to a web page, `answer` returns what came back to `callback`.
     Earlier tokens stay until the new ones work. Raises `LoginFailed`.
     """
+
+    async def redirect_checked(url: str) -> None:
+        # The address comes from a server, and opening anything but a web page might run code.
+        is_web = urlsplit(url).scheme in ("http", "https") and url.isascii() and url.isprintable()
+        if not is_web:
+            reason = "it leads to an address that is not a web page"
+            raise LoginFailed(config.name, reason, remedy=ASK_OPERATOR)
+        await redirect(url)
+
     storage = MemoryTokenStorage(client=client_from_config(config, callback))
-    provider = make_provider(config, storage, callback, redirect, answer)
-    status = await _request_login(config, provider)
+    provider = make_provider(config, storage, callback, redirect_checked, answer)
+    try:
+        status = await _send_first_request(config, provider)
+    except (TimeoutError, LoginRefused, OAuthFlowError, httpx2.HTTPError) as error:
+        reason, remedy = _explain(error)
+        raise LoginFailed(config.name, reason, remedy=remedy) from None
     if storage.tokens is None:
-        _check_welcome(config, status)
+        if status >= BAD:
+            reason = f"it answers with HTTP {status}"
+            raise LoginFailed(config.name, reason, remedy="Check its address.")
         return False
     if status == UNAUTHORIZED:
-        remedy = "Ask whoever runs the server, or set other 'oauth_scopes'."
+        remedy = "Ask the operator of the server, or set other 'oauth_scopes'."
         raise LoginFailed(config.name, "it refuses the tokens from its own login", remedy=remedy)
     context = provider.context
     stored = StoredLogin(
@@ -148,22 +164,8 @@ async def log_in(
     return True
 
 
-def _check_welcome(config: ServerConfig, status: int) -> None:
-    if status >= BAD:
-        remedy = "Check its address."
-        raise LoginFailed(config.name, f"it answers with HTTP {status}", remedy=remedy)
-
-
-async def _request_login(config: ServerConfig, provider: OAuthClientProvider) -> int:
-    """Trigger the login with a first request; return the status of the last response."""
-    try:
-        return await _send_first_request(config, provider)
-    except (TimeoutError, LoginRefused, OAuthFlowError, httpx2.HTTPError) as error:
-        reason, remedy = _explain(error)
-        raise LoginFailed(config.name, reason, remedy=remedy) from None
-
-
 async def _send_first_request(config: ServerConfig, provider: OAuthClientProvider) -> int:
+    """Trigger the login with a first request; return the status of the last response."""
     is_stream = config.transport is Transport.SSE
     method, body = ("GET", None) if is_stream else ("POST", HELLO)
     headers = {**config.headers, **ACCEPT}
@@ -191,7 +193,7 @@ def _explain(error: Exception) -> tuple[str, str]:
                 f"redirect address {format_callback_url(PORT)} and set 'oauth_client_id'."
             )
         case OAuthFlowError():
-            return said, "Report this to whoever runs the server."
+            return said, ASK_OPERATOR
         case _:
             return f"no answer ({said})", "Check its address and the network."
 
@@ -271,7 +273,7 @@ class BearerAuth(httpx2.Auth):
             raise LoginNeeded(self._config.name)
         tokens, expires_at = await renew_tokens(self._config, spent)
         if tokens is not None:
-            stored = replace(spent, tokens=tokens, expires_at=expires_at)
+            stored = spent.model_copy(update={"tokens": tokens, "expires_at": expires_at})
             self._file.write(stored)
             return stored
         stored = self._read_login()

@@ -6,12 +6,11 @@ client for a login, `renew_tokens` uses one without a person.
 """
 
 import hashlib
-import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Any
 
 import httpx2
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
@@ -22,33 +21,47 @@ from mcp.shared.auth import (
     OAuthToken,
     ProtectedResourceMetadata,
 )
-from pydantic import AnyUrl, BaseModel, ValidationError
+from pydantic import (
+    AnyUrl,
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
-from toolscout.config.documents import is_file, read_document, write_private
+from toolscout.config.documents import read_document, write_private
 from toolscout.config.servers import ServerConfig
 from toolscout.errors import UsageError
-from toolscout.schemas import Json, is_object
 from toolscout.servers.oauth.callback import PORT, format_callback_url
 
 EARLY_SECONDS = 10.0
 """How early tokens count as expired, so that none expires on its way to the server."""
 
-_Model = TypeVar("_Model", bound=BaseModel)
+
+def _drop_invalid(value: object, validate: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return validate(value)
+    except ValidationError:
+        return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class StoredLogin:
+_Lenient = WrapValidator(_drop_invalid)
+"""Reads an invalid value as None, so that the tokens beside it can still be used."""
+
+
+class StoredLogin(BaseModel, frozen=True):
     """The result of one login, with its tokens as last renewed."""
 
-    tokens: OAuthToken
+    tokens: OAuthToken = Field(repr=False)
     login: str = ""
     """Identifies the login; renewing the tokens keeps it."""
-    expires_at: float | None = None
+    expires_at: Annotated[float | None, _Lenient] = None
     """Seconds since 1970; None if the server did not say."""
-    client: OAuthClientInformationFull | None = None
+    client: Annotated[OAuthClientInformationFull | None, _Lenient] = Field(default=None, repr=False)
     """Our registration at the authorization server, unless the configuration holds it."""
-    server: OAuthMetadata | None = None
-    resource: ProtectedResourceMetadata | None = None
+    server: Annotated[OAuthMetadata | None, _Lenient] = None
+    resource: Annotated[ProtectedResourceMetadata | None, _Lenient] = None
 
     def is_over(self, now: float) -> bool:
         """Return whether the tokens have expired or are about to."""
@@ -73,31 +86,14 @@ class TokenFile:
 
     def read(self) -> StoredLogin | None:
         """Return the stored login, or None if the file is missing or unreadable."""
-        row = self._read_row()
-        tokens = _validate_model(OAuthToken, row.get("tokens"))
-        if tokens is None:
+        try:
+            return StoredLogin.model_validate(read_document(self.path).tables)
+        except (UsageError, ValidationError):
             return None
-        ends: object = row.get("expires_at")
-        return StoredLogin(
-            tokens=tokens,
-            login=str(row.get("login", "")),
-            expires_at=float(ends) if isinstance(ends, int | float) else None,
-            client=_validate_model(OAuthClientInformationFull, row.get("client")),
-            server=_validate_model(OAuthMetadata, row.get("server")),
-            resource=_validate_model(ProtectedResourceMetadata, row.get("resource")),
-        )
 
     def write(self, stored: StoredLogin) -> None:
         """Replace the file atomically."""
-        row = {
-            "login": stored.login,
-            "tokens": _to_json(stored.tokens),
-            "expires_at": stored.expires_at,
-            "client": _to_json(stored.client),
-            "server": _to_json(stored.server),
-            "resource": _to_json(stored.resource),
-        }
-        write_private(self.path, json.dumps(row))
+        write_private(self.path, stored.model_dump_json(exclude_none=True))
 
     def forget(self) -> bool:
         """Delete the file, and return whether there was one."""
@@ -105,27 +101,6 @@ class TokenFile:
             self.path.unlink()
             return True
         return False
-
-    def _read_row(self) -> Json:
-        if not is_file(self.path):
-            return {}
-        try:
-            return read_document(self.path).tables
-        except UsageError:
-            return {}
-
-
-def _to_json(model: BaseModel | None) -> Json | None:
-    return None if model is None else model.model_dump(mode="json", exclude_none=True)
-
-
-def _validate_model(kind: type[_Model], value: object) -> _Model | None:
-    if not is_object(value):
-        return None
-    try:
-        return kind.model_validate(value)
-    except ValidationError:
-        return None
 
 
 HTTP_SECONDS = 30.0
@@ -207,9 +182,8 @@ async def renew_tokens(
     """Return renewed tokens and when they expire; the tokens are None if refused."""
     callback = format_callback_url(PORT)
     client = client_from_config(config, callback) or spent.client
-    provider = make_provider(
-        config, MemoryTokenStorage(tokens=spent.tokens, client=client), callback
-    )
+    storage = MemoryTokenStorage(tokens=spent.tokens, client=client)
+    provider = make_provider(config, storage, callback)
     context = provider.context
     # The SDK does not store these: it would treat expired tokens as valid, and look for the
     # authorization server at the address of the MCP server.
@@ -222,7 +196,11 @@ async def renew_tokens(
         sent = await anext(flow)
         async with httpx2.AsyncClient(timeout=HTTP_SECONDS) as http:
             while sent is not request:
-                sent = await flow.asend(await _send_checked(http, sent))
+                response = await http.send(sent)
+                if response.status_code == BUSY or response.status_code >= BROKEN:
+                    said = f"its authorization server answers with HTTP {response.status_code}"
+                    raise httpx2.ConnectError(said, request=sent)
+                sent = await flow.asend(response)
     finally:
         await flow.aclose()
     return context.current_tokens, context.token_expiry_time
@@ -234,11 +212,3 @@ class _Metadata(OAuthClientMetadata):
     def __setattr__(self, name: str, value: object) -> None:
         if name != "scope" or not self.scope:
             super().__setattr__(name, value)
-
-
-async def _send_checked(http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-    response = await http.send(request)
-    if response.status_code == BUSY or response.status_code >= BROKEN:
-        said = f"its authorization server answers with HTTP {response.status_code}"
-        raise httpx2.ConnectError(said, request=request)
-    return response

@@ -19,11 +19,18 @@ from toolscout.schemas import Json, is_list, is_object
 
 DOCUMENT_BYTES = 64 << 20
 DOCUMENT_NESTING = 100
+DOCUMENT_VALUES = 3_000_000
+WORK = 20_000_000
+"""How many values may be visited for all tools of a document; each is visited a few times."""
+NUMBER_BITS = 4_096
+REFERENCE_CHARS = 2_000
+HOPS = 20
 YAML_ENDINGS = (".yaml", ".yml")
 
 _YAML_SCALARS: dict[str, object] = {"": None, "~": None, "null": None, "true": True, "false": False}
 _YAML_NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?")
-_OPENERS = ("SequenceStartEvent", "MappingStartEvent")
+_REMEDY = "Give an OpenAPI 3 document in JSON or YAML."
+_TOO_DEEP = f"it is nested deeper than {DOCUMENT_NESTING} levels"
 
 
 def read_text(path: Path, where: str) -> str:
@@ -70,12 +77,8 @@ def _parse_yaml(text: str, where: str) -> object:
 def _make_unreadable(where: str, language: str, error: Exception) -> InvalidFile:
     mark: Any = getattr(error, "problem_mark", None)
     reason = clean_text(str(getattr(error, "problem", None) or error), 200).rstrip(".")
-    return InvalidFile(
-        where,
-        f"it is not {language} ({reason})",
-        line=mark.line + 1 if mark is not None else None,
-        remedy="Give an OpenAPI 3 document in JSON or YAML.",
-    )
+    line = mark.line + 1 if mark is not None else None
+    return InvalidFile(where, f"it is not {language} ({reason})", line=line, remedy=_REMEDY)
 
 
 def make_size_error(where: str, problem: str) -> InvalidFile:
@@ -97,11 +100,9 @@ class _YamlReader:
         self._anchors: dict[str, object] = {}
 
     def take(self, kind: str, event: Any) -> None:
-        if kind in _OPENERS:
+        if kind in ("SequenceStartEvent", "MappingStartEvent"):
             if len(self._open) >= DOCUMENT_NESTING:
-                raise make_size_error(
-                    self._where, f"it is nested deeper than {DOCUMENT_NESTING} levels"
-                )
+                raise make_size_error(self._where, _TOO_DEEP)
             self._open.append(([], event.anchor))
         elif kind == "SequenceEndEvent":
             self._put(*self._open.pop())
@@ -146,14 +147,6 @@ def _read_scalar(event: Any) -> object:
     return float(text) if number[1] or number[2] else int(text)
 
 
-DOCUMENT_VALUES = 3_000_000
-WORK = 20_000_000
-"""How many values may be visited for all tools of a document; each is visited a few times."""
-NUMBER_BITS = 4_096
-REFERENCE_CHARS = 2_000
-HOPS = 20
-
-
 def is_openapi_file(path: Path) -> bool:
     """Return whether a file holds an OpenAPI document, valid or not."""
     if path.suffix in YAML_ENDINGS:
@@ -187,15 +180,12 @@ def check_document(value: object, where: str) -> Json:
     version = root.get("openapi") if is_object(root) else None
     if is_object(root) and isinstance(version, str) and version.startswith("3."):
         return root
+    problem = "it is not an OpenAPI 3 document"
+    remedy = "Set its `openapi` member to 3.0 or later."
     if is_object(root) and "swagger" in root:
-        raise InvalidFile(
-            where,
-            f"it is Swagger {clean_text(str(root['swagger']), 20)}, not OpenAPI 3",
-            remedy="Convert it to OpenAPI 3 first, for example with swagger2openapi.",
-        )
-    raise InvalidFile(
-        where, "it is not an OpenAPI 3 document", remedy="Set its `openapi` member to 3.0 or later."
-    )
+        problem = f"it is Swagger {clean_text(str(root['swagger']), 20)}, not OpenAPI 3"
+        remedy = "Convert it to OpenAPI 3 first, for example with swagger2openapi."
+    raise InvalidFile(where, problem, remedy=remedy)
 
 
 class _Copy:
@@ -212,12 +202,13 @@ class _Copy:
             return self._copy_container(
                 cast("dict[object, object] | list[object]", node), depth + 1
             )
-        if not _is_scalar(node):
-            raise InvalidFile(
-                self._where,
-                f"it contains a {type(node).__name__} that JSON cannot express",
-                remedy="Give an OpenAPI 3 document in JSON or YAML.",
-            )
+        if isinstance(node, float):
+            is_scalar = math.isfinite(node)
+        else:
+            is_scalar = node is None or (isinstance(node, int) and node.bit_length() <= NUMBER_BITS)
+        if not is_scalar:
+            problem = f"it contains a {type(node).__name__} that JSON cannot express"
+            raise InvalidFile(self._where, problem, remedy=_REMEDY)
         return node
 
     def _copy_container(self, node: dict[object, object] | list[object], depth: int) -> object:
@@ -225,18 +216,10 @@ class _Copy:
         if self._left < 0:
             raise make_size_error(self._where, f"it contains more than {DOCUMENT_VALUES:,} values")
         if depth > DOCUMENT_NESTING:
-            raise make_size_error(
-                self._where, f"it is nested deeper than {DOCUMENT_NESTING} levels"
-            )
+            raise make_size_error(self._where, _TOO_DEEP)
         if isinstance(node, list):
             return [self.copy(value, depth) for value in node]
         return {str(self.copy(key, depth)): self.copy(value, depth) for key, value in node.items()}
-
-
-def _is_scalar(node: object) -> bool:
-    if isinstance(node, float):
-        return math.isfinite(node)
-    return node is None or (isinstance(node, int) and node.bit_length() <= NUMBER_BITS)
 
 
 class Document:
@@ -245,18 +228,14 @@ class Document:
     def __init__(self, value: object, *, where: str) -> None:
         self.root = check_document(value, where)
         self.is_oldest = str(self.root["openapi"]).startswith("3.0")
-        self._where = where
+        self.where = where
         self._work = WORK
 
     def count_work(self, work: int) -> None:
         """Count visited values; raises `InvalidFile` once there are too many."""
         self._work -= work
         if self._work < 0:
-            raise make_size_error(self._where, "it takes more work to read than is allowed")
-
-    def make_size_error(self, problem: str) -> InvalidFile:
-        """Return the error for a limit that this document exceeds."""
-        return make_size_error(self._where, problem)
+            raise make_size_error(self.where, "it takes more work to read than is allowed")
 
     def find_target(self, reference: str) -> object:
         """Return the target of a reference within the document, or None."""

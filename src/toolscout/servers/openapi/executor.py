@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Self
 
 import httpx2
 
@@ -18,7 +17,6 @@ from toolscout.errors import (
     CallFailed,
     CallTimedOut,
     InvalidConfig,
-    MissingExtra,
     ServerUnavailable,
     ToolscoutError,
     UnknownTool,
@@ -26,25 +24,23 @@ from toolscout.errors import (
 )
 from toolscout.names import clean_text
 from toolscout.schemas import Json, is_object
-from toolscout.servers.connection import Relay, make_unavailable_error
+from toolscout.servers.connection import Relay, build_headers, make_unavailable_error
 from toolscout.servers.manifest import Manifest
-from toolscout.servers.openapi.document import read_document
-from toolscout.servers.openapi.parameters import tools_from_openapi
+from toolscout.servers.openapi.document import DOCUMENT_BYTES, read_document
+from toolscout.servers.openapi.operations import tools_from_openapi
 from toolscout.servers.openapi.request import (
+    CONTROL,
+    TOKEN,
+    RequestTemplate,
+    build_argument_headers,
     build_cookies,
-    build_headers,
     build_payload,
     build_target,
-    make_argument_error,
-)
-from toolscout.servers.openapi.response import Answer, build_result
-from toolscout.servers.openapi.route import (
-    Route,
-    check_headers,
     has_dots,
-    normalize_media,
+    make_argument_error,
     quote_text,
 )
+from toolscout.servers.openapi.response import build_result
 from toolscout.tools import Tool
 
 MAX_REDIRECTS = 5
@@ -53,11 +49,10 @@ TIMEOUT_SECONDS = 30.0
 
 
 class OpenApi:
-    """Calls the operations of one document.
+    """Calls the operations of one document. Call `aclose` at the end.
 
     Every request goes to `base_url` with the configured `headers`; nothing in the document, the
-    arguments or a response changes that. A `client` passed in provides the transport only: its
-    headers and cookies are not used, and its owner closes it. Cookies are never stored.
+    arguments or a response changes that. Cookies are never stored.
     """
 
     def __init__(
@@ -68,17 +63,16 @@ class OpenApi:
         base_url: str,
         headers: Mapping[str, str] | None = None,
         timeout: float = TIMEOUT_SECONDS,
-        client: "httpx2.AsyncClient | None" = None,
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self.tools = tools_from_openapi(document, server)
         self._server = server
         self._base = _check_base(base_url)
-        self._headers = check_headers(headers or {})
+        self._headers = _check_headers(headers or {})
         self._timeout = timeout
         self._max_bytes = max_bytes
-        self._given = client
-        self._own: tuple[asyncio.AbstractEventLoop, httpx2.AsyncClient] | None = None
+        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+        self._client = httpx2.AsyncClient(cookies=no_cookies)
 
     async def __call__(self, tool: Tool, arguments: Json) -> Json:
         """Call a tool and return an MCP result; a refusal by the server is a result too.
@@ -86,44 +80,46 @@ class OpenApi:
         Raises `InvalidArguments` if a request cannot carry an argument, and `UpstreamError` if
         there is no response.
         """
-        import httpx2
-
-        request = self._request(tool, Route.from_tool(tool), arguments)
+        template = RequestTemplate.from_tool(tool)
+        target = build_target(tool, template, arguments)
+        try:
+            url = httpx2.URL(f"{str(self._base).rstrip('/')}{target}")
+        except httpx2.InvalidURL:
+            raise make_argument_error(tool, "", "url", "make a URL that is too long") from None
+        if _get_origin(url) != _get_origin(self._base):
+            raise CallFailed(tool.name, "its path leads to another server")
+        content, media = build_payload(template.body, arguments)
+        # Arguments cannot replace configured headers.
+        headers = {
+            "accept": "application/json, */*;q=0.8",
+            "accept-encoding": "gzip, deflate",
+            "user-agent": "toolscout",
+            **build_argument_headers(tool, template, arguments),
+            **self._headers,
+            "cookie": build_cookies(template, arguments, self._headers.get("cookie", "")),
+            "content-type": media,  # empty if the body sets its own
+        }
+        request = httpx2.Request(
+            template.method,
+            url,
+            headers={k.encode(): v.encode("utf-8", "replace") for k, v in headers.items() if v},
+            **content,
+            extensions={"timeout": httpx2.Timeout(self._timeout).as_dict()},
+        )
+        request.read()  # a redirect may need the body again
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._answer(tool, request)
+                return await self._request(tool, request)
         except TimeoutError:
             raise CallTimedOut(tool.name, self._timeout) from None
         except httpx2.HTTPError as error:
             raise self._explain_failure(tool, error) from None
 
-    async def close(self) -> None:
-        """Close the connections, except those of a client that was passed in."""
-        own, self._own = self._own, None
-        if own is not None and own[0] is asyncio.get_running_loop():
-            await own[1].aclose()
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    def _make_client(self) -> "httpx2.AsyncClient":
-        import httpx2
-
-        if self._given is not None:
-            return self._given
-        loop = asyncio.get_running_loop()
-        # Connections belong to the loop that opened them; a synchronous host has a loop per call.
-        if self._own is None or self._own[0] is not loop:
-            no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
-            self._own = (loop, httpx2.AsyncClient(cookies=no_cookies))
-        return self._own[1]
-
-    def _explain_failure(self, tool: Tool, error: "httpx2.HTTPError") -> UpstreamError:
-        import httpx2
-
+    def _explain_failure(self, tool: Tool, error: httpx2.HTTPError) -> UpstreamError:
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
             return ServerUnavailable(self._server, "unreachable")
         if isinstance(error, httpx2.TimeoutException):
@@ -132,42 +128,14 @@ class OpenApi:
         said = "no whole answer came back; it may still have had an effect"
         return CallFailed(tool.name, f"{said} ({type(error).__name__})")
 
-    def _request(self, tool: Tool, route: Route, arguments: Json) -> "httpx2.Request":
-        import httpx2
-
-        target = build_target(tool, route, arguments)
-        try:
-            url = httpx2.URL(f"{str(self._base).rstrip('/')}{target}")
-        except httpx2.InvalidURL:
-            raise make_argument_error(tool, "", "url", "make a URL that is too long") from None
-        if _get_origin(url) != _get_origin(self._base):
-            raise CallFailed(tool.name, "its path leads to another server")
-        content, media = build_payload(route.body, arguments)
-        headers = self._build_headers(tool, route, arguments, media)
-        limits = httpx2.Timeout(self._timeout).as_dict()
-        request = httpx2.Request(
-            route.method, url, headers=headers, **content, extensions={"timeout": limits}
-        )
-        request.read()  # a redirect may need the body again
-        return request
-
-    def _build_headers(
-        self, tool: Tool, route: Route, arguments: Json, media: str
-    ) -> dict[bytes, bytes]:
-        """Return the headers of a request; arguments cannot replace configured headers."""
-        headers = {
-            "accept": "application/json, */*;q=0.8",
-            "accept-encoding": "gzip, deflate",
-            "user-agent": "toolscout",
-            **build_headers(tool, route, arguments),
-            **self._headers,
-            "cookie": build_cookies(route, arguments, self._headers.get("cookie", "")),
-            "content-type": media,  # empty if the body sets its own
-        }
-        return {k.encode(): v.encode("utf-8", "replace") for k, v in headers.items() if v}
-
-    async def _answer(self, tool: Tool, request: "httpx2.Request") -> Json:
-        response = await self._send(request)
+    async def _request(self, tool: Tool, request: httpx2.Request) -> Json:
+        response = await self._client.send(request, stream=True, follow_redirects=False)
+        for _ in range(MAX_REDIRECTS):
+            further = self._follow_redirect(response)
+            if further is None:
+                break
+            await response.aclose()
+            response = await self._client.send(further, stream=True, follow_redirects=False)
         try:
             data = bytearray()
             async for chunk in response.aiter_bytes():
@@ -178,57 +146,35 @@ class OpenApi:
             # If the call is cancelled, this also tells the server.
             await response.aclose()
         is_cut = len(data) > self._max_bytes
-        answer = Answer(
-            status=response.status_code,
-            media=normalize_media(response.headers.get("content-type", "")),
-            charset=response.charset_encoding or "utf-8",
-            data=bytes(data[: self._max_bytes]),
-            note=f"(Cut after {self._max_bytes:,} bytes. Ask for less.)" if is_cut else "",
-            retry_after=clean_text(response.headers.get("retry-after", ""), 40),
-        )
-        return build_result(answer, f"openapi://{quote_text(self._server)}/{quote_text(tool.leaf)}")
+        note = f"(Cut after {self._max_bytes:,} bytes. Ask for less.)" if is_cut else ""
+        uri = f"openapi://{quote_text(self._server)}/{quote_text(tool.leaf)}"
+        return build_result(response, bytes(data[: self._max_bytes]), note, uri)
 
-    async def _send(self, request: "httpx2.Request") -> "httpx2.Response":
-        """Send a request, following redirects within the same origin only."""
-        client = self._make_client()
-        for _ in range(MAX_REDIRECTS):
-            response = await client.send(request, stream=True, follow_redirects=False)
-            further = self._follow_redirect(request, response)
-            if further is None:
-                return response
-            await response.aclose()
-            request = further
-        return await client.send(request, stream=True, follow_redirects=False)
-
-    def _follow_redirect(
-        self, request: "httpx2.Request", response: "httpx2.Response"
-    ) -> "httpx2.Request | None":
-        import httpx2
-
+    def _follow_redirect(self, response: httpx2.Response) -> httpx2.Request | None:
         if not response.has_redirect_location:
             return None
+        request = response.request
         try:
             url = request.url.join(response.headers["location"])
         except (httpx2.InvalidURL, ValueError):
             return None
         if _get_origin(url) != _get_origin(self._base) or url.userinfo:
             return None
-        headers, method, content = request.headers.copy(), request.method, request.content
+        headers = request.headers.copy()
+        method = request.method
+        content = request.content
         is_post = response.status_code in (301, 302) and method == "POST"
         if is_post or (response.status_code == 303 and method != "HEAD"):
-            method, content = "GET", b""
-            for name in ("content-type", "content-length"):
-                headers.pop(name, None)
+            method = "GET"
+            content = b""
+            headers.pop("content-type", None)
+            headers.pop("content-length", None)
         return httpx2.Request(
             method, url, headers=headers, content=content or None, extensions=request.extensions
         )
 
 
-def _check_base(base_url: str) -> "httpx2.URL":
-    try:
-        import httpx2
-    except ImportError:
-        raise MissingExtra("httpx2", extra="gateway") from None
+def _check_base(base_url: str) -> httpx2.URL:
     try:
         url = httpx2.URL(base_url)
     except (httpx2.InvalidURL, TypeError):
@@ -242,11 +188,21 @@ def _check_base(base_url: str) -> "httpx2.URL":
     raise InvalidConfig("base_url", problem, remedy="Put credentials into headers.")
 
 
-def _get_origin(url: "httpx2.URL") -> tuple[str, str, int | None]:
+def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return configured headers by lower-case name; raises `InvalidConfig`."""
+    for name, value in headers.items():
+        if not TOKEN.fullmatch(name) or CONTROL.search(value):
+            # The value may be a secret, so the message leaves it out.
+            raise InvalidConfig(
+                f"headers.{clean_text(name, 80)}",
+                "is not an HTTP header",
+                remedy="Use letters, digits and hyphens in its name and one line as its value.",
+            )
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def _get_origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
-
-
-DOCUMENT_BYTES = 64 << 20
 
 
 class OpenApiConnection:
@@ -261,20 +217,10 @@ class OpenApiConnection:
     async def open(self) -> None:
         """Read the document; raises `ServerUnavailable` if that fails."""
         config = self._config
-        headers = dict(config.headers)
-        if config.token:
-            headers["Authorization"] = f"Bearer {config.token}"
         try:
             async with asyncio.timeout(config.start_seconds):
                 source = await _fetch(config.spec) if "://" in config.spec else config.spec
-                document = await asyncio.to_thread(read_document, source)
-            self._api = OpenApi(
-                document,
-                server=config.name,
-                base_url=config.url,
-                headers=headers,
-                timeout=config.call_seconds,
-            )
+                self._api = await asyncio.to_thread(_load, config, source)
         except TimeoutError:
             raise make_unavailable_error(
                 config, f"no document within {config.start_seconds:g} s"
@@ -286,7 +232,7 @@ class OpenApiConnection:
         """Close the connections."""
         self.ended.set()
         if self._api is not None:
-            await self._api.close()
+            await self._api.aclose()
 
     async def read_manifest(self) -> Manifest:
         """Return the operations as tools."""
@@ -313,6 +259,16 @@ class OpenApiConnection:
         if self._api is None or self.ended.is_set():
             raise make_unavailable_error(self._config, self.reason)
         return self._api
+
+
+def _load(config: ServerConfig, source: str) -> OpenApi:
+    return OpenApi(
+        read_document(source),
+        server=config.name,
+        base_url=config.url,
+        headers=build_headers(config),
+        timeout=config.call_seconds,
+    )
 
 
 async def _fetch(url: str) -> str:

@@ -98,7 +98,9 @@ class Schemas:
             if key in definitions or key not in self._targets:
                 continue
             definition = self.translate(self._targets[key])
-            size, further = self._weigh(key, definition)
+            if key not in self._weights:
+                self._weights[key] = self._measure(definition)
+            size, further = self._weights[key]
             if size > left:
                 definitions[key] = _make_stub(definition)
                 continue
@@ -121,11 +123,6 @@ class Schemas:
             kept[name] = inner if size <= limit else _make_stub(inner)
             limit -= size if size <= limit else 1
         return {**schema, "properties": kept}
-
-    def _weigh(self, key: str, definition: Json) -> tuple[int, list[str]]:
-        if key not in self._weights:
-            self._weights[key] = self._measure(definition)
-        return self._weights[key]
 
     def _measure(self, schema: object) -> tuple[int, list[str]]:
         """Return how many values a schema holds, and the keys that it refers to."""
@@ -159,7 +156,13 @@ class Schemas:
         if isinstance(reference, str):
             found = self._make_reference(reference, found)
         self._leave_out_hidden(found, schema.get("properties"))
-        _bring_up_to_date(found, schema)
+        for flag, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+            if schema.get(flag) is True and limit in found:
+                found[flag] = found.pop(limit)
+        if is_list(found.get("items")):
+            found["prefixItems"] = found.pop("items")
+        if not found.get("required", True):
+            del found["required"]
         return _add_null(found) if schema.get("nullable") is True else found
 
     def _make_reference(self, reference: str, beside: Json) -> Json:
@@ -231,17 +234,6 @@ def _make_stub(schema: object) -> Json:
     return {key: schema[key] for key in kept if key in schema} if is_object(schema) else {}
 
 
-def _bring_up_to_date(found: Json, said: Json) -> None:
-    """Replace the flags and lists of older drafts by their modern form."""
-    for flag, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if said.get(flag) is True and limit in found:
-            found[flag] = found.pop(limit)
-    if is_list(found.get("items")):
-        found["prefixItems"] = found.pop("items")
-    if not found.get("required", True):
-        del found["required"]
-
-
 def _add_null(found: Json) -> Json:
     if "enum" in found and None not in found["enum"]:
         found["enum"] = [*found["enum"], None]
@@ -257,16 +249,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_positive(value: object) -> bool:
-    return _is_number(value) and cast("float", value) > 0
-
-
 def _is_count(value: object) -> bool:
     return _is_number(value) and isinstance(value, int) and value >= 0
-
-
-def _is_short(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= DESCRIPTION_CHARS
 
 
 def _read_type(_: Schemas, value: object) -> object:
@@ -297,9 +281,12 @@ _KEPT: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _is_count),
     **dict.fromkeys(("minProperties", "maxProperties"), _is_count),
     **dict.fromkeys(("minContains", "maxContains"), _is_count),
-    **dict.fromkeys(("format", "pattern", "contentMediaType", "contentEncoding"), _is_short),
+    **dict.fromkeys(
+        ("format", "pattern", "contentMediaType", "contentEncoding"),
+        lambda value: isinstance(value, str) and len(value) <= DESCRIPTION_CHARS,
+    ),
     "enum": lambda value: is_list(value) and bool(value),
-    "multipleOf": _is_positive,
+    "multipleOf": lambda value: _is_number(value) and cast("float", value) > 0,
 }
 _READ: dict[str, Callable[[Schemas, object], object]] = {
     "type": _read_type,

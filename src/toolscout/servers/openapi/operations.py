@@ -1,18 +1,38 @@
-"""List the operations of a document and choose a name for each."""
+"""Turn the operations of a document into tools.
 
+`tools_from_openapi` lists the operations and chooses a name for each. `Arguments` merges the
+parameters and the body of an operation into one set of arguments, both as a schema for the model
+and as a template for requests.
+"""
+
+import dataclasses
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import cast
+from typing import Any, cast
 
 from toolscout.errors import InvalidTool
-from toolscout.names import make_exposed_name
+from toolscout.names import clean_text, make_exposed_name
 from toolscout.schemas import Json, is_list, is_object
-from toolscout.servers.openapi.document import Document
-from toolscout.tools import Effect
+from toolscout.servers.openapi.document import Document, make_size_error
+from toolscout.servers.openapi.jsonschema import INPUT_VALUES, OUTPUT_VALUES, Schemas
+from toolscout.servers.openapi.request import (
+    EXTRA,
+    MEDIA,
+    NO_PARAMETERS,
+    TOKEN,
+    VARIABLE,
+    Body,
+    Place,
+    RequestTemplate,
+    has_dots,
+    is_json,
+    normalize_media,
+)
+from toolscout.tools import Effect, Tool
 
 MAX_OPERATIONS = 10_000
 MAX_PARAMETERS = 500
@@ -20,13 +40,41 @@ DESCRIPTION_CHARS = 4_000
 LEAF_CHARS = 200
 NAME_CHARS = 1_000
 """How much of a name is read, because many operations may share a long one."""
+KEY_CHARS = 64
+ARGUMENT_WORK = 50
+"""The work that an argument costs in addition to its schema, in visited values."""
 
 EFFECTS = {
     **dict.fromkeys(("get", "head", "options", "trace", "query"), Effect.READ),
     **dict.fromkeys(("post", "put", "patch"), Effect.WRITE),
     "delete": Effect.DESTRUCTIVE,
 }
-UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+STYLES = {"path": "simple", "query": "form", "header": "simple", "cookie": "form"}
+"""The default style of parameters, by where they go."""
+KINDS = ("json", "form", "multipart", "text")
+"""The kinds of bodies, the preferred one first."""
+
+_KNOWN_STYLES = frozenset(
+    ("simple", "label", "matrix", "form", "spaceDelimited", "pipeDelimited", "deepObject")
+)
+_FILE_NOTE = "Text, or a `data:` URL with base64 for binary content."
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def tools_from_openapi(document: Json, server: str) -> list[Tool]:
+    """Return a tool for each operation of an OpenAPI 3.x document, in its order.
+
+    Raises `InvalidFile` if the document cannot be used and `InvalidTool` if an operation cannot.
+    """
+    source = Document(document, where=f"OpenAPI document of server {server!r}")
+    operations = list(_list_operations(source))
+    inputs = Schemas(source, hidden="readOnly")
+    outputs = Schemas(source, hidden="writeOnly")
+    leaves = _choose_leaves(operations, server)
+    return [
+        _make_tool(operation, leaf, server, Arguments(source, inputs, operation), outputs)
+        for operation, leaf in zip(operations, leaves, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,32 +87,20 @@ class Operation:
     """The entry of the path, which applies to all its methods."""
     said: Json
 
-    @property
-    def id(self) -> str:
-        """The name from the document, or else the name of the route."""
-        given = self.said.get("operationId")
-        name = UNSAFE.sub("_", given[:NAME_CHARS]).strip("_") if isinstance(given, str) else ""
-        return name[:LEAF_CHARS] or self.route
+    def list_names(self) -> tuple[str, str, str]:
+        """Return the names that the operation may get, the best one first.
 
-    @property
-    def route(self) -> str:
-        """The name made of method and path."""
+        They are the name from the document, the one made of method and path, and the latter with
+        a hash, which tells similar paths apart.
+        """
         path = self.path[:NAME_CHARS]
-        return UNSAFE.sub("_", f"{self.method}{path}").strip("_")[:LEAF_CHARS]
-
-    @property
-    def numbered(self) -> str:
-        """The name of the route with a hash, which tells similar routes apart."""
-        return f"{self.route}_{digest(f'{self.method} {self.path}')}"
+        route = _UNSAFE.sub("_", f"{self.method}{path}").strip("_")[:LEAF_CHARS]
+        given = self.said.get("operationId")
+        name = _UNSAFE.sub("_", given[:NAME_CHARS]).strip("_") if isinstance(given, str) else ""
+        return name[:LEAF_CHARS] or route, route, f"{route}_{_hash(f'{self.method} {self.path}')}"
 
 
-def digest(text: str) -> str:
-    """Return eight hexadecimal digits of a text's hash."""
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def list_operations(source: Document) -> Iterator[Operation]:
-    """Yield the operations in the document's order; raises `InvalidFile` if there are too many."""
+def _list_operations(source: Document) -> Iterator[Operation]:
     paths = source.root.get("paths")
     count = 0
     for path, item in paths.items() if is_object(paths) else ():
@@ -75,52 +111,294 @@ def list_operations(source: Document) -> Iterator[Operation]:
                 continue
             count += 1
             if count > MAX_OPERATIONS:
-                raise source.make_size_error(f"it contains more than {MAX_OPERATIONS:,} operations")
+                problem = f"it contains more than {MAX_OPERATIONS:,} operations"
+                raise make_size_error(source.where, problem)
             yield Operation(method=method, path=path, shared=shared, said=said)
 
 
-def choose_leaves(operations: list[Operation], server: str) -> list[str]:
+def _choose_leaves(operations: list[Operation], server: str) -> list[str]:
     """Return a unique name for each operation.
 
     Operations with the same name all get another one, so that no name depends on their order.
     """
     found: dict[int, str] = {}
     taken: set[str] = set()
-    choices: tuple[Callable[[Operation], str], ...] = (
-        lambda operation: operation.id,
-        lambda operation: operation.route,
-        lambda operation: operation.numbered,
-    )
-    for choose in choices:
-        wanted = {at: choose(op) for at, op in enumerate(operations) if at not in found}
+    names = [operation.list_names() for operation in operations]
+    for choice in range(3):
+        wanted = {at: row[choice] for at, row in enumerate(names) if at not in found}
         exposed = {at: make_exposed_name(server, leaf) for at, leaf in wanted.items()}
         counts = Counter(exposed.values())
         unique = [at for at in wanted if counts[exposed[at]] == 1 and exposed[at] not in taken]
         found.update((at, wanted[at]) for at in unique)
         taken.update(exposed[at] for at in unique)
-    if len(found) < len(operations):
-        missing = next(op for at, op in enumerate(operations) if at not in found)
-        raise InvalidTool(
-            "has the same name as another operation",
-            server=server,
-            tool=missing.numbered,
-            remedy="Give it an operationId of its own.",
-        )
+    for at, row in enumerate(names):
+        if at not in found:
+            raise InvalidTool(
+                "has the same name as another operation",
+                server=server,
+                tool=row[-1],
+                remedy="Give it an operationId of its own.",
+            )
     return [found[at] for at in range(len(operations))]
 
 
-def get_text(said: Json, key: str) -> str:
+def _make_tool(
+    operation: Operation, leaf: str, server: str, arguments: "Arguments", outputs: Schemas
+) -> Tool:
+    if has_dots(operation.path):
+        raise InvalidTool(
+            f"has the path {clean_text(operation.path, 80)!r}, which leads out of the base URL",
+            server=server,
+            tool=leaf,
+            remedy="Write the path without '.' and '..' segments.",
+        )
+    tags = [tag for tag in _list_items(operation.said.get("tags")) if isinstance(tag, str)]
+    is_deprecated = operation.said.get("deprecated") is True
+    return Tool.define(
+        leaf,
+        server=server,
+        title=_get_text(operation.said, "summary"),
+        description=_build_description(operation, "Deprecated: " if is_deprecated else ""),
+        input_schema=arguments.build_schema(),
+        output_schema=_find_output(operation, arguments.source, outputs),
+        tags=["deprecated", *tags] if is_deprecated else tags,
+        effect=EFFECTS[operation.method],
+        extras={EXTRA: arguments.build_template().to_json()},
+    )
+
+
+def _build_description(operation: Operation, mark: str) -> str:
+    summary = _get_text(operation.said, "summary")
+    text = _get_text(operation.said, "description")
+    if text.startswith(summary.rstrip(".")):
+        summary = ""
+    description = "\n\n".join(filter(None, (summary, text)))
+    description = mark + (description or f"{operation.method.upper()} {operation.path}")
+    if len(description) <= DESCRIPTION_CHARS:
+        return description
+    return description[: DESCRIPTION_CHARS - 1] + "…"
+
+
+def _find_output(operation: Operation, source: Document, outputs: Schemas) -> Json | None:
+    """Return the schema of a successful JSON response, if the document has one."""
+    responses = operation.said.get("responses")
+    codes = responses if is_object(responses) else {}
+    source.count_work(len(codes))
+    good = [code for code in sorted(codes) if code.startswith("2")]
+    response = source.follow(codes.get(next(iter(good or ["default"]))))
+    for media, entry in _get_content(response).items():
+        if is_json(normalize_media(media)):
+            schema = outputs.resolve(outputs.translate(entry.get("schema")))
+            return outputs.complete(schema, OUTPUT_VALUES) if schema else None
+    return None
+
+
+class Arguments:
+    """The arguments of one operation: as a schema for the model, as a template for requests."""
+
+    def __init__(self, source: Document, schemas: Schemas, operation: Operation) -> None:
+        self.source = source
+        self._schemas = schemas
+        self._operation = operation
+        self._properties: Json = {}
+        self._required: list[str] = []
+        self._places: list[Place] = []
+        self._body: Body | None = None
+        for name, where, said in self._list_parameters():
+            self._add_parameter(name, where, said)
+        self._add_body(source.follow(operation.said.get("requestBody")))
+
+    def build_schema(self) -> Json:
+        """Return the input schema, complete with its definitions."""
+        found: Json = {"type": "object", "properties": self._properties}
+        if self._required:
+            found["required"] = self._required
+        # An unknown argument has no place in the request and would be lost silently.
+        found["additionalProperties"] = False
+        return self._schemas.complete(found, INPUT_VALUES)
+
+    def build_template(self) -> RequestTemplate:
+        """Return the template, which says where in a request each argument goes."""
+        return RequestTemplate(
+            method=self._operation.method.upper(),
+            path=self._operation.path,
+            places=tuple(self._places),
+            body=self._body,
+        )
+
+    def _list_parameters(self) -> Iterator[tuple[str, str, Json]]:
+        """Yield name, place and definition of the parameters, those in the path first."""
+        found: dict[tuple[str, str], Json] = {}
+        for holder in (self._operation.shared, self._operation.said):
+            for row in _list_items(holder.get("parameters")):
+                said = self.source.follow(row)
+                name, where = said.get("name"), said.get("in")
+                if isinstance(name, str) and isinstance(where, str) and _is_usable(name, where):
+                    found[name, where] = said
+        variables = dict.fromkeys(VARIABLE.findall(self._operation.path))
+        yield from ((name, "path", found.get((name, "path"), {})) for name in variables)
+        yield from ((*at, said) for at, said in found.items() if at[1] != "path")
+
+    def _add_parameter(self, name: str, where: str, said: Json) -> None:
+        media, entry = next(iter(_get_content(said).items()), ("", said))
+        schema = dict(self._schemas.translate(entry.get("schema")))
+        if where == "path" and not schema:
+            schema["type"] = "string"
+        if text := _get_text(said, "description"):
+            schema["description"] = clean_text(text, DESCRIPTION_CHARS)
+        if said.get("deprecated") is True:
+            schema["deprecated"] = True
+        style = _read_style(said, STYLES[where])
+        explode = said.get("explode")
+        place = Place(
+            key=self._find_free_key(name, where),
+            name=name,
+            where=where,
+            style=style,
+            explode=explode if isinstance(explode, bool) else style == "form",
+            is_json=bool(media),
+            keeps_reserved=said.get("allowReserved") is True,
+        )
+        self._places.append(place)
+        self._put(place.key, schema, required=where == "path" or said.get("required") is True)
+
+    def _put(self, key: str, schema: Json, *, required: bool) -> None:
+        self.source.count_work(ARGUMENT_WORK)
+        self._properties[key] = schema
+        if required:
+            self._required.append(key)
+
+    def _find_free_key(self, name: str, where: str) -> str:
+        """Return a key that no earlier argument has."""
+        key = _make_key(name)
+        if key in self._properties:
+            key = _make_key(f"{where}_{name}")
+        if key in self._properties:
+            key = f"{key[: KEY_CHARS - 9]}_{_hash(f'{where} {name}')}"
+        while key in self._properties:
+            key = f"_{key}"[:KEY_CHARS]
+        return key
+
+    def _add_body(self, said: Json) -> None:
+        content = _get_content(said)
+        if not content:
+            return
+        media = min(content, key=lambda media: KINDS.index(_find_body_kind(media)))
+        kind, entry = _find_body_kind(media), content[media]
+        schema = self._schemas.translate(entry.get("schema"))
+        body = Body(
+            kind=kind,
+            media=_choose_sent_media(media, kind),
+            required=said.get("required") is True,
+            styles=_read_styles(entry) if kind == "form" else {},
+        )
+        members = None if kind == "text" else self._schemas.merge_members(schema)
+        keys = {_make_key(name): name for name in members[0]} if members else {}
+        if members and len(keys) == len(members[0]) and not keys.keys() & self._properties.keys():
+            self._add_members(body, keys, *members)
+        else:
+            self._add_whole(body, schema, _get_text(said, "description"))
+
+    def _add_members(self, body: Body, keys: dict[str, str], said: Json, wanted: list[str]) -> None:
+        files: list[str] = []
+        must = set(wanted) if body.required else set[str]()
+        for key, name in keys.items():
+            schema = said[name]
+            if body.kind == "multipart" and _is_file(schema):
+                files.append(name)
+                schema = _make_file_schema(schema)
+            self._put(key, schema, required=name in must)
+        self._body = dataclasses.replace(body, members=keys, files=files)
+
+    def _add_whole(self, body: Body, schema: Json, text: str) -> None:
+        key = self._find_free_key("body", "request")
+        if body.kind == "text":
+            text = f"Content of type {body.media}. {_FILE_NOTE}"
+            schema = {"type": "string", "description": text}
+        elif text:
+            schema = {**schema, "description": clean_text(text, DESCRIPTION_CHARS)}
+        self._put(key, schema, required=body.required)
+        self._body = dataclasses.replace(body, key=key)
+
+
+def _is_usable(name: str, where: str) -> bool:
+    if where == "header":
+        return TOKEN.fullmatch(name) is not None and name.lower() not in NO_PARAMETERS
+    if where == "cookie":
+        return TOKEN.fullmatch(name) is not None
+    return where in STYLES and 0 < len(name) <= NAME_CHARS
+
+
+def _make_key(name: str) -> str:
+    """Return a property name that every model provider accepts."""
+    name = name[:NAME_CHARS]
+    safe = _UNSAFE.sub("_", name)
+    return ((safe if safe == name else safe.strip("_")) or "value")[:KEY_CHARS]
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _read_style(said: Json, usual: str) -> str:
+    style = said.get("style")
+    return style if isinstance(style, str) and style in _KNOWN_STYLES else usual
+
+
+def _read_styles(entry: Json) -> dict[str, list[Any]]:
+    encoding = entry.get("encoding")
+    rows = islice(encoding.items(), MAX_PARAMETERS) if is_object(encoding) else ()
+    styles: dict[str, list[Any]] = {}
+    for name, said in rows:
+        if is_object(said) and "style" in said:
+            style = _read_style(said, "form")
+            styles[name] = [style, said.get("explode", style == "form") is True]
+    return styles
+
+
+def _find_body_kind(media: str) -> str:
+    bare = normalize_media(media)
+    if is_json(bare) or bare in ("*/*", "application/*"):
+        return "json"
+    forms = {"application/x-www-form-urlencoded": "form", "multipart/form-data": "multipart"}
+    return forms.get(bare, "text")
+
+
+def _choose_sent_media(media: str, kind: str) -> str:
+    """Return the media type to send; ranges and invalid types are replaced."""
+    bare = normalize_media(media)
+    if MEDIA.fullmatch(bare):
+        return bare
+    if kind == "json":
+        return "application/json"
+    return "text/plain" if bare.startswith("text/") else "application/octet-stream"
+
+
+def _is_file(schema: object) -> bool:
+    if not is_object(schema):
+        return False
+    is_raw = "contentMediaType" in schema and "contentEncoding" not in schema
+    return schema.get("format") == "binary" or is_raw or _is_file(schema.get("items"))
+
+
+def _make_file_schema(schema: Json) -> Json:
+    text = f"{schema.get('description', '')} {_FILE_NOTE}".strip()
+    if schema.get("type") == "array":
+        return {"type": "array", "items": {"type": "string"}, "description": text}
+    return {"type": "string", "description": text}
+
+
+def _get_text(said: Json, key: str) -> str:
     """Return a text, cut at twice the length that is shown; empty if it is not a string."""
     text = said.get(key)
     return text[: 2 * DESCRIPTION_CHARS].strip() if isinstance(text, str) else ""
 
 
-def list_items(value: object) -> Iterable[object]:
-    """Return the first items of a list, and no items of any other value."""
+def _list_items(value: object) -> Iterable[object]:
     return islice(cast("list[object]", value), MAX_PARAMETERS) if is_list(value) else ()
 
 
-def get_content(said: Json) -> dict[str, Json]:
+def _get_content(said: Json) -> dict[str, Json]:
     """Return the content of a parameter, body or response by media type."""
     content = said.get("content")
     rows = islice(content.items(), MAX_PARAMETERS) if is_object(content) else ()

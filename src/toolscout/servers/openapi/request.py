@@ -1,37 +1,109 @@
-"""Build the parts of an HTTP request from a route and arguments: target, headers, cookies and body.
+"""Build HTTP requests from arguments.
 
-Arguments come from the model: any that would redirect the request or break it up raise
-`InvalidArguments`. `executor` sends the request.
+A `RequestTemplate` says where in a request each argument goes and how the body is built. It is
+stored in its tool's `extras` as plain JSON, so that a stored tool can be called. Arguments come
+from the model: any that would redirect a request or break it up raise `InvalidArguments`.
 """
 
 import base64
 import binascii
+import dataclasses
+import json
 import re
-from collections.abc import Iterator
-from typing import Any
-from urllib.parse import unquote_to_bytes
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Self
+from urllib.parse import quote, unquote, unquote_to_bytes
 
-from toolscout.errors import InvalidArguments, Problem
+from toolscout.errors import CallFailed, InvalidArguments, Problem
 from toolscout.schemas import Json, is_list, is_object
-from toolscout.servers.openapi.route import (
-    CONTROL,
-    MEDIA,
-    NO_PARAMETERS,
-    VARIABLE,
-    Body,
-    Route,
-    has_dots,
-    quote_text,
-    to_json,
-    to_pairs,
-    to_plain,
-    to_segment,
-    to_text,
-    to_texts,
-)
 from toolscout.tools import Tool
 
+EXTRA = "openapi"
+"""The key in a tool's `extras` that holds the template."""
+
+VARIABLE = re.compile(r"\{([^{}/?#]+)\}")
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
+CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+MEDIA = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}", re.ASCII)
+MEDIA_CHARS = 1_000
+# OpenAPI forbids parameters to set the first three; the others would change where a request goes
+# or where it ends.
+NO_PARAMETERS = frozenset(
+    (
+        *("accept", "authorization", "content-type", "host", "cookie", "connection", "upgrade"),
+        *("content-length", "transfer-encoding", "te", "trailer", "expect", "proxy-authorization"),
+    )
+)
+
+_JOINERS = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C"}
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in a request one argument goes, and how it is written there."""
+
+    key: str
+    """The argument's name in the tool's schema."""
+    name: str
+    where: str
+    """`path`, `query`, `header` or `cookie`."""
+    style: str
+    explode: bool
+    is_json: bool = False
+    keeps_reserved: bool = False
+
+    def get_value(self, arguments: Json) -> object:
+        """Return the argument, as JSON text if the place takes JSON."""
+        value: object = arguments.get(self.key)
+        return to_json(value) if self.is_json and value is not None else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """How the body of a request is built."""
+
+    kind: str
+    """`json`, `form`, `multipart` or `text`."""
+    media: str
+    required: bool
+    key: str = ""
+    """The argument that is the whole body; empty if the body is built from `members`."""
+    members: dict[str, str] = field(default_factory=dict[str, str])
+    """The name in the body of each argument that is a member of it."""
+    styles: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    """Style and explode of each member of a form."""
+    files: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTemplate:
+    """How to call one operation."""
+
+    method: str
+    path: str
+    places: tuple[Place, ...] = ()
+    body: Body | None = None
+
+    @classmethod
+    def from_tool(cls, tool: Tool) -> Self:
+        """Return the template in a tool's `extras`."""
+        row: Any = tool.extras.get(EXTRA)
+        try:
+            return cls(
+                method=row["method"],
+                path=row["path"],
+                places=tuple(Place(**place) for place in row["places"]),
+                body=Body(**row["body"]) if row["body"] else None,
+            )
+        except (KeyError, TypeError):
+            raise CallFailed(tool.name, "its definition does not say how to call it") from None
+
+    def to_json(self) -> Json:
+        """Return the template in the form that `from_tool` reads."""
+        row = dataclasses.asdict(self)
+        return {**row, "places": list(row["places"])}
 
 
 def make_argument_error(tool: Tool, key: str, rule: str, message: str) -> InvalidArguments:
@@ -39,15 +111,15 @@ def make_argument_error(tool: Tool, key: str, rule: str, message: str) -> Invali
     return InvalidArguments(tool.name, [Problem(path=key, rule=rule, message=message)])
 
 
-def build_target(tool: Tool, route: Route, arguments: Json) -> str:
+def build_target(tool: Tool, template: RequestTemplate, arguments: Json) -> str:
     """Return the path and query of a request, percent-encoded."""
-    template = route.path.partition("#")[0]  # a fragment is never sent
-    places = {place.name: place for place in route.places if place.where == "path"}
-    parts = VARIABLE.split(template)  # every second part is a name
+    places = {place.name: place for place in template.places if place.where == "path"}
+    # A fragment is never sent. Every second part is the name of a variable.
+    parts = VARIABLE.split(template.path.partition("#")[0])
     parts[::2] = [quote_text(part, safe="/?:@!$&'()*+,;=%") for part in parts[::2]]
     for at in range(1, len(parts), 2):
         place = places.get(parts[at])
-        text = to_segment(place, arguments.get(place.key)) if place else ""
+        text = _to_segment(place, arguments) if place else ""
         if not text:
             raise make_argument_error(tool, place.key if place else "", "path", "may not be empty")
         parts[at] = text
@@ -55,77 +127,67 @@ def build_target(tool: Tool, route: Route, arguments: Json) -> str:
     if not path.startswith("/") or has_dots(path):
         keys = ", ".join(place.key for place in places.values())
         raise make_argument_error(tool, keys, "path", "may not be or hold the steps '.' and '..'")
-    pairs = (f"{name}={value}" for name, value in _build_query(route, arguments))
-    query = "&".join(filter(None, (query, *pairs)))
-    return f"{path}?{query}" if query else path
-
-
-def _build_query(route: Route, arguments: Json) -> Iterator[tuple[str, str]]:
-    for place in route.places:
+    pairs = [query] if query else []
+    for place in template.places:
         if place.where == "query":
-            value = to_plain(place, arguments.get(place.key))
             safe = "/:@!$'()*,;?" if place.keeps_reserved else ""
-            yield from to_pairs(place.name, value, place.style, explode=place.explode, safe=safe)
+            pairs += _list_pairs(place, arguments, safe)
+    return f"{path}?{'&'.join(pairs)}" if pairs else path
 
 
-def build_headers(tool: Tool, route: Route, arguments: Json) -> dict[str, str]:
+def build_argument_headers(
+    tool: Tool, template: RequestTemplate, arguments: Json
+) -> dict[str, str]:
     """Return the headers set by arguments, by lower-case name."""
     headers: dict[str, str] = {}
-    for place in route.places:
-        value = to_plain(place, arguments.get(place.key)) if place.where == "header" else None
+    for place in template.places:
+        value = place.get_value(arguments) if place.where == "header" else None
         if value is None or place.name.lower() in NO_PARAMETERS:
             continue
-        text = ",".join(to_texts(value, place.explode))
+        text = ",".join(_to_texts(value, place.explode))
         if CONTROL.search(text):
             raise make_argument_error(tool, place.key, "header", "may not hold control characters")
         headers[place.name.lower()] = text.strip()
     return headers
 
 
-def build_cookies(route: Route, arguments: Json, own: str) -> str:
+def build_cookies(template: RequestTemplate, arguments: Json, own: str) -> str:
     """Return the cookies of a request; arguments cannot replace the configured ones."""
     names = {part.partition("=")[0].strip() for part in own.split(";")}
     found = [own] if own else []
-    for place in route.places:
+    for place in template.places:
         if place.where == "cookie" and place.name not in names:
-            value = to_plain(place, arguments.get(place.key))
-            pairs = to_pairs(place.name, value, place.style, explode=place.explode)
-            found += [f"{name}={text}" for name, text in pairs if name not in names]
+            pairs = _list_pairs(place, arguments)
+            found += [pair for pair in pairs if pair.partition("=")[0] not in names]
     return "; ".join(found)
 
 
 def build_payload(body: Body | None, arguments: Json) -> tuple[dict[str, Any], str]:
     """Return the body as keywords of `httpx2.Request`, and its type if httpx2 does not set it."""
-    value = _build_body_value(body, arguments)
-    if body is None or value is None:
+    if body is None:
+        return {}, ""
+    value: object = arguments.get(body.key)
+    if not body.key:
+        members = {name: arguments[key] for key, name in body.members.items() if key in arguments}
+        value = members if members or body.required else None
+    if value is None:
         return {}, ""
     if body.kind == "multipart" and is_object(value):
-        return {"files": list(_build_parts(body, value))}, ""
-    return {"content": _encode_content(body, value)}, body.media
-
-
-def _build_body_value(body: Body | None, arguments: Json) -> object:
-    if body is None:
-        return None
-    if body.key:
-        return arguments.get(body.key)
-    value = {name: arguments[key] for key, name in body.members.items() if key in arguments}
-    return value if value or body.required else None
-
-
-def _encode_content(body: Body, value: object) -> bytes:
+        return {"files": list(_list_parts(body, value))}, ""
     if body.kind == "json":
-        return to_json(value).encode("utf-8", "replace")
-    if body.kind == "form" and is_object(value):
+        content = to_json(value).encode("utf-8", "replace")
+    elif body.kind == "form" and is_object(value):
         pairs: list[str] = []
         for name, item in value.items():
             style, explode = body.styles.get(name, ("form", True))
-            pairs += [f"{k}={v}" for k, v in to_pairs(name, item, style, explode=explode)]
-        return "&".join(pairs).encode()
-    return _to_bytes(value)[0]
+            pairs += _to_pairs(name, item, style, explode=explode)
+        content = "&".join(pairs).encode()
+    else:
+        content, _ = _to_bytes(value)
+    return {"content": content}, body.media
 
 
-def _build_parts(body: Body, value: Json) -> Iterator[tuple[str, tuple[str | None, bytes, str]]]:
+def _list_parts(body: Body, value: Json) -> Iterator[tuple[str, tuple[str | None, bytes, str]]]:
     for name, given in value.items():
         items: list[object] = given if is_list(given) else [given]
         for item in items:
@@ -134,20 +196,125 @@ def _build_parts(body: Body, value: Json) -> Iterator[tuple[str, tuple[str | Non
                 yield name, (name, data, media or "application/octet-stream")
             elif item is not None:
                 media = "application/json" if is_object(item) or is_list(item) else "text/plain"
-                yield name, (None, to_text(item).encode("utf-8", "replace"), media)
+                yield name, (None, _to_text(item).encode("utf-8", "replace"), media)
 
 
 def _to_bytes(value: object) -> tuple[bytes, str]:
     """Return the bytes of a file or body that the model wrote, and their type if it gave one."""
-    text = to_text(value)
+    text = _to_text(value)
     plain = text.encode("utf-8", "replace"), ""
     head = _DATA_URL.match(text)
     if head is None:
         return plain
-    rest, media = text[head.end() :], head[1] if MEDIA.fullmatch(head[1]) else ""
+    rest = text[head.end() :]
+    media = head[1] if MEDIA.fullmatch(head[1]) else ""
     if not head[2].endswith(";base64"):
         return unquote_to_bytes(rest), media
     try:
         return base64.b64decode("".join(rest.split()), validate=True), media
     except (binascii.Error, ValueError):
         return plain
+
+
+# The styles of OpenAPI.
+
+
+def _list_pairs(place: Place, arguments: Json, safe: str = "") -> Iterator[str]:
+    value = place.get_value(arguments)
+    return _to_pairs(place.name, value, place.style, explode=place.explode, safe=safe)
+
+
+def _to_pairs(
+    name: str, value: object, style: str, *, explode: bool, safe: str = ""
+) -> Iterator[str]:
+    """Yield percent-encoded `name=value` pairs for one parameter."""
+    key = quote_text(name)
+    is_inner = is_object(value) or is_list(value)
+    if style == "deepObject" and is_inner:
+        yield from _list_deep_pairs(name, value)
+    elif is_object(value) and explode:
+        for member, item in value.items():
+            if item is not None:
+                yield f"{quote_text(member)}={quote_text(_to_text(item), safe)}"
+    elif is_inner:
+        texts = [quote_text(text, safe) for text in _to_texts(value, explode=False)]
+        if texts and not explode:
+            texts = [_JOINERS.get(style, ",").join(texts)]
+        yield from (f"{key}={text}" for text in texts)
+    elif value is not None:
+        yield f"{key}={quote_text(_to_text(value), safe)}"
+
+
+def _list_deep_pairs(name: str, value: object) -> Iterator[str]:
+    if is_object(value) or is_list(value):
+        inner: Iterable[tuple[object, object]] = (
+            value.items() if is_object(value) else enumerate(value)
+        )
+        for key, item in inner:
+            yield from _list_deep_pairs(f"{name}[{key}]", item)
+    elif value is not None:
+        yield f"{quote_text(name)}={quote_text(_to_text(value))}"
+
+
+def _to_segment(place: Place, arguments: Json) -> str:
+    """Return an argument as part of a path; empty if there is nothing to write."""
+    value = place.get_value(arguments)
+    if value is None:
+        return ""
+    if place.style == "matrix":
+        pairs = _to_pairs(place.name, value, "form", explode=place.explode)
+        return "".join(f";{pair}" for pair in pairs)
+    safe = "=" if is_object(value) else ""
+    texts = [quote_text(text, safe) for text in _to_texts(value, place.explode)]
+    if place.style == "label":
+        return "." + ("." if place.explode else ",").join(texts) if any(texts) else ""
+    return ",".join(texts)
+
+
+def _to_texts(value: object, explode: bool) -> list[str]:
+    """Return the plain texts of a value.
+
+    An object gives `name=value` texts with `explode`, otherwise names and values in turn.
+    """
+    if is_list(value):
+        return [_to_text(item) for item in value if item is not None]
+    if not is_object(value):
+        return [_to_text(value)]
+    members = [(key, _to_text(item)) for key, item in value.items() if item is not None]
+    if explode:
+        return [f"{key}={item}" for key, item in members]
+    return [text for member in members for text in member]
+
+
+def _to_text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+        return str(int(value))  # JSON Schema accepts 5.0 as an integer, most servers do not
+    return to_json(value)
+
+
+def to_json(value: object) -> str:
+    """Return a value as JSON without spaces."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def quote_text(text: str, safe: str = "") -> str:
+    """Percent-encode a text, except for the `safe` characters."""
+    return quote(text.encode("utf-8", "replace"), safe=safe)
+
+
+def has_dots(path: str) -> bool:
+    """Return whether a path has a `.` or `..` segment, however it is encoded."""
+    decoded = unquote(unquote(path.partition("?")[0]))
+    return not {".", ".."}.isdisjoint(re.split(r"[/\\]", decoded))
+
+
+def normalize_media(media: str) -> str:
+    """Return a media type without its parameters, in lower case."""
+    return media[:MEDIA_CHARS].partition(";")[0].strip().lower()
+
+
+def is_json(media: str) -> bool:
+    """Return whether a media type without parameters is JSON."""
+    return media in ("application/json", "text/json") or media.endswith("+json")

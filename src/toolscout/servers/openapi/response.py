@@ -3,12 +3,13 @@
 import base64
 import codecs
 import json
-from dataclasses import dataclass
 from http import HTTPStatus
+
+import httpx2
 
 from toolscout.names import clean_text
 from toolscout.schemas import Json
-from toolscout.servers.openapi.route import is_json, to_json
+from toolscout.servers.openapi.request import is_json, normalize_media, to_json
 
 ERROR_CHARS = 4_000
 
@@ -21,53 +22,44 @@ _ODD_CHARSETS = frozenset(("punycode", "idna", "unicode-escape", "raw-unicode-es
 """Codecs that are specific to Python or slow, and that no server means."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The response to one request."""
+def build_result(response: httpx2.Response, data: bytes, note: str, uri: str) -> Json:
+    """Return a response as an MCP result; `uri` names a body that is embedded as a resource.
 
-    status: int
-    media: str
-    charset: str
-    data: bytes
-    note: str = ""
-    """Says that the data was cut; empty if it is complete."""
-    retry_after: str = ""
-
-    @property
-    def text(self) -> str | None:
-        """The body as text, or None if it is not text."""
-        media = self.media
-        is_text = is_json(media) or media.startswith("text/") or media.endswith(("+xml", "+yaml"))
-        if not (is_text or media in _TEXT_MEDIA or (not media and b"\0" not in self.data)):
-            return None
+    `data` is the decoded body; if it was cut, `note` says so.
+    """
+    status = response.status_code
+    media = normalize_media(response.headers.get("content-type", ""))
+    charset = response.charset_encoding or "utf-8"
+    if status >= HTTPStatus.MULTIPLE_CHOICES:
+        said = (_decode(data, media, charset) or "").strip()
+        return {"content": [_make_text_block(_describe_failure(response, said))], "isError": True}
+    if not data:
+        return _make_result(_make_text_block(f"Status {status}, no content."))
+    if is_json(media) and not note:
         try:
-            name = codecs.lookup(self.charset).name
-            text = self.data.decode("utf-8" if name in _ODD_CHARSETS else name, "replace")
-        except (LookupError, UnicodeError):
-            text = self.data.decode("utf-8", "replace")
-        return clean_text(text, len(text))
-
-
-def build_result(answer: Answer, uri: str) -> Json:
-    """Return an answer as an MCP result; `uri` names a body that is embedded as a resource."""
-    if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
-        return {"content": [_make_text_block(_describe_failure(answer))], "isError": True}
-    if not answer.data:
-        return _make_result(_make_text_block(f"Status {answer.status}, no content."))
-    if is_json(answer.media) and not answer.note:
-        try:
-            value: object = json.loads(answer.data)
+            value: object = json.loads(data)
             return _make_result(_make_text_block(to_json(value))) | {"structuredContent": value}
         except (ValueError, RecursionError):
             pass  # returned as plain text
-    text = answer.text
+    text = _decode(data, media, charset)
     if text is not None:
-        return _make_result(_make_text_block("\n".join(filter(None, (text, answer.note)))))
-    if answer.note:
-        return _make_result(
-            _make_text_block(f"Content of type {answer.media} was left out. {answer.note}")
-        )
-    return _make_result(_make_media_block(answer, uri))
+        return _make_result(_make_text_block("\n".join(filter(None, (text, note)))))
+    if note:
+        return _make_result(_make_text_block(f"Content of type {media} was left out. {note}"))
+    return _make_result(_make_media_block(data, media or "application/octet-stream", uri))
+
+
+def _decode(data: bytes, media: str, charset: str) -> str | None:
+    """Return the body as text, or None if it is not text."""
+    is_text = is_json(media) or media.startswith("text/") or media.endswith(("+xml", "+yaml"))
+    if not (is_text or media in _TEXT_MEDIA or (not media and b"\0" not in data)):
+        return None
+    try:
+        name = codecs.lookup(charset).name
+        text = data.decode("utf-8" if name in _ODD_CHARSETS else name, "replace")
+    except (LookupError, UnicodeError):
+        text = data.decode("utf-8", "replace")
+    return clean_text(text, len(text))
 
 
 def _make_result(block: Json) -> Json:
@@ -78,27 +70,26 @@ def _make_text_block(text: str) -> Json:
     return {"type": "text", "text": clean_text(text, len(text))}
 
 
-def _describe_failure(answer: Answer) -> str:
+def _describe_failure(response: httpx2.Response, said: str) -> str:
     try:
-        phrase = HTTPStatus(answer.status).phrase
+        phrase = HTTPStatus(response.status_code).phrase
     except ValueError:
         phrase = ""
-    head = f"HTTP {answer.status} {phrase}".rstrip()
-    if answer.status < HTTPStatus.BAD_REQUEST:
+    head = f"HTTP {response.status_code} {phrase}".rstrip()
+    if response.status_code < HTTPStatus.BAD_REQUEST:
         return f"{head}: a redirect that leads to another server, or too far, was not followed."
-    if answer.retry_after:
-        head += f" (retry after {answer.retry_after})"
-    said = (answer.text or "").strip()
+    retry_after = clean_text(response.headers.get("retry-after", ""), 40)
+    if retry_after:
+        head += f" (retry after {retry_after})"
     if len(said) > ERROR_CHARS:
         said = said[: ERROR_CHARS - 1] + "…"
     return f"{head}: {said}" if said else f"{head}."
 
 
-def _make_media_block(answer: Answer, uri: str) -> Json:
-    data = base64.b64encode(answer.data).decode()
-    media = answer.media or "application/octet-stream"
+def _make_media_block(data: bytes, media: str, uri: str) -> Json:
+    encoded = base64.b64encode(data).decode()
     if media in _IMAGES:
-        return {"type": "image", "data": data, "mimeType": media}
+        return {"type": "image", "data": encoded, "mimeType": media}
     if media.startswith("audio/"):
-        return {"type": "audio", "data": data, "mimeType": media}
-    return {"type": "resource", "resource": {"uri": uri, "mimeType": media, "blob": data}}
+        return {"type": "audio", "data": encoded, "mimeType": media}
+    return {"type": "resource", "resource": {"uri": uri, "mimeType": media, "blob": encoded}}

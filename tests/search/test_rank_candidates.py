@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from toolscout.search.build import Writer
-from toolscout.search.candidates import CANDIDATES, find_best
+from toolscout.search.rank import CANDIDATES, find_best
 
 ARRANGED: dict[str, Callable[[int], NDArray[np.int64]]] = {
     "mixed": lambda size: np.random.default_rng(7).permutation(size),
@@ -17,7 +17,7 @@ ARRANGED: dict[str, Callable[[int], NDArray[np.int64]]] = {
 
 @pytest.mark.parametrize("size", [49, 768, 769, 959, 960, 5_003])
 @pytest.mark.parametrize("arrangement", ARRANGED)
-def test_the_best_of_any_number_of_scores_are_those_of_a_full_sort(size: int, arrangement: str):
+def test_the_best_scores_are_the_first_of_a_full_sort(size: int, arrangement: str):
     scores = ARRANGED[arrangement](size).astype(np.float32)
     state = Writer(None, approximate=None).build(())
 

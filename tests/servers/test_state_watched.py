@@ -4,12 +4,13 @@ import asyncio
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from serving import eventually
 from toolscout.catalog import Catalog
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.servers.connection import Delays
@@ -50,14 +51,6 @@ class Notebook:
     def is_listening(self) -> bool:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
-
-
-async def eventually(is_so: Callable[[], object]) -> None:
-    for _ in range(DEADLINE_SECONDS * 100):
-        if is_so():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never became so")
 
 
 @asynccontextmanager

@@ -10,10 +10,10 @@ from hostile import ANYTHING
 from servers.openapi.samples import body, document, only, operation, parameter
 from toolscout.catalog import Catalog
 from toolscout.errors import InvalidFile, InvalidTool
-from toolscout.files import json_from_tool, tool_from_json
+from toolscout.files import json_from_tool
 from toolscout.schemas import Json
-from toolscout.servers.openapi import tools_from_openapi
-from toolscout.tools import Effect
+from toolscout.servers.openapi.operations import tools_from_openapi
+from toolscout.tools import Effect, Tool
 
 
 def test_an_operation_becomes_a_tool_with_its_words_and_arguments():
@@ -93,7 +93,7 @@ def test_a_tool_survives_being_stored():
     given = operation("post", "/x/{id}", requestBody=body({"properties": {"a": {}}}))
     tool = only(given)
 
-    assert tool_from_json(json.loads(json.dumps(json_from_tool(tool)))) == tool
+    assert Tool.from_any(json.loads(json.dumps(json_from_tool(tool)))) == tool
 
 
 def test_paths_that_leave_the_base_are_refused():

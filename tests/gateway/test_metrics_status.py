@@ -8,8 +8,8 @@ import pytest
 from toolscout.config.file import Config
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.status import build_readiness, build_status, mask_secrets
-from toolscout.servers.pool import Phase, ServerState
+from toolscout.gateway.metrics import build_readiness, build_status
+from toolscout.servers.state import Phase, ServerState
 from toolscout.stores.memory import MemoryStore
 
 NEAR = ServerConfig(name="near", transport=Transport.STDIO, command="near")
@@ -54,7 +54,7 @@ def test_a_gateway_without_servers_is_ready():
     }
 
 
-def test_the_status_tells_when_a_phase_began_and_why():
+def test_the_status_says_when_a_phase_began_and_why():
     gateway = gateway_of(NEAR, FAR)
     failed(gateway.pool.servers["far"], "no answer")
     gateway.pool.servers["far"].lines.extend(f"line {n}" for n in range(30))
@@ -79,7 +79,7 @@ def test_what_a_server_was_given_is_never_quoted(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("FAR_KEY", "from-the-environment")
     said = f"401 on for {FAR.url} with from-the-environment and literal-token\nagain"
 
-    assert mask_secrets(said, FAR) == "401 on for https://far.example/… with … and … again"
+    assert FAR.quote(said) == "401 on for https://far.example/… with … and … again"
 
 
 @pytest.mark.requirement("R108")
@@ -87,7 +87,7 @@ def test_a_reference_that_leads_nowhere_hides_what_it_can(monkeypatch: pytest.Mo
     """R108"""
     monkeypatch.delenv("FAR_KEY", raising=False)
 
-    assert mask_secrets("bad literal-token", FAR) == "bad …"
+    assert FAR.quote("bad literal-token") == "bad …"
 
 
 def failed(member: ServerState, reason: str) -> None:

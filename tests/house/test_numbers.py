@@ -1,0 +1,278 @@
+"""Numbers on the pages are those of the code.
+
+A number in prose that repeats a constant has a row in `ROWS`: the sentence with `{}` in place of
+the number, and the constant. Any other number with a unit is a figure that somebody measured or
+that another project decides; those are listed in `NOT_OURS`.
+"""
+
+import re
+from importlib import resources
+from inspect import signature
+from pathlib import Path
+
+import pytest
+
+from toolscout.adapters.anthropic.definitions import TOOLS_LIMIT as ANTHROPIC_TOOLS
+from toolscout.adapters.anthropic.rounds import ROUNDS
+from toolscout.adapters.openai.responses import ROUNDS_LIMIT, Memory
+from toolscout.audit.lint import MOST_PROBED
+from toolscout.audit.probes import FOUND_WITHIN
+from toolscout.audit.rules import LONG_DEFINITION_TOKENS
+from toolscout.catalog import RESERVED_NAMES
+from toolscout.config.file import DEMO_SERVERS
+from toolscout.config.gateway import GatewayConfig
+from toolscout.console.activity import EVENTS_KEPT, LATENCIES_KEPT, LINES_KEPT, SESSIONS_KEPT
+from toolscout.console.map import STEPS
+from toolscout.console.servers import LOGIN_SECONDS
+from toolscout.demo import load_demo_catalog
+from toolscout.dialects import NAMESPACE_FUNCTIONS
+from toolscout.encoders.encoder import TABLE_FILE, StaticEncoder
+from toolscout.gateway.ledger import HOURS_KEPT
+from toolscout.query import PATTERN_LIMIT, TEXT_LIMIT
+from toolscout.search.build import APPROXIMATE_FROM
+from toolscout.search.fusion import WORTH_FLOOR, WORTH_SHARE, Signal
+from toolscout.search.index import PATTERN_TEXT_LIMIT
+from toolscout.search.lexical import FIELD_WEIGHTS, SATURATION, TYPICAL_LENGTHS
+from toolscout.search.question import WORD_LIMIT
+from toolscout.search.rank import CANDIDATES, FEW, ROUGH_CANDIDATES, SHORTEST
+from toolscout.search.text import CLAUSE_LIMIT, ENCODED_DESCRIPTION, ENCODED_PARAMETERS, Field
+from toolscout.search.translate import LANGUAGES
+from toolscout.search.vectors import GRID
+from toolscout.servers.oauth.callback import PORT
+from toolscout.settings import Mode, Settings
+from toolscout.stores.background import PENDING_BYTES, WAIT_SECONDS
+from toolscout.tokens import COUNTED_TOOLS
+
+ROOT = Path(__file__).parents[2]
+GENERATED = {"api.md", "cli.md", "configuration.md", "requirements.md"}
+PAGES = {
+    str(path.relative_to(ROOT)): path
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if path.name not in GENERATED
+}
+ANY = "any page"
+SETTINGS = Settings()
+GATEWAY = GatewayConfig()
+DEMO = load_demo_catalog()
+DIMENSIONS = StaticEncoder().encode(["mail"], kind="tool").shape[1]
+TRANSLATIONS = resources.files("toolscout.search") / "translations.tsv"
+CONCEPTS = [
+    line
+    for line in TRANSLATIONS.read_text(encoding="utf-8").splitlines()[1:]
+    if not line.startswith("\t")
+]
+REMEMBERED_RESPONSES = signature(Memory).parameters["limit"].default
+SMALL_WORDS = ["zero", "one", "two", "three", "four", "five", "six"]
+WORDS = [*SMALL_WORDS, "seven", "eight", "nine", "ten", "eleven", "twelve"]
+THREE = WORDS[len(RESERVED_NAMES)]
+
+
+def read_constant(module: str, name: str) -> int:
+    """Return a constant of a module that cannot be imported without an SDK."""
+    source = (ROOT / "src/toolscout" / module).read_text(encoding="utf-8")
+    found = re.search(rf"^{name} = (\d+)$", source, re.MULTILINE)
+    assert found is not None, f"{module} has no {name}"
+    return int(found[1])
+
+
+ROWS: list[tuple[str, str, tuple[object, ...]]] = [
+    # What the model sees.
+    (ANY, "the {} meta-tools", (THREE,)),
+    ("README.md", "toolscout sends {} small tools", (THREE,)),
+    ("README.md", "The {} tools are `tool_search`", (THREE,)),
+    ("README.md", "# {} tools of {} made-up servers", (len(DEMO), len(DEMO.servers))),
+    ("docs/gateway.md", "sees {} tools instead of hundreds", (THREE,)),
+    ("docs/sessions.md", "a session as {} tools", (THREE,)),
+    ("docs/adapters/gateway_clients.md", "it sends all {} with every request", (THREE,)),
+    ("docs/glossary.md", "names one of {} modes", (WORDS[len(Mode)],)),
+    # Sessions.
+    ("docs/sessions.md", "within `max_tokens` ({} by default)", (SETTINGS.reply_tokens,)),
+    ("docs/sessions.md", "A result longer than {} tokens is cut", (SETTINGS.result_tokens,)),
+    ("docs/sessions.md", "at most {} tools (`auto_tools`)", (SETTINGS.auto_tools,)),
+    ("docs/sessions.md", "{} % of the context window (`auto_share`)", (SETTINGS.auto_share,)),
+    ("docs/sessions.md", "stay under {} tokens (`loaded_tokens`)", (SETTINGS.loaded_tokens,)),
+    ("docs/sessions.md", "Keywords load at most {} tools", (WORDS[SETTINGS.routed],)),
+    (
+        "docs/sessions.md",
+        "fit in {} tokens or {} % of the context window",
+        (SETTINGS.listing_tokens, SETTINGS.listing_share),
+    ),
+    ("docs/gateway.md", "the same as `direct` for up to {} tools", (SETTINGS.auto_tools,)),
+    ("docs/adapters/openai.md", "Lists of at most {} tools", (SETTINGS.auto_tools,)),
+    # The gateway.
+    ("docs/gateway.md", "longer than {} tokens are cut", (GATEWAY.max_result_tokens,)),
+    ("docs/gateway.md", "`answer_seconds` ({} by default)", (GATEWAY.answer_seconds,)),
+    ("docs/gateway.md", "after {} seconds the answer is sent", (WAIT_SECONDS,)),
+    ("docs/gateway.md", "up to {} MB", (PENDING_BYTES >> 20,)),
+    ("docs/gateway.md", "in front of {} real servers", (WORDS[len(DEMO_SERVERS)],)),
+    ("docs/gateway.md", "abandoned after {} minutes", (WORDS[int(LOGIN_SECONDS / 60)],)),
+    ("docs/gateway.md", "http://127.0.0.1:{}/callback", (str(PORT),)),
+    (
+        "docs/console.md",
+        "the last {} sessions with {} events each, and {} calls and {} log lines",
+        (SESSIONS_KEPT, EVENTS_KEPT, LATENCIES_KEPT, LINES_KEPT),
+    ),
+    ("docs/console.md", "keeps them for {} months", (WORDS[HOURS_KEPT // (24 * 31)],)),
+    (
+        "docs/console.md",
+        "Above {} tools, token sums are estimated from {} counted definitions",
+        (COUNTED_TOOLS, COUNTED_TOOLS),
+    ),
+    ("docs/console.md", "in {} steps, near neighbours", (STEPS,)),
+    # Commands.
+    ("docs/commands.md", "In a catalogue of more than {} tools", (MOST_PROBED,)),
+    ("docs/commands.md", "more than {} tokens", (LONG_DEFINITION_TOKENS,)),
+    ("docs/commands.md", "does not return it among the first {}", (WORDS[FOUND_WITHIN],)),
+    # Queries.
+    ("docs/query-language.md", "within its first {} characters", (PATTERN_TEXT_LIMIT,)),
+    ("docs/query-language.md", "A pattern has at most {} characters", (PATTERN_LIMIT,)),
+    ("docs/query-language.md", "Queries longer than {} characters are cut", (TEXT_LIMIT,)),
+    # Search.
+    ("docs/search.md", "a tool of their own (at most {})", (CLAUSE_LIMIT,)),
+    ("docs/search.md", "At most {} distinct words are ranked", (WORD_LIMIT,)),
+    (
+        "docs/search.md",
+        "The best {} are compared exactly (all of them in a catalogue of at most {} tools), and "
+        "the best {} become candidates; if more than {} hits are wanted, all {} do.",
+        (ROUGH_CANDIDATES, FEW, CANDIDATES, CANDIDATES, ROUGH_CANDIDATES),
+    ),
+    (
+        "docs/search.md",
+        "The first {} dimensions scan all tools, all {} compare the best {}, and {} candidates "
+        "are judged. With at most {} tools, all dimensions",
+        (StaticEncoder.leading, DIMENSIONS, ROUGH_CANDIDATES, CANDIDATES, FEW),
+    ),
+    ("docs/search.md", "How many tools the first {} dimensions pick", (StaticEncoder.leading,)),
+    ("docs/search.md", "{} signals are computed", (WORDS[len(Signal)].capitalize(),)),
+    ("docs/search.md", "the same for all {} signals", (WORDS[len(Signal)],)),
+    ("docs/architecture.md", "collects {} signals for each", (WORDS[len(Signal)],)),
+    ("docs/search.md", "{} fields are searched", (WORDS[len(Field)].capitalize(),)),
+    ("docs/search.md", "saturated once (`k1` = {})", (SATURATION,)),
+    (
+        "docs/search.md",
+        "ships with the package: {} dimensions, {} MB",
+        (DIMENSIONS, round(TABLE_FILE.stat().st_size / 1e6)),
+    ),
+    (
+        "docs/search.md",
+        "the first {} characters of the description and the first {} characters of the parameter",
+        (ENCODED_DESCRIPTION, ENCODED_PARAMETERS),
+    ),
+    ("docs/search.md", "rounded to multiples of 1/{}", (str(GRID),)),
+    ("docs/search.md", "is at least {} % of the first hit's chance", (round(WORTH_SHARE * 100),)),
+    ("docs/search.md", "chance and at least {}", (f"{WORTH_FLOOR:.2f}".lstrip("0"),)),
+    ("docs/search.md", "one typo is allowed from {} letters on", (WORDS[SHORTEST],)),
+    ("docs/search.md", "A lexicon of {} entries", (len(CONCEPTS),)),
+    ("docs/glossary.md", "translates words of {} languages", (WORDS[len(LANGUAGES)],)),
+    ("docs/search.md", "groups of {} or more tools", (APPROXIMATE_FROM,)),
+    *(
+        (
+            "docs/search.md",
+            f"| {name} | {{}} | {{}} |",
+            (str(FIELD_WEIGHTS[field]), f"{TYPICAL_LENGTHS[field]:g}"),
+        )
+        for name, field in {
+            "name (leaf)": Field.NAME,
+            "server": Field.SERVER,
+            "hint, aliases and tags": Field.HINT,
+            "title": Field.TITLE,
+            "description": Field.DESCRIPTION,
+            "parameter names": Field.PARAMETER,
+            "parameter descriptions": Field.PARAMETER_DESCRIPTION,
+            "values (enumerations)": Field.ENUM,
+        }.items()
+    ),
+    # Adapters.
+    ("docs/adapters/anthropic.md", "A request of more than {} tools", (ANTHROPIC_TOOLS,)),
+    ("docs/adapters/anthropic.md", "After {} rounds (`rounds=`)", (WORDS[ROUNDS],)),
+    ("docs/adapters/openai.md", "After {} rounds of nothing", (WORDS[ROUNDS_LIMIT],)),
+    ("docs/adapters/openai_agents.md", "search for {} rounds of", (WORDS[ROUNDS_LIMIT],)),
+    ("docs/adapters/openai.md", "the last {} responses", (REMEMBERED_RESPONSES,)),
+    ("docs/adapters/openai_agents.md", "the last {} responses", (REMEMBERED_RESPONSES,)),
+    (
+        "docs/adapters/llama_index.md",
+        "return the {} tools that fit best",
+        (WORDS[read_constant("adapters/llama_index.py", "RANKED")],),
+    ),
+    (
+        "docs/adapters/openai.md",
+        "fewer than {} functions in each",
+        (WORDS[NAMESPACE_FUNCTIONS + 1],),
+    ),
+]
+
+UNITS = (
+    "seconds|minutes|hours|days|months|tokens|tools|meta-tools|hits|characters|letters|bytes|KB|MB|"
+    "GB|dimensions|sessions|events|calls|lines|rounds|responses|candidates|signals|fields|entries|"
+    "steps|modes|languages|definitions|servers|adapters|clients|ports"
+)
+NUMBER = rf"(?:\d[\d,.]*\d|\d|{'|'.join(WORDS[3:])})"
+WITH_UNIT = re.compile(rf"(?<![\w.,/-]){NUMBER}(?: \w+)?? (?:{UNITS})\b", re.IGNORECASE)
+
+NOT_OURS = {
+    "README.md": (
+        "22,665 definitions",
+        "4,065,065 tokens",
+        "4,645 tokens",
+        "239 tokens",
+        "10,000 tools",
+        "ten tools",
+    ),
+    "docs/architecture.md": ("ten minutes",),
+    "docs/commands.md": ("22,665 tools",),
+    "docs/console.md": ("22,665 tools",),
+    "docs/search.md": ("384 dimensions",),
+    "docs/sessions.md": ("100 lines",),
+    "docs/adapters/crewai.md": ("0.8 GB",),
+    "docs/adapters/fastmcp.md": ("1,000 local tools",),
+    "docs/adapters/semantic_kernel.md": ("5 rounds",),
+}
+"""Measured figures, sizes of datasets and numbers that other projects decide, by page."""
+MEASURED = {"docs/benchmarks.md": "# Benchmarks", "docs/search.md": "## What we tried"}
+"""Headings from which on a page has nothing but results."""
+
+
+def read_prose(page: str) -> str:
+    """Return the text of a page without its blocks and its results, with single blanks."""
+    text = PAGES[page].read_text(encoding="utf-8")
+    if page in MEASURED:
+        text, heading, _ = f"\n{text}".partition(f"\n{MEASURED[page]}\n")
+        assert heading, f"{page} has no heading {MEASURED[page]!r}"
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return " ".join(text.split())
+
+
+def build_sentence(template: str, constants: tuple[object, ...]) -> str:
+    shown = [f"{n:,g}" if isinstance(n, float) else n for n in constants]
+    return template.format(*(f"{n:,}" if isinstance(n, int) else n for n in shown))
+
+
+@pytest.mark.parametrize(("page", "template", "constants"), ROWS)
+def test_a_number_on_a_page_is_that_of_the_code(
+    page: str, template: str, constants: tuple[object, ...]
+):
+    sentence = build_sentence(template, constants)
+    if page == ANY:
+        texts = [path.read_text(encoding="utf-8") for path in PAGES.values()]
+        wrong = re.compile(re.escape(template).replace(r"\{\}", rf"(?!{constants[0]}\b){NUMBER}"))
+        assert any(sentence in text for text in texts)
+        assert not [wrong.search(text) for text in texts if wrong.search(text)]
+    else:
+        assert sentence in " ".join(PAGES[page].read_text(encoding="utf-8").split())
+
+
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_every_number_with_a_unit_has_a_row_or_is_known_to_be_measured(page: str):
+    text = read_prose(page)
+    known = [build_sentence(row[1], row[2]) for row in ROWS if row[0] in (page, ANY)]
+    for sentence in (*known, *NOT_OURS.get(page, ())):
+        text = text.replace(sentence, " … ")
+
+    unknown = [match[0] for match in WITH_UNIT.finditer(text)]
+
+    assert unknown == [], "Add a row to ROWS, or the phrase to NOT_OURS if no constant decides it."
+
+
+@pytest.mark.parametrize(("page", "phrase"), [(p, x) for p, all_ in NOT_OURS.items() for x in all_])
+def test_every_figure_that_is_not_ours_is_still_on_its_page(page: str, phrase: str):
+    assert phrase in read_prose(page)
