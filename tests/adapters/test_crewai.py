@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -437,6 +438,7 @@ def test_the_example_runs_as_it_is_written():
     with Provider([FIND_REFUND, REFUND, "It is refunded."]) as provider:
         said = run_example("crewai_agent.py", provider.base_url)
 
-    assert "It is refunded.\n" in said
+    # CrewAI's threads may write a panel between the answer and the end of its line.
+    assert re.search(r"^It is refunded\.", said, re.MULTILINE), said
     assert results_in(provider)[-1] == "A-7 is refunded."
     assert is_on_page("crewai_agent.py", "crewai.md")
