@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,9 @@ def inspect(target: Sequence[str], home: Path, method: str, *options: str) -> An
     """Return what the MCP Inspector prints for one method of a server, as a command or a URL."""
     patience = ("--connect-timeout", str(SECONDS * 1000))  # its own 15 s are short beside others
     words = [NODE, str(INSPECTOR), "--cli", *patience, "--method", method, *options, "--", *target]
-    # Its catalogue of servers is kept in the home folder.
-    ran = subprocess.run(
-        words, capture_output=True, env=os.environ | {"HOME": str(home)}, timeout=SECONDS
-    )
+    # Its catalogue of servers is in the home folder, which those that run at once do not share.
+    own = {"HOME": tempfile.mkdtemp(dir=home)}
+    ran = subprocess.run(words, capture_output=True, env=os.environ | own, timeout=SECONDS)
     assert ran.returncode == 0, ran.stderr.decode()
     return json.loads(ran.stdout)
 

@@ -38,7 +38,7 @@ def test_commands_tools_and_servers_are_completed_from_what_is_known(home: Path)
     configuration(home, {"time": TIME})
     CliRunner().invoke(main, ["servers", "test"])
 
-    assert completed("des") == ["plain,describe"]
+    assert complete_by_process("des") == completed("des") == ["plain,describe"]
     assert completed("describe", "time__c") == ["plain,time__convert_time"]
     assert completed("call", "time__") == [
         "plain,time__convert_time",
@@ -50,16 +50,27 @@ def test_commands_tools_and_servers_are_completed_from_what_is_known(home: Path)
 def test_a_broken_configuration_completes_nothing_and_prints_nothing(home: Path):
     (home / "toolscout.toml").write_text("servers = 1")
 
-    assert completed("describe", "time") == []
+    assert complete_by_process("describe", "time") == []
 
 
 def completed(*words: str) -> list[str]:
     """Return what bash would be told, with these words typed and the last still open."""
+    done = CliRunner().invoke(main, env=ask_for(words), prog_name="toolscout")
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def ask_for(words: tuple[str, ...]) -> dict[str, str]:
     line = " ".join(("toolscout", *words))
     asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words))}
+    return {**asked, "_TOOLSCOUT_COMPLETE": "bash_complete"}
+
+
+def complete_by_process(*words: str) -> list[str]:
+    """Return the same as a shell gets it, which starts a process each time."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
-        env={**os.environ, **asked, "_TOOLSCOUT_COMPLETE": "bash_complete"},
+        env={**os.environ, **ask_for(words)},
         capture_output=True,
         text=True,
         check=False,

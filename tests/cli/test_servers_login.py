@@ -7,6 +7,8 @@ import re
 import stat
 import subprocess
 import sys
+import threading
+import webbrowser
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +17,16 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 import pytest
 from click.testing import CliRunner, Result
+from mcp.client import Client
 
 from gateway.fleet import client_of, known, text_of
 from servers.oauthserver import MACHINE, World, oauth_world
+from serving import served
 from toolscout.cli import main
+from toolscout.config.file import read_config
 
 DEADLINE_SECONDS = 120
+PAUSE_SECONDS = 0.02
 ADD = {"name": "web__add", "arguments": {"a": 2, "b": 3}}
 SEARCH = {"queries": ["add two numbers"]}
 
@@ -88,16 +94,54 @@ def log_in(config: Path, name: str = "web") -> None:
     assert process.returncode == 0
 
 
+def log_in_here(config: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Result:
+    """Log in within this process, where a browser costs nothing, and return what was said."""
+
+    def open_page(url: str) -> bool:
+        threading.Thread(target=visit, args=(url,)).start()
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", open_page)
+    return run("login", name, "--config", config, "--port", 0)
+
+
 def states(config: Path) -> dict[str, str]:
     told = json.loads(run("list", "--config", config, "--json").stdout)
     return {row["name"]: row["login"] for row in told["servers"]}
 
 
+async def call(client: Client) -> str:
+    await known(client, "web__add")
+    return text_of(await client.call_tool("tool_call", ADD))
+
+
+async def search_until(client: Client, part: str) -> str:
+    """Search until some text is in the answer, and return it."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            told = text_of(await client.call_tool("tool_search", SEARCH))
+            if part in told:
+                return told
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+@contextmanager
+def serve(config: Path) -> Generator[str]:
+    """Serve a configuration in a thread, and give the address for clients."""
+    servers = read_config(config).servers
+    with served(*servers, logins=config.parent / "tokens") as gateway:
+        yield f"{gateway.url}/mcp"
+
+
 def test_a_login_a_call_through_the_gateway_and_a_logout(config: Path, world: World):
-    async def call() -> str:
+    async def call_through_process() -> str:
         async with client_of(config) as client:
-            await known(client, "web__add")
-            return text_of(await client.call_tool("tool_call", ADD))
+            return await call(client)
+
+    async def call_through_thread() -> str:
+        with serve(config) as url:
+            async with Client(url) as client:
+                return await call(client)
 
     before = states(config)
     log_in(config)
@@ -110,28 +154,26 @@ def test_a_login_a_call_through_the_gateway_and_a_logout(config: Path, world: Wo
     assert tried.exit_code == 1
     assert re.match(r"web    ok      1 tool \(", tried.stdout)
     assert "other  failed  It needs a login. Run `toolscout servers login other`." in tried.stdout
-    assert asyncio.run(call()) == "5"
+    assert asyncio.run(call_through_process()) == "5"
     world.authority.access.clear()
-    assert asyncio.run(call()) == "5", "expired tokens are renewed without a person"
+    assert asyncio.run(call_through_thread()) == "5", "expired tokens are renewed without a person"
     assert run("logout", "web", "--config", config).stdout == "Logged out of 'web'.\n"
     assert run("logout", "web", "--config", config).stdout == "There was no login for 'web'.\n"
     assert states(config)["web"] == "needed"
 
 
 def test_a_gateway_that_is_running_takes_a_login_over(config: Path):
-    async def talk() -> None:
-        async with client_of(config) as client:
-            while "needs login" not in text_of(await client.call_tool("tool_search", SEARCH)):
-                pass
-            told = text_of(await client.call_tool("tool_search", SEARCH))
+    async def talk(url: str) -> None:
+        async with Client(url) as client:
+            told = await search_until(client, "needs login")
             await asyncio.to_thread(log_in, config)
-            while "web__add" not in text_of(await client.call_tool("tool_search", SEARCH)):
-                pass
+            await search_until(client, "web__add")
 
             assert "run `toolscout servers login web`" in told
             assert text_of(await client.call_tool("tool_call", ADD)) == "5"
 
-    asyncio.run(talk())
+    with serve(config) as url:
+        asyncio.run(talk(url))
 
 
 def test_what_the_browser_ended_at_may_be_pasted(config: Path):
@@ -186,19 +228,24 @@ def test_the_browser_is_opened_by_default(config: Path, tmp_path: Path):
     assert process.returncode == 0
 
 
-def test_two_servers_are_logged_in_to_apart(config: Path, world: World):
-    log_in(config, "web")
+def test_two_servers_are_logged_in_to_apart(
+    config: Path, world: World, monkeypatch: pytest.MonkeyPatch
+):
+    web = log_in_here(config, "web", monkeypatch)
     first = states(config)
-    log_in(config, "other")
+    other = log_in_here(config, "other", monkeypatch)
 
+    assert (web.exit_code, web.stdout) == (0, "Logged in to 'web'.\n")
+    assert (other.exit_code, other.stdout) == (0, "Logged in to 'other'.\n")
     assert first == {"web": "logged in", "other": "none"}
     assert states(config) == {"web": "logged in", "other": "logged in"}
     assert {token.resource for token in world.authority.access.values()} == set(world.urls)
     assert run("test", "--config", config).exit_code == 0
 
 
-def test_removing_a_server_forgets_its_login(config: Path):
-    log_in(config)
+def test_removing_a_server_forgets_its_login(config: Path, monkeypatch: pytest.MonkeyPatch):
+    log_in_here(config, "web", monkeypatch)
+    assert list((config.parent / "tokens").iterdir())
 
     assert run("remove", "web", "--config", config).exit_code == 0
     assert list((config.parent / "tokens").iterdir()) == []

@@ -46,8 +46,9 @@ def gateway(*servers: ServerConfig, token: str = "", **options: Any) -> Generato
     with served(*servers, console=True, **options) as running:
         assert running.known.wait(DEADLINE_SECONDS)
         asker = Asker(running.url, token)
-        while any(row["state"] in UNSETTLED for row in asker.send("GET", "/api/servers").json()):
-            pass  # the test's own time limit is the deadline
+        with asker.events() as events:
+            while any(row["state"] in UNSETTLED for row in asker.get("/servers")):
+                next(events)  # the test's own time limit is the deadline
         yield running.url
 
 

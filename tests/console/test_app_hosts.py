@@ -22,8 +22,17 @@ def browser() -> Iterator[Browser]:
         yield running
 
 
-def test_a_catalogue_without_a_gateway_is_searched_and_says_what_it_lacks(browser: Browser):
-    with console() as url, window(browser, url) as tab:
+@pytest.fixture(scope="module")
+def demo() -> Iterator[str]:
+    """The address of a console over the demo catalogue."""
+    with console() as url:
+        yield url
+
+
+def test_a_catalogue_without_a_gateway_is_searched_and_says_what_it_lacks(
+    browser: Browser, demo: str
+):
+    with window(browser, demo) as tab:
         page = tab.open("#/search?q=open+a+pull+request")
         first = page.locator(".hit a[data-tool]").first
         expect(first).to_have_attribute("data-tool", "github__create_pull_request")
@@ -33,8 +42,8 @@ def test_a_catalogue_without_a_gateway_is_searched_and_says_what_it_lacks(browse
             expect(page.locator(".empty code")).to_have_text("toolscout serve --http")
 
 
-def test_only_visible_rows_exist_and_keys_reach_the_last_one(browser: Browser):
-    with console() as url, window(browser, url) as tab:
+def test_only_visible_rows_exist_and_keys_reach_the_last_one(browser: Browser, demo: str):
+    with window(browser, demo) as tab:
         page = tab.open("#/catalogue")
         page.locator(".entry a").first.focus()
         page.keyboard.press("ArrowDown")
@@ -60,8 +69,8 @@ def test_text_of_servers_is_shown_as_text(browser: Browser, tmp_path: Path):
         assert "taken" not in page.title()
 
 
-def test_an_unknown_tool_is_an_error_that_says_what_to_do(browser: Browser):
-    with console() as url, window(browser, url) as tab:
+def test_an_unknown_tool_is_an_error_that_says_what_to_do(browser: Browser, demo: str):
+    with window(browser, demo) as tab:
         page = tab.open("#/catalogue?tool=github__create_pull_requests")
 
         expect(page.get_by_role("alert")).to_contain_text("Near: github__create_pull_request")

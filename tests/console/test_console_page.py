@@ -43,6 +43,12 @@ def url() -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="module")
+def guarded_url() -> Iterator[str]:
+    with guarded() as address:
+        yield address
+
+
 @pytest.fixture
 def tab(browser: Browser, url: str) -> Iterator[Window]:
     with window(browser, url) as opened:
@@ -319,8 +325,8 @@ def test_chosen_colours_stay(tab: Window):
     assert page.evaluate(dark) == "rgb(19, 21, 23)"
 
 
-def test_a_token_is_asked_for_and_kept_in_this_tab_only(browser: Browser):
-    with guarded() as address, window(browser, address) as tab:
+def test_a_token_is_asked_for_and_kept_in_this_tab_only(browser: Browser, guarded_url: str):
+    with window(browser, guarded_url) as tab:
         page = tab.open("")
         page.get_by_label("Token", exact=True).fill("wrong")
         page.keyboard.press("Enter")
@@ -337,8 +343,10 @@ def test_a_token_is_asked_for_and_kept_in_this_tab_only(browser: Browser):
         tab.errors[:] = [told for told in tab.errors if "401" not in told]
 
 
-def test_a_token_with_a_profile_is_offered_nothing_that_it_may_not_do(browser: Browser):
-    with guarded() as address, window(browser, address) as tab:
+def test_a_token_with_a_profile_is_offered_nothing_that_it_may_not_do(
+    browser: Browser, guarded_url: str
+):
+    with window(browser, guarded_url) as tab:
         tab.page.add_init_script("sessionStorage.setItem('toolscout.token', 'swordfish')")
         page = tab.open("#/servers")
         expect(page.locator(".server")).to_have_count(1)

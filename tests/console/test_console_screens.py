@@ -3,8 +3,10 @@
 With `TOOLSCOUT_SCREENSHOTS` set to a folder, what is looked at is also kept there.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -78,17 +80,40 @@ def browser() -> Iterator[Browser]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def catalogue() -> Iterator[str]:
-    with console() as url:
-        yield url
+Tabs = Callable[[Screen], Window]
+
+
+@contextmanager
+def keep_tabs(browser: Browser, url: str) -> Generator[Tabs]:
+    """Keep one tab for each screen: a profile of its own for each test costs more than its page."""
+    with ExitStack() as kept:
+
+        @cache
+        def open_tab(screen: Screen) -> Window:
+            return kept.enter_context(window(browser, url, screen))
+
+        def open_blank(screen: Screen) -> Window:
+            tab = open_tab(screen)
+            tab.leave()
+            tab.errors.clear()  # of a test that failed
+            tab.wear(screen.schemes[0])
+            return tab
+
+        yield open_blank
 
 
 @pytest.fixture(scope="module")
-def live() -> Iterator[str]:
+def catalogue(browser: Browser) -> Iterator[Tabs]:
+    with console() as url, keep_tabs(browser, url) as tabs:
+        yield tabs
+
+
+@pytest.fixture(scope="module")
+def live(browser: Browser) -> Iterator[Tabs]:
     with gateway(CLOCK, GIT, MISSING) as url:
         talk(url)
-        yield url
+        with keep_tabs(browser, url) as tabs:
+            yield tabs
 
 
 def every_screen() -> pytest.MarkDecorator:
@@ -97,20 +122,18 @@ def every_screen() -> pytest.MarkDecorator:
 
 @every_screen()
 @pytest.mark.parametrize("sight", OF_CATALOGUE, ids=lambda sight: sight.name)
-def test_a_page_of_a_catalogue_is_accessible(
-    browser: Browser, catalogue: str, screen: Screen, sight: Sight
+def test_a_page_of_a_catalogue_is_accessible_in_light_and_dark(
+    catalogue: Tabs, screen: Screen, sight: Sight
 ):
-    with window(browser, catalogue, screen) as tab:
-        assert_sound(tab, screen, sight)
+    assert_sound(catalogue(screen), screen, sight)
 
 
 @every_screen()
 @pytest.mark.parametrize("sight", OF_GATEWAY, ids=lambda sight: sight.name)
-def test_a_page_of_a_gateway_is_accessible(
-    browser: Browser, live: str, screen: Screen, sight: Sight
+def test_a_page_of_a_gateway_is_accessible_in_light_and_dark(
+    live: Tabs, screen: Screen, sight: Sight
 ):
-    with window(browser, live, screen) as tab:
-        assert_sound(tab, screen, sight)
+    assert_sound(live(screen), screen, sight)
 
 
 def assert_sound(tab: Window, screen: Screen, sight: Sight) -> None:
@@ -118,10 +141,15 @@ def assert_sound(tab: Window, screen: Screen, sight: Sight) -> None:
     expect(page.locator(".live.on")).to_be_visible()
     expect(page.locator("#version")).not_to_be_empty()
     sight.before(page)
-    expect(page.locator(sight.sign).first).to_be_visible()
-    name = f"{sight.name}-{screen.name}"
-    if name in KEPT:
-        tab.keep_picture(name)
+    for scheme in screen.schemes:
+        tab.wear(scheme)
+        expect(page.locator(sight.sign).first).to_be_visible()
+        name = f"{sight.name}-{screen.name}" + ("-dark" if scheme == "dark" else "")
+        if name in KEPT:
+            tab.keep_picture(name)
 
-    assert tab.violations() == []
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "It is too wide."
+        assert tab.violations() == [], f"{scheme} on the {screen.name}"
+        width = "document.documentElement.scrollWidth <= innerWidth"
+        assert page.evaluate(width), f"It is too wide: {scheme} on the {screen.name}."
+    tab.leave()
+    tab.check_errors()

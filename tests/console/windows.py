@@ -29,6 +29,8 @@ FLAGS = (
 PICTURES = os.environ.get("TOOLSCOUT_SCREENSHOTS", "")
 """The folder for screenshots; none are kept without it."""
 
+Scheme = Literal["light", "dark"]
+
 
 @dataclass(frozen=True, slots=True)
 class Screen:
@@ -37,20 +39,16 @@ class Screen:
     name: str
     width: int
     height: int
-    scheme: Literal["light", "dark"]
+    schemes: tuple[Scheme, Scheme]
+    """Its colours when the page is loaded, and those to which it then changes."""
 
     @property
     def is_phone(self) -> bool:
         return self.width < 500
 
 
-DESK = Screen("desk", 1280, 860, "light")
-SCREENS = (
-    DESK,
-    Screen("desk-dark", 1280, 860, "dark"),
-    Screen("phone", 360, 740, "light"),
-    Screen("phone-dark", 360, 740, "dark"),
-)
+DESK = Screen("desk", 1280, 860, ("light", "dark"))
+SCREENS = (DESK, Screen("phone", 360, 740, ("dark", "light")))
 
 
 @dataclass(slots=True)
@@ -66,13 +64,31 @@ class Window:
         self.page.goto(f"{self.url}/{path}")
         return self.page
 
+    def leave(self) -> None:
+        """Leave the page, so that it is loaded anew when it is opened again."""
+        self.page.goto("about:blank")
+
+    def wear(self, scheme: Scheme) -> None:
+        """Take the colours of a scheme, as when the system changes them."""
+        self.page.emulate_media(color_scheme=scheme)
+        dark = "matchMedia('(prefers-color-scheme: dark)').matches"
+        next_frame = "new Promise(requestAnimationFrame)"  # the page hears of it before
+        assert self.page.evaluate(f"{next_frame}.then(() => {dark})") is (scheme == "dark")
+
+    def check_errors(self) -> None:
+        """Fail if the page logged an error since the last check."""
+        errors, self.errors[:] = list(self.errors), []
+        assert errors == []
+
     def violations(self) -> list[str]:
         """Return what axe finds wrong with what is shown."""
-        self.page.evaluate(axe_source())
-        found: Any = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(axe_source())
+        run = "axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations)"
+        found: Any = self.page.evaluate(run)
         return [
             f"{one['id']}: {node['html'][:160]} {node['failureSummary']}"
-            for one in found["violations"]
+            for one in found
             for node in one["nodes"]
         ]
 
@@ -112,7 +128,7 @@ def window(browser: Browser, url: str, screen: Screen = DESK) -> Generator[Windo
     """Open a tab in a fresh profile; fails at the end if the page logged an error."""
     context = browser.new_context(
         viewport={"width": screen.width, "height": screen.height},
-        color_scheme=screen.scheme,
+        color_scheme=screen.schemes[0],
         is_mobile=screen.is_phone,
         has_touch=screen.is_phone,
         reduced_motion="reduce",
@@ -132,7 +148,7 @@ def window(browser: Browser, url: str, screen: Screen = DESK) -> Generator[Windo
         yield opened
     finally:
         context.close()
-    assert opened.errors == []
+    opened.check_errors()
 
 
 def in_thread(work: Callable[[], None]) -> None:

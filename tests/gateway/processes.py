@@ -2,8 +2,35 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Self
+
+import httpx2
+
+from serving import served
+from toolscout.config.file import read_config
+from toolscout.stores.sqlite import SqliteStore
+
+DEADLINE_SECONDS = 120.0
+PAUSE_SECONDS = 0.02
+
+
+def fill_cache(config: Path) -> Path:
+    """Have all servers of a configuration listed into its cache, and return that file.
+
+    A thread serves them, which costs less than a process; a gateway that then reads the file knows
+    all tools from its start.
+    """
+    read = read_config(config)
+    file = Path(read.gateway.cache)
+    with SqliteStore(file) as store, served(*read.servers, store=store) as running:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while (told := httpx2.get(f"{running.url}/readyz")).status_code != 200:
+            assert time.monotonic() < deadline, told.text
+            time.sleep(PAUSE_SECONDS)
+        assert told.json()["failed"] == 0, told.text
+    return file
 
 
 class Running:
@@ -22,10 +49,20 @@ class Running:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "toolscout", *words], stderr=written
             )
-        while "Serving MCP at" not in (said := log.read_text(encoding="utf-8")):
-            assert self.process.poll() is None, said
+        said = self.wait_for_line("Serving MCP at")
         announced = next(line for line in said.splitlines() if "Serving MCP at" in line)
         self.url = announced.split()[-1].removesuffix("/mcp.")
+
+    def wait_for_line(self, part: str) -> str:
+        """Return the log of this process once it contains some text."""
+        log = self.config.with_suffix(".log")
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while part not in (said := log.read_text(encoding="utf-8")):
+            assert self.process is not None
+            assert self.process.poll() is None, said
+            assert time.monotonic() < deadline, said
+            time.sleep(PAUSE_SECONDS)  # the process needs the processor more
+        return said
 
     def kill(self) -> None:
         """End it at once, as a crash would."""

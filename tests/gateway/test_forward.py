@@ -2,6 +2,9 @@
 
 import asyncio
 import shutil
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,8 @@ import mcp_types as types
 import pytest
 from mcp.client import Client
 
-from gateway.fleet import client_of, known, text_of
+from gateway.fleet import Keeper, client_of, keep_open, known, text_of
+from serving import eventually
 
 EVERYTHING = (
     Path(__file__).parents[2]
@@ -23,24 +27,43 @@ pytestmark = [needs_node, pytest.mark.timeout(300)]
 MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    path = tmp_path / "toolscout.toml"
-    path.write_text(
-        f'[servers.all]\ncommand = "node"\nargs = ["{EVERYTHING}"]\n'
-        f'[gateway]\ncache = "{tmp_path}/gateway.db"\n',
-        encoding="utf-8",
-    )
-    return path
+Conversation = Callable[[Client], Coroutine[Any, Any, None]]
 
 
-def talk(config: Path, conversation: Any, **settings: Any) -> None:
-    async def run() -> None:
-        async with client_of(config, **settings) as client:
+@dataclass(frozen=True, slots=True)
+class Gateways:
+    """A gateway process for each era of clients, with one client each, which all tests share."""
+
+    keeper: Keeper
+    folder: Path
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a client has heard a log message."""
+
+    def talk(self, conversation: Conversation, mode: str = "auto") -> None:
+        """Hold a conversation with the client of an era."""
+        client = self.keeper.open(mode, lambda: self._open(mode))
+        self.keeper.run(lambda: conversation(client))
+
+    @asynccontextmanager
+    async def _open(self, mode: str) -> AsyncGenerator[Client]:
+        async def logged(params: types.LoggingMessageNotificationParams) -> None:
+            self.heard.set()
+
+        config = self.folder / f"{mode}.toml"
+        config.write_text(
+            f'[servers.all]\ncommand = "node"\nargs = ["{EVERYTHING}"]\n'
+            f'[gateway]\ncache = "{self.folder}/{mode}.db"\n',
+            encoding="utf-8",
+        )
+        async with client_of(config, mode=mode, logging_callback=logged) as client:
             await known(client, "all__echo")
-            await conversation(client)
+            yield client
 
-    asyncio.run(run())
+
+@pytest.fixture(scope="module")
+def gateways(tmp_path_factory: pytest.TempPathFactory) -> Generator[Gateways]:
+    with keep_open() as keeper:
+        yield Gateways(keeper, tmp_path_factory.mktemp("forward"))
 
 
 async def call(client: Client, name: str, **arguments: Any) -> Any:
@@ -48,7 +71,7 @@ async def call(client: Client, name: str, **arguments: Any) -> Any:
 
 
 @MODES
-def test_text_and_structured_content_arrive_as_they_were_sent(mode: str, config: Path):
+def test_text_and_structured_content_arrive_as_they_were_sent(mode: str, gateways: Gateways):
     async def conversation(client: Client) -> None:
         summed = await call(client, "get-sum", a=2, b=40)
         weather = await call(client, "get-structured-content", location="New York")
@@ -56,11 +79,11 @@ def test_text_and_structured_content_arrive_as_they_were_sent(mode: str, config:
         assert text_of(summed) == "The sum of 2 and 40 is 42."
         assert set(weather.structured_content) == {"temperature", "conditions", "humidity"}
 
-    talk(config, conversation, mode=mode)
+    gateways.talk(conversation, mode)
 
 
 @MODES
-def test_images_links_and_annotations_keep_their_place(mode: str, config: Path):
+def test_images_links_and_annotations_keep_their_place(mode: str, gateways: Gateways):
     async def conversation(client: Client) -> None:
         image = await call(client, "get-tiny-image")
         links = await call(client, "get-resource-links", count=2)
@@ -73,11 +96,11 @@ def test_images_links_and_annotations_keep_their_place(mode: str, config: Path):
         assert [block.type for block in links.content] == ["text", "resource_link", "resource_link"]
         assert message.content[0].annotations.priority == 1.0
 
-    talk(config, conversation, mode=mode)
+    gateways.talk(conversation, mode)
 
 
 @MODES
-def test_progress_reaches_the_client_that_asked(mode: str, config: Path):
+def test_progress_reaches_the_client_that_asked(mode: str, gateways: Gateways):
     seen: list[float] = []
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
@@ -86,8 +109,9 @@ def test_progress_reaches_the_client_that_asked(mode: str, config: Path):
     async def conversation(client: Client) -> None:
         long = {"name": "all__trigger-long-running-operation", "arguments": LONG}
         await client.call_tool("tool_call", long, progress_callback=progressed)
+        await eventually(lambda: len(seen) >= 4)
 
-    talk(config, conversation, mode=mode)
+    gateways.talk(conversation, mode)
     assert seen == [1, 2, 3, 4]
 
 
@@ -95,7 +119,7 @@ LONG = {"duration": 0.2, "steps": 4}
 
 
 @MODES
-def test_resources_are_listed_read_and_found(mode: str, config: Path):
+def test_resources_are_listed_read_and_found(mode: str, gateways: Gateways):
     async def conversation(client: Client) -> None:
         listed = (await client.list_resources()).resources
         templates = (await client.list_resource_templates()).resource_templates
@@ -111,11 +135,11 @@ def test_resources_are_listed_read_and_found(mode: str, config: Path):
         assert opened.is_error is False
         assert filled.contents
 
-    talk(config, conversation, mode=mode)
+    gateways.talk(conversation, mode)
 
 
 @MODES
-def test_prompts_are_listed_filled_in_and_completed(mode: str, config: Path):
+def test_prompts_are_listed_filled_in_and_completed(mode: str, gateways: Gateways):
     async def conversation(client: Client) -> None:
         names = [prompt.name for prompt in (await client.list_prompts()).prompts]
         filled = await client.get_prompt("all__args-prompt", {"city": "Oslo"})
@@ -128,29 +152,26 @@ def test_prompts_are_listed_filled_in_and_completed(mode: str, config: Path):
         assert "Engineering" in completed.completion.values
         assert "all__args-prompt" in text_of(found)
 
-    talk(config, conversation, mode=mode)
+    gateways.talk(conversation, mode)
 
 
-def test_an_unknown_resource_or_prompt_is_an_error_that_says_what_exists(config: Path):
+def test_an_unknown_resource_or_prompt_is_an_error_that_says_what_exists(gateways: Gateways):
     async def conversation(client: Client) -> None:
         with pytest.raises(Exception, match="Use an address that resources/list shows"):
             await client.read_resource("toolscout://nobody/x")
         with pytest.raises(Exception, match="Near: all__simple-prompt"):
             await client.get_prompt("all__simple-promt")
 
-    talk(config, conversation)
+    gateways.talk(conversation)
 
 
-def test_log_messages_of_a_server_reach_the_client(config: Path):
-    heard = asyncio.Event()
-
-    async def logged(params: types.LoggingMessageNotificationParams) -> None:
-        heard.set()
-
+def test_log_messages_of_a_server_reach_the_client(gateways: Gateways):
     async def conversation(client: Client) -> None:
+        gateways.heard.clear()
         await call(client, "toggle-simulated-logging")
         async with asyncio.timeout(120):
-            while not heard.is_set():
+            while not gateways.heard.is_set():
                 await call(client, "trigger-long-running-operation", duration=0.2, steps=1)
+        await call(client, "toggle-simulated-logging")
 
-    talk(config, conversation, mode="legacy", logging_callback=logged)
+    gateways.talk(conversation, "legacy")

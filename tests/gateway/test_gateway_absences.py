@@ -33,7 +33,7 @@ async def gateway_and_client(
     ):
         member = gateway.pool.servers[server.name]
         while member.phase is not phase:  # noqa: ASYNC110  # phases are no events
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.01)
         session = gateway.open_session("ann", profile)
         async with Client(build_server(gateway, always(session))) as client:
             yield gateway, client

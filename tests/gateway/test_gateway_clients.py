@@ -5,18 +5,20 @@ FastMCP's client has a file of its own, because it lives in another environment.
 
 import asyncio
 import json
+import shutil
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from mcp.client import Client
 
 from foreign import NODE, NPM, OLDER, SECONDS, inspect, needs_inspector, needs_older, run_older
-from gateway.fleet import client_of, known, text_of
-from gateway.processes import Running
+from gateway.fleet import Keeper, client_of, keep_open, known, text_of
+from gateway.processes import PAUSE_SECONDS, Running, fill_cache
 from toolscout.schemas import Json, is_object
 
 EVERYTHING = NPM / "@modelcontextprotocol/server-everything/dist/index.js"
@@ -44,6 +46,7 @@ async def main(url, *words):
         found, query = None, {"queries": ["select:time__get_current_time"]}
         while "time__get_current_time(" not in str(found):
             found = await call("tool_search", query)
+            await asyncio.sleep(0.02)
         print(json.dumps({
             "version": hello.protocolVersion,
             "tools": [tool.name for tool in (await session.list_tools()).tools],
@@ -83,20 +86,38 @@ def mixed(folder: Path, **gateway: Any) -> Path:
     return written(folder, gateway=gateway, time=clock, everything=everything)
 
 
-async def warm(config: Path) -> None:
-    """Fill the cache, so that what is asked next is known from the start."""
-    async with client_of(config) as client:
-        await known(client, "time__get_current_time", "everything__get-sum")
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of both servers, so that a gateway knows them from its start."""
+    return fill_cache(mixed(tmp_path_factory.mktemp("cache")))
 
 
-@contextmanager
-def target(transport: str, config: Path) -> Generator[list[str]]:
-    """Give the words with which a client reaches a gateway."""
-    if transport == "stdio":
-        yield [sys.executable, "-m", "toolscout", "serve", "--config", str(config)]
-        return
-    with Running(config) as running:
-        yield [f"{running.url}/mcp"]
+@pytest.fixture(scope="module")
+def gateway(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A gateway over HTTP; each test has a session of its own with it."""
+    with Running(mixed(warmed(tmp_path_factory.mktemp("gateway"), cache))) as running:
+        yield running
+
+
+def warmed(folder: Path, cache: Path) -> Path:
+    """Copy a cache to where the gateway of a folder looks for it, and return the folder."""
+    shutil.copy(cache, folder / "gateway.db")
+    return folder
+
+
+def serve(config: Path) -> list[str]:
+    """Return the words that start a gateway on stdin and stdout."""
+    return [sys.executable, "-m", "toolscout", "serve", "--config", str(config)]
+
+
+@pytest.fixture(params=["stdio", "http"])
+def words(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """The words with which a client reaches a gateway."""
+    if request.param == "stdio":
+        cache: Path = request.getfixturevalue("cache")
+        return serve(mixed(warmed(tmp_path, cache)))
+    running: Running = request.getfixturevalue("gateway")
+    return [f"{running.url}/mcp"]
 
 
 # The MCP Inspector
@@ -104,35 +125,35 @@ def target(transport: str, config: Path) -> Generator[list[str]]:
 
 @needs_inspector
 @pytest.mark.requirement("R71")
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_the_inspector_lists_calls_and_sees_resources_and_prompts(tmp_path: Path, transport: str):
+def test_the_inspector_lists_calls_and_sees_resources_and_prompts(tmp_path: Path, words: list[str]):
     """R71"""
-    config = mixed(tmp_path)
-    asyncio.run(warm(config))
     call = ("--tool-name", "tool_call", "--tool-arg", f"name={NOW['name']}")
     arguments = ("--tool-arg", f"arguments={json.dumps(NOW['arguments'])}")
 
-    with target(transport, config) as words:
-        tools = inspect(words, tmp_path, "tools/list")["tools"]
-        called = inspect(words, tmp_path, "tools/call", *call, *arguments)
-        resources = inspect(words, tmp_path, "resources/list")["resources"]
-        prompts = inspect(words, tmp_path, "prompts/list")["prompts"]
+    def ask(line: Sequence[str]) -> Any:
+        method, *options = line
+        return inspect(words, tmp_path, method, *options)
 
-    assert [tool["name"] for tool in tools] == META
+    with ThreadPoolExecutor(4) as at_once:
+        asked = [["tools/list"], ["tools/call", *call, *arguments]]
+        lists = [["resources/list"], ["prompts/list"]]
+        tools, called, resources, prompts = at_once.map(ask, asked + lists)
+
+    assert [tool["name"] for tool in tools["tools"]] == META
     assert json.loads(called["content"][0]["text"])["timezone"] == "Europe/Berlin"
-    assert resources
-    assert all(row["uri"].startswith("toolscout://everything/") for row in resources)
-    assert "everything__args-prompt" in [prompt["name"] for prompt in prompts]
+    assert resources["resources"]
+    assert all(row["uri"].startswith("toolscout://everything/") for row in resources["resources"])
+    assert "everything__args-prompt" in [prompt["name"] for prompt in prompts["prompts"]]
 
 
 @needs_inspector
-def test_the_inspector_calls_a_tool_by_its_own_name_where_all_are_listed(tmp_path: Path):
-    config = mixed(tmp_path, mode="direct")
-    asyncio.run(warm(config))
+def test_the_inspector_calls_a_tool_by_its_own_name_where_all_are_listed(
+    tmp_path: Path, cache: Path
+):
+    config = mixed(warmed(tmp_path, cache), mode="direct")
+    sum_of = ("--tool-name", "everything__get-sum", "--tool-arg", "a=2", "--tool-arg", "b=3")
 
-    with target("stdio", config) as words:
-        sum_of = ("--tool-name", "everything__get-sum", "--tool-arg", "a=2", "--tool-arg", "b=3")
-        called = inspect(words, tmp_path, "tools/call", *sum_of)
+    called = inspect(serve(config), tmp_path, "tools/call", *sum_of)
 
     assert "5" in called["content"][0]["text"]
 
@@ -143,15 +164,11 @@ def test_the_inspector_calls_a_tool_by_its_own_name_where_all_are_listed(tmp_pat
 @needs_older
 @needs_inspector
 @pytest.mark.requirement("R71")
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_a_client_of_the_first_sdk_finds_and_calls(tmp_path: Path, transport: str):
+def test_a_client_of_the_first_sdk_finds_and_calls(words: list[str]):
     """R71"""
-    config = mixed(tmp_path)
-    asyncio.run(warm(config))
+    reached = words if len(words) == 1 else ["", *words]
 
-    with target(transport, config) as words:
-        reached = ("", *words) if transport == "stdio" else tuple(words)
-        told = run_older(f"NOW = {json.dumps(NOW)!r}\n{OLDER_CLIENT}", *reached)
+    told = run_older(f"NOW = {json.dumps(NOW)!r}\n{OLDER_CLIENT}", *reached)
 
     assert told["version"] == "2025-11-25"
     assert told["tools"] == META
@@ -173,24 +190,21 @@ def post(url: str, session: dict[str, str], method: str, **params: Any) -> httpx
 
 
 @needs_inspector
-def test_a_client_is_notified_of_a_resource_after_the_gateway_was_killed(tmp_path: Path):
-    config = mixed(tmp_path)
-    asyncio.run(warm(config))
+def test_a_client_is_notified_of_a_resource_after_the_gateway_was_killed(gateway: Running):
     session = {"Accept": "application/json, text/event-stream"}
     hello: Json = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     resource = "toolscout://everything/demo://resource/static/document/features.md"
     toggle: Json = {"name": "everything__toggle-subscriber-updates", "arguments": {}}
 
-    with Running(config) as gateway:
-        opened = post(gateway.url, session, "initialize", protocolVersion="2025-11-25", **hello)
-        session["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
-        post(gateway.url, session, "notifications/initialized")
-        subscribed = post(gateway.url, session, "resources/subscribe", uri=resource)
-        gateway.restart()
-        stream = httpx2.stream("GET", f"{gateway.url}/mcp", headers=session, timeout=SECONDS)
-        with stream as heard:
-            post(gateway.url, session, "tools/call", name="tool_call", arguments=toggle)
-            told = next(line for line in heard.iter_lines() if "resources/updated" in line)
+    opened = post(gateway.url, session, "initialize", protocolVersion="2025-11-25", **hello)
+    session["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
+    post(gateway.url, session, "notifications/initialized")
+    subscribed = post(gateway.url, session, "resources/subscribe", uri=resource)
+    gateway.restart()
+    stream = httpx2.stream("GET", f"{gateway.url}/mcp", headers=session, timeout=SECONDS)
+    with stream as heard:
+        post(gateway.url, session, "tools/call", name="tool_call", arguments=toggle)
+        told = next(line for line in heard.iter_lines() if "resources/updated" in line)
 
     assert "error" not in subscribed.text
     assert json.loads(told.removeprefix("data: "))["params"]["uri"] == resource
@@ -210,52 +224,68 @@ def sqlite(folder: Path) -> Path:
     return written(folder, gateway={"split_calls": True}, sqlite=row)
 
 
+@pytest.fixture(scope="module")
+def keeper() -> Iterator[Keeper]:
+    with keep_open() as keeping:
+        yield keeping
+
+
+@pytest.fixture(scope="module")
+def database(keeper: Keeper, tmp_path_factory: pytest.TempPathFactory) -> Client:
+    """A client of a gateway before a database."""
+    folder = tmp_path_factory.mktemp("sqlite")
+    return keeper.open("sqlite", lambda: client_of(sqlite(folder)))
+
+
 def run_sql(tool: str, query: str) -> Json:
     return {"name": f"sqlite__{tool}", "arguments": {"query": query}}
 
 
 @needs_older
-def test_a_table_is_found_made_written_and_read_through_an_older_server(tmp_path: Path):
-    async def work() -> list[str]:
-        async with client_of(sqlite(tmp_path)) as client:
-            await known(client, "sqlite__create_table", "sqlite__read_query")
-            steps = [
-                ("tool_search", {"queries": ["make a new table in the database"]}),
-                ("tool_write", run_sql("create_table", "CREATE TABLE notes (text TEXT)")),
-                ("tool_write", run_sql("write_query", "INSERT INTO notes VALUES ('remember')")),
-                ("tool_read", run_sql("read_query", "SELECT text FROM notes")),
-            ]
-            return [text_of(await client.call_tool(name, given)) for name, given in steps]
+def test_a_table_is_found_made_written_and_read_through_an_older_server(
+    keeper: Keeper, database: Client
+):
+    async def work() -> None:
+        await known(database, "sqlite__create_table", "sqlite__read_query")
+        steps = [
+            ("tool_search", {"queries": ["make a new table in the database"]}),
+            ("tool_write", run_sql("create_table", "CREATE TABLE notes (text TEXT)")),
+            ("tool_write", run_sql("write_query", "INSERT INTO notes VALUES ('remember')")),
+            ("tool_read", run_sql("read_query", "SELECT text FROM notes")),
+        ]
+        told = [text_of(await database.call_tool(name, given)) for name, given in steps]
+        found, made, written_rows, read = told
 
-    found, made, written_rows, read = asyncio.run(work())
+        assert "sqlite__create_table" in found
+        assert "success" in made.lower()
+        assert "1" in written_rows
+        assert "remember" in read
 
-    assert "sqlite__create_table" in found
-    assert "success" in made.lower()
-    assert "1" in written_rows
-    assert "remember" in read
+    keeper.run(work)
 
 
 @needs_older
-def test_each_variant_runs_only_what_has_its_effect(tmp_path: Path):
-    async def work() -> list[Any]:
-        async with client_of(sqlite(tmp_path)) as client:
-            await known(client, "sqlite__write_query", "sqlite__append_insight")
-            insight: Json = {"name": "sqlite__append_insight", "arguments": {"insight": "x"}}
-            steps: list[tuple[str, Json]] = [
-                ("tool_read", run_sql("create_table", "CREATE TABLE never (a TEXT)")),
-                ("tool_write", run_sql("read_query", "SELECT 1")),
-                ("tool_read", insight),
-                ("tool_read", {"name": "sqlite__list_tables", "arguments": {}}),
-            ]
-            return [await client.call_tool(name, given) for name, given in steps]
+def test_each_variant_runs_only_what_has_its_effect(keeper: Keeper, database: Client):
+    async def work() -> None:
+        await known(database, "sqlite__write_query", "sqlite__append_insight")
+        note: Json = {"name": "sqlite__append_insight", "arguments": {"insight": "x"}}
+        steps: list[tuple[str, Json]] = [
+            ("tool_read", run_sql("create_table", "CREATE TABLE never (a TEXT)")),
+            ("tool_write", run_sql("read_query", "SELECT 1")),
+            ("tool_read", note),
+            ("tool_read", {"name": "sqlite__list_tables", "arguments": {}}),
+        ]
+        told = [await database.call_tool(name, given) for name, given in steps]
+        made, read, insight, tables = told
 
-    made, read, insight, tables = asyncio.run(work())
+        assert made.is_error
+        assert text_of(made).endswith("Call it with tool_write.")
+        assert text_of(read).endswith("Call it with tool_read.")
+        assert text_of(insight).endswith("Call it with tool_write.")  # its effect is not told
+        assert not tables.is_error
+        assert "never" not in text_of(tables)
 
-    assert made.is_error
-    assert text_of(made).endswith("Call it with tool_write.")
-    assert text_of(read).endswith("Call it with tool_read.")
-    assert text_of(insight).endswith("Call it with tool_write.")  # its effect is not told
-    assert "never" not in text_of(tables)
+    keeper.run(work)
 
 
 UNDER_MCP_2 = """
@@ -280,6 +310,7 @@ def test_a_server_that_dies_at_its_start_is_reported_and_delays_nobody(tmp_path:
             missed = run_sql("read_query", "SELECT 1")
             failed = text_of(await client.call_tool("tool_call", missed))
             while "starting" in failed:
+                await asyncio.sleep(PAUSE_SECONDS)
                 failed = text_of(await client.call_tool("tool_call", missed))
             found = await client.call_tool("tool_search", {"queries": ["read a database table"]})
             return called, failed, text_of(found)

@@ -1,16 +1,16 @@
 """Several gateways over one database."""
 
 import asyncio
-import subprocess
-import sys
 import uuid
 from pathlib import Path
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 from psycopg import sql
 
 from gateway.fleet import BERLIN, TIME, client_of, configuration, known, text_of
+from toolscout.cli import main
 
 SEARCH = {"queries": ["select:time__convert_time"]}
 
@@ -47,9 +47,9 @@ def test_a_gateway_searches_tools_that_another_one_has_listed(database: str, tmp
 
 def test_an_invalid_address_is_refused_before_anything_starts(tmp_path: Path):
     config = configuration(tmp_path, {"time": TIME}, store="mysql://me:hunter2@host/x")
-    words = [sys.executable, "-m", "toolscout", "serve", "--config", str(config)]
-    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
-    assert done.returncode != 0
+    done = CliRunner().invoke(main, ["serve", "--config", str(config)])
+
+    assert done.exit_code != 0
     assert "gateway.store" in done.stderr
     assert "hunter2" not in done.stderr

@@ -3,38 +3,78 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
+from mcp.client import Client
 
-from gateway.fleet import BERLIN, GIT, TIME, client_of, configuration, known, text_of
+from gateway.fleet import BERLIN, GIT, TIME, client_of, configuration, keep_open, known, text_of
+from gateway.processes import fill_cache
 
+SERVERS = {"time": TIME, "broken": ("-c", "raise SystemExit(3)")}
 SEARCHED = {"queries": ["what time is it in a city"]}
 CALLED = {"name": "time__get_current_time", "arguments": BERLIN}
 
 
+class Hold(Protocol):
+    """Holds a conversation with a gateway that several tests ask, which knows its tools."""
+
+    def __call__(
+        self, talk: Callable[[Client], Awaitable[None]], *options: str, mode: str = "auto"
+    ) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def hold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hold]:
+    """Give what holds a conversation; those with the same options are with one gateway."""
+    with keep_open() as keeper:
+
+        def hold_one(
+            talk: Callable[[Client], Awaitable[None]], *options: str, mode: str = "auto"
+        ) -> None:
+            def connect() -> AbstractAsyncContextManager[Client]:
+                config = configuration(tmp_path_factory.mktemp("gateway"), SERVERS)
+                return client_of(config, *options, mode=mode)
+
+            client = keeper.open((options, mode), connect)
+
+            async def converse() -> None:
+                await known(client, "time__get_current_time")
+                await talk(client)
+
+            keeper.run(converse)
+
+        yield hold_one
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that knows the clock."""
+    return fill_cache(configuration(tmp_path_factory.mktemp("cache"), {"time": TIME}))
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_both_protocol_eras_search_and_call(mode: str, tmp_path: Path):
-    async def talk() -> None:
-        config = configuration(tmp_path, {"time": TIME})
-        async with client_of(config, mode=mode) as client:
-            await known(client, "time__get_current_time")
-            listed = await client.list_tools()
-            found = await client.call_tool("tool_search", SEARCHED)
-            called = await client.call_tool("tool_call", CALLED)
+def test_both_protocol_eras_search_and_call(mode: str, hold: Hold):
+    async def talk(client: Client) -> None:
+        listed = await client.list_tools()
+        found = await client.call_tool("tool_search", SEARCHED)
+        called = await client.call_tool("tool_call", CALLED)
 
-            names = [tool.name for tool in listed.tools]
-            assert names == ["tool_search", "tool_describe", "tool_call"]
-            assert "time__get_current_time(timezone*)" in text_of(found)
-            assert called.structured_content is not None
-            assert called.structured_content["timezone"] == "Europe/Berlin"
+        names = [tool.name for tool in listed.tools]
+        assert names == ["tool_search", "tool_describe", "tool_call"]
+        assert "time__get_current_time(timezone*)" in text_of(found)
+        assert called.structured_content is not None
+        assert called.structured_content["timezone"] == "Europe/Berlin"
 
-    asyncio.run(talk())
+    hold(talk, mode=mode)
 
 
 def test_the_list_of_tools_is_the_same_before_and_after_any_use(tmp_path: Path):
@@ -53,66 +93,58 @@ def test_the_list_of_tools_is_the_same_before_and_after_any_use(tmp_path: Path):
     asyncio.run(talk())
 
 
-def test_a_known_name_is_called_though_it_is_not_listed_or_searched_for(tmp_path: Path):
-    async def talk() -> None:
-        async with client_of(configuration(tmp_path, {"time": TIME})) as client:
-            await known(client, "time__get_current_time")
-            direct = await client.call_tool("time__get_current_time", BERLIN)
+def test_a_known_name_is_called_though_it_is_not_listed_or_searched_for(hold: Hold):
+    async def talk(client: Client) -> None:
+        direct = await client.call_tool("time__get_current_time", BERLIN)
 
-            assert direct.is_error is False
+        assert direct.is_error is False
 
-    asyncio.run(talk())
+    hold(talk)
 
 
-def test_wrong_failed_and_repaired_calls_are_reported(tmp_path: Path):
-    async def talk() -> None:
-        async with client_of(configuration(tmp_path, {"time": TIME})) as client:
-            await known(client, "time__get_current_time")
-            wrong = await client.call_tool("tool_call", {**CALLED, "arguments": {}})
-            failed = await client.call_tool(
-                "tool_call", {**CALLED, "arguments": {"timezone": "Nowhere/At_all"}}
-            )
-            repaired = await client.call_tool(
-                "tool_call", {"name": "get_current_time", "arguments": '{"timezone": "UTC"}'}
-            )
+def test_wrong_failed_and_repaired_calls_are_reported(hold: Hold):
+    async def talk(client: Client) -> None:
+        wrong = await client.call_tool("tool_call", {**CALLED, "arguments": {}})
+        failed = await client.call_tool(
+            "tool_call", {**CALLED, "arguments": {"timezone": "Nowhere/At_all"}}
+        )
+        repaired = await client.call_tool(
+            "tool_call", {"name": "get_current_time", "arguments": '{"timezone": "UTC"}'}
+        )
 
-            assert wrong.is_error
-            assert text_of(wrong).startswith("Not called: the arguments")
-            assert '"timezone"' in text_of(wrong)
-            assert failed.is_error
-            assert "Nowhere/At_all" in text_of(failed)
-            assert text_of(repaired).startswith("(Called time__get_current_time")
+        assert wrong.is_error
+        assert text_of(wrong).startswith("Not called: the arguments")
+        assert '"timezone"' in text_of(wrong)
+        assert failed.is_error
+        assert "Nowhere/At_all" in text_of(failed)
+        assert text_of(repaired).startswith("(Called time__get_current_time")
 
-    asyncio.run(talk())
+    hold(talk)
 
 
 @pytest.mark.parametrize("options", [(), ("--split-calls",)])
-def test_calls_are_read_as_leniently_as_in_a_session(options: tuple[str, ...], tmp_path: Path):
-    async def talk() -> None:
+def test_calls_are_read_as_leniently_as_in_a_session(options: tuple[str, ...], hold: Hold):
+    async def talk(client: Client) -> None:
         verb = "tool_read" if options else "tool_call"
-        async with client_of(configuration(tmp_path, {"time": TIME}), *options) as client:
-            await known(client, "time__get_current_time")
-            for name, arguments in (("tool", "args"), ("tool_name", "parameters")):
-                request = {name: CALLED["name"], arguments: BERLIN}
-                called = await client.call_tool(verb, request)
+        for name, arguments in (("tool", "args"), ("tool_name", "parameters")):
+            request = {name: CALLED["name"], arguments: BERLIN}
+            called = await client.call_tool(verb, request)
 
-                assert called.is_error is False, text_of(called)
-                assert called.structured_content is not None
-                assert called.structured_content["timezone"] == "Europe/Berlin"
+            assert called.is_error is False, text_of(called)
+            assert called.structured_content is not None
+            assert called.structured_content["timezone"] == "Europe/Berlin"
 
-    asyncio.run(talk())
+    hold(talk, *options)
 
 
-def test_a_call_without_a_name_says_what_to_send(tmp_path: Path):
-    async def talk() -> None:
-        async with client_of(configuration(tmp_path, {"time": TIME})) as client:
-            await known(client, "time__get_current_time")
-            called = await client.call_tool("tool_call", {"arguments": BERLIN})
+def test_a_call_without_a_name_says_what_to_send(hold: Hold):
+    async def talk(client: Client) -> None:
+        called = await client.call_tool("tool_call", {"arguments": BERLIN})
 
-            assert called.is_error
-            assert "tool_call needs a name" in text_of(called)
+        assert called.is_error
+        assert "tool_call needs a name" in text_of(called)
 
-    asyncio.run(talk())
+    hold(talk)
 
 
 def test_direct_mode_passes_everything_through_under_its_name(tmp_path: Path):
@@ -135,8 +167,9 @@ CONVERSION = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asi
 
 @pytest.mark.parametrize(("mode", "grows"), [("legacy", True), ("auto", False)])
 def test_dynamic_mode_lists_what_was_found_for_older_clients_alone(
-    mode: str, grows: bool, tmp_path: Path
+    mode: str, grows: bool, tmp_path: Path, cache: Path
 ):
+    shutil.copy(cache, tmp_path / "gateway.db")
     notices: list[str] = []
 
     async def noticed(message: Any) -> None:
@@ -158,30 +191,26 @@ def test_dynamic_mode_lists_what_was_found_for_older_clients_alone(
     asyncio.run(talk())
 
 
-def test_split_calls_keep_effects_apart(tmp_path: Path):
+def test_split_calls_keep_effects_apart(hold: Hold):
+    async def talk(client: Client) -> None:
+        listed = [tool.name for tool in (await client.list_tools()).tools]
+        right = await client.call_tool("tool_read", CALLED)
+        wrong = await client.call_tool("tool_destroy", CALLED)
+
+        assert listed[2:] == ["tool_read", "tool_write", "tool_destroy"]
+        assert right.is_error is False
+        assert text_of(wrong) == (
+            "Not called: \"time__get_current_time\" has the effect 'read'. Call it with tool_read."
+        )
+
+    hold(talk, "--split-calls")
+
+
+def test_a_warm_cache_answers_before_any_server_has_started(tmp_path: Path, cache: Path):
+    shutil.copy(cache, tmp_path / "gateway.db")
+
     async def talk() -> None:
-        async with client_of(configuration(tmp_path, {"time": TIME}), "--split-calls") as client:
-            await known(client, "time__get_current_time")
-            listed = [tool.name for tool in (await client.list_tools()).tools]
-            right = await client.call_tool("tool_read", CALLED)
-            wrong = await client.call_tool("tool_destroy", CALLED)
-
-            assert listed[2:] == ["tool_read", "tool_write", "tool_destroy"]
-            assert right.is_error is False
-            assert text_of(wrong) == (
-                "Not called: \"time__get_current_time\" has the effect 'read'. "
-                "Call it with tool_read."
-            )
-
-    asyncio.run(talk())
-
-
-def test_a_warm_cache_answers_before_any_server_has_started(tmp_path: Path):
-    async def talk() -> None:
-        config = configuration(tmp_path, {"time": TIME})
-        async with client_of(config) as client:
-            await known(client, "time__get_current_time")
-        async with client_of(config) as client:
+        async with client_of(configuration(tmp_path, {"time": TIME})) as client:
             found = await client.call_tool("tool_search", SEARCHED)
 
             assert "time__get_current_time" in text_of(found)
@@ -190,16 +219,13 @@ def test_a_warm_cache_answers_before_any_server_has_started(tmp_path: Path):
     asyncio.run(talk())
 
 
-def test_one_server_that_cannot_start_does_not_stop_the_others(tmp_path: Path):
-    async def talk() -> None:
-        servers = {"time": TIME, "broken": ("-c", "raise SystemExit(3)")}
-        async with client_of(configuration(tmp_path, servers)) as client:
-            await known(client, "time__get_current_time")
-            called = await client.call_tool("tool_call", CALLED)
+def test_one_server_that_cannot_start_does_not_stop_the_others(hold: Hold):
+    async def talk(client: Client) -> None:
+        called = await client.call_tool("tool_call", CALLED)
 
-            assert called.is_error is False
+        assert called.is_error is False
 
-    asyncio.run(talk())
+    hold(talk)  # of its two servers one is broken
 
 
 def test_nothing_but_messages_goes_to_stdout(tmp_path: Path):

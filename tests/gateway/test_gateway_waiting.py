@@ -2,8 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
-from gateway.fleet import always, text_of
-from serving import DEADLINE_SECONDS
+from gateway.fleet import Keeper, always, keep_open, text_of
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.servers import ServerConfig, Transport
@@ -27,14 +27,6 @@ both_servers = pytest.mark.parametrize("era", ["handshake", "modern"])
 both_clients = pytest.mark.parametrize("mode", ["auto", "legacy"])
 ADA = types.ElicitResult(action="accept", content={"name": "Ada"})
 GUARDED = "toolscout://notes/note://guarded"
-
-
-def run(conversation: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            await conversation()
-
-    asyncio.run(limited())
 
 
 class User:
@@ -71,6 +63,32 @@ async def gateway_of(
         yield made
 
 
+@dataclass(frozen=True, slots=True)
+class Gateways:
+    """A gateway for each set of options, which all tests with those options share."""
+
+    keeper: Keeper
+    folder: Path
+
+    def talk(
+        self,
+        era: str,
+        conversation: Callable[[Gateway], Coroutine[Any, Any, None]],
+        **options: Any,
+    ) -> None:
+        """Hold a conversation with the gateway of a server of an era."""
+        gateway = self.keeper.open(
+            f"{era} {options}", lambda: gateway_of(self.folder, era, **options)
+        )
+        self.keeper.run(lambda: conversation(gateway))
+
+
+@pytest.fixture(scope="module")
+def gateways(tmp_path_factory: pytest.TempPathFactory) -> Generator[Gateways]:
+    with keep_open() as keeper:
+        yield Gateways(keeper, tmp_path_factory.mktemp("waiting"))
+
+
 @asynccontextmanager
 async def client_of(
     gateway: Gateway, mode: str, user: User, name: str = "ann"
@@ -83,12 +101,9 @@ async def client_of(
 
 @both_servers
 @both_clients
-def test_a_prompt_asks_the_clients_user(mode: str, era: str, tmp_path: Path):
-    async def conversation() -> None:
-        async with (
-            gateway_of(tmp_path, era) as gateway,
-            client_of(gateway, mode, User()) as client,
-        ):
+def test_a_prompt_asks_the_clients_user(mode: str, era: str, gateways: Gateways):
+    async def conversation(gateway: Gateway) -> None:
+        async with client_of(gateway, mode, User()) as client:
             result = await client.get_prompt("notes__greet")
 
             name = "Ada" if era == "handshake" else "Ada at the door"
@@ -96,33 +111,29 @@ def test_a_prompt_asks_the_clients_user(mode: str, era: str, tmp_path: Path):
                 type="text", text=f"Greet {name}."
             )
 
-    run(conversation)
+    gateways.talk(era, conversation)
 
 
 @both_servers
 @both_clients
-def test_a_resource_asks_the_clients_user(mode: str, era: str, tmp_path: Path):
-    async def conversation() -> None:
-        async with (
-            gateway_of(tmp_path, era) as gateway,
-            client_of(gateway, mode, User()) as client,
-        ):
+def test_a_resource_asks_the_clients_user(mode: str, era: str, gateways: Gateways):
+    async def conversation(gateway: Gateway) -> None:
+        async with client_of(gateway, mode, User()) as client:
             result = await client.read_resource(GUARDED)
 
             name = "Ada" if era == "handshake" else "Ada at the door"
             held = types.TextResourceContents(uri=GUARDED, text=name)
             assert result.contents == [held]
 
-    run(conversation)
+    gateways.talk(era, conversation)
 
 
 @pytest.mark.requirement("R69")
-def test_the_state_of_one_prompt_is_not_good_for_another_client(tmp_path: Path):
+def test_the_state_of_one_prompt_is_not_good_for_another_client(gateways: Gateways):
     """R69"""
 
-    async def conversation() -> None:
+    async def conversation(gateway: Gateway) -> None:
         async with (
-            gateway_of(tmp_path, "handshake") as gateway,
             client_of(gateway, "auto", User()) as ann,
             client_of(gateway, "auto", User(), "bob") as bob,
         ):
@@ -136,17 +147,16 @@ def test_the_state_of_one_prompt_is_not_good_for_another_client(tmp_path: Path):
 
             assert "Ada" in str(rightful.messages[0].content)
 
-    run(conversation)
+    gateways.talk("handshake", conversation)
 
 
 @both_clients
-def test_a_user_who_thinks_keeps_nobody_else_waiting(mode: str, tmp_path: Path):
+def test_a_user_who_thinks_keeps_nobody_else_waiting(mode: str, gateways: Gateways):
     """With one slot and no queue, a call that waits for its user would shut out all others."""
     thinking = User(thinks=True)
 
-    async def conversation() -> None:
+    async def conversation(gateway: Gateway) -> None:
         async with (
-            gateway_of(tmp_path, "handshake", concurrency=1, gateway={"queue": 0}) as gateway,
             client_of(gateway, mode, thinking) as slow,
             client_of(gateway, mode, User(), "bob") as quick,
         ):
@@ -161,18 +171,15 @@ def test_a_user_who_thinks_keeps_nobody_else_waiting(mode: str, tmp_path: Path):
             assert (member.running, member.waiting, member.resting) == (0, 0, 0)
             assert not member.slots.locked()
 
-    run(conversation)
+    gateways.talk("handshake", conversation, concurrency=1, gateway={"queue": 0})
 
 
 @both_clients
-def test_the_time_that_a_user_takes_is_not_the_servers(mode: str, tmp_path: Path):
+def test_the_time_that_a_user_takes_is_not_the_servers(mode: str, gateways: Gateways):
     thinking = User(thinks=True)
 
-    async def conversation() -> None:
-        async with (
-            gateway_of(tmp_path, "handshake", call_seconds=1.0) as gateway,
-            client_of(gateway, mode, thinking) as client,
-        ):
+    async def conversation(gateway: Gateway) -> None:
+        async with client_of(gateway, mode, thinking) as client:
             asking = asyncio.create_task(client.call_tool("notes__ask", {}))
             await thinking.asked.wait()
             # Begun later, and given up all the same.
@@ -182,18 +189,15 @@ def test_the_time_that_a_user_takes_is_not_the_servers(mode: str, tmp_path: Path
             assert "did not answer within 1 s" in text_of(late)
             assert text_of(await asking) == "Hello, Ada."
 
-    run(conversation)
+    gateways.talk("handshake", conversation, call_seconds=1.0)
 
 
 @both_clients
-def test_an_answer_that_takes_too_long_ends_the_call(mode: str, tmp_path: Path):
+def test_an_answer_that_takes_too_long_ends_the_call(mode: str, gateways: Gateways):
     thinking = User(thinks=True)
 
-    async def conversation() -> None:
-        async with (
-            gateway_of(tmp_path, "handshake", gateway={"answer_seconds": 0.1}) as gateway,
-            client_of(gateway, mode, thinking) as client,
-        ):
+    async def conversation(gateway: Gateway) -> None:
+        async with client_of(gateway, mode, thinking) as client:
             asking = asyncio.create_task(client.call_tool("notes__ask", {}))
             await thinking.asked.wait()
             member = gateway.pool.servers["notes"]
@@ -206,4 +210,4 @@ def test_an_answer_that_takes_too_long_ends_the_call(mode: str, tmp_path: Path):
             assert ("none of your calls is waiting" if mode == "auto" else late) in text_of(told)
             assert text_of(await client.call_tool("notes__echo", {})) == "done"
 
-    run(conversation)
+    gateways.talk("handshake", conversation, gateway={"answer_seconds": 0.1})

@@ -332,6 +332,7 @@ def until_ready(running: Served) -> Json:
         answer = get(running, "/readyz")
         if answer.status_code == 200:
             return answer.json()
+        time.sleep(0.01)
     raise TimeoutError("the gateway did not become ready")
 
 

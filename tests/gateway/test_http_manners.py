@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,10 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from gateway.fleet import TIME, configuration, text_of
-from gateway.processes import Running
+from gateway.processes import PAUSE_SECONDS, Running
 from serving import DEADLINE_SECONDS, Served, served
 from serving import TIME as CLOCK
-from toolscout.gateway.resume import CLIENT_KIND, DAY_SECONDS, KnownClients
+from toolscout.gateway.resume import CLIENT_KIND, DAY_SECONDS, KnownClients, name_session
 from toolscout.schemas import Json
 from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.stores.memory import MemoryStore
@@ -38,14 +40,6 @@ token = "swordfish"
 """
 
 
-@contextmanager
-def running(folder: Path, more: str = "", **gateway: Any) -> Generator[Running]:
-    config = configuration(folder, {"time": TIME}, mode="dynamic", **gateway)
-    config.write_text(config.read_text() + more)
-    with Running(config) as started:
-        yield started
-
-
 @asynccontextmanager
 async def connected(url: str, headers: dict[str, str] | None = None) -> AsyncGenerator[Client]:
     async with (
@@ -63,19 +57,21 @@ async def find(client: Client) -> None:
     """Search until the tool is found; the test's own time limit is the deadline."""
     while FOUND not in await names(client):
         await client.call_tool("tool_search", {"queries": [f"select:{FOUND}"]})
+        await asyncio.sleep(PAUSE_SECONDS)
 
 
 def open_session(url: str, who: dict[str, str]) -> dict[str, str]:
     """Return the headers of a session whose client has found a tool."""
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
-    opened = httpx2.post(f"{url}/mcp", json=hello, headers=ACCEPT | who)
+    opened = httpx2.post(f"{url}/mcp", json=hello, headers=ACCEPT | who, timeout=DEADLINE_SECONDS)
     session = {"Mcp-Session-Id": opened.headers["mcp-session-id"], **ACCEPT, **who}
     ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     httpx2.post(f"{url}/mcp", json=ready, headers=session)
     params = {"name": "tool_search", "arguments": {"queries": [f"select:{FOUND}"]}}
     search = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params}
     while FOUND not in listed(url, session).text:
-        httpx2.post(f"{url}/mcp", json=search, headers=session)
+        httpx2.post(f"{url}/mcp", json=search, headers=session, timeout=DEADLINE_SECONDS)
+        time.sleep(PAUSE_SECONDS)
     return session
 
 
@@ -86,79 +82,110 @@ def listed(url: str, session: dict[str, str]) -> httpx2.Response:
 # Sessions after a restart
 
 
-def test_a_client_goes_on_with_its_loaded_tools_when_the_gateway_was_killed(tmp_path: Path):
+@dataclass(frozen=True, kw_only=True)
+class Killed:
+    """A gateway that was killed and started again, and sessions that Ann had opened before."""
+
+    gateway: Running
+    one: dict[str, str]
+    """A session for one test alone, as are the others."""
+    another: dict[str, str]
+    ended: dict[str, str]
+    """A session that Ann has ended."""
+    endings: list[int]
+    """What was answered when Bob ended it, Ann used it, Ann ended it, and Ann used it again."""
+    old: dict[str, str]
+    """A session that was last used longer ago than sessions are kept."""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Generator[Killed]:
+    folder = tmp_path_factory.mktemp("gateway")
+    config = configuration(folder, {"time": TIME}, mode="dynamic", session_days=1)
+    config.write_text(config.read_text() + TOKENS)
+    with Running(config) as gateway:
+        one, another, ended, old = (open_session(gateway.url, ANN) for _ in range(4))
+        endings = [
+            httpx2.delete(f"{gateway.url}/mcp", headers=ended | BOB).status_code,
+            listed(gateway.url, ended).status_code,
+            httpx2.delete(f"{gateway.url}/mcp", headers=ended).status_code,
+            listed(gateway.url, ended).status_code,
+        ]
+        gateway.kill()
+        make_older(folder / "gateway.db", old["Mcp-Session-Id"], days=2)
+        gateway.start()
+        yield Killed(
+            gateway=gateway, one=one, another=another, ended=ended, endings=endings, old=old
+        )
+
+
+def test_a_client_goes_on_with_its_loaded_tools_when_the_gateway_was_killed(killed: Killed):
     async def work(gateway: Running) -> tuple[list[str], list[str], str]:
-        async with connected(gateway.url) as client:
+        async with connected(gateway.url, ANN) as client:
             await find(client)
             before = await names(client)
             await asyncio.to_thread(gateway.restart)
             arguments = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "UTC"}
             return before, await names(client), text_of(await client.call_tool(FOUND, arguments))
 
-    with running(tmp_path) as gateway:
-        before, after, called = asyncio.run(work(gateway))
+    before, after, called = asyncio.run(work(killed.gateway))
 
     assert before[-1] == FOUND
     assert after == before
     assert json.loads(called)["target"]["timezone"] == "UTC"
 
 
-def test_the_client_keeps_its_session_id_and_many_requests_at_once_open_one_session(tmp_path: Path):
+def test_the_client_keeps_its_session_id_and_many_requests_at_once_open_one_session(killed: Killed):
     async def ask_at_once(url: str, session: dict[str, str]) -> list[httpx2.Response]:
         async with httpx2.AsyncClient(headers=session, timeout=DEADLINE_SECONDS) as http:
             asks = [http.post(f"{url}/mcp", json={**LIST, "id": number}) for number in range(2, 10)]
             return await asyncio.gather(*asks)
 
-    with running(tmp_path) as gateway:
-        session = open_session(gateway.url, {})
-        gateway.restart()
-        answers = asyncio.run(ask_at_once(gateway.url, session))
+    answers = asyncio.run(ask_at_once(killed.gateway.url, killed.one))
 
     assert all(FOUND in answer.text for answer in answers)
-    assert {answer.headers["mcp-session-id"] for answer in answers} == {session["Mcp-Session-Id"]}
+    sessions = {answer.headers["mcp-session-id"] for answer in answers}
+    assert sessions == {killed.one["Mcp-Session-Id"]}
 
 
-def test_after_a_restart_a_session_is_given_back_to_its_own_principal_alone(tmp_path: Path):
-    with running(tmp_path, TOKENS) as gateway:
-        session = open_session(gateway.url, ANN)
-        gateway.restart()
-        others = [listed(gateway.url, session | BOB).status_code for _ in range(2)]
-        own = listed(gateway.url, session)
-        late = listed(gateway.url, session | BOB).status_code
+def test_after_a_restart_a_session_is_given_back_to_its_own_principal_alone(killed: Killed):
+    url, session = killed.gateway.url, killed.another
+
+    others = [listed(url, session | BOB).status_code for _ in range(2)]
+    own = listed(url, session)
+    late = listed(url, session | BOB).status_code
 
     assert others == [404, 404]
     assert FOUND in own.text
     assert late == 404
 
 
-def test_a_session_opened_without_a_token_is_nobodys_once_tokens_are_asked_for(tmp_path: Path):
-    with running(tmp_path) as gateway:
+def test_a_session_opened_without_a_token_is_nobodys_once_tokens_are_asked_for():
+    store = MemoryStore()
+    tokens = {"anonymous": {"token": "open sesame"}}
+
+    with served(CLOCK, mode="dynamic", store=store) as gateway:
         session = open_session(gateway.url, {})
-        anonymous = '[gateway.tokens.anonymous]\ntoken = "open sesame"\n'
-        gateway.config.write_text(gateway.config.read_text() + anonymous)
-        gateway.restart()
+    with served(CLOCK, mode="dynamic", store=store) as gateway:
+        still = listed(gateway.url, session)
+    with served(CLOCK, mode="dynamic", store=store, tokens=tokens) as gateway:
         answer = listed(gateway.url, session | ANN)
 
+    assert FOUND in still.text
     assert answer.status_code == 404
 
 
-def test_a_session_that_its_client_has_ended_does_not_come_back(tmp_path: Path):
-    with running(tmp_path, TOKENS) as gateway:
-        session = open_session(gateway.url, ANN)
-        foreign = httpx2.delete(f"{gateway.url}/mcp", headers=session | BOB).status_code
-        still = listed(gateway.url, session).status_code
-        ended = httpx2.delete(f"{gateway.url}/mcp", headers=session).status_code
-        gone = listed(gateway.url, session).status_code
-        gateway.restart()
-        later = listed(gateway.url, session).status_code
+def test_a_session_that_its_client_has_ended_does_not_come_back(killed: Killed):
+    foreign, still, ended, gone = killed.endings
+
+    later = listed(killed.gateway.url, killed.ended).status_code
 
     assert (foreign, still) == (404, 200)
     assert (ended, gone, later) == (200, 404, 404)
 
 
-def test_an_id_that_was_never_given_is_unknown(tmp_path: Path):
-    with running(tmp_path) as gateway:
-        answer = listed(gateway.url, ACCEPT | {"Mcp-Session-Id": "f" * 32})
+def test_an_id_that_was_never_given_is_unknown(killed: Killed):
+    answer = listed(killed.gateway.url, ACCEPT | ANN | {"Mcp-Session-Id": "f" * 32})
 
     assert answer.status_code == 404
 
@@ -264,25 +291,20 @@ def test_a_client_of_a_version_without_subscriptions_is_known():
     assert keeper.clients.sweep() == 0
 
 
-def test_old_sessions_are_removed_when_the_gateway_starts(tmp_path: Path):
-    with running(tmp_path, session_days=0.01) as gateway:
-        session = open_session(gateway.url, {})
-        gateway.kill()
-        make_older(tmp_path / "gateway.db", days=1)
-        gateway.start()
-        answer = listed(gateway.url, session)
+def test_old_sessions_are_removed_when_the_gateway_starts(killed: Killed):
+    answer = listed(killed.gateway.url, killed.old)
 
     assert answer.status_code == 404
 
 
-def make_older(file: Path, *, days: float) -> None:
+def make_older(file: Path, session_id: str, *, days: float) -> None:
     from toolscout.stores.sqlite import SqliteStore
 
+    name = name_session(session_id)
     with SqliteStore(file) as store:
-        for name in store.keys(CLIENT_KIND):
-            client = json.loads(store.read(CLIENT_KIND, name) or b"")
-            client["seen"] -= days * DAY_SECONDS
-            store.write(CLIENT_KIND, name, json.dumps(client).encode())
+        client = json.loads(store.read(CLIENT_KIND, name) or b"")
+        client["seen"] -= days * DAY_SECONDS
+        store.write(CLIENT_KIND, name, json.dumps(client).encode())
 
 
 # What is counted

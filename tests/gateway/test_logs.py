@@ -140,9 +140,7 @@ args = {json.dumps(["-c", quoting])}
         config.write_text(config.read_text(encoding="utf-8") + added, encoding="utf-8")
         assert running.process is not None
         running.process.send_signal(signal.SIGHUP)
-        log = config.with_suffix(".log")
-        while "indeed" not in (text := log.read_text(encoding="utf-8")):
-            assert running.process.poll() is None, text
+        text = running.wait_for_line("indeed")
 
     assert "the key is … indeed" in text
     assert secret not in text

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from pydantic import FileUrl
 
 from foreign import NODE
-from gateway.fleet import always, client_of, configuration, known, text_of
+from gateway.fleet import Keeper, always, client_of, keep_open, known, text_of
 from serving import DEADLINE_SECONDS, served
 from toolscout.config.file import Config
 from toolscout.config.gateway import TokenConfig
@@ -432,6 +434,7 @@ async def list_roots(context: Any) -> types.ListRootsResult:
     return ROOTS
 
 
+Conversation = Callable[[Client], Coroutine[Any, Any, None]]
 ANSWERS: dict[str, Any] = {
     "sampling_callback": sample,
     "elicitation_callback": elicit,
@@ -439,15 +442,76 @@ ANSWERS: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def everything(tmp_path: Path) -> Path:
-    path = tmp_path / "toolscout.toml"
-    path.write_text(
-        f"[servers.all]\ncommand = {json.dumps(NODE)}\nargs = [{json.dumps(str(EVERYTHING))}]\n"
-        f"[gateway]\ncache = {json.dumps(str(tmp_path / 'gateway.db'))}\n",
-        encoding="utf-8",
-    )
-    return path
+ASKING = """
+from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult
+
+server = MCPServer("asking")
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+@server.tool()
+def greet(word: str, context: Context) -> str | InputRequiredResult:
+    "Greet whoever is there."
+    if context.input_responses is None:
+        params = ElicitRequestFormParams(message="Who are you?", requested_schema=FORM)
+        asked = {"who": ElicitRequest(params=params)}
+        return InputRequiredResult(input_requests=asked, request_state="at the door")
+    name = context.input_responses["who"].content["name"]
+    return f"{word}, {name}, {context.request_state}."
+
+
+server.run()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Gateways:
+    """Gateways that tests share: each process has one client, of an era and with its answers."""
+
+    keeper: Keeper
+    folder: Path
+
+    def talk(self, mode: str, conversation: Conversation, *, answers: bool = True) -> None:
+        """Hold a conversation with the client of an era, which answers questions or cannot."""
+        client = self.keeper.open((mode, answers), lambda: self._open(mode, answers))
+        self.keeper.run(lambda: conversation(client))
+
+    def talk_here(
+        self, conversation: Callable[[Gateway, Client], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Hold a conversation with a gateway in this process."""
+        gateway, client = self.keeper.open("here", gateway_and_client)
+
+        async def converse() -> None:
+            try:
+                await conversation(gateway, client)
+            finally:
+                # While calls are suspended, nobody knows which one a later question belongs to.
+                await gateway.pending_calls.close()
+
+        self.keeper.run(converse)
+
+    def _open(self, mode: str, answers: bool) -> AbstractAsyncContextManager[Client]:
+        script, place = self.folder / "asking.py", self.folder / f"{mode}-{answers}"
+        script.write_text(ASKING, encoding="utf-8")
+        commands = {"asking": (sys.executable, script)} if answers else {}
+        if NODE and EVERYTHING.exists():
+            commands["all"] = (NODE, EVERYTHING)
+        lines = [
+            f"[servers.{name}]\ncommand = {json.dumps(command)}\nargs = [{json.dumps(str(path))}]"
+            for name, (command, path) in commands.items()
+        ]
+        lines += ["[gateway]", f"cache = {json.dumps(str(place.with_suffix('.db')))}"]
+        config = place.with_suffix(".toml")
+        config.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return client_of(config, mode=mode, **(ANSWERS if answers else {}))
+
+
+@pytest.fixture(scope="module")
+def gateways(tmp_path_factory: pytest.TempPathFactory) -> Generator[Gateways]:
+    with keep_open() as keeper:
+        yield Gateways(keeper, tmp_path_factory.mktemp("pending"))
 
 
 async def called(client: Client, name: str, **arguments: Any) -> str:
@@ -458,47 +522,43 @@ async def called(client: Client, name: str, **arguments: Any) -> str:
 
 @needs_node
 @both_eras
-def test_a_server_has_the_clients_model_write_something(mode: str, everything: Path):
-    async def conversation() -> None:
-        async with client_of(everything, mode=mode, **ANSWERS) as client:
-            told = await called(client, "all__trigger-sampling-request", prompt="Write.")
+def test_a_server_has_the_clients_model_write_something(mode: str, gateways: Gateways):
+    async def conversation(client: Client) -> None:
+        told = await called(client, "all__trigger-sampling-request", prompt="Write.")
 
-            assert "a haiku" in told
-            assert "quill" in told
+        assert "a haiku" in told
+        assert "quill" in told
 
-    run(conversation)
-
-
-@needs_node
-@both_eras
-def test_a_server_asks_the_clients_user(mode: str, everything: Path):
-    async def conversation() -> None:
-        async with client_of(everything, mode=mode, **ANSWERS) as client:
-            assert "Name: Ada" in await called(client, "all__trigger-elicitation-request")
-
-    run(conversation)
+    gateways.talk(mode, conversation)
 
 
 @needs_node
 @both_eras
-def test_a_server_asks_for_the_clients_roots(mode: str, everything: Path):
-    async def conversation() -> None:
-        async with client_of(everything, mode=mode, **ANSWERS) as client:
-            assert "file:///notes" in await called(client, "all__get-roots-list")
+def test_a_server_asks_the_clients_user(mode: str, gateways: Gateways):
+    async def conversation(client: Client) -> None:
+        assert "Name: Ada" in await called(client, "all__trigger-elicitation-request")
 
-    run(conversation)
+    gateways.talk(mode, conversation)
 
 
 @needs_node
 @both_eras
-def test_a_client_that_declared_nothing_is_not_asked(mode: str, everything: Path):
-    async def conversation() -> None:
-        async with client_of(everything, mode=mode) as client:
-            told = await called(client, "all__trigger-sampling-request", prompt="Write.")
+def test_a_server_asks_for_the_clients_roots(mode: str, gateways: Gateways):
+    async def conversation(client: Client) -> None:
+        assert "file:///notes" in await called(client, "all__get-roots-list")
 
-            assert "The client does not support sampling." in told
+    gateways.talk(mode, conversation)
 
-    run(conversation)
+
+@needs_node
+@both_eras
+def test_a_client_that_declared_nothing_is_not_asked(mode: str, gateways: Gateways):
+    async def conversation(client: Client) -> None:
+        told = await called(client, "all__trigger-sampling-request", prompt="Write.")
+
+        assert "The client does not support sampling." in told
+
+    gateways.talk(mode, conversation, answers=False)
 
 
 WRITE: Json = {"name": "all__trigger-sampling-request", "arguments": {"prompt": "Write."}}
@@ -528,19 +588,18 @@ async def questioned(client: Client, arguments: Json) -> types.InputRequiredResu
 
 
 @needs_node
-def test_a_call_that_was_given_up_is_to_be_made_again():
-    async def conversation() -> None:
-        async with gateway_and_client() as (gateway, client):
-            first = await questioned(client, WRITE)
-            await gateway.pending_calls.close()
-            late = await client.call_tool("tool_call", WRITE, request_state=first.request_state)
-            anew = await client.call_tool("tool_call", WRITE)
+def test_a_call_that_was_given_up_is_to_be_made_again(gateways: Gateways):
+    async def conversation(gateway: Gateway, client: Client) -> None:
+        first = await questioned(client, WRITE)
+        await gateway.pending_calls.close()
+        late = await client.call_tool("tool_call", WRITE, request_state=first.request_state)
+        anew = await client.call_tool("tool_call", WRITE)
 
-            assert late.is_error
-            assert text_of(late) == REFUSED
-            assert "a haiku" in text_of(anew)
+        assert late.is_error
+        assert text_of(late) == REFUSED
+        assert "a haiku" in text_of(anew)
 
-    run(conversation)
+    gateways.talk_here(conversation)
 
 
 @needs_node
@@ -556,15 +615,14 @@ def test_a_gateway_that_stops_gives_up_what_is_suspended():
 
 
 @needs_node
-def test_a_question_is_never_cut_or_paged():
-    async def conversation() -> None:
-        async with gateway_and_client() as (_, client):
-            prompt = "write " * 40_000
-            first = await questioned(client, {**WRITE, "arguments": {"prompt": prompt}})
+def test_a_question_is_never_cut_or_paged(gateways: Gateways):
+    async def conversation(gateway: Gateway, client: Client) -> None:
+        prompt = "write " * 40_000
+        first = await questioned(client, {**WRITE, "arguments": {"prompt": prompt}})
 
-            assert prompt in first.model_dump_json()
+        assert prompt in first.model_dump_json()
 
-    run(conversation)
+    gateways.talk_here(conversation)
 
 
 FITTING: dict[str, types.InputResponse] = {
@@ -610,45 +668,18 @@ def test_the_state_of_another_client_is_refused():
         run(lambda: conversation(gateway.url))
 
 
-ASKING = """
-from mcp.server.mcpserver import Context, MCPServer
-from mcp_types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult
-
-server = MCPServer("asking")
-FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
-
-
-@server.tool()
-def greet(word: str, context: Context) -> str | InputRequiredResult:
-    "Greet whoever is there."
-    if context.input_responses is None:
-        params = ElicitRequestFormParams(message="Who are you?", requested_schema=FORM)
-        asked = {"who": ElicitRequest(params=params)}
-        return InputRequiredResult(input_requests=asked, request_state="at the door")
-    name = context.input_responses["who"].content["name"]
-    return f"{word}, {name}, {context.request_state}."
-
-
-server.run()
-"""
-
-
 @both_eras
 @pytest.mark.parametrize("wrapped", [True, False], ids=["tool_call", "by name"])
-def test_a_server_of_the_new_era_asks_clients_of_both(wrapped: bool, mode: str, tmp_path: Path):
-    script = tmp_path / "asking.py"
-    script.write_text(ASKING, encoding="utf-8")
+def test_a_server_of_the_new_era_asks_clients_of_both(wrapped: bool, mode: str, gateways: Gateways):
     arguments: Json = {"word": "Hello"}
     name = "asking__greet"
     if wrapped:
         name, arguments = "tool_call", {"name": name, "arguments": arguments}
 
-    async def conversation() -> None:
-        config = configuration(tmp_path, {"asking": (str(script),)})
-        async with client_of(config, mode=mode, **ANSWERS) as client:
-            await known(client, "asking__greet")
-            result = await client.call_tool(name, arguments)
+    async def conversation(client: Client) -> None:
+        await known(client, "asking__greet")
+        result = await client.call_tool(name, arguments)
 
-            assert text_of(result) == "Hello, Ada, at the door."
+        assert text_of(result) == "Hello, Ada, at the door."
 
-    run(conversation)
+    gateways.talk(mode, conversation)

@@ -2,8 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from mcp.client.subscriptions import (
 from mcp.shared.exceptions import MCPError
 
 from foreign import NODE
-from gateway.fleet import always, client_of, configuration, known
+from gateway.fleet import Keeper, always, client_of, configuration, keep_open, known
 from serving import DEADLINE_SECONDS, eventually, served
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig, GatewayMode, Profile, TokenConfig
@@ -147,12 +148,15 @@ class Ear:
 
 
 @asynccontextmanager
-async def ear(gateway: Gateway, mode: str, name: str = "ann") -> AsyncGenerator[Ear]:
+async def ear(
+    gateway: Gateway, mode: str, name: str = "ann", tool: str = "notes__touch"
+) -> AsyncGenerator[Ear]:
+    """A client of a gateway in this process, which knows a tool."""
     session, heard = gateway.open_session(name), Ear()
     server = build_server(gateway, always(session))
     async with Client(server, mode=mode, message_handler=heard.notified, cache=None) as client:
         heard.client = client
-        await known(client, "notes__touch")
+        await known(client, tool)
         yield heard
         await heard.close()
 
@@ -171,18 +175,75 @@ async def gateway_of(*servers: ServerConfig, **options: Any) -> AsyncGenerator[G
         yield gateway
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A gateway that several tests use, each of which ends its subscriptions."""
+
+    gateway: Gateway
+    folder: Path
+    before: int = 0
+    """How many lines the ledger had when the test began."""
+
+    def ledger(self) -> list[str]:
+        """Return what the server was asked for since the test began."""
+        return ledger(self.folder)[self.before :]
+
+    def is_quiet(self) -> bool:
+        """Tell whether what earlier tests subscribed to has ended, for the server as well."""
+        if self.gateway.subscriptions.listeners or self.gateway.pool.watched.get_wanted("notes"):
+            return False
+        lines = ledger(self.folder)
+        begun = [line for line in lines if line.startswith(("subscribe ", "listen "))]
+        ended = [line for line in lines if line.startswith(("unsubscribe ", "end "))]
+        return len(begun) == len(ended)
+
+
+@dataclass(frozen=True, slots=True)
+class Gateways:
+    """Gateways that stay open for all tests of this module, by what is behind them."""
+
+    keeper: Keeper
+    folder: Path
+
+    def talk(self, era: str, conversation: Callable[[Shared], Coroutine[Any, Any, None]]) -> None:
+        """Hold a conversation with the gateway of a notebook, once that is quiet."""
+        folder = self.folder / era
+        folder.mkdir(exist_ok=True)
+        gateway = self.keeper.open(era, lambda: gateway_of(notebook(folder, era)))
+
+        async def converse() -> None:
+            shared = Shared(gateway, folder)
+            await eventually(shared.is_quiet)
+            await conversation(replace(shared, before=len(ledger(folder))))
+
+        self.keeper.run(converse)
+
+    def talk_before(
+        self, server: ServerConfig, conversation: Callable[[Gateway], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Hold a conversation with the gateway in front of another server."""
+        gateway = self.keeper.open(server.name, lambda: gateway_of(server))
+        self.keeper.run(lambda: conversation(gateway))
+
+
+@pytest.fixture(scope="module")
+def gateways(tmp_path_factory: pytest.TempPathFactory) -> Generator[Gateways]:
+    with keep_open() as keeper:
+        yield Gateways(keeper, tmp_path_factory.mktemp("subscriptions"))
+
+
 # Resources.
 
 
 @both_servers
 @both_clients
 def test_a_client_is_notified_only_of_resources_that_it_subscribed_to(
-    mode: str, era: str, tmp_path: Path
+    mode: str, era: str, gateways: Gateways
 ):
-    async def conversation() -> None:
-        async with gateway_of(notebook(tmp_path, era)) as gateway, ear(gateway, mode) as ann:
+    async def conversation(shared: Shared) -> None:
+        async with ear(shared.gateway, mode) as ann:
             await ann.subscribe(B)
-            async with ear(gateway, mode, "bob") as bob:
+            async with ear(shared.gateway, mode, "bob") as bob:
                 await bob.subscribe(A)
                 await ann.touch("note://a")
                 await ann.touch("note://b")
@@ -191,45 +252,42 @@ def test_a_client_is_notified_only_of_resources_that_it_subscribed_to(
                 assert await ann.heard.get() == ResourceUpdated(uri=B)
                 assert bob.heard.empty()
 
-    run(conversation)
+    gateways.talk(era, conversation)
 
 
 @both_clients
-def test_a_server_is_asked_once_however_many_clients_ask(mode: str, tmp_path: Path):
-    async def conversation() -> None:
+def test_a_server_is_asked_once_however_many_clients_ask(mode: str, gateways: Gateways):
+    async def conversation(shared: Shared) -> None:
         async with (
-            gateway_of(notebook(tmp_path, "handshake")) as gateway,
-            ear(gateway, mode) as ann,
-            ear(gateway, mode, "bob") as bob,
+            ear(shared.gateway, mode) as ann,
+            ear(shared.gateway, mode, "bob") as bob,
         ):
             await asyncio.gather(ann.subscribe(A), bob.subscribe(A))
             await ann.unsubscribe(A)
             await ann.touch("note://a")
             assert await bob.heard.get() == ResourceUpdated(uri=A)
             assert ann.heard.empty()
-            assert ledger(tmp_path) == ["start", "subscribe note://a"]
+            assert shared.ledger() == ["subscribe note://a"]
 
             await bob.unsubscribe(A)
-            await eventually(lambda: ledger(tmp_path)[-1] == "unsubscribe note://a")
-            assert len(ledger(tmp_path)) == 3
+            await eventually(lambda: shared.ledger()[-1] == "unsubscribe note://a")
+            assert len(shared.ledger()) == 2
 
-    run(conversation)
+    gateways.talk("handshake", conversation)
 
 
-def test_a_server_of_the_new_era_has_one_stream_for_all_resources(tmp_path: Path):
-    async def conversation() -> None:
+def test_a_server_of_the_new_era_has_one_stream_for_all_resources(gateways: Gateways):
+    async def conversation(shared: Shared) -> None:
         async with (
-            gateway_of(notebook(tmp_path, "modern")) as gateway,
-            ear(gateway, "auto") as ann,
-            ear(gateway, "legacy", "bob") as bob,
+            ear(shared.gateway, "auto") as ann,
+            ear(shared.gateway, "legacy", "bob") as bob,
         ):
             await ann.subscribe(A)
             await bob.subscribe(A)
             await bob.subscribe(B)
             # The old stream ends once the new one is there, so that nothing is missed.
-            await eventually(lambda: len(ledger(tmp_path)) == 4)
-            assert ledger(tmp_path) == [
-                "start",
+            await eventually(lambda: len(shared.ledger()) == 3)
+            assert shared.ledger() == [
                 "listen note://a",
                 "listen note://a note://b",
                 "end note://a",
@@ -240,24 +298,25 @@ def test_a_server_of_the_new_era_has_one_stream_for_all_resources(tmp_path: Path
             assert await bob.heard.get() == ResourceUpdated(uri=A)
             assert bob.heard.empty()
 
-    run(conversation)
+    gateways.talk("modern", conversation)
 
 
 @both_servers
 @both_clients
-def test_a_client_that_goes_away_leaves_no_subscription_behind(mode: str, era: str, tmp_path: Path):
-    async def conversation() -> None:
-        async with gateway_of(notebook(tmp_path, era)) as gateway:
-            async with ear(gateway, mode) as ann:
-                await ann.subscribe(A)
-                assert len(gateway.subscriptions.listeners) == 1
-            last = "unsubscribe note://a" if era == "handshake" else "end note://a"
-            await eventually(lambda: ledger(tmp_path)[-1] == last)
+def test_a_client_that_goes_away_leaves_no_subscription_behind(
+    mode: str, era: str, gateways: Gateways
+):
+    async def conversation(shared: Shared) -> None:
+        async with ear(shared.gateway, mode) as ann:
+            await ann.subscribe(A)
+            assert len(shared.gateway.subscriptions.listeners) == 1
+        last = "unsubscribe note://a" if era == "handshake" else "end note://a"
+        await eventually(lambda: shared.ledger()[-1] == last)
 
-            assert len(gateway.subscriptions.listeners) == 0
-            assert not gateway.pool.watched.get_wanted("notes")
+        assert len(shared.gateway.subscriptions.listeners) == 0
+        assert not shared.gateway.pool.watched.get_wanted("notes")
 
-    run(conversation)
+    gateways.talk(era, conversation)
 
 
 @both_servers
@@ -309,25 +368,22 @@ def test_a_server_with_a_subscription_is_not_idle(tmp_path: Path):
     run(conversation)
 
 
-def test_an_update_of_a_part_notifies_subscribers_of_the_whole(tmp_path: Path):
-    async def conversation() -> None:
-        async with (
-            gateway_of(notebook(tmp_path, "handshake")) as gateway,
-            ear(gateway, "legacy") as ann,
-        ):
+def test_an_update_of_a_part_notifies_subscribers_of_the_whole(gateways: Gateways):
+    async def conversation(shared: Shared) -> None:
+        async with ear(shared.gateway, "legacy") as ann:
             await ann.subscribe(A)
-            gateway.pool.watched.on_update("notes", "note://ab")
-            gateway.pool.watched.on_update("notes", "note://a/1")
+            shared.gateway.pool.watched.on_update("notes", "note://ab")
+            shared.gateway.pool.watched.on_update("notes", "note://a/1")
 
             assert await ann.heard.get() == ResourceUpdated(uri=f"{A}/1")
 
-    run(conversation)
+    gateways.talk("handshake", conversation)
 
 
 @both_clients
-def test_what_does_not_exist_cannot_be_subscribed_to(mode: str, tmp_path: Path):
-    async def conversation() -> None:
-        async with gateway_of(notebook(tmp_path, "modern")) as gateway, ear(gateway, mode) as ann:
+def test_what_does_not_exist_cannot_be_subscribed_to(mode: str, gateways: Gateways):
+    async def conversation(shared: Shared) -> None:
+        async with ear(shared.gateway, mode) as ann:
             if mode == "auto":
                 honored = await ann.listen("x", resource_subscriptions=["toolscout://x/y", A])
                 assert honored.resource_subscriptions == [A]
@@ -335,11 +391,11 @@ def test_what_does_not_exist_cannot_be_subscribed_to(mode: str, tmp_path: Path):
                 with pytest.raises(MCPError, match="Use an address that resources/list shows"):
                     await ann.subscribe("toolscout://x/y")
 
-    run(conversation)
+    gateways.talk("modern", conversation)
 
 
 @both_clients
-def test_subscribing_at_a_server_without_subscriptions_is_refused(mode: str, tmp_path: Path):
+def test_subscribing_at_a_server_without_subscriptions_is_refused(mode: str, gateways: Gateways):
     silent = ServerConfig(
         name="git",
         transport=Transport.STDIO,
@@ -347,10 +403,8 @@ def test_subscribing_at_a_server_without_subscriptions_is_refused(mode: str, tmp
         args=("-m", "mcp_server_git"),
     )
 
-    async def conversation() -> None:
-        servers = silent, notebook(tmp_path, "handshake")
-        async with gateway_of(*servers) as gateway, ear(gateway, mode) as ann:
-            await known(ann.client, "git__git_status")
+    async def conversation(gateway: Gateway) -> None:
+        async with ear(gateway, mode, tool="git__git_status") as ann:
             uri = "toolscout://git/file:///nowhere"
             if mode == "auto":
                 assert (await ann.listen("x", resource_subscriptions=[uri])) == (
@@ -361,25 +415,26 @@ def test_subscribing_at_a_server_without_subscriptions_is_refused(mode: str, tmp
                     await ann.subscribe(uri)
             await eventually(lambda: not gateway.pool.watched.get_wanted("git"))
 
-    run(conversation)
+    gateways.talk_before(silent, conversation)
 
 
 @needs_node
 @both_clients
-def test_updates_of_a_foreign_server_reach_the_client(mode: str, tmp_path: Path):
+def test_updates_of_a_foreign_server_reach_the_client(mode: str):
     everything = ServerConfig(
         name="all", transport=Transport.STDIO, command=NODE, args=(str(EVERYTHING),)
     )
 
     async def conversation() -> None:
-        servers = everything, notebook(tmp_path, "handshake")
-        async with gateway_of(*servers) as gateway, ear(gateway, mode) as ann:
-            await known(ann.client, "all__toggle-subscriber-updates")
+        toggle = "all__toggle-subscriber-updates"
+        async with gateway_of(everything) as gateway, ear(gateway, mode, tool=toggle) as ann:
             uri = "toolscout://all/demo://resource/dynamic/text/1"
             await ann.subscribe(uri)
-            await ann.client.call_tool("all__toggle-subscriber-updates", {})
+            await ann.client.call_tool(toggle, {})
 
             assert await ann.heard.get() == ResourceUpdated(uri=uri)
+            # It would have to be killed while it sends updates.
+            await ann.client.call_tool(toggle, {})
 
     run(conversation)
 
@@ -465,16 +520,16 @@ def test_clients_are_notified_when_the_meta_tools_replace_a_list(tmp_path: Path)
 
 
 @both_clients
-def test_capabilities_say_which_notifications_are_sent(mode: str, tmp_path: Path):
-    async def conversation() -> None:
-        async with gateway_of(notebook(tmp_path, "modern")) as gateway, ear(gateway, mode) as ann:
+def test_capabilities_say_which_notifications_are_sent(mode: str, gateways: Gateways):
+    async def conversation(shared: Shared) -> None:
+        async with ear(shared.gateway, mode) as ann:
             offered = ann.client.server_capabilities
 
             assert offered.tools == types.ToolsCapability(list_changed=True)
             assert offered.prompts == types.PromptsCapability(list_changed=True)
             assert offered.resources == types.ResourcesCapability(subscribe=True, list_changed=True)
 
-    run(conversation)
+    gateways.talk("modern", conversation)
 
 
 # Over HTTP, and by several principals.
@@ -500,15 +555,23 @@ async def over_http(url: str, token: str, mode: str) -> AsyncGenerator[Ear]:
         await heard.close()
 
 
-@both_clients
-@pytest.mark.requirement("R77")
-def test_a_token_is_notified_only_within_its_profile(mode: str, tmp_path: Path):
-    """R77"""
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """The address of a gateway with two tokens, one of which sees less."""
     tokens = {"ann": TokenConfig(token=ANN), "bob": TokenConfig(token=BOB, profile="some")}
     profiles = {"some": Profile(tools=("notes__a", "notes__touch"))}
+    server = notebook(tmp_path_factory.mktemp("guarded"), "handshake")
+    with served(server, tokens=tokens, profiles=profiles) as gateway:
+        yield gateway.url
 
-    async def conversation(url: str) -> None:
-        async with over_http(url, ANN, mode) as ann, over_http(url, BOB, mode) as bob:
+
+@both_clients
+@pytest.mark.requirement("R77")
+def test_a_token_is_notified_only_within_its_profile(mode: str, guarded: str):
+    """R77"""
+
+    async def conversation() -> None:
+        async with over_http(guarded, ANN, mode) as ann, over_http(guarded, BOB, mode) as bob:
             await known(ann.client, "notes__touch")
             await ann.subscribe(B)
             await bob.subscribe(A)
@@ -526,8 +589,7 @@ def test_a_token_is_notified_only_within_its_profile(mode: str, tmp_path: Path):
             assert await ann.update() == B
             assert await bob.update() == A
 
-    with served(notebook(tmp_path, "handshake"), tokens=tokens, profiles=profiles) as gateway:
-        run(lambda: conversation(gateway.url))
+    run(conversation)
 
 
 @both_clients

@@ -68,6 +68,8 @@ class Modules:
         """The deferred work that each thread is doing."""
 
     def note(self, frame: FrameType, event: str, _: Any) -> None:
+        if not self.is_on and not self._frames:
+            return  # as for most calls; the rest takes a while
         path, name = frame.f_code.co_filename, frame.f_code.co_qualname
         thread = threading.get_ident()
         if thread in self._frames:

@@ -12,7 +12,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,6 +144,12 @@ def nursery() -> Generator[Nursery]:
             process.kill()
 
 
+@pytest.fixture(scope="module")
+def children() -> Iterator[Nursery]:
+    with nursery() as running:
+        yield running
+
+
 def state_of(path: Path, key: str) -> str:
     """Return the hash of a session as the next process resumes it."""
     with closing(SqliteStore(path)) as store:
@@ -160,19 +166,18 @@ def possible_states(heard: list[tuple[str, str]]) -> set[str]:
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.requirement("R61")
 def test_a_killed_session_loses_nothing_but_its_last_unfinished_operation(
-    tmp_path: Path, part: int
+    children: Nursery, tmp_path: Path, part: int
 ):
     """R61: over 200 kill points, each the end of a process of its own."""
     path = tmp_path / "store.db"
     keys = [f"session {number}" for number in range(SESSIONS)]
     states = {key: state_of(path, key) for key in keys}
-    with nursery() as children:
-        for kill in range(KILLS):
-            key = keys[kill % SESSIONS]
-            heard = children.run_and_kill(path, key, part * KILLS + kill)
+    for kill in range(KILLS):
+        key = keys[kill % SESSIONS]
+        heard = children.run_and_kill(path, key, part * KILLS + kill)
 
-            assert heard[0] == ("is", states[key]), "the next process resumes what was stored"
-            for (_, rehearsed), (_, done) in zip(heard[1::2], heard[2::2], strict=False):
-                assert done == rehearsed
-            states[key] = state_of(path, key)
-            assert states[key] in possible_states(heard)
+        assert heard[0] == ("is", states[key]), "the next process resumes what was stored"
+        for (_, rehearsed), (_, done) in zip(heard[1::2], heard[2::2], strict=False):
+            assert done == rehearsed
+        states[key] = state_of(path, key)
+        assert states[key] in possible_states(heard)
