@@ -59,7 +59,7 @@ check: .venv/.installed ## style and types
 	$(BIN)/basedpyright --warnings
 
 test: check browser .npm-servers/.installed .venv-mcp1/.installed ## style, types and tests
-	$(BIN)/python -m pytest -q --numprocesses 3
+	$(BIN)/python -m pytest -q --numprocesses 3 --dist worksteal
 
 docs: .venv/.installed ## write the generated pages of the documentation
 	$(BIN)/python docs/generate.py

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -95,20 +95,6 @@ def web(port: int, transport: Transport = Transport.HTTP, **options: Any) -> Ser
     return ServerConfig(name="web", transport=transport, url=url, **options)
 
 
-@pytest.fixture(scope="module")
-def http_port() -> Iterator[int]:
-    """The port of a server that tests leave as it is, but for one more tool."""
-    with web_server("http") as server:
-        yield server.port
-
-
-@pytest.fixture(scope="module")
-def guarded_port() -> Iterator[int]:
-    """The port of a server that wants the right token."""
-    with web_server("http", "right-token") as server:
-        yield server.port
-
-
 def test_the_time_server_starts_lists_and_answers():
     async def work() -> None:
         async with pool_of(module("mcp_server_time")) as pool:
@@ -164,7 +150,7 @@ def test_a_web_server_lists_and_answers(transport: Transport):
 
 
 @pytest.mark.requirement("R82")
-def test_a_server_of_the_newest_protocol_notifies_of_changed_lists(http_port: int):
+def test_a_server_of_the_newest_protocol_notifies_of_changed_lists():
     """R82"""
 
     async def work(port: int) -> None:
@@ -172,7 +158,8 @@ def test_a_server_of_the_newest_protocol_notifies_of_changed_lists(http_port: in
             await pool.request("web", "tools/call", {"name": "grow", "arguments": {}})
             await eventually(lambda: pool.catalog.get("web__grown"))
 
-    run(work(http_port))
+    with web_server("http") as server:
+        run(work(server.port))
 
 
 @pytest.mark.parametrize("transport", [Transport.HTTP, Transport.SSE])
@@ -187,12 +174,13 @@ def test_a_web_server_that_refuses_the_credentials_needs_a_login(transport: Tran
         run(work(server.port))
 
 
-def test_a_web_server_takes_the_configured_token(guarded_port: int):
+def test_a_web_server_takes_the_configured_token():
     async def work(port: int) -> None:
         async with pool_of(web(port, token="right-token")) as pool:
             await eventually(lambda: pool.catalog.get("web__add"))
 
-    run(work(guarded_port))
+    with web_server("http", "right-token") as server:
+        run(work(server.port))
 
 
 def test_a_web_server_that_is_not_there_fails():
