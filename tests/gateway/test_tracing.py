@@ -10,12 +10,17 @@ from typing import Any, cast
 import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
 from opentelemetry import trace
 
-from gateway.fleet import BERLIN, DEADLINE_SECONDS, TIME, configuration, known, text_of
-from serving import served
-from toolscout.config.servers import ServerConfig, Transport
+from gateway.fleet import (
+    BERLIN,
+    DEADLINE_SECONDS,
+    TIME,
+    client_of,
+    configuration,
+    known,
+    text_of,
+)
 from toolscout.gateway.forward import Context
 from toolscout.gateway.server import OptionalSpans, has_collector
 from toolscout.schemas import Json
@@ -97,15 +102,11 @@ def test_a_request_that_its_client_traces_has_spans():
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_a_trace_goes_through_to_the_server_that_is_called(mode: str, tmp_path: Path):
     era = "modern" if mode == "auto" else "legacy"
-    notes = ServerConfig(
-        name="notes",
-        transport=Transport.STDIO,
-        command=sys.executable,
-        args=(NOTEBOOK, era, str(tmp_path / "ledger")),
-    )
+    server = (NOTEBOOK, era, str(tmp_path / "ledger"))
+    config = configuration(tmp_path, {"notes": server})
 
-    async def conversation(url: str) -> None:
-        async with Client(streamable_http_client(f"{url}/mcp"), mode=mode) as client:
+    async def conversation() -> None:
+        async with client_of(config, mode=mode) as client:
             await known(client, "notes__echo")
             asked: Json = {"name": "notes__echo", "arguments": {"of": "trace"}}
             traced = await client.call_tool("tool_call", asked, meta={"traceparent": PARENT})
@@ -114,8 +115,7 @@ def test_a_trace_goes_through_to_the_server_that_is_called(mode: str, tmp_path: 
             assert text_of(traced).split("-")[1] == TRACE
             assert text_of(plain) == "none"
 
-    with served(notes) as gateway:
-        asyncio.run(conversation(gateway.url))
+    asyncio.run(conversation())
 
 
 @pytest.mark.timeout(DEADLINE_SECONDS)
