@@ -544,6 +544,8 @@ _PROBLEMS = {
     "minProperties": "must have at least {wanted} properties, got {got}",
     "maxProperties": "must have at most {wanted} properties, got {got}",
     "pattern": "must match the pattern {wanted}, got {got}",
+    "format": "must be a valid {wanted}, got {got}",
+    "value": "is refused by the tool: {wanted}",
     "uniqueItems": "must not contain duplicates",
     "contains": "contains no item of the required kind",
     "propertyNames": "has a key that is not allowed",
