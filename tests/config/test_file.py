@@ -867,3 +867,25 @@ def test_any_value_at_any_key_is_read_or_refused(
 def test_hostile_files_are_refused_at_once(tmp_path: Path, text: str):
     with pytest.raises(InvalidFile):
         read_config(write(tmp_path, text))
+
+
+@pytest.mark.parametrize("table", ["gateway", "sessions"])
+def test_the_encoder_may_be_set_for_the_gateway_or_its_sessions(table: str, tmp_path: Path):
+    config = read_config(tmp_path / "toolscout.toml", f'[{table}]\nencoder = "onnx"\n')
+
+    assert config.sessions.encoder == "onnx"
+
+
+@pytest.mark.parametrize("table", ["gateway", "sessions"])
+def test_an_unknown_encoder_is_refused_where_it_stands(table: str, tmp_path: Path):
+    with pytest.raises(InvalidConfig, match=f"'{table}.encoder' .* Use one of static, onnx, none"):
+        read_config(tmp_path / "toolscout.toml", f'[{table}]\nencoder = "fast"\n')
+
+
+def test_two_encoders_are_one_too_many(tmp_path: Path):
+    text = '[gateway]\nencoder = "onnx"\n[sessions]\nencoder = "static"\n'
+
+    with pytest.raises(
+        InvalidConfig, match=r"'gateway\.encoder' .* is also set under \[sessions\]"
+    ):
+        read_config(tmp_path / "toolscout.toml", text)
