@@ -56,7 +56,7 @@ toolscout finds the right tool for an AI agent among ten or a hundred thousand, 
 
   toolscout try                            see it find tools; needs no setup
   toolscout init                           put your MCP servers behind it
-  toolscout search "open a pull request"   search; add --tools FILE to search your own
+  toolscout search "open a pull request"   search your servers, or demo tools
 
 All commands: toolscout --help"""
 

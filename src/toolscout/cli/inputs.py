@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,7 @@ import click
 
 from toolscout.catalog import Catalog
 from toolscout.cli import ExitCode, fail
-from toolscout.cli.output import show_bars
+from toolscout.cli.output import format_count, show_bars
 from toolscout.clients.discovery import Machine
 from toolscout.config.file import Config, find_server, read_config
 from toolscout.config.servers import ServerConfig
@@ -22,6 +23,7 @@ from toolscout.demo import load_demo_catalog
 from toolscout.errors import InvalidFile, MissingExtra, ServerUnavailable
 from toolscout.files import read_tools
 from toolscout.names import find_near_names, list_some, to_one_line
+from toolscout.settings import Settings
 from toolscout.stores import SqliteStore
 from toolscout.tools import Tool
 
@@ -33,20 +35,17 @@ TOOL_FILE_ENDINGS = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".nd
 CONFIG_ENDING = ".toml"
 TOKENS_FOLDER = "tokens"
 UNKNOWN_SHOWN = 5
+PATHS_SHOWN = 3
 STARTED_TOGETHER = 8
 
-_paths_option = partial(
-    click.option,
+catalog_option = click.option(
     "--catalog",
-    "--tools",
     "paths",
     multiple=True,
     type=click.Path(path_type=Path, exists=True),
     metavar="PATH",
+    help="A .json or .jsonl file of tools, or a folder of them; may be repeated.",
 )
-_PATHS_HELP = "A .json or .jsonl file of tools, or a folder of them; may be repeated."
-catalog_option = _paths_option(help=_PATHS_HELP)
-tools_option = _paths_option(help=f"{_PATHS_HELP} Default: the demo catalogue.")
 file_option = partial(click.option, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE")
 configured_option = file_option(
     "--config",
@@ -63,9 +62,12 @@ config_option = file_option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def read_catalog(paths: Sequence[Path]) -> Catalog:
-    """Return the tools of files and folders, or the demo catalogue if none is named."""
-    return catalog_from_tools(read_all(paths)) if paths else load_demo_catalog()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenCatalog:
+    """The tools that a command works on, and the settings of the configuration they come from."""
+
+    catalog: Catalog
+    settings: Settings = field(default_factory=Settings)
 
 
 def catalog_from_tools(tools: Iterable[Tool]) -> Catalog:
@@ -77,8 +79,11 @@ def catalog_from_tools(tools: Iterable[Tool]) -> Catalog:
     return Catalog(by_server)
 
 
-def read_all(paths: Iterable[Path]) -> list[Tool]:
+def read_all(paths: Sequence[Path]) -> list[Tool]:
     """Return the tools of files and folders in their order, even if their names collide."""
+    for path in paths:
+        if path.suffix == CONFIG_ENDING:
+            raise click.UsageError(f"{path} is a configuration. Name it with --config.")
     files = dict.fromkeys(file for path in paths for file in _list_tool_files(path))
     return [tool for file in files for tool in read_tools(file)]
 
@@ -98,34 +103,52 @@ def import_tools(path: Path, server: str = "") -> list[Tool]:
     return [tool if tool.server or not server else tool.move_to(server) for tool in tools]
 
 
-def choose_catalog(paths: Sequence[Path], config_file: Path | None) -> Catalog:
-    """Return the catalogue that `--catalog` or `--config` names, or the default one."""
+def choose_catalog(paths: Sequence[Path], config_file: Path | None) -> ChosenCatalog:
+    """Return the catalogue that `--catalog` or `--config` names, or the default one; say which."""
     if paths and config_file:
         raise click.UsageError("Use either --catalog or --config, not both.")
     if paths:
-        return read_catalog_or_config(paths)
+        catalog = catalog_from_tools(read_all(paths))
+        announce(catalog, paths)
+        return ChosenCatalog(catalog=catalog)
     if config_file or find_config_file(None).exists():
-        return read_known_catalog(config_file)
+        config = read_servers(config_file)
+        if config_file or config.servers:
+            return ChosenCatalog(catalog=read_known_catalog(config), settings=config.sessions)
     click.echo("Using the demo catalogue; name your own with --catalog or --config.", err=True)
-    return load_demo_catalog()
+    return ChosenCatalog(catalog=load_demo_catalog())
 
 
-def read_catalog_or_config(paths: Sequence[Path]) -> Catalog:
-    """Return the tools of files and folders, or those that a configuration file knows."""
-    if len(paths) == 1 and paths[0].suffix == CONFIG_ENDING:
-        return read_known_catalog(paths[0])
-    return read_catalog(paths)
+def read_catalog_or_config(path: Path) -> Catalog:
+    """Return the tools of a file or folder, or those that a configuration file (.toml) knows."""
+    if path.suffix == CONFIG_ENDING:
+        return read_known_catalog(read_servers(path))
+    return catalog_from_tools(read_all([path]))
 
 
-def read_known_catalog(config_file: Path | None) -> Catalog:
-    """Return the tools that configured servers offered last, and report unknown servers."""
+def read_known_catalog(config: Config) -> Catalog:
+    """Return the tools that configured servers offered last; say so, and which are unknown."""
     need_sdk()
-    catalog = recall_tools(read_servers(config_file))
+    catalog = recall_tools(config)
+    announce_known(config, catalog)
+    return catalog
+
+
+def announce_known(config: Config, catalog: Catalog) -> None:
+    """Say which configuration a command uses, and the tools of which servers are not known."""
+    announce(catalog, [config.source])
     if catalog.unready:
         names = list_some(list(catalog.unready), UNKNOWN_SHOWN)
         problem = f"The tools of {names} are not known yet."
         click.echo(f"{problem} Run `toolscout servers test` to fetch them.", err=True)
-    return catalog
+
+
+def announce(catalog: Catalog, sources: Iterable[Path]) -> None:
+    """Say which tools a command uses."""
+    places = list_some([str(source) for source in sources], PATHS_SHOWN)
+    tools = format_count(len(catalog), "tool")
+    servers = format_count(len(catalog.servers), "server")
+    click.echo(f"Using {tools} of {servers} in {places}.", err=True)
 
 
 def recall_tools(config: Config) -> Catalog:

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolscout.cli import ExitCode
-from toolscout.cli.inputs import read_catalog, tools_option
+from toolscout.cli.inputs import catalog_option, choose_catalog, configured_option
 from toolscout.cli.output import Answer, build_scout, echo_json, render_answers, render_tour, show
+from toolscout.demo import load_demo_catalog
 from toolscout.schemas import Json
 from toolscout.scout import Scout
+from toolscout.settings import EncoderName
 from toolscout.tokens import ENCODING, count_all_definition_tokens, count_tokens
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ CLIENT_LINES = (
 
 @click.command()
 @click.argument("queries", nargs=-1, required=True, metavar="QUERY…")
-@tools_option
+@catalog_option
+@configured_option
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -61,19 +64,19 @@ CLIENT_LINES = (
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per query.")
 @click.option(
     "--encoder",
-    type=click.Choice(["static", "none", "onnx"]),
-    default="static",
-    show_default=True,
-    help="How to compare meaning: built-in vectors, not at all (words only), or a small model.",
+    type=click.Choice([name.value for name in EncoderName]),
+    help="How to compare meaning: built-in vectors, a small model, or not at all (words only). "
+    "Default: as the configuration says, otherwise static.",
 )
 def search(
     queries: tuple[str, ...],
     paths: tuple[Path, ...],
+    config_file: Path | None,
     limit: int,
     show_all: bool,
     explain: bool,
     as_json: bool,
-    encoder: str,
+    encoder: str | None,
 ) -> None:
     """Find the tools that match a query.
 
@@ -84,9 +87,10 @@ def search(
     \b
     Example:
       toolscout search "open a pull request" "email the team" --explain
-      toolscout search "server:slack +channel create" --tools tools.json --json
+      toolscout search "server:slack +channel create" --catalog tools.json --json
     """
-    scout = build_scout(read_catalog(paths), encoder)
+    chosen = choose_catalog(paths, config_file)
+    scout = build_scout(chosen.catalog, encoder or chosen.settings.encoder)
     answers = [_search(scout, query, limit, show_all) for query in queries]
     if as_json:
         for answer in answers:
@@ -113,7 +117,7 @@ def try_(gateway: bool) -> None:
     if gateway:
         asyncio.run(_show_gateway())
         return
-    catalog = read_catalog(())
+    catalog = load_demo_catalog()
     scout = build_scout(catalog, "static")
     answers = [_search(scout, query, TRY_LIMIT, False) for query in TRY_QUERIES]
     show(render_tour(answers, servers=len(catalog.servers)))
