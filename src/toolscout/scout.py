@@ -38,6 +38,7 @@ class Scout:
         print(session.search("what time is it").text)
         print(session.call_sync("clock__get_time").text)
 
+    Instead of a catalogue, it takes what a `Catalog` is made of, such as a list of functions.
     `executors` maps each server to a function that runs its tools; a single function runs all of
     them. Tools made from Python functions need no executor. `encoder` compares meaning, by default
     the one that `settings` names. Sessions are saved in `store`; without
@@ -48,7 +49,7 @@ class Scout:
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: Catalog | Mapping[str, Iterable[object]] | Iterable[object],
         *,
         executors: Mapping[str, Executor] | Executor | None = None,
         settings: Settings | None = None,
@@ -70,6 +71,8 @@ class Scout:
         default = executors if callable(executors) else None
         if isinstance(executors, Mapping):
             self._executors.update(cast("Mapping[str, Executor]", executors))
+        if not isinstance(catalog, Catalog):
+            catalog = Catalog(catalog)
         settings = settings or Settings()
         if index is None:
             index = Index(
