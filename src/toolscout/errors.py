@@ -81,9 +81,19 @@ class DuplicateTool(UsageError):
 class InvalidFile(UsageError):
     """A file that cannot be read, written or understood."""
 
-    def __init__(self, path: str, problem: str, *, line: int | None = None, remedy: str) -> None:
-        self.path, self.problem, self.line, self.remedy = path, problem, line, remedy
+    def __init__(
+        self,
+        path: str,
+        problem: str,
+        *,
+        line: int | None = None,
+        column: int | None = None,
+        remedy: str,
+    ) -> None:
+        self.path, self.problem, self.remedy = path, problem, remedy
+        self.line, self.column = line, column
         where = path if line is None else f"{path}, line {line}"
+        where = where if column is None else f"{where}, column {column}"
         super().__init__(f"{where}: {problem}. {remedy}")
 
 

@@ -405,13 +405,23 @@ def test_a_format_is_recognised_by_content_not_by_file_name(tmp_path: Path):
         ),
         (
             "[servers\n",
-            "DIR/toolscout.toml, line 1: is not TOML. "
-            "Name a configuration file of toolscout or of an MCP client.",
+            "DIR/toolscout.toml, line 1, column 9: is not TOML. "
+            "Correct what stands there, or just before.",
+        ),
+        (
+            "[gateway]\nport = [1,",
+            "DIR/toolscout.toml, line 2, column 11: is not TOML. "
+            "Correct what stands there, or just before.",
         ),
         (
             '{\n"mcpServers": {]}',
-            "DIR/toolscout.toml, line 2: is not JSON. "
-            "Name a configuration file of toolscout or of an MCP client.",
+            "DIR/toolscout.toml, line 2, column 16: is not JSON. "
+            "Correct what stands there, or just before.",
+        ),
+        (
+            '// Mine.\n{"a": /* a\nb */ [1, 2,], "mcpServers": {]}',
+            "DIR/toolscout.toml, line 3, column 30: is not JSON. "
+            "Correct what stands there, or just before.",
         ),
         (
             '{"tools": []}',
