@@ -115,8 +115,9 @@ def choose_catalog(paths: Sequence[Path], config_file: Path | None) -> ChosenCat
         config = read_servers(config_file)
         if config_file or config.servers:
             return ChosenCatalog(catalog=read_known_catalog(config), settings=config.sessions)
+    chosen = ChosenCatalog(catalog=load_demo_catalog())
     click.echo("Using the demo catalogue; name your own with --catalog or --config.", err=True)
-    return ChosenCatalog(catalog=load_demo_catalog())
+    return chosen
 
 
 def read_catalog_or_config(path: Path) -> Catalog:
@@ -208,8 +209,9 @@ def fail_unknown_tool(catalog: Catalog, name: str) -> NoReturn:
 
 def need_sdk() -> None:
     """Raise `MissingExtra` unless the packages that talk to servers are installed."""
-    if find_spec("mcp") is None:
-        raise MissingExtra("mcp", extra="gateway")
+    for module in ("mcp", "mcp_types"):  # older versions of the SDK lack the second
+        if find_spec(module) is None:
+            raise MissingExtra(module, extra="gateway")
 
 
 def _list_tool_files(path: Path) -> list[Path]:
@@ -255,7 +257,6 @@ def open_store(config: Config) -> "SqliteStore | PostgresStore":
 
         return PostgresStore(address)
     file = get_machine().find_cache_file(config.gateway)
-    file.parent.mkdir(parents=True, exist_ok=True)
     return SqliteStore(file)
 
 

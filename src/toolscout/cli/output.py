@@ -82,6 +82,7 @@ def write_text(file: Path, text: str, *, what: str) -> None:
     if str(file) == "-":
         click.echo(text, nl=False)
         return
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8", errors="backslashreplace")
     click.echo(f"Wrote {what} to {file}.", err=True)
 

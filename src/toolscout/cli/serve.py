@@ -72,9 +72,9 @@ def _add_gateway_option(name: str, metavar: str | None = None) -> Callable[[Comm
 )
 @click.option(
     "--cache",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Folder for the cache of tools and sessions.",
+    help="Folder for the cache of tools and sessions; created if there is none.",
 )
 @click.option("--http", is_flag=True, help="Serve streamable HTTP and SSE instead of stdio.")
 @_add_gateway_option("host", "ADDRESS")
