@@ -41,7 +41,7 @@ COMMANDS = {
     "init": ("init", "init", "Put the MCP servers of this machine behind toolscout."),
     "serve": ("serve", "serve", "Put one MCP server in front of all your others."),
     "servers": ("servers", "servers", "Manage the servers behind the gateway."),
-    "status": ("status", "status", "Show the servers and figures of a running gateway."),
+    "status": ("status", "status", "Show the servers and figures of running gateways."),
     "doctor": ("doctor", "doctor", "Check this machine for problems and suggest fixes."),
     "console": ("console", "console", "Browse and search a catalogue in a browser."),
     "completion": ("completion", "completion", "Print the completion script of a shell."),

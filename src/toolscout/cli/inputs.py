@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 TOOL_FILE_ENDINGS = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 CONFIG_ENDING = ".toml"
 TOKENS_FOLDER = "tokens"
+REPORTS_FOLDER = "running"
 UNKNOWN_SHOWN = 5
 PATHS_SHOWN = 3
 STARTED_TOGETHER = 8
@@ -247,6 +248,11 @@ def read_servers(path: Path | None) -> Config:
 def get_tokens_folder(config: Config) -> Path:
     """Return the folder with the tokens of logins; it may not exist yet."""
     return get_machine().find_cache_file(config.gateway).parent / TOKENS_FOLDER
+
+
+def get_reports_folder(config: Config) -> Path:
+    """Return the folder in which gateways over stdio report their state; it may not exist yet."""
+    return get_machine().find_cache_file(config.gateway).parent / REPORTS_FOLDER
 
 
 def open_store(config: Config) -> "SqliteStore | PostgresStore":
