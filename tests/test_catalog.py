@@ -1,6 +1,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from toolscout.catalog import Availability, Catalog, Change, Status
 from toolscout.errors import DuplicateTool, InvalidTool, UsageError
+from toolscout.scout import Scout
 from toolscout.tools import Tool
 
 
@@ -345,3 +347,31 @@ def test_a_leaf_of_two_thousand_servers_resolves_to_all_of_them():
 
     assert len(catalog.resolve("search")) == 2_000
     assert len(catalog.resolve("s7.search")) == 1
+
+
+def test_a_list_of_tools_is_a_catalogue_of_their_servers():
+    found = Catalog([greet, Tool.define("send", server="mail"), {"name": "x", "server": "mail"}])
+
+    assert [tool.name for tool in found] == ["greet", "mail__send", "mail__x"]
+    assert found.servers == ("", "mail")
+
+
+@pytest.mark.parametrize("wrong", ["text", 7, print])
+def test_what_cannot_be_a_catalogue_is_refused_with_what_can(wrong: Any):
+    with pytest.raises(UsageError, match=r"Use a list of tools or functions, or Catalog\("):
+        Catalog(wrong)
+    with pytest.raises(UsageError, match=r"Use a list of tools or functions, or Catalog\("):
+        Scout(wrong)
+
+
+def greet(name: str) -> str:
+    """Greet a person."""
+    return f"Hello, {name}"
+
+
+@pytest.mark.parametrize("made", [[greet], (greet,), {"": [greet]}, Catalog([greet])])
+def test_a_scout_takes_what_a_catalogue_is_made_of(made: Any):
+    session = Scout(made).session("a")
+
+    assert session.search("greet somebody").hits[0].tool.name == "greet"
+    assert session.call_sync("greet", {"name": "Ann"}).text == "Hello, Ann"

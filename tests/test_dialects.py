@@ -1,9 +1,11 @@
+import re
 from typing import Any
 
 import pytest
 
 from toolscout.dialects import Dialect, to_definition, to_result, to_search, to_search_output
 from toolscout.errors import UsageError
+from toolscout.scout import Scout
 from toolscout.tools import Effect, Tool
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -201,11 +203,6 @@ def test_no_other_dialect_answers_a_search_with_definitions(dialect: str):
         to_search_output(dialect, "c1", [READ])
 
 
-def test_an_unknown_dialect_is_the_hosts_mistake():
-    with pytest.raises(ValueError, match="klingon"):
-        to_definition(READ, "klingon")
-
-
 def test_an_mcp_definition_tells_clients_that_hide_tools_which_to_keep():
     kept = Tool.define("read", description="Read.", hint="open a file", always_load=True)
     other = Tool.define("write", description="Write.")
@@ -214,3 +211,32 @@ def test_an_mcp_definition_tells_clients_that_hide_tools_which_to_keep():
     assert to_definition(kept, Dialect.MCP)["_meta"] == hints
     assert Tool.from_mcp(to_definition(kept, Dialect.MCP)).always_load
     assert "_meta" not in to_definition(other, Dialect.MCP)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "message"),
+    [
+        (
+            "openai",
+            "There is no dialect 'openai'. Use one of openai-chat, openai-responses, anthropic, "
+            "mcp. You may mean openai-chat or openai-responses.",
+        ),
+        (
+            "gemini",
+            "There is no dialect 'gemini'. Use one of openai-chat, openai-responses, anthropic, "
+            "mcp.",
+        ),
+        (
+            None,
+            "There is no dialect 'NoneType'. Use one of openai-chat, openai-responses, anthropic, "
+            "mcp.",
+        ),
+    ],
+)
+def test_an_unknown_dialect_is_refused_with_those_that_exist(dialect: Any, message: str):
+    session = Scout([READ]).session("a")
+
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        session.tools(dialect)
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        session.search("read").to_message(dialect, "call_1")

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict
 
+import pydantic
 import pytest
 
 from toolscout.functions import definition_from_callable
@@ -28,25 +29,17 @@ class Movie(TypedDict):
     year: NotRequired[int]
 
 
-class Model:
-    """Describes itself as pydantic models do."""
-
-    @classmethod
-    def model_json_schema(cls) -> Json:
-        return {
-            "type": "object",
-            "properties": {"inner": {"$ref": "#/$defs/Inner"}},
-            "$defs": {
-                "Inner": {"type": "object", "properties": {"kids": {"$ref": "#/$defs/Inner"}}}
-            },
-        }
+class Tree(pydantic.BaseModel):
+    label: str
+    planted: datetime.date
+    branches: list["Tree"] = []
 
 
 def schema_of(hint: Any) -> Json:
     def fn(value: Any) -> None: ...
 
     fn.__annotations__["value"] = hint
-    return definition_from_callable(fn)[2]["properties"]["value"]
+    return definition_from_callable(fn).input_schema["properties"]["value"]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +78,7 @@ def schema_of(hint: Any) -> Json:
                     "tags": {"type": "array", "items": {"type": "string"}},
                 },
                 "required": ["x"],
+                "additionalProperties": False,
             },
         ),
         (
@@ -93,22 +87,34 @@ def schema_of(hint: Any) -> Json:
                 "type": "object",
                 "properties": {"title": {"type": "string"}, "year": {"type": "integer"}},
                 "required": ["title"],
+                "additionalProperties": False,
+            },
+        ),
+        (
+            dict[Colour, datetime.time],
+            {
+                "type": "object",
+                "propertyNames": {"enum": ["red", "blue"], "type": "string"},
+                "additionalProperties": {"type": "string", "format": "time"},
             },
         ),
         (Any, {}),
-        (object(), {}),
-        ("NoSuchName", {}),
     ],
 )
 def test_hints_become_schemas(hint: object, schema: Json):
     assert schema_of(hint) == schema
 
 
-def test_a_model_that_describes_itself_is_written_out_without_references():
-    schema = schema_of(Model)
+def test_the_schema_of_a_pydantic_model_is_written_out_without_references():
+    schema = schema_of(Tree)
 
-    assert "$defs" not in schema
-    assert schema["properties"]["inner"]["properties"]["kids"]["type"] == "object"
+    assert "$" not in str(schema)
+    inner = schema["properties"]["branches"]["items"]
+    assert inner["properties"]["planted"] == {
+        "format": "date",
+        "title": "Planted",
+        "type": "string",
+    }
 
 
 def google(city: str, days: int = 3) -> None:
@@ -160,11 +166,11 @@ def rest(city: str, days: int = 3) -> None:
 
 @pytest.mark.parametrize("fn", [google, numpy, rest])
 def test_docstrings_of_three_styles_describe_tool_and_parameters(fn: Any):
-    name, description, schema = definition_from_callable(fn)
+    found = definition_from_callable(fn)
 
-    assert name == fn.__name__
-    assert description == "Tell the weather.\n\nWorks everywhere."
-    assert schema == {
+    assert found.name == fn.__name__
+    assert found.description == "Tell the weather.\n\nWorks everywhere."
+    assert found.input_schema == {
         "type": "object",
         "properties": {
             "city": {"type": "string", "description": "Where to look, by name."},
@@ -184,23 +190,24 @@ class Mailer:
 
 def test_receivers_and_catch_alls_are_left_out():
     for fn in (Mailer.send, Mailer().send):
-        assert list(definition_from_callable(fn)[2]["properties"]) == ["to", "subject"]
+        schema = definition_from_callable(fn).input_schema
+        assert list(schema["properties"]) == ["to", "subject"]
 
 
 def test_objects_partials_and_builtins_are_callables_too():
-    name, _, schema = definition_from_callable(Mailer())
-    assert (name, list(schema["properties"])) == ("Mailer", ["to"])
+    mailer = definition_from_callable(Mailer())
+    assert (mailer.name, list(mailer.input_schema["properties"])) == ("Mailer", ["to"])
 
     bound = functools.partial(google, days=1)
-    assert definition_from_callable(bound)[0] == "google"
+    assert definition_from_callable(bound).name == "google"
 
-    assert definition_from_callable(print)[0] == "print"
+    assert definition_from_callable(print).name == "print"
 
 
 def test_a_default_that_is_not_json_only_makes_the_parameter_optional():
     def fn(value: object = object(), colour: Colour = Colour.RED) -> None: ...
 
-    schema = definition_from_callable(fn)[2]
+    schema = definition_from_callable(fn).input_schema
 
     assert schema["properties"]["value"] == {}
     assert schema["properties"]["colour"]["default"] == "red"

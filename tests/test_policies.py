@@ -9,7 +9,7 @@ from hypothesis import settings as trying
 from hypothesis import strategies as st
 
 from toolscout import Catalog, Permission, Policy, Reply, Scout, Session, Settings, Tool
-from toolscout.errors import BrokenPolicy
+from toolscout.errors import BrokenPolicy, UsageError
 from toolscout.schemas import Json
 
 SECRET = "payroll"
@@ -229,3 +229,17 @@ def test_permissions_may_be_given_by_name_and_later():
 
     assert asyncio.run(asked) is Permission.ASK
     assert asyncio.run(denied) is Permission.DENY
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"disabled": ["files__delete"]}, r"is a list\. Use a mapping from names"),
+        ({"disabled": {"files__delete": None}}, "from names or patterns to reasons"),
+        ({"allowed": ["files__read"]}, r"Policy\(allowed=…\) is a list\. Use a function"),
+        ({"permit": Permission.ALLOW}, r"Policy\(permit=…\) is a Permission\. Use a function"),
+    ],
+)
+def test_a_policy_of_wrong_types_says_what_it_takes(options: dict[str, Any], message: str):
+    with pytest.raises(UsageError, match=message):
+        Policy(**options)

@@ -10,7 +10,7 @@ import pytest
 from toolscout import Mode, Settings
 from toolscout.errors import InvalidConfig, InvalidFile, UsageError
 from toolscout.options import list_options
-from toolscout.settings import Hiding, Route, Scope
+from toolscout.settings import EncoderName, Hiding, Route, Scope
 
 RANGES = {
     declared.name: declared.check.bounds
@@ -24,6 +24,7 @@ hiding = "auto"
 auto_tools = 10
 auto_share = 2.5
 context_window = 8000
+encoder = "none"
 limit = 3
 reply_tokens = 600
 schema_tokens = 100
@@ -71,6 +72,7 @@ def test_one_file_sets_everything_but_what_is_code(tmp_path: Path):
         auto_tools=10,
         auto_share=2.5,
         context_window=8000,
+        encoder=EncoderName.NONE,
         limit=3,
         reply_tokens=600,
         schema_tokens=100,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from time import perf_counter, sleep
 from types import MappingProxyType
+from typing import cast
 
 from toolscout.errors import DuplicateTool, InvalidTool, UsageError
 from toolscout.names import Spelling, is_exposed_name, read_spellings
@@ -76,9 +77,14 @@ class Catalog:
     such as an index, is notified in the thread that makes the change. A large change therefore
     belongs in a worker thread; there, it pauses every millisecond to let others run. Readers wait
     for neither the preparation of a change nor the subscribers.
+
+    It begins with the tools of some servers, or with a list of tools: those that name no server,
+    such as functions, belong to none.
     """
 
-    def __init__(self, servers: Mapping[str, Iterable[object]] | None = None) -> None:
+    def __init__(
+        self, servers: Mapping[str, Iterable[object]] | Iterable[object] | None = None
+    ) -> None:
         self._writing = threading.Lock()
         self._lock = threading.RLock()
         self._tools: dict[str, Tool] = {}
@@ -90,7 +96,7 @@ class Catalog:
         self._snapshot: Snapshot | None = None
         self._fingerprint: tuple[int, str] | None = None
         self._notices = Notices()
-        for server, tools in (servers or {}).items():
+        for server, tools in _group_by_server(servers or {}).items():
             self.replace(server, tools)
 
     @property
@@ -387,6 +393,21 @@ def _is_changed(old: Tool, new: Tool) -> bool:
     return old is not new and (
         old != new or old.fingerprint != new.fingerprint or old.function is not new.function
     )
+
+
+def _group_by_server(given: object) -> Mapping[str, Iterable[object]]:
+    if isinstance(given, Mapping):
+        return cast("Mapping[str, Iterable[object]]", given)
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise UsageError(
+            f"A catalogue cannot be made of a {type(given).__name__}. Use a list of tools or "
+            "functions, or Catalog({'server': [function]})."
+        )
+    by_server: dict[str, list[object]] = {}
+    for definition in cast("Iterable[object]", given):
+        tool = Tool.from_any(definition)
+        by_server.setdefault(tool.server, []).append(tool)
+    return by_server
 
 
 def _collect_tools(server: str, tools: Iterable[object]) -> dict[str, Tool]:

@@ -21,6 +21,13 @@ class Dialect(StrEnum):
     ANTHROPIC = "anthropic"
     MCP = "mcp"
 
+    @classmethod
+    def _missing_(cls, value: object) -> "Dialect":
+        text = value if isinstance(value, str) else type(value).__name__
+        meant = [str(dialect) for dialect in cls if text and str(dialect).startswith(text.lower())]
+        hint = f" You may mean {' or '.join(meant)}." if meant else ""
+        raise UsageError(f"There is no dialect {text!r}. Use one of {', '.join(cls)}.{hint}")
+
 
 def to_definition(tool: Tool, dialect: Dialect | str, *, deferred: bool = False) -> Json:
     """Return the definition of a tool in a dialect, with the server's own schema.

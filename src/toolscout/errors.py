@@ -81,9 +81,19 @@ class DuplicateTool(UsageError):
 class InvalidFile(UsageError):
     """A file that cannot be read, written or understood."""
 
-    def __init__(self, path: str, problem: str, *, line: int | None = None, remedy: str) -> None:
-        self.path, self.problem, self.line, self.remedy = path, problem, line, remedy
+    def __init__(
+        self,
+        path: str,
+        problem: str,
+        *,
+        line: int | None = None,
+        column: int | None = None,
+        remedy: str,
+    ) -> None:
+        self.path, self.problem, self.remedy = path, problem, remedy
+        self.line, self.column = line, column
         where = path if line is None else f"{path}, line {line}"
+        where = where if column is None else f"{where}, column {column}"
         super().__init__(f"{where}: {problem}. {remedy}")
 
 
@@ -544,6 +554,8 @@ _PROBLEMS = {
     "minProperties": "must have at least {wanted} properties, got {got}",
     "maxProperties": "must have at most {wanted} properties, got {got}",
     "pattern": "must match the pattern {wanted}, got {got}",
+    "format": "must be a valid {wanted}, got {got}",
+    "value": "is refused by the tool: {wanted}",
     "uniqueItems": "must not contain duplicates",
     "contains": "contains no item of the required kind",
     "propertyNames": "has a key that is not allowed",

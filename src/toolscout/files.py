@@ -64,6 +64,7 @@ def write_tools(path: str | os.PathLike[str], tools: Iterable[Tool]) -> None:
     # `tempfile` would create a file that other users cannot read.
     temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
+        place.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("xb") as file:
             file.write(data)
         temporary.replace(place)

@@ -1,30 +1,38 @@
-"""Read a Python function as a tool definition.
+"""Read a Python function as a tool definition, and JSON arguments as what its annotations promise.
 
-`definition_from_callable` takes any callable with a signature and returns its name, description and
-a JSON Schema of its parameters, based on type hints, defaults and docstring. A hint that cannot be
-resolved or expressed becomes `{}`, so that the parameter accepts anything. Pydantic models are
-recognised by their `model_json_schema` method, without importing Pydantic.
+`definition_from_callable` takes any callable with a signature and returns its name, description,
+a JSON Schema of its parameters and a conversion of arguments that fit that schema: a parameter that
+is annotated with `date` or a dataclass gets one. `Any` and parameters without an annotation get
+plain JSON. An annotation that no JSON value can become raises `InvalidTool`. Pydantic is imported
+only for annotations that are pydantic's own.
 """
 
+import base64
+import collections
 import datetime
 import decimal
 import enum
 import functools
 import inspect
+import json
+import os
 import pathlib
 import re
+import sys
 import types
 import uuid
 from collections import abc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import partial
 from typing import (
     Annotated,
     Any,
     Literal,
     NotRequired,
     Required,
+    TypeVar,
     Union,
     cast,
     get_args,
@@ -33,63 +41,86 @@ from typing import (
     is_typeddict,
 )
 
+from toolscout.errors import InvalidTool
 from toolscout.schemas import Json, find_problem, is_list, is_object
 
-MAX_DEPTH = 8
+INLINED_DEPTH = 4
+"""How often pydantic's schema of a model may contain the model itself before it is cut."""
+ANNOTATION_CHARS = 80
 
-_SIMPLE: dict[object, Json] = {
-    str: {"type": "string"},
-    int: {"type": "integer"},
-    float: {"type": "number"},
-    bool: {"type": "boolean"},
-    bytes: {"type": "string", "contentEncoding": "base64"},
-    type(None): {"type": "null"},
-    dict: {"type": "object"},
-    list: {"type": "array"},
-    tuple: {"type": "array"},
-    set: {"type": "array", "uniqueItems": True},
-    frozenset: {"type": "array", "uniqueItems": True},
-    datetime.datetime: {"type": "string", "format": "date-time"},
-    datetime.date: {"type": "string", "format": "date"},
-    datetime.time: {"type": "string", "format": "time"},
-    datetime.timedelta: {"type": "string", "format": "duration"},
-    decimal.Decimal: {"type": "number"},
-    uuid.UUID: {"type": "string", "format": "uuid"},
-    pathlib.Path: {"type": "string", "format": "path"},
-}
-_LISTS = (list, tuple, abc.Sequence, abc.Iterable, abc.MutableSequence, abc.Collection)
-_SETS = (set, frozenset, abc.Set, abc.MutableSet)
-_MAPPINGS = (dict, abc.Mapping, abc.MutableMapping)
-_SCALARS = (str, int, float, bool, type(None))
-
-_GOOGLE_HEAD = re.compile(
-    r"(args|arguments|parameters|params|keyword args|keyword arguments|returns?|yields?|raises|"
-    r"examples?|notes?|warnings?|attributes|see also|todo|references):\s*$",
-    re.IGNORECASE,
-)
-_NUMPY_RULE = re.compile(r"-{3,}\s*$")
-_GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
-_NUMPY_ENTRY = re.compile(r"\*{0,2}(\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
-_REST_ENTRY = re.compile(
-    r":(?:param|parameter|arg|argument)\s+(?:[^:]*?\s)?\*{0,2}(\w+)\s*:\s*(.*)$"
-)
-_REST_FIELD = re.compile(r":\w+(?:\s+[^:]+)?:")
-_PARAMETER_HEADS = ("args", "arguments", "parameters", "params", "keyword a", "other parameters")
+Convert = Callable[[Any], Any]
 
 
-def definition_from_callable(fn: Callable[..., object]) -> tuple[str, str, Json]:
-    """Return the name, description and JSON Schema of a callable.
+class WrongValue(ValueError):
+    """A JSON value that cannot become what an annotation promises."""
+
+    def __init__(
+        self, rule: str, wanted: str, value: object, path: tuple[str | int, ...] = ()
+    ) -> None:
+        self.rule = rule
+        self.wanted = wanted
+        self.value = value
+        self.path = path
+        super().__init__(f"{wanted}: {value!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A function as a tool."""
+
+    name: str
+    description: str
+    input_schema: Json
+    converters: Mapping[str, Convert]
+    """How to read the JSON of each parameter."""
+
+    def convert(self, arguments: Json) -> Json:
+        """Return arguments as the annotations promise, or raise `WrongValue`."""
+        return _convert_members(arguments, self.converters)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How a value of one annotation looks in JSON, and how to make the value from that."""
+
+    schema: Json
+    convert: Convert
+
+
+class _Unsupported(Exception):
+    """An annotation that JSON cannot become."""
+
+    def __init__(self, hint: object, why: str = "which JSON cannot become") -> None:
+        shown = hint.__name__ if isinstance(hint, type) else str(hint)
+        super().__init__(f"{shown[:ANNOTATION_CHARS]!r}, {why}")
+
+
+def definition_from_callable(fn: Callable[..., object], server: str = "") -> Definition:
+    """Return the definition of a callable, or raise `InvalidTool`.
 
     `self`, `cls`, `*args` and `**kwargs` are left out. A default that is not JSON makes its
     parameter optional but does not appear in the schema.
     """
     plain = _unwrap(fn)
+    name = getattr(plain, "__name__", None) or type(plain).__name__
     description, about = _split_docstring(inspect.getdoc(plain) or "")
     hints = _read_hints(plain)
+    reader = _Reader()
     properties: Json = {}
     required: list[str] = []
+    converters: dict[str, Convert] = {}
     for parameter in _list_parameters(fn):
-        schema = _build_schema(hints.get(parameter.name, parameter.annotation), MAX_DEPTH)
+        try:
+            form = reader.read(hints.get(parameter.name, parameter.annotation))
+        except _Unsupported as error:
+            raise InvalidTool(
+                f"has a parameter {parameter.name!r} that is annotated with {error}",
+                server=server,
+                tool=name,
+                remedy="Annotate it with Any to get plain JSON, or with a type that "
+                "docs/sessions.md lists under 'Python functions'.",
+            ) from None
+        schema = dict(form.schema)
         text = about.get(parameter.name)
         if text and "description" not in schema:
             schema["description"] = text
@@ -98,12 +129,17 @@ def definition_from_callable(fn: Callable[..., object]) -> tuple[str, str, Json]
         else:
             default = parameter.default
             if isinstance(default, enum.Enum):
-                default = default.value
+                default = _name_member(default)
             if not find_problem(default):
                 schema["default"] = default
         properties[parameter.name] = schema
-    name = getattr(plain, "__name__", None) or type(plain).__name__
-    return name, description, _build_object(properties, required)
+        converters[parameter.name] = form.convert
+    return Definition(
+        name=name,
+        description=description,
+        input_schema=_build_object(properties, required),
+        converters=converters,
+    )
 
 
 def _unwrap(fn: Callable[..., object]) -> Callable[..., object]:
@@ -125,18 +161,19 @@ def _read_hints(fn: Callable[..., object]) -> dict[str, Any]:
 
 
 def _resolve_hints(source: object) -> dict[str, Any]:
-    """Return the type hints of a function or class, `Any` for those that cannot be resolved."""
+    """Return the type hints of a function or class; those that cannot be resolved stay text."""
     # Evaluating hints runs the author's code, which may fail in any way.
     with suppress(Exception):
         return get_type_hints(source, include_extras=True)
+    module = sys.modules.get(getattr(source, "__module__", None) or "")
+    scope = getattr(source, "__globals__", None) or vars(module or types)
     found: dict[str, Any] = {}
     for name, hint in getattr(source, "__annotations__", {}).items():
         holder = types.SimpleNamespace(__annotations__={name: hint})
-        scope = getattr(source, "__globals__", {})
         try:
             found.update(get_type_hints(holder, globalns=scope, include_extras=True))
         except Exception:
-            found[name] = Any
+            found[name] = hint
     return found
 
 
@@ -161,110 +198,431 @@ def _build_object(properties: Json, required: list[str]) -> Json:
     return schema
 
 
-def _build_schema(hint: object, depth: int) -> Json:
-    if depth == 0 or hint is inspect.Parameter.empty or isinstance(hint, str):
-        return {}
-    origin = get_origin(hint)
-    if origin is Annotated:
-        inner, *notes = get_args(hint)
-        schema = _build_schema(inner, depth)
-        for note in notes:
+# Values of one type.
+
+
+def _check(wanted: str, kinds: tuple[type, ...], value: Any) -> Any:
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise WrongValue("type", wanted, value)
+    return value
+
+
+def _parse(wanted: str, parse: Callable[[str], object], value: Any) -> Any:
+    text = _check("string", (str,), value)
+    try:
+        return parse(text)
+    except (ValueError, ArithmeticError):
+        raise WrongValue("format", wanted, text) from None
+
+
+def _build(kind: Callable[..., object], source: object, /, *args: object, **members: object) -> Any:
+    """Call a class; what its own code says about the values is for the model."""
+    try:
+        return kind(*args, **members)
+    except (TypeError, ValueError, ArithmeticError, AssertionError) as error:
+        raise WrongValue("value", str(error), source) from error
+
+
+def _to_int(value: Any) -> int:
+    number = _check("integer", (int, float), value)
+    if number != number // 1:
+        raise WrongValue("type", "integer", value)
+    return int(number)  # JSON does not tell 1 and 1.0 apart
+
+
+def _to_float(value: Any) -> float:
+    return _build(float, value, _check("number", (int, float), value))
+
+
+def _to_decimal(value: Any) -> decimal.Decimal:
+    number = _check("number", (int, float, str), value)
+    # A float becomes the number that was written, not the nearest binary one.
+    return _parse("decimal", decimal.Decimal, str(number))
+
+
+_DURATION = re.compile(
+    r"(?P<sign>[+-]?)P(?=.)(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
+    r"(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+)
+
+
+def _parse_duration(text: str) -> datetime.timedelta:
+    """Return an ISO 8601 duration such as P1DT2H30M; months and years have no fixed length."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError("not a duration")
+    parts = match.groupdict()
+    negative = parts.pop("sign") == "-"
+    seconds, _, fraction = (parts.pop("seconds") or "0").partition(".")
+    length = datetime.timedelta(
+        seconds=int(seconds),
+        microseconds=int(fraction[:6].ljust(6, "0")),
+        **{unit: int(number) for unit, number in parts.items() if number},
+    )
+    return -length if negative else length
+
+
+def _keep(value: Any) -> Any:
+    return value
+
+
+def _form_from_parser(form: str, parse: Callable[[str], object]) -> _Form:
+    return _Form({"type": "string", "format": form}, partial(_parse, form, parse))
+
+
+_ANY = _Form({}, _keep)
+_SIMPLE: dict[object, _Form] = {
+    str: _Form({"type": "string"}, partial(_check, "string", (str,))),
+    int: _Form({"type": "integer"}, _to_int),
+    float: _Form({"type": "number"}, _to_float),
+    bool: _Form({"type": "boolean"}, partial(_check, "boolean", (bool,))),
+    type(None): _Form({"type": "null"}, partial(_check, "null", (type(None),))),
+    bytes: _Form(
+        {"type": "string", "contentEncoding": "base64"},
+        partial(_parse, "base64", partial(base64.b64decode, validate=True)),
+    ),
+    datetime.datetime: _form_from_parser("date-time", datetime.datetime.fromisoformat),
+    datetime.date: _form_from_parser("date", datetime.date.fromisoformat),
+    datetime.time: _form_from_parser("time", datetime.time.fromisoformat),
+    datetime.timedelta: _form_from_parser("duration", _parse_duration),
+    uuid.UUID: _form_from_parser("uuid", uuid.UUID),
+    pathlib.Path: _form_from_parser("path", pathlib.Path),
+    pathlib.PurePath: _form_from_parser("path", pathlib.PurePath),
+    os.PathLike: _form_from_parser("path", pathlib.Path),
+    decimal.Decimal: _Form(
+        {"type": ["number", "string"], "pattern": r"^[+-]?\d+(\.\d+)?([eE][+-]?\d+)?$"},
+        _to_decimal,
+    ),
+    Any: _ANY,
+    object: _ANY,
+    inspect.Parameter.empty: _ANY,
+}
+_SCALARS = (str, int, float, bool, type(None))
+_DERIVABLE = (str, int, float, bytes, pathlib.PurePath, decimal.Decimal, uuid.UUID)
+"""A subclass of these is made from a value of its base."""
+_ARRAYS: dict[object, Callable[[list[Any]], Any]] = {
+    list: list,
+    tuple: tuple,
+    set: set,
+    frozenset: frozenset,
+    collections.deque: collections.deque,
+    abc.Sequence: list,
+    abc.MutableSequence: list,
+    abc.Iterable: list,
+    abc.Collection: list,
+    abc.Set: set,
+    abc.MutableSet: set,
+}
+_SETS: tuple[object, ...] = (set, frozenset, abc.Set, abc.MutableSet)
+_OBJECTS: dict[object, Callable[[dict[Any, Any]], Any]] = {
+    dict: dict,
+    collections.OrderedDict: collections.OrderedDict,
+    abc.Mapping: dict,
+    abc.MutableMapping: dict,
+}
+
+
+class _Reader:
+    """Reads the annotations of one function."""
+
+    def __init__(self) -> None:
+        self._open: dict[object, _Form | None] = {}
+        """The types being read, which may contain themselves; None until they are known."""
+
+    def read(self, hint: Any) -> _Form:
+        """Return the form of a hint, or raise `_Unsupported`."""
+        origin = get_origin(hint)
+        arguments = get_args(hint)
+        if origin is Annotated:
+            return self._read_annotated(arguments)
+        if origin in (Required, NotRequired) or str(origin).endswith(".ReadOnly"):
+            return self.read(arguments[0])
+        if origin is Literal:
+            return _form_from_options(arguments, hint)
+        if origin in (Union, types.UnionType):
+            return self._read_union(arguments)
+        if isinstance(hint, TypeVar):
+            if hint.__constraints__:
+                return self._read_union(hint.__constraints__)
+            return _ANY if hint.__bound__ is None else self.read(hint.__bound__)
+        if isinstance(hint, str) or type(hint).__name__ == "ForwardRef":
+            raise _Unsupported(hint, "which cannot be found where the function is defined")
+        if not isinstance(hint, type) and hasattr(hint, "__supertype__"):
+            return self.read(hint.__supertype__)  # NewType
+        if not isinstance(hint, type) and hasattr(hint, "__value__"):
+            return self._read_recursive(hint, lambda: self.read(hint.__value__))  # `type X = …`
+        return self._read_class(hint, origin or hint, arguments)
+
+    def _read_annotated(self, arguments: tuple[Any, ...]) -> _Form:
+        form = self.read(arguments[0])
+        for note in arguments[1:]:
             text = note if isinstance(note, str) else getattr(note, "description", None)
             text = text or getattr(note, "documentation", None)  # typing_extensions.Doc
             if isinstance(text, str):
-                schema["description"] = text
-                break
-        return schema
-    if origin in (Required, NotRequired):
-        return _build_schema(get_args(hint)[0], depth)
-    if origin is Literal:
-        return _build_enumeration(get_args(hint))
-    if origin in (Union, types.UnionType):
-        return _build_union(get_args(hint), depth)
-    if origin is not None:
-        return _build_generic(origin, get_args(hint), depth)
-    return _build_plain(hint, depth)
+                return _Form({**form.schema, "description": text}, form.convert)
+        return form
 
+    def _read_union(self, members: Iterable[object]) -> _Form:
+        forms = [self.read(member) for member in members]
+        branches: list[Json] = []
+        for form in forms:
+            if form.schema not in branches:
+                branches.append(form.schema)
+        convert = partial(_convert_to_first, [form.convert for form in forms])
+        if {} in branches:
+            return _Form({}, convert)
+        return _Form(branches[0] if len(branches) == 1 else {"anyOf": branches}, convert)
 
-def _build_plain(hint: object, depth: int) -> Json:
-    try:
-        simple = _SIMPLE.get(hint)
-    except TypeError:  # unhashable, so not a type
-        return {}
-    if simple is not None:
-        return dict(simple)
-    if not isinstance(hint, type):
-        supertype = getattr(hint, "__supertype__", None)  # NewType
-        return _build_schema(supertype, depth - 1) if supertype is not None else {}
-    kind = cast("type[Any]", hint)
-    if issubclass(kind, enum.Enum):
-        return _build_enumeration([member.value for member in kind])
-    if callable(getattr(kind, "model_json_schema", None)):
-        return _ask_model(kind)
-    if is_typeddict(kind) or is_dataclass(kind):
-        return _build_record(kind, depth)
-    known = [_SIMPLE[base] for base in kind.__mro__[1:-1] if base in _SIMPLE]
-    return dict(known[0]) if known else {}
+    def _read_class(self, hint: Any, kind: Any, arguments: tuple[Any, ...]) -> _Form:
+        try:
+            if kind in _SIMPLE:
+                return _SIMPLE[kind]
+        except TypeError:  # unhashable, so not a type
+            raise _Unsupported(hint) from None
+        if kind in _OBJECTS:
+            return self._read_mapping(hint, _OBJECTS[kind], arguments or (str, Any))
+        if kind is tuple and hint is not tuple and arguments[-1:] != (Ellipsis,):
+            return self._read_tuple(arguments)
+        if kind in _ARRAYS:
+            return self._read_array(kind, _ARRAYS[kind], arguments[0] if arguments else Any)
+        if not isinstance(kind, type):
+            raise _Unsupported(hint)
+        found = cast("type[Any]", kind)
+        if issubclass(found, enum.Enum):
+            return _form_from_options(tuple(found), hint)
+        if hasattr(found, "__get_pydantic_core_schema__"):
+            return _read_pydantic(hint)
+        if is_typeddict(found) or is_dataclass(found) or _is_named_tuple(found):
+            return self._read_recursive(hint, lambda: self._read_record(found, arguments))
+        if issubclass(found, datetime.date | datetime.time):
+            base = next(_SIMPLE[base] for base in found.__mro__ if base in _SIMPLE)
+            return _form_from_parser(base.schema["format"], found.fromisoformat)
+        return self._read_subclass(found)
 
+    def _read_subclass(self, kind: type[Any]) -> _Form:
+        """Return the form of a class that is made from a value of its base."""
+        bases = [b for b in kind.__mro__[1:] if b in _DERIVABLE or b in _ARRAYS or b in _OBJECTS]
+        if not bases or collections.defaultdict in kind.__mro__:
+            raise _Unsupported(kind)
+        form = self.read(bases[0])
+        return _Form(form.schema, lambda value: _build(kind, value, form.convert(value)))
 
-def _build_enumeration(values: Iterable[object]) -> Json:
-    listed = [value.value if isinstance(value, enum.Enum) else value for value in values]
-    kinds = {_SIMPLE[type(value)]["type"] for value in listed if type(value) in _SCALARS}
-    schema: Json = {"enum": [value for value in listed if type(value) in _SCALARS]}
-    return schema | ({"type": kinds.pop()} if len(kinds) == 1 else {})
-
-
-def _build_union(members: Iterable[object], depth: int) -> Json:
-    branches: list[Json] = []
-    for member in members:
-        schema = _build_schema(member, depth - 1)
-        if not schema:
-            return {}
-        if schema not in branches:
-            branches.append(schema)
-    return branches[0] if len(branches) == 1 else {"anyOf": branches}
-
-
-def _build_generic(origin: Any, arguments: tuple[Any, ...], depth: int) -> Json:
-    if origin in _MAPPINGS:
-        value = _build_schema(arguments[1], depth - 1) if len(arguments) > 1 else {}
-        return {"type": "object"} | ({"additionalProperties": value} if value else {})
-    if origin is tuple and arguments and arguments[-1] is not Ellipsis:
-        items = [_build_schema(argument, depth - 1) for argument in arguments]
-        bounds = {"minItems": len(items), "maxItems": len(items)}
-        return {"type": "array", "prefixItems": items} | bounds
-    if origin in _LISTS or origin in _SETS:
+    def _read_array(self, origin: object, kind: Callable[[list[Any]], Any], item: Any) -> _Form:
+        form = self.read(item)
         schema: Json = {"type": "array"}
-        items = _build_schema(arguments[0], depth - 1) if arguments else {}
-        if items:
-            schema["items"] = items
-        return schema | ({"uniqueItems": True} if origin in _SETS else {})
-    return _build_plain(origin, depth)
+        if form.schema:
+            schema["items"] = form.schema
+        if origin in _SETS:
+            schema["uniqueItems"] = True
+
+        def convert(value: Any) -> Any:
+            items = _convert_items(_check("array", (list,), value), [form.convert] * len(value))
+            made = _build(kind, value, items)
+            if len(made) < len(items):
+                raise WrongValue("uniqueItems", "", value)
+            return made
+
+        return _Form(schema, convert)
+
+    def _read_tuple(self, arguments: tuple[Any, ...]) -> _Form:
+        forms = [self.read(argument) for argument in arguments]
+        count = len(forms)
+
+        def convert(value: Any) -> Any:
+            given = len(_check("array", (list,), value))
+            if given != count:
+                rule = "minItems" if given < count else "maxItems"
+                raise WrongValue(rule, str(count), value)
+            return tuple(_convert_items(value, [form.convert for form in forms]))
+
+        items = [form.schema for form in forms]
+        bounds = {"minItems": count, "maxItems": count}
+        return _Form({"type": "array", "prefixItems": items} | bounds, convert)
+
+    def _read_mapping(
+        self, hint: Any, kind: Callable[[dict[Any, Any]], Any], arguments: tuple[Any, ...]
+    ) -> _Form:
+        names = self._read_key(hint, arguments[0])
+        form = self.read(arguments[1])
+        schema: Json = {"type": "object"}
+        if names.schema:
+            schema["propertyNames"] = names.schema
+        if form.schema:
+            schema["additionalProperties"] = form.schema
+
+        def convert(value: Any) -> Any:
+            members = _check("object", (dict,), value)
+            converted = _convert_members(members, dict.fromkeys(members, form.convert))
+            return kind({names.convert(name): item for name, item in converted.items()})
+
+        return _Form(schema, convert)
+
+    def _read_key(self, hint: Any, key: Any) -> _Form:
+        """Return the form of the keys of an object, which are always text."""
+        if key is str or key is Any:
+            return _ANY
+        if key is int:
+            return _Form({"pattern": r"^-?\d+$"}, partial(_parse, "integer", int))
+        form = self.read(key)
+        if form.schema.get("type") != "string":
+            raise _Unsupported(hint)
+        return form
+
+    def _read_record(self, kind: type[Any], arguments: tuple[Any, ...]) -> _Form:
+        hints = _resolve_hints(kind)
+        if is_typeddict(kind):
+            required = [name for name in hints if _is_required(kind, name, hints[name])]
+        elif is_dataclass(kind):
+            members = [field for field in fields(kind) if field.init]
+            hints = {field.name: hints.get(field.name, Any) for field in members}
+            required = [
+                field.name
+                for field in members
+                if field.default is MISSING and field.default_factory is MISSING
+            ]
+        else:
+            names: tuple[str, ...] = kind._fields
+            hints = {name: hints.get(name, Any) for name in names}
+            required = [name for name in names if name not in kind._field_defaults]
+        given = dict(zip(getattr(kind, "__parameters__", ()), arguments, strict=False))
+        forms = {name: self.read(_fill_in(hint, given)) for name, hint in hints.items()}
+        converters = {name: form.convert for name, form in forms.items()}
+
+        def convert(value: Any) -> Any:
+            members = _check("object", (dict,), value)
+            for name in members:
+                if name not in converters:
+                    known = ", ".join(converters)
+                    raise WrongValue("additionalProperties", known, value, (name,))
+            for name in required:
+                if name not in members:
+                    raise WrongValue("required", "", value, (name,))
+            return _build(kind, value, **_convert_members(members, converters))
+
+        schema = _build_object({name: form.schema for name, form in forms.items()}, required)
+        return _Form(schema | {"additionalProperties": False}, convert)
+
+    def _read_recursive(self, hint: Any, read: Callable[[], _Form]) -> _Form:
+        """Read a type that may contain itself; there, its schema is cut but not its conversion."""
+        if hint in self._open:
+            known = self._open[hint]
+            if known is not None:
+                return known
+
+            def convert(value: Any) -> Any:
+                form = self._open[hint]
+                assert form is not None, "the whole function has been read before a call"
+                return form.convert(value)
+
+            return _Form({} if hasattr(hint, "__value__") else {"type": "object"}, convert)
+        self._open[hint] = None
+        form = read()
+        self._open[hint] = form
+        return form
 
 
-def _build_record(kind: type[Any], depth: int) -> Json:
-    hints = _resolve_hints(kind)
-    if is_dataclass(kind):
-        members = [field for field in fields(kind) if field.init]
-        names = [field.name for field in members]
-        required = [
-            field.name
-            for field in members
-            if field.default is MISSING and field.default_factory is MISSING
-        ]
-    else:
-        names = list(hints)
-        required = [name for name in names if name in kind.__required_keys__]
-    return _build_object(
-        {name: _build_schema(hints.get(name), depth - 1) for name in names}, required
-    )
+def _is_named_tuple(kind: type[Any]) -> bool:
+    return tuple in kind.__mro__ and hasattr(kind, "_field_defaults")
 
 
-def _ask_model(model: type[Any]) -> Json:
+def _is_required(kind: Any, name: str, hint: object) -> bool:
+    # With postponed annotations, a TypedDict itself does not know.
+    origin = get_origin(hint)
+    return origin is Required or (name in kind.__required_keys__ and origin is not NotRequired)
+
+
+def _fill_in(hint: Any, given: Mapping[Any, Any]) -> Any:
+    """Return the hint of a generic class's member with what the class was given."""
+    if isinstance(hint, TypeVar):
+        return given.get(hint, hint)
+    wanted = getattr(hint, "__parameters__", ())
+    if not given or not wanted or isinstance(hint, type):
+        return hint
+    return hint[tuple(given.get(parameter, parameter) for parameter in wanted)]
+
+
+def _name_member(value: object) -> object:
+    """Return what stands for an option in JSON: itself, or a member's value if that is possible."""
+    if not isinstance(value, enum.Enum):
+        return value
+    has_plain_values = all(type(member.value) in _SCALARS for member in type(value))
+    return value.value if has_plain_values else value.name
+
+
+def _form_from_options(options: tuple[object, ...], hint: object) -> _Form:
+    names = [_name_member(option) for option in options]
+    if not all(type(name) in _SCALARS for name in names):
+        raise _Unsupported(hint)
+    # Python considers True and 1 the same, JSON does not.
+    keys = [(isinstance(name, bool), name) for name in names]
+    members = dict(zip(keys, options, strict=True))
+    kinds = {_SIMPLE[type(name)].schema["type"] for name in names}
+    schema: Json = {"enum": names}
+    if len(kinds) == 1:
+        schema["type"] = kinds.pop()
+
+    def convert(value: Any) -> Any:
+        key = (isinstance(value, bool), value)
+        if isinstance(value, list | dict) or key not in members:
+            raise WrongValue("enum", ", ".join(map(str, names)), cast("object", value))
+        return members[key]
+
+    return _Form(schema, convert)
+
+
+def _convert_items(items: Sequence[Any], converters: Sequence[Convert]) -> list[Any]:
+    return [
+        _convert_at(place, convert, item)
+        for place, (convert, item) in enumerate(zip(converters, items, strict=True))
+    ]
+
+
+def _convert_members(members: Json, converters: Mapping[str, Convert]) -> Json:
+    return {
+        name: _convert_at(name, converters.get(name, _keep), value)
+        for name, value in members.items()
+    }
+
+
+def _convert_at(step: str | int, convert: Convert, value: object) -> Any:
+    try:
+        return convert(value)
+    except WrongValue as error:
+        error.path = (step, *error.path)
+        raise
+
+
+def _convert_to_first(converters: Sequence[Convert], value: Any) -> Any:
+    """Return what the first annotation of a union makes of a value."""
+    errors: list[WrongValue] = []
+    for convert in converters:
+        try:
+            return convert(value)
+        except WrongValue as error:
+            errors.append(error)
+    # The one that came furthest was meant.
+    raise max(errors, key=lambda error: (len(error.path), error.rule != "type"))
+
+
+def _read_pydantic(hint: Any) -> _Form:
+    """Return the form of a model or another type of pydantic's."""
     schema: object = None
-    with suppress(Exception):  # if the model's own code fails, any object is accepted
-        schema = model.model_json_schema()
-    return _inline_definitions(schema) if is_object(schema) else {"type": "object"}
+    with suppress(Exception):  # the model's own code may fail in any way
+        import pydantic
+
+        adapter = pydantic.TypeAdapter[Any](hint)
+        schema = adapter.json_schema()
+
+        def convert(value: Any) -> Any:
+            try:
+                return adapter.validate_json(json.dumps(value))
+            except pydantic.ValidationError as error:
+                first = error.errors(include_url=False)[0]
+                raise WrongValue("value", first["msg"], value, first["loc"]) from None
+
+        if is_object(schema):
+            return _Form(_inline_definitions(schema), convert)
+    raise _Unsupported(hint)
 
 
 def _inline_definitions(schema: Json) -> Json:
@@ -284,7 +642,22 @@ def _inline_definitions(schema: Json) -> Json:
             return [resolve(item, depth) for item in node]
         return node
 
-    return cast("Json", resolve(schema, MAX_DEPTH // 2))
+    return cast("Json", resolve(schema, INLINED_DEPTH))
+
+
+_GOOGLE_HEAD = re.compile(
+    r"(args|arguments|parameters|params|keyword args|keyword arguments|returns?|yields?|raises|"
+    r"examples?|notes?|warnings?|attributes|see also|todo|references):\s*$",
+    re.IGNORECASE,
+)
+_NUMPY_RULE = re.compile(r"-{3,}\s*$")
+_GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+_NUMPY_ENTRY = re.compile(r"\*{0,2}(\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
+_REST_ENTRY = re.compile(
+    r":(?:param|parameter|arg|argument)\s+(?:[^:]*?\s)?\*{0,2}(\w+)\s*:\s*(.*)$"
+)
+_REST_FIELD = re.compile(r":\w+(?:\s+[^:]+)?:")
+_PARAMETER_HEADS = ("args", "arguments", "parameters", "params", "keyword a", "other parameters")
 
 
 def _split_docstring(text: str) -> tuple[str, dict[str, str]]:

@@ -8,7 +8,7 @@ keeps the sessions.
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Literal, cast
 from weakref import WeakValueDictionary
 
 from toolscout.calls.results import Results
@@ -38,8 +38,10 @@ class Scout:
         print(session.search("what time is it").text)
         print(session.call_sync("clock__get_time").text)
 
+    Instead of a catalogue, it takes what a `Catalog` is made of, such as a list of functions.
     `executors` maps each server to a function that runs its tools; a single function runs all of
-    them. Tools made from Python functions need no executor. Sessions are saved in `store`; without
+    them. Tools made from Python functions need no executor. `encoder` compares meaning, by default
+    the one that `settings` names. Sessions are saved in `store`; without
     one, they live as long as the scout. `on_event` receives every event; to share an event stream,
     pass `events`. `defer` runs work that no answer has to wait for, such as storing how a call
     ended.
@@ -47,13 +49,13 @@ class Scout:
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: Catalog | Mapping[str, Iterable[object]] | Iterable[object],
         *,
         executors: Mapping[str, Executor] | Executor | None = None,
         settings: Settings | None = None,
         policy: Policy | None = None,
         store: Store | None = None,
-        encoder: EncoderChoice = "static",
+        encoder: EncoderChoice | Literal["settings"] = "settings",
         index: Index | None = None,
         events: EventStream | None = None,
         on_event: Callable[[Event], None] | None = None,
@@ -69,10 +71,17 @@ class Scout:
         default = executors if callable(executors) else None
         if isinstance(executors, Mapping):
             self._executors.update(cast("Mapping[str, Executor]", executors))
+        if not isinstance(catalog, Catalog):
+            catalog = Catalog(catalog)
+        settings = settings or Settings()
+        if index is None:
+            index = Index(
+                catalog, encoder=settings.encoder.value if encoder == "settings" else encoder
+            )
         self._engine = Engine(
             catalog=catalog,
-            index=Index(catalog, encoder=encoder) if index is None else index,
-            settings=settings or Settings(),
+            index=index,
+            settings=settings,
             usage=UsageLog(store, clock, defer),
             executors=self._executors,
             default_executor=default,

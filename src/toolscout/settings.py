@@ -74,6 +74,20 @@ class Hiding(StrEnum):
     """Only if there are more than `auto_tools`, or `auto_share` of the context window."""
 
 
+class EncoderName(StrEnum):
+    """How a search compares meaning."""
+
+    STATIC = "static"
+    """By built-in vectors."""
+    ONNX = "onnx"
+    """By a small model, which needs the `onnx` extra."""
+    NONE = "none"
+    """Not at all: only words count."""
+
+
+ENCODER_CHECK = check_choice(EncoderName)
+
+
 class Scope(StrEnum):
     """How long a found tool stays loaded."""
 
@@ -141,6 +155,12 @@ class Settings(Options):
         200_000, check_whole(1_000, 100_000_000), "The model's context window.", unit="tokens"
     )
 
+    encoder: EncoderName = declare(
+        EncoderName.STATIC,
+        ENCODER_CHECK,
+        "How a search compares meaning: by built-in vectors, by a small model (needs the `onnx` "
+        "extra), or not at all. `[gateway]` takes it as well.",
+    )
     limit: int = declare(5, check_whole(1, 20), "Maximum hits per query.")
     reply_tokens: int = declare(
         1_200, check_whole(200, 100_000), "Maximum length of a search reply.", unit="tokens"

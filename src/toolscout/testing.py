@@ -141,7 +141,7 @@ class FakeServer:
         given = [Tool.from_any(tool, name) for tool in tools]
         # A tool with a function would run it and never call this server.
         self.tools = [replace(tool, function=None) for tool in given]
-        self._functions = {tool.leaf: tool.function for tool in given}
+        self._originals = {tool.leaf: tool for tool in given}
         self.answers: dict[str, object] = dict(answers or {})
         self.calls: list[tuple[str, Json]] = []
 
@@ -152,9 +152,9 @@ class FakeServer:
     async def __call__(self, tool: Tool, arguments: Json) -> object:
         """Answer a call, as an executor for `Scout(executors=…)`."""
         self.calls.append((tool.leaf, arguments))
-        function = self._functions.get(tool.leaf)
-        if tool.leaf not in self.answers and function is not None:
-            return function(**arguments)
+        original = self._originals.get(tool.leaf, tool)
+        if tool.leaf not in self.answers and original.function is not None:
+            return original.function(**original.convert(arguments))
         answer = self.answers.get(tool.leaf, {"called": tool.leaf, "with": arguments})
         if callable(answer):
             answer = answer(arguments)

@@ -78,6 +78,8 @@ class Tool:
     """Other members of the definition, which are kept but never searched or shown."""
     function: Callable[..., object] | None = field(default=None, repr=False, compare=False)
     """The Python function that the tool was made from, if any."""
+    convert: Callable[[Json], Json] = field(default=dict, repr=False, compare=False)
+    """Makes checked arguments what the function's annotations promise; see `functions`."""
     _fingerprint: str = field(default="", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -167,14 +169,19 @@ class Tool:
         description: str | None = None,
         **options: Any,
     ) -> Self:
-        """Return the tool for a Python function; `options` are those of `define`."""
-        own_name, own_description, schema = definition_from_callable(fn)
-        return cls.define(
-            own_name if name is None else name,
+        """Return the tool for a Python function; `options` are those of `define`.
+
+        Calls give the function what its annotations promise. Raises `InvalidTool` for an
+        annotation that JSON cannot become.
+        """
+        own = definition_from_callable(fn, server)
+        made = cls.define(
+            own.name if name is None else name,
             server=server,
-            description=own_description if description is None else description,
-            **cast("dict[str, Any]", {"input_schema": schema, "function": fn} | options),
+            description=own.description if description is None else description,
+            **cast("dict[str, Any]", {"input_schema": own.input_schema, "function": fn} | options),
         )
+        return dataclasses.replace(made, convert=own.convert)
 
     @classmethod
     def from_any(cls, definition: object, server: str = "") -> "Tool":

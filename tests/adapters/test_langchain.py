@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, cast
 from uuid import uuid4
@@ -497,6 +498,19 @@ def test_a_tool_that_ends_the_run_ends_it_also_when_it_was_found():
         last = office.run()["messages"][-1]
 
     assert last.content == "refund_invoice done: inv-7, 500"
+
+
+def test_only_the_framework_converts_the_arguments_of_its_own_tools():
+    def name_weekday(day: date) -> str:
+        """Name the weekday of a date."""
+        return day.strftime("%A")
+
+    search = call("tool_search", queries=["weekday of a date"])
+    made = call("name_weekday", day="2026-11-17")
+    with Office([search, made, "Done."], [StructuredTool.from_function(name_weekday)]) as office:
+        office.run()
+
+    assert office.result() == "Tuesday"
 
 
 def test_an_unknown_name_is_answered_without_the_names_of_hidden_tools():

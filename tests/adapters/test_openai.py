@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from functools import cached_property
 from typing import Any, cast
 
@@ -393,6 +394,26 @@ def test_functions_run_themselves_and_tools_of_a_scout_run_through_it():
         "Sent to ann.",
     ]
     assert mail.calls == [("send_email", {"to": "ann", "text": "Hi"})]
+
+
+def test_a_function_gets_a_date_where_its_annotation_promises_one():
+    def name_weekday(day: date) -> str:
+        """Name the weekday of a date."""
+        return day.strftime("%A")
+
+    tools = ToolScoutResponses([name_weekday])
+    session = tools.open("a")
+    script = [
+        [call("tool_search", queries=["weekday of a date"])],
+        [call("name_weekday", day="2026-11-17")],
+    ]
+    with Provider(script) as provider, opened(provider) as client:
+        found = client.responses.create(model=MODEL, input="Go.", tools=tools.list_tools(session))
+        tools.answer_sync(session, found)
+        asked = client.responses.create(model=MODEL, input="Go.", tools=tools.list_tools(session))
+        [answer] = tools.answer_sync(session, asked)
+
+    assert answer["output"] == "Tuesday"
 
 
 def test_definitions_in_namespaces_keep_one_shape_and_calls_find_their_way():

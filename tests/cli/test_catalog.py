@@ -164,7 +164,7 @@ def test_what_is_exported_for_others_reads_back_under_the_names_that_models_see(
     result = run("export", "--catalog", old, "--format", shape, "-o", "out.json")
 
     assert result.exit_code == 0, result.stderr
-    assert result.stderr == "Wrote 3 tools to out.json.\n"
+    assert result.stderr.endswith("\nWrote 3 tools to out.json.\n")
     tools = {tool.name: tool for tool in read_tools(home / "out.json")}
     assert list(tools) == ["s__gone", "s__other", "s__same"]
     assert tools["s__other"].input_schema == OLD[2]["input_schema"]
@@ -222,3 +222,11 @@ def test_a_configuration_can_be_compared_with_a_file(home: Path):
 
     assert "~ time__convert_time\n    effect: 'read' became 'destructive'\n" in result.stdout
     assert "1 changed, 1 unchanged." in result.stdout
+
+
+def test_the_folders_of_written_files_are_created(home: Path):
+    exported = run("export", "--format", "mcp", "-o", "new/export/out.json")
+    imported = run("import", "new/export/out.json", "-o", "other/new/tools.jsonl")
+
+    assert (exported.exit_code, imported.exit_code) == (0, 0)
+    assert (home / "other" / "new" / "tools.jsonl").is_file()

@@ -145,7 +145,7 @@ def test_a_bar_shows_how_far_an_index_is(tmp_path: Path):
     ]
     write_tools(tmp_path / "t.jsonl", tools)
 
-    with terminal("search", "open", "--tools", tmp_path / "t.jsonl", columns=100) as view:
+    with terminal("search", "open", "--catalog", tmp_path / "t.jsonl", columns=100) as view:
         assert view.wait() == 0
         assert b"Indexing 2,500 tools" in view.raw
         assert b"2500/2500" in view.raw

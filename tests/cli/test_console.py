@@ -8,7 +8,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
 from console.asking import Asker
+from gateway.fleet import TIME, configuration
+from toolscout.cli import main
 
 DEADLINE_SECONDS = 120
 
@@ -47,6 +52,21 @@ def test_the_demo_catalogue_is_shown_where_none_is_named():
         assert page.headers["x-content-type-options"] == "nosniff"
         assert missing.status_code == 404
         assert asker.send("GET", "/", headers={"Host": "evil.example"}).status_code == 421
+
+
+def test_the_configured_servers_are_shown_with_the_encoder_of_their_configuration(
+    home: Path, capfd: pytest.CaptureFixture[str]
+):
+    config = configuration(home, {"time": TIME}, encoder="none")
+    CliRunner().invoke(main, ["servers", "test", "--config", str(config)])
+
+    with running() as asker:
+        told = asker.get("/overview")
+        names = [row["name"] for row in asker.get("/tools")["tools"]]
+
+    assert names == ["time__convert_time", "time__get_current_time"]
+    assert told["encoders"][0] == "lexical"
+    assert f"Using 2 tools of 1 server in {config}." in capfd.readouterr().err
 
 
 def test_any_catalogue_can_be_shown(tmp_path: Path):

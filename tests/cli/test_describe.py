@@ -118,4 +118,4 @@ def test_tools_of_configured_servers_are_known_once_they_were_asked(home: Path):
     assert "The tools of time are not known yet. Run `toolscout servers test`" in before.stderr
     assert after.exit_code == 0
     assert after.stdout.startswith("time__get_current_time")
-    assert after.stderr == ""
+    assert after.stderr == f"Using 2 tools of 1 server in {config}.\n"

@@ -197,7 +197,7 @@ def test_a_named_file_that_cannot_be_read_is_an_error(home: Path):
     result = run("--from", "mine.json", "--yes")
 
     assert result.exit_code == 2
-    assert "mine.json, line 1: is not JSON." in result.stderr
+    assert "mine.json, line 1, column 13: is not JSON." in result.stderr
 
 
 @pytest.mark.parametrize("options", [["--yes"], [], ["--yes", "--json"]])

@@ -55,10 +55,10 @@ def names(*arguments: object) -> list[str]:
 
 
 def test_a_pipe_gets_one_plain_line_for_each_hit(tools: Path):
-    result = run("select:send_mail,read_file", "--tools", tools)
+    result = run("select:send_mail,read_file", "--catalog", tools)
 
     assert result.exit_code == 0
-    assert result.stderr == ""
+    assert result.stderr == f"Using 3 tools of 3 servers in {tools}.\n"
     assert result.stdout == (
         "1  mail__send_mail  exact  (to*, copies?: integer)  Send an e-mail.\n"
         "2  disk__read_file  exact  ()                       Read [bold]a file[/bold].\n"
@@ -68,7 +68,7 @@ def test_a_pipe_gets_one_plain_line_for_each_hit(tools: Path):
 
 
 def test_explain_draws_bars_and_says_what_matched(tools: Path):
-    result = run("send_mail", "--tools", tools, "--explain", "--limit", 1)
+    result = run("send_mail", "--catalog", tools, "--explain", "--limit", 1)
 
     assert result.stdout == (
         "1  mail__send_mail  exact  (to*, copies?: integer)  Send an e-mail.\n"
@@ -81,13 +81,13 @@ def test_explain_draws_bars_and_says_what_matched(tools: Path):
 
 
 def test_explain_says_what_held_a_hit_back(tools: Path):
-    result = run("send a mail by pigeon", "--tools", tools, "--explain", "--encoder", "none")
+    result = run("send a mail by pigeon", "--catalog", tools, "--explain", "--encoder", "none")
 
     assert "   held back  It does not mention: pigeon." in result.stdout
 
 
 def test_json_holds_hits_reasons_and_tokens(tools: Path):
-    assert found("select:send_mail,send_fax", "--tools", tools) == {
+    assert found("select:send_mail,send_fax", "--catalog", tools) == {
         "query": "select:send_mail,send_fax",
         "hits": [
             {
@@ -115,8 +115,8 @@ def test_json_holds_hits_reasons_and_tokens(tools: Path):
 def test_several_queries_give_a_headed_block_or_a_json_line_each(tools: Path):
     queries = ("select:read_file", "select:send_mail")
 
-    blocks = run(*queries, "--tools", tools).stdout
-    lines = run(*queries, "--tools", tools, "--json").stdout.splitlines()
+    blocks = run(*queries, "--catalog", tools).stdout
+    lines = run(*queries, "--catalog", tools, "--json").stdout.splitlines()
 
     assert [line for line in blocks.splitlines() if line.startswith("Query")] == [
         "Query: select:read_file",
@@ -130,22 +130,25 @@ def test_every_encoder_finds_the_obvious(encoder: str, tools: Path):
     if encoder == "onnx":
         pytest.importorskip("onnxruntime")
 
-    assert names("send a mail", "--tools", tools, "--encoder", encoder)[0] == "mail__send_mail"
+    assert names("send a mail", "--catalog", tools, "--encoder", encoder)[0] == "mail__send_mail"
 
 
 def test_the_demo_catalogue_is_searched_when_no_tools_are_named():
-    assert names("open a pull request")[0] == "github__create_pull_request"
+    result = run("open a pull request", "--json")
+
+    assert json.loads(result.stdout)["hits"][0]["name"] == "github__create_pull_request"
+    assert result.stderr == "Using the demo catalogue; name your own with --catalog or --config.\n"
 
 
 def test_a_misspelt_word_is_read_as_the_nearest_and_said_so(tools: Path):
-    options = ("forcast", "--tools", tools, "--encoder", "none")
+    options = ("forcast", "--catalog", tools, "--encoder", "none")
 
     assert "Read 'forcast' as 'forecast'.\n" in run(*options).stdout
     assert found(*options)["corrected"] == {"forcast": "forecast"}
 
 
 def test_a_missing_name_is_reported_with_near_names(tools: Path):
-    result = run("select:send_mial,send_mail", "--tools", tools)
+    result = run("select:send_mial,send_mail", "--catalog", tools)
 
     assert "There is no tool 'send_mial'. Near: mail__send_mail.\n" in result.stdout
 
@@ -162,13 +165,13 @@ def test_weaker_hits_are_counted_and_shown_on_request():
 
 
 def test_a_listing_says_how_much_it_left_out(tools: Path):
-    result = run("/e/", "--tools", tools, "--limit", 2)
+    result = run("/e/", "--catalog", tools, "--limit", 2)
 
     assert "Showing 2 of 3. Raise --limit to see more.\n" in result.stdout
 
 
 def test_nothing_found_is_exit_code_3_with_advice(tools: Path):
-    result = run("+submarine", "--tools", tools)
+    result = run("+submarine", "--catalog", tools)
 
     assert result.exit_code == 3
     assert result.stdout.startswith(
@@ -177,25 +180,25 @@ def test_nothing_found_is_exit_code_3_with_advice(tools: Path):
 
 
 def test_one_query_with_a_hit_is_success(tools: Path):
-    assert run("+submarine", "send a mail", "--tools", tools).exit_code == 0
+    assert run("+submarine", "send a mail", "--catalog", tools).exit_code == 0
 
 
 def test_a_folder_means_its_tools_file_or_else_all_its_files(tools: Path):
     folder = tools.parent
     (folder / "queries.jsonl").write_text('{"query": "not a tool"}\n', encoding="utf-8")
-    assert found("server:mail", "--tools", folder)["tokens"]["tools"] == 3
+    assert found("server:mail", "--catalog", folder)["tokens"]["tools"] == 3
 
     (folder / "queries.jsonl").unlink()
     write_tools(folder / "disk.json", TOOLS[1:2])
     tools.rename(folder / "mail.jsonl")
-    assert names("read_file", "--tools", folder, "--limit", 1) == ["disk__read_file"]
+    assert names("read_file", "--catalog", folder, "--limit", 1) == ["disk__read_file"]
 
 
 def test_a_tool_listed_twice_counts_once(tools: Path, tmp_path: Path):
     again = tmp_path / "again.json"
     write_tools(again, read_tools(tools))
 
-    assert found("send_mail", "--tools", tools, "--tools", again)["tokens"]["tools"] == 3
+    assert found("send_mail", "--catalog", tools, "--catalog", again)["tokens"]["tools"] == 3
 
 
 @pytest.mark.parametrize(
@@ -205,12 +208,12 @@ def test_a_tool_listed_twice_counts_once(tools: Path, tmp_path: Path):
         (["/(/"], 2, "Error: The pattern is invalid"),
         (["!!"], 2, "Error: The query contains nothing to search for."),
         (["x", "--limit", "0"], 2, "Error: Invalid value for '--limit'"),
-        (["x", "--tools", "nowhere.json"], 2, "Path 'nowhere.json' does not exist."),
+        (["x", "--catalog", "nowhere.json"], 2, "Path 'nowhere.json' does not exist."),
         ([], 2, "Missing argument 'QUERY…'."),
     ],
 )
 def test_a_mistake_is_reported_on_stderr(arguments: list[str], code: int, said: str, tools: Path):
-    result = run(*arguments, "--tools", tools)
+    result = run(*arguments, "--catalog", tools)
 
     assert result.exit_code == code
     assert result.stdout == ""
@@ -223,8 +226,8 @@ def test_files_without_tools_say_what_is_expected(tmp_path: Path):
     empty = tmp_path / "empty"
     empty.mkdir()
 
-    assert "line 1: is not JSON" in run("x", "--tools", broken).stderr
-    assert "contains no file of tools. Name a file" in run("x", "--tools", empty).stderr
+    assert "line 1: is not JSON" in run("x", "--catalog", broken).stderr
+    assert "contains no file of tools. Name a file" in run("x", "--catalog", empty).stderr
 
 
 def test_try_shows_the_main_job_and_what_to_type_next():
@@ -292,7 +295,7 @@ def test_control_characters_of_a_server_never_reach_the_terminal(
     write_tools(tmp_path / "tools.json", [HOSTILE])
 
     result = run(
-        "ring the \x9b31mbell", "select:no\x9b2Jne", "--tools", tmp_path / "tools.json", *options
+        "ring the \x9b31mbell", "select:no\x9b2Jne", "--catalog", tmp_path / "tools.json", *options
     )
 
     assert result.exit_code == 0
@@ -305,7 +308,7 @@ def test_a_hit_is_one_line_in_a_pipe_and_its_sentence_is_cut(tmp_path: Path):
     """R52"""
     write_tools(tmp_path / "tools.json", [HOSTILE])
 
-    line = run("ring the bell", "--tools", tmp_path / "tools.json").stdout.splitlines()[0]
+    line = run("ring the bell", "--catalog", tmp_path / "tools.json").stdout.splitlines()[0]
 
     assert line.startswith("1  bell__ring  ")
     assert line.endswith(" and long and…")

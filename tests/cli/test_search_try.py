@@ -17,3 +17,21 @@ def test_the_tour_searches_and_calls_and_shows_no_log():
     assert '"timezone": "Asia/Tokyo"' in ended.stdout
     assert "To set it up for your own servers:" in ended.stdout
     assert "empty_catalog" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("missing", "extra"),
+    [("mcp_server_time", "demo"), ("mcp", "gateway"), ("mcp_types", "gateway")],
+)
+def test_what_the_tour_lacks_is_said_in_one_sentence(missing: str, extra: str):
+    code = f"import sys; sys.modules['{missing}'] = None; from toolscout.cli import main; main()"
+    words = [sys.executable, "-c", code, "try", "--gateway"]
+
+    ended = subprocess.run(words, capture_output=True, text=True)
+
+    name = missing.replace("mcp_server", "mcp-server").replace("server_", "server-")
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr == (
+        f"Error: '{name}' is not installed. Run `pip install 'toolscout[{extra}]'`.\n"
+    )

@@ -1,8 +1,10 @@
 """`toolscout status`, of gateways that run and of those that do not."""
 
+import asyncio
 import json
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -14,6 +16,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from gateway.fleet import TIME as CLOCK
+from gateway.fleet import client_of, configuration, known
 from serving import DEADLINE_SECONDS, TIME, Served, served
 from toolscout.cli import main
 from toolscout.cli.status import FIGURES
@@ -107,8 +111,7 @@ def test_a_wrong_token_is_reported_with_a_remedy_and_not_repeated(gateway: Serve
 
 
 def test_nothing_that_answers_is_exit_code_4():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    url = f"http://127.0.0.1:{free_port()}"
 
     result = run("--url", url)
 
@@ -180,6 +183,53 @@ def test_a_pipe_gets_a_watched_status_again_and_again(gateway: Served):
 
     assert [one["totals"]["tools"] for one in told] == [2, 2, 2]
     assert (running.returncode, said) == (130, "")
+
+
+def test_gateways_over_stdio_are_found_by_their_configuration(home: Path):
+    config = configuration(home, {"time": CLOCK}, port=free_port())
+
+    async def converse() -> None:
+        async with client_of(config, "--cache", str(home / "new" / "cache")) as client:
+            await known(client, "time__get_current_time")
+            nothing = await asyncio.to_thread(run)
+            assert nothing.exit_code == 4  # its cache is elsewhere
+        async with client_of(config) as client:
+            await known(client, "time__get_current_time")
+            shown = await asyncio.to_thread(run)
+            while "time    ready" not in shown.stdout or "for mcp " not in shown.stdout:
+                shown = await asyncio.to_thread(run, "--config", config)
+            told = json.loads((await asyncio.to_thread(run, "--json")).stdout)
+            assert f"process {told['pid']} since {told['started']}" in shown.stdout
+            assert (told["transport"], told["config"]) == ("stdio", str(config))
+            [file] = (home / "running").iterdir()
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+    asyncio.run(converse())
+
+    after = run()
+    assert after.exit_code == 4
+    assert "No gateway answers at http://127.0.0.1:" in after.stderr
+    assert after.stderr.endswith(" No gateway over stdio was found either.\n")
+
+
+def test_a_gateway_that_was_killed_is_not_found(home: Path):
+    config = configuration(home, {}, port=free_port())
+    (home / "running").mkdir()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait(DEADLINE_SECONDS)
+    report = {**FAILING, "pid": ended.pid, "config": str(config), "started": "", "client": ""}
+    (home / "running" / "1.json").write_text(json.dumps(report))
+    (home / "running" / "2.json").write_text("not JSON")
+
+    result = run()
+
+    assert result.exit_code == 4
+    assert "No gateway over stdio was found either." in result.stderr
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
 
 
 @contextmanager

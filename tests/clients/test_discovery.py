@@ -188,7 +188,7 @@ def test_a_known_file_that_cannot_be_read_is_a_note_and_a_named_one_an_error(tmp
     findings = find_servers([Source(program="Cursor", path=path), good], cwd=HERE)
 
     assert names(findings) == {"a": "good"}
-    assert findings.notes[0].startswith(f"{path}, line 1: is not JSON. ")
+    assert findings.notes[0].startswith(f"{path}, line 1, column 16: is not JSON. ")
     assert findings.notes[0].endswith(" The file was left out.")
     with pytest.raises(InvalidFile):
         find_servers([Source(program="", path=path)], cwd=HERE)

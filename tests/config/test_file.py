@@ -405,13 +405,23 @@ def test_a_format_is_recognised_by_content_not_by_file_name(tmp_path: Path):
         ),
         (
             "[servers\n",
-            "DIR/toolscout.toml, line 1: is not TOML. "
-            "Name a configuration file of toolscout or of an MCP client.",
+            "DIR/toolscout.toml, line 1, column 9: is not TOML. "
+            "Correct what stands there, or just before.",
+        ),
+        (
+            "[gateway]\nport = [1,",
+            "DIR/toolscout.toml, line 2, column 11: is not TOML. "
+            "Correct what stands there, or just before.",
         ),
         (
             '{\n"mcpServers": {]}',
-            "DIR/toolscout.toml, line 2: is not JSON. "
-            "Name a configuration file of toolscout or of an MCP client.",
+            "DIR/toolscout.toml, line 2, column 16: is not JSON. "
+            "Correct what stands there, or just before.",
+        ),
+        (
+            '// Mine.\n{"a": /* a\nb */ [1, 2,], "mcpServers": {]}',
+            "DIR/toolscout.toml, line 3, column 30: is not JSON. "
+            "Correct what stands there, or just before.",
         ),
         (
             '{"tools": []}',
@@ -867,3 +877,25 @@ def test_any_value_at_any_key_is_read_or_refused(
 def test_hostile_files_are_refused_at_once(tmp_path: Path, text: str):
     with pytest.raises(InvalidFile):
         read_config(write(tmp_path, text))
+
+
+@pytest.mark.parametrize("table", ["gateway", "sessions"])
+def test_the_encoder_may_be_set_for_the_gateway_or_its_sessions(table: str, tmp_path: Path):
+    config = read_config(tmp_path / "toolscout.toml", f'[{table}]\nencoder = "onnx"\n')
+
+    assert config.sessions.encoder == "onnx"
+
+
+@pytest.mark.parametrize("table", ["gateway", "sessions"])
+def test_an_unknown_encoder_is_refused_where_it_stands(table: str, tmp_path: Path):
+    with pytest.raises(InvalidConfig, match=f"'{table}.encoder' .* Use one of static, onnx, none"):
+        read_config(tmp_path / "toolscout.toml", f'[{table}]\nencoder = "fast"\n')
+
+
+def test_two_encoders_are_one_too_many(tmp_path: Path):
+    text = '[gateway]\nencoder = "onnx"\n[sessions]\nencoder = "static"\n'
+
+    with pytest.raises(
+        InvalidConfig, match=r"'gateway\.encoder' .* is also set under \[sessions\]"
+    ):
+        read_config(tmp_path / "toolscout.toml", text)

@@ -33,7 +33,9 @@ from toolscout.encoders.encoder import (
 )
 from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.errors import InvalidEncoder, InvalidFile, MissingExtra, UsageError
+from toolscout.scout import Scout
 from toolscout.search.index import Index
+from toolscout.settings import EncoderName, Settings
 from toolscout.tools import Tool
 
 Json = dict[str, Any]
@@ -674,11 +676,21 @@ def test_an_index_takes_the_name_of_a_built_in_encoder():
     assert isinstance(Index(catalog).encoder, StaticEncoder)
     assert isinstance(Index(catalog, encoder="static").encoder, StaticEncoder)
     assert isinstance(Index(catalog, encoder="onnx").encoder, OnnxEncoder)
+    assert Index(catalog, encoder="none").encoder is None
     assert Index(catalog, encoder=None).encoder is None
 
 
+def test_a_scout_uses_the_encoder_of_its_settings_unless_it_is_given_one():
+    settings = Settings(encoder=EncoderName.NONE)
+
+    assert Scout(Catalog(), settings=settings).index.encoder is None
+    assert isinstance(Scout(Catalog()).index.encoder, StaticEncoder)
+    given = Scout(Catalog(), settings=settings, encoder="static")
+    assert isinstance(given.index.encoder, StaticEncoder)
+
+
 def test_an_unknown_encoder_name_is_refused_with_the_known_ones():
-    with pytest.raises(UsageError, match="'static', 'onnx', None or an `Encoder`"):
+    with pytest.raises(UsageError, match="'static', 'onnx', 'none' or an `Encoder`"):
         Index(Catalog(), encoder=cast(Any, "word2vec"))
 
 

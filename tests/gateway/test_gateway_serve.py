@@ -18,6 +18,10 @@ from mcp.client import Client
 
 from gateway.fleet import BERLIN, GIT, TIME, client_of, configuration, keep_open, known, text_of
 from gateway.processes import fill_cache
+from toolscout.config.file import read_config
+from toolscout.encoders import OnnxEncoder
+from toolscout.gateway.gateway import Gateway
+from toolscout.stores import MemoryStore
 
 SERVERS = {"time": TIME, "broken": ("-c", "raise SystemExit(3)")}
 SEARCHED = {"queries": ["what time is it in a city"]}
@@ -328,3 +332,26 @@ def test_a_configuration_that_cannot_be_read_leaves_the_old_one_in_place(tmp_pat
             assert called.is_error is False
 
     asyncio.run(talk())
+
+
+@pytest.mark.parametrize("table", ["gateway", "sessions"])
+def test_the_gateway_searches_with_the_encoder_of_its_configuration(table: str, tmp_path: Path):
+    pytest.importorskip("onnxruntime")
+    config = read_config(tmp_path / "toolscout.toml", f'[{table}]\nencoder = "onnx"\n')
+
+    gateway = Gateway(config, MemoryStore())
+
+    assert isinstance(gateway.scout.index.encoder, OnnxEncoder)
+
+
+def test_an_encoder_that_is_not_installed_ends_the_start_in_one_sentence(tmp_path: Path):
+    config = configuration(tmp_path, {"time": TIME}, encoder="onnx")
+    code = "import sys; sys.modules['onnxruntime'] = None; from toolscout.cli import main; main()"
+    words = [sys.executable, "-c", code, "serve", "--config", str(config)]
+
+    ended = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "Error: 'onnxruntime' is not installed. Run `pip install 'toolscout[onnx]'`.\n"
+    )

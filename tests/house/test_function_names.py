@@ -53,6 +53,7 @@ QUESTIONS = {
     *("matches", "offers", "sees", "starts", "supports", "wants", "waits", "asks", "ends"),
 }
 DICTATED = {
+    "_missing_",
     "added_to_kernel",
     "before_run",
     "cache_key",

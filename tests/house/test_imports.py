@@ -143,8 +143,8 @@ ORDERS = {
     """,
     "toolscout.cli": """
         output
-        evaluate inputs status
-        completion init replay search serve servers tokens console
+        evaluate inputs
+        completion init replay search serve servers status tokens console
         call catalog describe doctor
     """,
 }

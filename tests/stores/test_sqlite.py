@@ -140,13 +140,19 @@ def test_memory_is_a_file_name_like_any_other(tmp_path: Path, monkeypatch: pytes
     assert (tmp_path / ":memory:").is_file()
 
 
-def test_a_missing_folder_is_not_created(tmp_path: Path):
-    with pytest.raises(InvalidFile) as caught:
-        SqliteStore(tmp_path / "none" / "store.db")
+def test_missing_folders_are_created_for_their_owner_alone(tmp_path: Path):
+    with SqliteStore(tmp_path / "none" / "yet" / "store.db") as store:
+        store.write("session", "a", b"one")
 
-    assert caught.value.problem == "is in a folder that does not exist"
-    assert caught.value.remedy == f"Create the folder {str(tmp_path / 'none')!r} first."
-    assert list(tmp_path.iterdir()) == []
+    assert (tmp_path / "none" / "yet" / "store.db").is_file()
+    assert stat.S_IMODE((tmp_path / "none" / "yet").stat().st_mode) == 0o700
+
+
+def test_a_file_where_a_folder_should_be_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(InvalidFile, match=r"store\.db"):
+        SqliteStore(tmp_path / "file" / "store.db")
 
 
 def test_a_folder_is_no_store(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 `prepare` takes any value and returns arguments that fit the tool's schema, or raises
 `InvalidArguments` with up to five problems in our own words. Valid arguments stay as they are.
+`convert` then makes them what a Python function's annotations promise.
 """
 
 import json
@@ -30,6 +31,7 @@ from toolscout.errors import (
     Problem,
     describe_problem,
 )
+from toolscout.functions import WrongValue
 from toolscout.names import find_near_names, to_one_line
 from toolscout.schemas import Json, find_problem, is_list, is_object, list_parameters
 from toolscout.tools import Tool
@@ -38,6 +40,7 @@ MAX_PROBLEMS = 5
 MAX_WRAPPINGS = 4
 SHOWN_OPTIONS = 12
 SHOWN_KEYS = 8
+SHOWN_REASON = 200
 
 _VALUE_RULES = frozenset(
     ("const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "pattern")
@@ -67,6 +70,20 @@ def prepare(tool: Tool, value: object) -> Prepared:
         raise InvalidArguments(tool.name, _list_problems(best))
     message = describe_problem("type", "object", _describe_value(value))
     raise InvalidArguments(tool.name, [Problem(path="", rule="type", message=message)])
+
+
+def convert(tool: Tool, arguments: Json) -> Json:
+    """Return checked arguments as the function of a tool takes them.
+
+    Raises `InvalidArguments` for what a schema cannot check, such as a date that does not exist.
+    """
+    try:
+        return tool.convert(arguments)
+    except WrongValue as error:
+        got = _describe_value(error.value)
+        message = describe_problem(error.rule, to_one_line(error.wanted, SHOWN_REASON), got)
+        problem = Problem(path=format_path(error.path), rule=error.rule, message=message)
+        raise InvalidArguments(tool.name, [problem]) from None
 
 
 def _explain_unwritable(value: object) -> str:

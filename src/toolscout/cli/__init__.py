@@ -41,7 +41,7 @@ COMMANDS = {
     "init": ("init", "init", "Put the MCP servers of this machine behind toolscout."),
     "serve": ("serve", "serve", "Put one MCP server in front of all your others."),
     "servers": ("servers", "servers", "Manage the servers behind the gateway."),
-    "status": ("status", "status", "Show the servers and figures of a running gateway."),
+    "status": ("status", "status", "Show the servers and figures of running gateways."),
     "doctor": ("doctor", "doctor", "Check this machine for problems and suggest fixes."),
     "console": ("console", "console", "Browse and search a catalogue in a browser."),
     "completion": ("completion", "completion", "Print the completion script of a shell."),
@@ -56,7 +56,7 @@ toolscout finds the right tool for an AI agent among ten or a hundred thousand, 
 
   toolscout try                            see it find tools; needs no setup
   toolscout init                           put your MCP servers behind it
-  toolscout search "open a pull request"   search; add --tools FILE to search your own
+  toolscout search "open a pull request"   search your servers, or demo tools
 
 All commands: toolscout --help"""
 

@@ -12,6 +12,7 @@ from toolscout.catalog import Catalog
 from toolscout.cli import ExitCode, fail
 from toolscout.cli.completion import complete_tools
 from toolscout.cli.inputs import (
+    announce_known,
     config_option,
     fetch_tools,
     find_tool,
@@ -61,7 +62,9 @@ def call(name: str, words: tuple[str, ...], path: Path | None, yes: bool, as_jso
     # The SDK also logs the exceptions that it raises.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
     config = read_servers(path)
-    tool = find_tool(_find_catalog(config, name), name)
+    catalog = _find_catalog(config, name)
+    announce_known(config, catalog)
+    tool = find_tool(catalog, name)
     given = (sys.stdin.read(),) if words == ("-",) else words
     arguments = arguments_from_words(tool, given)
     if tool.effect is Effect.DESTRUCTIVE and not yes:

@@ -17,7 +17,7 @@ from toolscout.catalog import Catalog
 from toolscout.cli import ExitCode, Group
 from toolscout.cli.completion import complete_servers
 from toolscout.cli.inputs import (
-    CONFIG_ENDING,
+    announce,
     catalog_from_tools,
     catalog_option,
     choose_catalog,
@@ -148,7 +148,7 @@ def export(
       toolscout catalog export --format anthropic --server github -o github.json
       toolscout catalog export --catalog tools.jsonl --format mcp
     """
-    tools = choose_catalog(paths, config_file).tools
+    tools = choose_catalog(paths, config_file).catalog.tools
     known = {tool.server for tool in tools}
     for name in servers:
         if name not in known:
@@ -173,8 +173,8 @@ def diff(old: Path, new: Path, as_json: bool, ends: bool) -> None:
       toolscout catalog diff old.json new.json
       toolscout catalog diff old.json toolscout.toml --json --exit-code
     """
-    before = read_catalog_or_config([old])
-    after = read_catalog_or_config([new])
+    before = read_catalog_or_config(old)
+    after = read_catalog_or_config(new)
     found = compare_catalogs(before.tools, after.tools)
     if as_json:
         echo_json(found.to_json())
@@ -268,10 +268,11 @@ def _lint(
     """Return the catalogue and its findings, sorted by tool and severity."""
     probes = read_probes(queries_file) if queries_file else []
     collisions: list[Finding] = []
-    if paths and not config_file and paths[0].suffix != CONFIG_ENDING:
+    if paths and not config_file:
         catalog, collisions = build_catalog(read_all(paths))
+        announce(catalog, paths)
     else:
-        catalog = choose_catalog(paths, config_file)
+        catalog = choose_catalog(paths, config_file).catalog
     index = build_scout(catalog, "static").index
     with show_bars() as progress:
         found = lint_catalog(

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import click
 
-from toolscout.cli.inputs import need_sdk, read_catalog, tools_option
+from toolscout.cli.inputs import catalog_option, choose_catalog, configured_option, need_sdk
 from toolscout.config.gateway import GatewayConfig
 
 
 @click.command()
-@tools_option
+@catalog_option
+@configured_option
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
@@ -24,8 +25,12 @@ from toolscout.config.gateway import GatewayConfig
     help="Local port to listen on; 0 picks a free one.",
 )
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
-def console(paths: tuple[Path, ...], port: int, open_browser: bool) -> None:
+def console(
+    paths: tuple[Path, ...], config_file: Path | None, port: int, open_browser: bool
+) -> None:
     """Browse and search a catalogue in a browser.
+
+    Starts no server: it shows the tools that your servers offered last.
 
     For the servers, sessions and savings of a running gateway, open the address that `toolscout
     serve --http` prints: the gateway serves the same page.
@@ -39,13 +44,13 @@ def console(paths: tuple[Path, ...], port: int, open_browser: bool) -> None:
     from toolscout.console.app import build_console, serve_console
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-    catalog = read_catalog(paths)
+    chosen = choose_catalog(paths, config_file)
 
     def announce(address: str) -> None:
-        click.echo(f"{len(catalog):,} tools at {address}/ (press Ctrl-C to stop)")
+        click.echo(f"{len(chosen.catalog):,} tools at {address}/ (press Ctrl-C to stop)")
         if open_browser:
             webbrowser.open(f"{address}/")
 
     with contextlib.suppress(KeyboardInterrupt):
-        app = build_console(catalog, GatewayConfig(port=port))
+        app = build_console(chosen.catalog, GatewayConfig(port=port), chosen.settings)
         asyncio.run(serve_console(app, ready=announce))

@@ -42,7 +42,7 @@ def describe(
       toolscout describe github__create_issue
       toolscout describe create_issue send_message --catalog tools.json --json
     """
-    catalog = choose_catalog(paths, config_file)
+    catalog = choose_catalog(paths, config_file).catalog
     found: dict[str, Tool] = {}
     for name in names:
         matched = catalog.resolve(name) or fail_unknown_tool(catalog, name)

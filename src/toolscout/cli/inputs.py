@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,7 @@ import click
 
 from toolscout.catalog import Catalog
 from toolscout.cli import ExitCode, fail
-from toolscout.cli.output import show_bars
+from toolscout.cli.output import format_count, show_bars
 from toolscout.clients.discovery import Machine
 from toolscout.config.file import Config, find_server, read_config
 from toolscout.config.servers import ServerConfig
@@ -22,6 +23,7 @@ from toolscout.demo import load_demo_catalog
 from toolscout.errors import InvalidFile, MissingExtra, ServerUnavailable
 from toolscout.files import read_tools
 from toolscout.names import find_near_names, list_some, to_one_line
+from toolscout.settings import Settings
 from toolscout.stores import SqliteStore
 from toolscout.tools import Tool
 
@@ -32,21 +34,19 @@ if TYPE_CHECKING:
 TOOL_FILE_ENDINGS = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 CONFIG_ENDING = ".toml"
 TOKENS_FOLDER = "tokens"
+REPORTS_FOLDER = "running"
 UNKNOWN_SHOWN = 5
+PATHS_SHOWN = 3
 STARTED_TOGETHER = 8
 
-_paths_option = partial(
-    click.option,
+catalog_option = click.option(
     "--catalog",
-    "--tools",
     "paths",
     multiple=True,
     type=click.Path(path_type=Path, exists=True),
     metavar="PATH",
+    help="A .json or .jsonl file of tools, or a folder of them; may be repeated.",
 )
-_PATHS_HELP = "A .json or .jsonl file of tools, or a folder of them; may be repeated."
-catalog_option = _paths_option(help=_PATHS_HELP)
-tools_option = _paths_option(help=f"{_PATHS_HELP} Default: the demo catalogue.")
 file_option = partial(click.option, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE")
 configured_option = file_option(
     "--config",
@@ -63,9 +63,12 @@ config_option = file_option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def read_catalog(paths: Sequence[Path]) -> Catalog:
-    """Return the tools of files and folders, or the demo catalogue if none is named."""
-    return catalog_from_tools(read_all(paths)) if paths else load_demo_catalog()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenCatalog:
+    """The tools that a command works on, and the settings of the configuration they come from."""
+
+    catalog: Catalog
+    settings: Settings = field(default_factory=Settings)
 
 
 def catalog_from_tools(tools: Iterable[Tool]) -> Catalog:
@@ -77,8 +80,11 @@ def catalog_from_tools(tools: Iterable[Tool]) -> Catalog:
     return Catalog(by_server)
 
 
-def read_all(paths: Iterable[Path]) -> list[Tool]:
+def read_all(paths: Sequence[Path]) -> list[Tool]:
     """Return the tools of files and folders in their order, even if their names collide."""
+    for path in paths:
+        if path.suffix == CONFIG_ENDING:
+            raise click.UsageError(f"{path} is a configuration. Name it with --config.")
     files = dict.fromkeys(file for path in paths for file in _list_tool_files(path))
     return [tool for file in files for tool in read_tools(file)]
 
@@ -98,34 +104,53 @@ def import_tools(path: Path, server: str = "") -> list[Tool]:
     return [tool if tool.server or not server else tool.move_to(server) for tool in tools]
 
 
-def choose_catalog(paths: Sequence[Path], config_file: Path | None) -> Catalog:
-    """Return the catalogue that `--catalog` or `--config` names, or the default one."""
+def choose_catalog(paths: Sequence[Path], config_file: Path | None) -> ChosenCatalog:
+    """Return the catalogue that `--catalog` or `--config` names, or the default one; say which."""
     if paths and config_file:
         raise click.UsageError("Use either --catalog or --config, not both.")
     if paths:
-        return read_catalog_or_config(paths)
+        catalog = catalog_from_tools(read_all(paths))
+        announce(catalog, paths)
+        return ChosenCatalog(catalog=catalog)
     if config_file or find_config_file(None).exists():
-        return read_known_catalog(config_file)
+        config = read_servers(config_file)
+        if config_file or config.servers:
+            return ChosenCatalog(catalog=read_known_catalog(config), settings=config.sessions)
+    chosen = ChosenCatalog(catalog=load_demo_catalog())
     click.echo("Using the demo catalogue; name your own with --catalog or --config.", err=True)
-    return load_demo_catalog()
+    return chosen
 
 
-def read_catalog_or_config(paths: Sequence[Path]) -> Catalog:
-    """Return the tools of files and folders, or those that a configuration file knows."""
-    if len(paths) == 1 and paths[0].suffix == CONFIG_ENDING:
-        return read_known_catalog(paths[0])
-    return read_catalog(paths)
+def read_catalog_or_config(path: Path) -> Catalog:
+    """Return the tools of a file or folder, or those that a configuration file (.toml) knows."""
+    if path.suffix == CONFIG_ENDING:
+        return read_known_catalog(read_servers(path))
+    return catalog_from_tools(read_all([path]))
 
 
-def read_known_catalog(config_file: Path | None) -> Catalog:
-    """Return the tools that configured servers offered last, and report unknown servers."""
+def read_known_catalog(config: Config) -> Catalog:
+    """Return the tools that configured servers offered last; say so, and which are unknown."""
     need_sdk()
-    catalog = recall_tools(read_servers(config_file))
+    catalog = recall_tools(config)
+    announce_known(config, catalog)
+    return catalog
+
+
+def announce_known(config: Config, catalog: Catalog) -> None:
+    """Say which configuration a command uses, and the tools of which servers are not known."""
+    announce(catalog, [config.source])
     if catalog.unready:
         names = list_some(list(catalog.unready), UNKNOWN_SHOWN)
         problem = f"The tools of {names} are not known yet."
         click.echo(f"{problem} Run `toolscout servers test` to fetch them.", err=True)
-    return catalog
+
+
+def announce(catalog: Catalog, sources: Iterable[Path]) -> None:
+    """Say which tools a command uses."""
+    places = list_some([str(source) for source in sources], PATHS_SHOWN)
+    tools = format_count(len(catalog), "tool")
+    servers = format_count(len(catalog.servers), "server")
+    click.echo(f"Using {tools} of {servers} in {places}.", err=True)
 
 
 def recall_tools(config: Config) -> Catalog:
@@ -185,8 +210,9 @@ def fail_unknown_tool(catalog: Catalog, name: str) -> NoReturn:
 
 def need_sdk() -> None:
     """Raise `MissingExtra` unless the packages that talk to servers are installed."""
-    if find_spec("mcp") is None:
-        raise MissingExtra("mcp", extra="gateway")
+    for module in ("mcp", "mcp_types"):  # older versions of the SDK lack the second
+        if find_spec(module) is None:
+            raise MissingExtra(module, extra="gateway")
 
 
 def _list_tool_files(path: Path) -> list[Path]:
@@ -224,6 +250,11 @@ def get_tokens_folder(config: Config) -> Path:
     return get_machine().find_cache_file(config.gateway).parent / TOKENS_FOLDER
 
 
+def get_reports_folder(config: Config) -> Path:
+    """Return the folder in which gateways over stdio report their state; it may not exist yet."""
+    return get_machine().find_cache_file(config.gateway).parent / REPORTS_FOLDER
+
+
 def open_store(config: Config) -> "SqliteStore | PostgresStore":
     """Open the store of the gateway, and create it if there is none."""
     address = config.gateway.resolve_store()
@@ -232,7 +263,6 @@ def open_store(config: Config) -> "SqliteStore | PostgresStore":
 
         return PostgresStore(address)
     file = get_machine().find_cache_file(config.gateway)
-    file.parent.mkdir(parents=True, exist_ok=True)
     return SqliteStore(file)
 
 

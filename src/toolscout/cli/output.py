@@ -44,7 +44,7 @@ ASK_AGAIN = "Describe what the tool should do, for example 'create a calendar ev
 STYLES = {"exact": "bold cyan", "strong": "bold green", "likely": "yellow", "weak": "red"}
 TRY_NEXT = (
     ('toolscout search "refund an order" --explain', "see why each tool was found"),
-    ('toolscout search "read a file" --tools tools.json', "search your own tools"),
+    ('toolscout search "read a file" --catalog tools.json', "search your own tools"),
     ("toolscout search --help", "filters and JSON output"),
 )
 
@@ -82,6 +82,7 @@ def write_text(file: Path, text: str, *, what: str) -> None:
     if str(file) == "-":
         click.echo(text, nl=False)
         return
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8", errors="backslashreplace")
     click.echo(f"Wrote {what} to {file}.", err=True)
 

@@ -12,6 +12,7 @@ from toolscout.audit.probes import read_probes
 from toolscout.audit.replay import Move, Replay, read_recording
 from toolscout.cli import ExitCode
 from toolscout.cli.inputs import (
+    choose_catalog,
     config_option,
     json_option,
     open_known_store,
@@ -53,14 +54,14 @@ STYLES = {
     "new",
     type=click.Path(path_type=Path, exists=True),
     metavar="NEW",
-    help="The catalogue or configuration (.toml) to try. Default: your own configuration.",
+    help="The file or folder of tools to try. Default: your own configuration.",
 )
 @click.option(
     "--against",
     "old",
     type=click.Path(path_type=Path, exists=True),
     metavar="OLD",
-    help="The catalogue or configuration to compare with.",
+    help="The file or folder of tools, or configuration (.toml), to compare with.",
 )
 @click.option(
     "--within",
@@ -116,10 +117,8 @@ def replay(
         _record(record_file, path)
         return
     assert recording is not None
-    if new and path:
-        raise click.UsageError("Use either --catalog or --config, not both.")
-    after = read_catalog_or_config([new]) if new else read_known_catalog(path)
-    before = read_catalog_or_config([old]) if old else None
+    after = choose_catalog([new], path).catalog if new else read_known_catalog(read_servers(path))
+    before = read_catalog_or_config(old) if old else None
     probes = read_probes(recording)
     changed = build_scout(after, "static")
     original = build_scout(before, "static") if before is not None else None

@@ -16,10 +16,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolscout.cli import ExitCode
-from toolscout.cli.inputs import read_catalog, tools_option
+from toolscout.cli.inputs import catalog_option, choose_catalog, configured_option, need_sdk
 from toolscout.cli.output import Answer, build_scout, echo_json, render_answers, render_tour, show
+from toolscout.config.file import build_demo_config
+from toolscout.demo import load_demo_catalog
+from toolscout.errors import MissingExtra
 from toolscout.schemas import Json
 from toolscout.scout import Scout
+from toolscout.settings import EncoderName
 from toolscout.tokens import ENCODING, count_all_definition_tokens, count_tokens
 
 if TYPE_CHECKING:
@@ -34,6 +38,7 @@ TRY_QUERIES = (
     "shedule a meting with Anna on Friday",
 )
 GATEWAY_QUERY = "tell the current time in another city"
+GATEWAY_SERVER = "time"
 GATEWAY_TOOL = "time__get_current_time"
 GATEWAY_ARGUMENTS = {"timezone": "Asia/Tokyo"}
 READY_TRIES = 150
@@ -47,7 +52,8 @@ CLIENT_LINES = (
 
 @click.command()
 @click.argument("queries", nargs=-1, required=True, metavar="QUERY…")
-@tools_option
+@catalog_option
+@configured_option
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -61,19 +67,19 @@ CLIENT_LINES = (
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per query.")
 @click.option(
     "--encoder",
-    type=click.Choice(["static", "none", "onnx"]),
-    default="static",
-    show_default=True,
-    help="How to compare meaning: built-in vectors, not at all (words only), or a small model.",
+    type=click.Choice([name.value for name in EncoderName]),
+    help="How to compare meaning: built-in vectors, a small model, or not at all (words only). "
+    "Default: as the configuration says, otherwise static.",
 )
 def search(
     queries: tuple[str, ...],
     paths: tuple[Path, ...],
+    config_file: Path | None,
     limit: int,
     show_all: bool,
     explain: bool,
     as_json: bool,
-    encoder: str,
+    encoder: str | None,
 ) -> None:
     """Find the tools that match a query.
 
@@ -84,9 +90,10 @@ def search(
     \b
     Example:
       toolscout search "open a pull request" "email the team" --explain
-      toolscout search "server:slack +channel create" --tools tools.json --json
+      toolscout search "server:slack +channel create" --catalog tools.json --json
     """
-    scout = build_scout(read_catalog(paths), encoder)
+    chosen = choose_catalog(paths, config_file)
+    scout = build_scout(chosen.catalog, encoder or chosen.settings.encoder)
     answers = [_search(scout, query, limit, show_all) for query in queries]
     if as_json:
         for answer in answers:
@@ -111,9 +118,15 @@ def try_(gateway: bool) -> None:
       toolscout try
     """
     if gateway:
-        asyncio.run(_show_gateway())
+        need_sdk()
+        with tempfile.TemporaryDirectory(prefix="toolscout-") as folder:
+            servers = [server.name for server in build_demo_config(Path(folder)).servers]
+            if GATEWAY_SERVER not in servers:
+                raise MissingExtra("mcp-server-time", extra="demo")
+            click.echo(f"A gateway in front of real MCP servers ({', '.join(servers)}).")
+            asyncio.run(_show_gateway(folder))
         return
-    catalog = read_catalog(())
+    catalog = load_demo_catalog()
     scout = build_scout(catalog, "static")
     answers = [_search(scout, query, TRY_LIMIT, False) for query in TRY_QUERIES]
     show(render_tour(answers, servers=len(catalog.servers)))
@@ -166,30 +179,26 @@ def _to_json(answer: Answer) -> Json:
     }
 
 
-async def _show_gateway() -> None:
+async def _show_gateway(folder: str) -> None:
     """Print what a client of the gateway sees, from start to stop."""
-    with tempfile.TemporaryDirectory(prefix="toolscout-") as folder:
-        click.echo("A gateway in front of real MCP servers (time, git, fetch). A client sees:")
-        async with _open_client(folder) as client:
-            listed = (await client.list_tools()).tools
-            click.echo(f"  {', '.join(tool.name for tool in listed)}\n")
-            reply = ""
-            for _ in range(READY_TRIES):
-                reply = _read_text(
-                    await client.call_tool("tool_search", {"queries": [GATEWAY_QUERY]})
-                )
-                if "onnecting" not in reply:
-                    break
-                await asyncio.sleep(READY_SECONDS)
-            click.echo(f"> tool_search: {GATEWAY_QUERY}\n{textwrap.indent(reply, '  ')}\n")
-            called = await client.call_tool(
-                "tool_call", {"name": GATEWAY_TOOL, "arguments": GATEWAY_ARGUMENTS}
-            )
-            click.echo(f"> tool_call: {GATEWAY_TOOL} {json.dumps(GATEWAY_ARGUMENTS)}")
-            click.echo(f"{textwrap.indent(_read_text(called), '  ')}\n")
-        # The cache now knows all tools, so that the same gateway can list them at once.
-        async with _open_client(folder, "--mode", "direct") as client:
-            everything = (await client.list_tools()).tools
+    async with _open_client(folder) as client:
+        listed = (await client.list_tools()).tools
+        click.echo(f"A client sees:\n  {', '.join(tool.name for tool in listed)}\n")
+        reply = ""
+        for _ in range(READY_TRIES):
+            reply = _read_text(await client.call_tool("tool_search", {"queries": [GATEWAY_QUERY]}))
+            if "onnecting" not in reply:
+                break
+            await asyncio.sleep(READY_SECONDS)
+        click.echo(f"> tool_search: {GATEWAY_QUERY}\n{textwrap.indent(reply, '  ')}\n")
+        called = await client.call_tool(
+            "tool_call", {"name": GATEWAY_TOOL, "arguments": GATEWAY_ARGUMENTS}
+        )
+        click.echo(f"> tool_call: {GATEWAY_TOOL} {json.dumps(GATEWAY_ARGUMENTS)}")
+        click.echo(f"{textwrap.indent(_read_text(called), '  ')}\n")
+    # The cache now knows all tools, so that the same gateway can list them at once.
+    async with _open_client(folder, "--mode", "direct") as client:
+        everything = (await client.list_tools()).tools
     click.echo(
         f"All {len(everything)} definitions: {_count_cost(everything):,} tokens in every request. "
         f"With toolscout: {_count_cost(listed):,}, and {count_tokens(reply):,} for this search "

@@ -5,6 +5,7 @@ stdout belongs to the protocol; everything else goes to stderr.
 
 import asyncio
 import gc
+import json
 import logging
 import os
 import signal
@@ -13,18 +14,30 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from toolscout.cli.inputs import file_option, get_tokens_folder, need_sdk, open_store, read_servers
+from toolscout.cli.inputs import (
+    file_option,
+    get_reports_folder,
+    get_tokens_folder,
+    need_sdk,
+    open_store,
+    read_servers,
+)
+from toolscout.config.documents import write_private
 from toolscout.config.file import Config, build_demo_config, read_config
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.secrets import SecretMask
-from toolscout.errors import ToolscoutError
+from toolscout.errors import InvalidFile, ToolscoutError
 from toolscout.options import list_options
+from toolscout.schemas import Json
+from toolscout.sessions.events import Event
 
 if TYPE_CHECKING:
     from toolscout.gateway.gateway import Gateway
@@ -72,9 +85,9 @@ def _add_gateway_option(name: str, metavar: str | None = None) -> Callable[[Comm
 )
 @click.option(
     "--cache",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Folder for the cache of tools and sessions.",
+    help="Folder for the cache of tools and sessions; created if there is none.",
 )
 @click.option("--http", is_flag=True, help="Serve streamable HTTP and SSE instead of stdio.")
 @_add_gateway_option("host", "ADDRESS")
@@ -133,12 +146,18 @@ async def _serve(config: Config, mask: SecretMask, *, http: bool) -> None:
         async with Gateway(config, store, tokens=get_tokens_folder(config)) as gateway:
             gateway.events.subscribe(log_event)
             gateway.events.subscribe(Spans().on_event)
-            following = asyncio.create_task(_follow(gateway, mask))
+            tasks = [asyncio.create_task(_follow(gateway, mask))]
+            file = get_reports_folder(config) / f"{os.getpid()}.json"
+            if not http:
+                tasks.append(asyncio.create_task(_report(gateway, file)))
             gc.freeze()  # a full collection would hold up every answer for a tenth of a second
             try:
                 await (_serve_http(gateway) if http else serve_stdio(gateway))
             finally:
-                following.cancel()
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                file.unlink(missing_ok=True)
 
 
 async def _serve_http(gateway: "Gateway") -> None:
@@ -150,6 +169,45 @@ async def _serve_http(gateway: "Gateway") -> None:
         pages=Console.from_gateway(gateway).pages,
         ready=lambda address: _log.info("The console is at %s/.", address),
     )
+
+
+async def _report(gateway: "Gateway", file: Path) -> None:
+    """Keep a file up to date for `toolscout status`, which cannot ask a gateway over stdio."""
+    # Its import takes a while, and the client is waiting for its first answer.
+    await asyncio.to_thread(import_module, "toolscout.gateway.metrics")
+    from toolscout.gateway.events import Requested
+    from toolscout.gateway.metrics import Metrics, build_status
+
+    metrics = Metrics(gateway)
+    report: Json = {
+        "transport": "stdio",
+        "pid": os.getpid(),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "config": str(gateway.config.source),
+        "client": "",
+    }
+    is_stale = True
+
+    def on_event(event: Event) -> None:
+        nonlocal is_stale
+        is_stale = True
+        if isinstance(event, Requested) and event.client:
+            report["client"] = event.client
+
+    gateway.events.subscribe(on_event)
+    try:
+        while True:
+            if is_stale:
+                is_stale = False
+                now = asyncio.get_running_loop().time()
+                totals = metrics.count_totals()
+                report |= build_status(gateway, totals, now=now, wall=datetime.now(UTC))
+                await asyncio.to_thread(write_private, file, json.dumps(report))
+            else:
+                await asyncio.to_thread(os.utime, file)  # a sign of life
+            await asyncio.sleep(CHECK_SECONDS)
+    except (InvalidFile, OSError) as error:
+        _log.warning("`toolscout status` will not find this gateway: %s", error)
 
 
 async def _follow(gateway: "Gateway", mask: SecretMask) -> None:

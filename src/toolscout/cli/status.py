@@ -1,7 +1,8 @@
-"""`toolscout status`: the servers and figures of a running gateway, once or again and again.
+"""`toolscout status`: the servers and figures of running gateways, once or again and again.
 
-Asks the gateway's `/status` and prints a table or JSON. It needs a gateway, because the figures
-live as long as the process that counts them.
+Asks the `/status` of a gateway over HTTP, reads what gateways over stdio report in files, and
+prints a table or JSON. It needs a gateway, because the figures live as long as the process that
+counts them.
 """
 
 import http.client
@@ -12,19 +13,32 @@ import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext, suppress
 from functools import partial
+from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 import click
 from rich.live import Live
 from rich.text import Text
 
+from toolscout.cli.inputs import (
+    config_option,
+    find_config_file,
+    get_reports_folder,
+    read_servers,
+)
 from toolscout.cli.output import NAME_SHOWN, echo_json
+from toolscout.config.file import Config
 from toolscout.config.references import expand
 from toolscout.errors import UpstreamError, UsageError
 from toolscout.names import to_one_line
 from toolscout.schemas import Json, is_list, is_object
 
-DEFAULT_URL = "http://127.0.0.1:8765"
+LOOPBACK = "127.0.0.1"
+ANY_HOST = ("", "0.0.0.0", "::")
+DEFAULT_PORT = 8765
+DEFAULT_URL = f"http://{LOOPBACK}:{DEFAULT_PORT}"
+STALE_SECONDS = 20.0
+"""A gateway over stdio gives a sign of life every two seconds."""
 ANSWER_SECONDS = 10.0
 MAX_ANSWER_BYTES = 16 << 20
 REASON_SHOWN = 100
@@ -45,7 +59,12 @@ FIGURES = {
 
 
 @click.command()
-@click.option("--url", default=DEFAULT_URL, show_default=True, help="The address of the gateway.")
+@click.option(
+    "--url",
+    help="The address of a gateway over HTTP. Default: as your configuration says, and gateways "
+    "over stdio too.",
+)
+@config_option
 @click.option(
     "--token",
     "reference",
@@ -63,8 +82,13 @@ FIGURES = {
     help="How often --watch refreshes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
-def status(url: str, reference: str, watch: bool, every: float, as_json: bool) -> None:
-    """Show the servers and figures of a running gateway.
+def status(
+    url: str | None, path: Path | None, reference: str, watch: bool, every: float, as_json: bool
+) -> None:
+    """Show the servers and figures of running gateways.
+
+    Without --url, these are the gateway over HTTP and all gateways over stdio of your
+    configuration.
 
     With --watch, a terminal refreshes in place and a pipe gets one report after another. If the
     gateway goes away, the command waits for it to come back.
@@ -81,14 +105,72 @@ def status(url: str, reference: str, watch: bool, every: float, as_json: bool) -
             "--token contains characters that are not allowed in a header. "
             "Use ${VAR} or ${file:PATH} with the gateway's token."
         )
-    fetch = partial(_fetch_status, _parse_url(url), token)
-    report = fetch()
-    if watch:
-        _watch(report, fetch, every=every, as_json=as_json)
-    elif as_json:
-        echo_json(report)
+    if url is None:
+        place = find_config_file(path)
+        config = read_servers(path) if path or place.exists() else Config()
+        fetch = partial(_fetch_all, config, token)
     else:
-        click.echo("\n".join(_format_status(report)))
+        target = _parse_url(url)
+        fetch = partial(_fetch_one, target, token)
+    reports = fetch()
+    if watch:
+        _watch(reports, fetch, every=every, as_json=as_json)
+    else:
+        _print_reports(reports, as_json=as_json)
+
+
+def _print_reports(reports: list[Json], *, as_json: bool) -> None:
+    if as_json:
+        for report in reports:
+            echo_json(report)
+    else:
+        click.echo("\n\n".join("\n".join(_format_status(report)) for report in reports))
+
+
+def _fetch_one(target: SplitResult, token: str) -> list[Json]:
+    return [_fetch_status(target, token)]
+
+
+def _fetch_all(config: Config, token: str) -> list[Json]:
+    """Return the reports of all gateways of a configuration, or raise `UpstreamError`."""
+    found = _read_reports(config)
+    host = config.gateway.host if config.gateway.host not in ANY_HOST else LOOPBACK
+    host = f"[{host}]" if ":" in host else host
+    try:
+        target = urlsplit(f"http://{host}:{config.gateway.port or DEFAULT_PORT}")
+        return [_fetch_status(target, token), *found]
+    except UpstreamError as error:
+        if found:
+            return found
+        raise UpstreamError(f"{error} No gateway over stdio was found either.") from None
+
+
+def _read_reports(config: Config) -> list[Json]:
+    """Return what running gateways over stdio last reported, the oldest first."""
+    reports: list[Json] = []
+    for file in sorted(get_reports_folder(config).glob("*.json")):
+        # A gateway may end, or write its file anew, at any moment.
+        with suppress(OSError, ValueError):
+            is_fresh = time.time() - file.stat().st_mtime < STALE_SECONDS
+            report = json.loads(file.read_text(encoding="utf-8"))
+            is_ours = report["config"] == str(config.source) or config.source == Path()
+            if not _is_running(report["pid"]):
+                file.unlink()  # it was killed
+            elif is_fresh and is_ours:
+                reports.append(report)
+    return sorted(reports, key=lambda report: report["started"])
+
+
+def _is_running(pid: int) -> bool:
+    if sys.platform == "win32":
+        return True  # there, signal 0 would end the process
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _parse_url(url: str) -> SplitResult:
@@ -146,6 +228,9 @@ def _format_status(report: Json) -> list[str]:
     ready = "ready" if is_ready else "some servers have not listed their tools yet"
     ready = click.style(ready, fg="green" if is_ready else "yellow")
     lines = [f"toolscout {versions.get('toolscout', '?')}, mode {report.get('mode', '?')}: {ready}"]
+    if report.get("transport") == "stdio":
+        client = to_one_line(str(report["client"]), NAME_SHOWN) or "a client that sent no name"
+        lines.append(f"Over stdio for {client}: process {report['pid']} since {report['started']}")
     lines += ["", *_format_servers(report["servers"])]
     totals = report.get("totals", {})
     rows = [(label, totals[key]) for key, label in FIGURES.items() if key in totals]
@@ -172,33 +257,35 @@ def _format_servers(servers: list[Json]) -> list[str]:
     return lines
 
 
-def _watch(report: Json, fetch: Callable[[], Json], *, every: float, as_json: bool) -> None:
-    """Show a gateway's status until Ctrl-C; if it does not answer, ask again."""
+def _watch(
+    reports: list[Json], fetch: Callable[[], list[Json]], *, every: float, as_json: bool
+) -> None:
+    """Show the status of gateways until Ctrl-C; if none answers, ask again."""
     problem = ""
     is_live = sys.stdout.isatty() and not as_json
     screen = Live(screen=True, auto_refresh=False, vertical_overflow="crop")
     with screen if is_live else nullcontext():
         while True:
             if is_live:
-                screen.update(_make_page(report, problem, every), refresh=True)
+                screen.update(_make_page(reports, problem, every), refresh=True)
             elif problem:
                 click.echo(problem, err=True)
-            elif as_json:
-                echo_json(report)
             else:
-                click.echo("\n".join(_format_status(report)) + "\n")
+                _print_reports(reports, as_json=as_json)
+                if not as_json:
+                    click.echo()
             time.sleep(every)
             try:
-                report = fetch()
+                reports = fetch()
                 problem = ""
             except UpstreamError as error:
                 problem = str(error)
 
 
-def _make_page(report: Json, problem: str, every: float) -> Text:
+def _make_page(reports: list[Json], problem: str, every: float) -> Text:
     head = problem or f"{time.strftime('%H:%M:%S')}, every {every:g} s. Press Ctrl-C to stop."
     page = Text(no_wrap=True, overflow="ellipsis")
     page.append(head, "bold red" if problem else "dim")
-    text = "\n".join(_format_status(report))
+    text = "\n\n".join("\n".join(_format_status(report)) for report in reports)
     plain = click.unstyle(text) if os.environ.get("NO_COLOR") else text
     return page.append("\n\n").append_text(Text.from_ansi(plain))

@@ -87,7 +87,7 @@ def tokens(
       toolscout tokens --config toolscout.toml --price 2.50 --requests 10000
       toolscout tokens --catalog tools.json --json
     """
-    catalog = choose_catalog(paths, config_file)
+    catalog = choose_catalog(paths, config_file).catalog
     with show_bar("Counting tokens", len(catalog)) as step:
         costs = measure_costs(Scout(catalog, encoder=None), step)
     if as_json:

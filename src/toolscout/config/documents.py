@@ -23,7 +23,8 @@ OWNER_ONLY = 0o600
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"?'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
-_LINE = re.compile(r"line (\d+),? column")
+_NOT_BREAK = re.compile(r"[^\n]")
+_PLACE = re.compile(r"line (\d+),? column (\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +64,10 @@ def document_from_text(path: Path, text: str) -> ConfigDocument:
     except RecursionError:
         raise _refuse(path, "is nested too deep") from None
     except ValueError as error:
-        match = _LINE.search(str(error))
-        line = int(match[1]) if match else None
-        raise _refuse(path, f"is not {'TOML' if is_toml else 'JSON'}", line) from None
+        match = _PLACE.search(str(error))
+        last = text.rsplit("\n", 1)[-1]  # an error without a place is one at the end
+        place = (int(match[1]), int(match[2])) if match else (text.count("\n") + 1, len(last) + 1)
+        raise _refuse(path, f"is not {'TOML' if is_toml else 'JSON'}", *place) from None
     if not is_object(tables):
         raise _refuse(path, "is not a table of settings")
     return ConfigDocument(path=path, is_toml=is_toml, tables=tables)
@@ -110,8 +112,8 @@ def write_private(path: Path, content: str | bytes, mode: int = OWNER_ONLY) -> N
 def _parse_json(text: str) -> object:
     def drop(match: re.Match[str]) -> str:
         found = match.group()
-        # Line breaks stay, so that an error still names the right line.
-        return found if found.startswith('"') else " " + "\n" * found.count("\n")
+        # What follows stays in its place, so that an error names the right line and column.
+        return found if found.startswith('"') else _NOT_BREAK.sub(" ", found)
 
     try:
         return json.loads(text)
@@ -119,6 +121,10 @@ def _parse_json(text: str) -> object:
         return json.loads(_COMMA.sub(drop, _COMMENT.sub(drop, text)))
 
 
-def _refuse(path: Path, problem: str, line: int | None = None) -> InvalidFile:
+def _refuse(
+    path: Path, problem: str, line: int | None = None, column: int | None = None
+) -> InvalidFile:
     remedy = "Name a configuration file of toolscout or of an MCP client."
-    return InvalidFile(str(path), problem, line=line, remedy=remedy)
+    if line is not None:
+        remedy = "Correct what stands there, or just before."
+    return InvalidFile(str(path), problem, line=line, column=column, remedy=remedy)

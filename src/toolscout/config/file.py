@@ -29,7 +29,7 @@ from toolscout.options import (
     read_table,
     read_texts,
 )
-from toolscout.settings import FILE_TABLES, Settings
+from toolscout.settings import ENCODER_CHECK, FILE_TABLES, Settings
 
 MAX_FILES = 32
 """Files that one configuration may include."""
@@ -185,10 +185,18 @@ def _read_own(document: ConfigDocument, seen: set[Path]) -> Config:
             (anchor_options(_read_server(name, table), path.parent), path)
             for name, table in read_table("servers", tables.get("servers", {})).items()
         ]
+        settings = read_table("sessions", tables.get("sessions", {}))
+        options = read_table("gateway", tables.get("gateway", {}))
+        if "encoder" in options:
+            # Both places are obvious, so both work; the gateway's sessions share one encoder.
+            if "encoder" in settings:
+                problem = "is also set under [sessions]"
+                raise InvalidConfig("gateway.encoder", problem, remedy="Remove one of the two.")
+            settings["encoder"] = ENCODER_CHECK.read("gateway.encoder", options.pop("encoder"))
         with prefix_keys("gateway"):
-            gateway = GatewayConfig.from_mapping(tables.get("gateway", {}))
+            gateway = GatewayConfig.from_mapping(options)
         with prefix_keys("sessions"):
-            sessions = Settings.from_mapping(tables.get("sessions", {}))
+            sessions = Settings.from_mapping(settings)
         try:
             names = read_texts("include", tables.get("include", []))
             paths = [(path.parent / Path(name).expanduser()).absolute() for name in names]

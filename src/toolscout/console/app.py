@@ -9,6 +9,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -246,11 +247,14 @@ async def _run_in_thread(work: Callable[[], None], problem: str) -> None:
         _log.warning("%s: %s", problem, error)
 
 
-def build_console(catalog: Catalog, config: GatewayConfig) -> Console:
+def build_console(
+    catalog: Catalog, config: GatewayConfig, settings: Settings | None = None
+) -> Console:
     """Return a console over a catalogue alone, which searches as a gateway would."""
     events = EventStream()
     catalog.subscribe(lambda change: events.emit(CatalogChanged(change=change)))
-    scout = Scout(catalog, settings=Settings(calls_by_name=True, shared=True))
+    settings = replace(settings or Settings(), calls_by_name=True, shared=True)
+    scout = Scout(catalog, settings=settings)
     return Console(scout, config, events, Ledger())
 
 

@@ -26,6 +26,7 @@ from toolscout.encoders.encoder import (
 from toolscout.errors import MissingExtra
 
 PACKAGE = "toolscout_encoder"
+RUNTIME = ("onnxruntime", "tokenizers")
 MODEL_FILE = "model.onnx"
 TOKENIZER_FILE = "tokenizer.json"
 MODEL_SHA256 = "aa05bb12a03e309b0f29e2d67e66352d033c66dc41e4c6a7a59e2adaa3b699e0"
@@ -77,6 +78,13 @@ class OnnxEncoder(Encoder):
         options = runtime.SessionOptions()
         options.intra_op_num_threads = self._threads
         return tokenizer, runtime.InferenceSession(str(folder / MODEL_FILE), options)
+
+
+def need_onnx() -> None:
+    """Raise `MissingExtra` unless the model and what runs it are installed; imports neither."""
+    for name in (PACKAGE, *RUNTIME):
+        if importlib.util.find_spec(name) is None:
+            raise MissingExtra(name, extra="onnx")
 
 
 def find_package_folder() -> Path:

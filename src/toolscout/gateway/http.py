@@ -57,9 +57,8 @@ from toolscout.gateway.resume import (
     name_session,
     read_owner,
 )
-from toolscout.gateway.server import build_server
+from toolscout.gateway.server import build_server, format_client
 from toolscout.gateway.shims import McpApp, read_method
-from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.sessions.session import Session
 
@@ -239,7 +238,7 @@ class _HttpGateway:
         if client.startswith(OWN_SESSION) and not self._clients.is_fresh(client):
             await self._store.run_in_thread(lambda: self._clients.touch(client))
         self._gateway.events.emit(
-            Requested(session=client, principal=principal, client=_format_client(context))
+            Requested(session=client, principal=principal, client=format_client(context))
         )
         return await self._open_session(client, principal.profile)
 
@@ -327,11 +326,3 @@ def _is_limited(request: Request) -> bool:
     """Tell whether the principal sees only a part of the catalogue."""
     principal: Principal = request.scope[PRINCIPAL]
     return principal.profile is not None
-
-
-def _format_client(ctx: Context) -> str:
-    """Return the name and version that a client gave for itself."""
-    hello = ctx.session.client_params
-    if hello is None:
-        return ""
-    return to_one_line(f"{hello.client_info.name} {hello.client_info.version}", 80)

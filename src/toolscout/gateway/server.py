@@ -17,16 +17,20 @@ from mcp.server.models import InitializationOptions
 from opentelemetry import trace
 from opentelemetry.propagate import get_global_textmap
 
+from toolscout.gateway.events import Requested
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import open_stdio
 from toolscout.gateway.logs import CURRENT_REQUEST
+from toolscout.gateway.middleware import ANONYMOUS
+from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.sessions.metatools import INSTRUCTIONS
 from toolscout.sessions.session import Session
 
 LIST_SECONDS = 60
+CLIENT_CHARS = 80
 CACHED: tuple[CacheableMethod, ...] = (
     "tools/list",
     "prompts/list",
@@ -168,11 +172,21 @@ def has_collector() -> bool:
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
+def format_client(context: Context) -> str:
+    """Return the name and version that a client gave for itself."""
+    hello = context.session.client_params
+    if hello is None:
+        return ""
+    return to_one_line(f"{hello.client_info.name} {hello.client_info.version}", CLIENT_CHARS)
+
+
 async def serve_stdio(gateway: Gateway) -> None:
     """Serve one client over stdin and stdout until it disconnects."""
     session = gateway.open_session("stdio")
 
     async def find_session(context: Context) -> Session:
+        client = format_client(context)
+        gateway.events.emit(Requested(session=session.id, principal=ANONYMOUS, client=client))
         return session
 
     server = build_server(gateway, find_session)

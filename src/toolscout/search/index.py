@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from toolscout.catalog import Catalog, Change
 from toolscout.encoders.encoder import Encoder, StaticEncoder
-from toolscout.encoders.onnx import OnnxEncoder
+from toolscout.encoders.onnx import OnnxEncoder, need_onnx
 from toolscout.errors import UnknownServer, UsageError
 from toolscout.names import find_near_names, fold_name
 from toolscout.query import PATTERN_MEMORY_BYTES, Query, query_from_text
@@ -112,14 +112,14 @@ def find_by_prefix(state: State, prefix: str, mask: Mask) -> list[int]:
 
 
 DEFAULT_LIMIT = 10
-EncoderChoice = Encoder | Literal["static", "onnx"] | None
+EncoderChoice = Encoder | Literal["static", "onnx", "none"] | None
 _BUILT_IN_ENCODERS = {"static": StaticEncoder, "onnx": OnnxEncoder}
 
 
 class Index:
     """Search over a catalogue.
 
-    `encoder` is `"static"` (the default), `"onnx"`, any `Encoder`, or None to match only words.
+    `encoder` is `"static"` (the default), `"onnx"`, any `Encoder`, or `"none"` to match only words.
     `approximate` uses an approximate index of vectors instead of scanning all of them; by default,
     this starts at 100,000 tools if the `ann` extra is installed. `file` is one that `save` wrote.
     """
@@ -288,10 +288,14 @@ def choose_encoder(choice: EncoderChoice) -> Encoder | None:
     """Return the encoder that a name stands for; encoders and None are returned as they are."""
     if not isinstance(choice, str):
         return choice
+    if choice == "none":
+        return None
+    if choice == "onnx":
+        need_onnx()
     found = _BUILT_IN_ENCODERS.get(choice)
     if found is None:
         raise UsageError(
-            f"There is no encoder {choice!r}. Use 'static', 'onnx', None or an `Encoder`."
+            f"There is no encoder {choice!r}. Use 'static', 'onnx', 'none' or an `Encoder`."
         )
     return found()
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar, cast
 
-from toolscout.calls.arguments import prepare
+from toolscout.calls.arguments import convert, prepare
 from toolscout.calls.outcome import Outcome, outcome_from_value
 from toolscout.calls.results import Page
 from toolscout.catalog import Availability, Catalog, Status
@@ -242,7 +242,7 @@ async def _run(state: SessionState, call: ApprovedCall, executor: Executor | Non
     try:
         async with limit:
             if executor is None and tool.function is not None:
-                work = partial(tool.function, **call.arguments)
+                work = partial(_call_function, tool, tool.function, call.arguments)
                 return outcome_from_value(await _invoke(work, tool.function))
             engine = state.engine
             executor = executor or engine.executors.get(tool.server, engine.default_executor)
@@ -265,6 +265,10 @@ async def _run(state: SessionState, call: ApprovedCall, executor: Executor | Non
         _log.debug("The failed call:", exc_info=True)
         message = to_one_line(f"{type(error).__name__}: {error}", ERROR_CHARS)
         raise CallFailed(tool.name, message) from error
+
+
+def _call_function(tool: Tool, function: Callable[..., object], arguments: Json) -> object:
+    return function(**convert(tool, arguments))
 
 
 async def _invoke(work: Callable[[], object], function: Callable[..., object]) -> object:

@@ -139,13 +139,8 @@ def _encode(key: str) -> bytes:
 
 def _create(path: Path) -> None:
     """Create the file if it is missing; SQLite would create it readable by others."""
-    if not path.parent.is_dir():
-        raise InvalidFile(
-            str(path),
-            "is in a folder that does not exist",
-            remedy=f"Create the folder {str(path.parent)!r} first.",
-        )
     try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Never open an existing file here: closing it would release the locks that this
         # process holds on it through another store.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY))
