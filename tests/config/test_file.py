@@ -225,7 +225,7 @@ def test_claude_cursor_and_windsurf_share_a_format(tmp_path: Path):
         ),
     }
     assert config.notes == (
-        f"{config.source}: Server 'remote': toolscout does not use 'autoApprove', 'description'.",
+        f"{config.source}: Server 'remote': toolscout does not use 'autoApprove'.",
     )
 
 
@@ -305,7 +305,7 @@ def test_claude_code_has_servers_for_each_project(tmp_path: Path):
     }
     path = write(tmp_path, json.dumps({"mcpServers": {}, "projects": projects}), ".claude.json")
 
-    everything, here = read_config(path), import_servers(path, Path("/code/shop/web"))
+    everything, here = read_config(path), import_servers(path, [Path("/code/shop")])
 
     assert here.servers == (stdio("db", command="./db", args=("a",), cwd="/code/shop"),)
     assert [server.name for server in everything.servers] == ["db", "db-2"]

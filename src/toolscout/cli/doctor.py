@@ -28,7 +28,6 @@ from pathlib import Path
 import click
 
 from toolscout.cli import ExitCode
-from toolscout.cli.init import CLIENTS
 from toolscout.cli.inputs import (
     TOKENS_FOLDER,
     config_option,
@@ -41,22 +40,26 @@ from toolscout.cli.output import NAME_SHOWN, echo_json, format_count
 from toolscout.cli.servers import format_offer
 from toolscout.cli.status import fetch_json
 from toolscout.clients.discovery import OWN, Machine, Source, find_secret_places, list_known_files
+from toolscout.clients.programs import find_client
 from toolscout.clients.rewrite import (
+    find_config_files,
     find_table,
     is_own_entry,
     list_places,
+    list_words,
     parse_document,
     read_text,
 )
+from toolscout.clients.undo import find_backup
 from toolscout.config.documents import is_file
-from toolscout.config.file import Config, read_config
+from toolscout.config.file import Config, import_document, read_config
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.secrets import mask_url
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.encoders.encoder import StaticEncoder
 from toolscout.errors import InvalidConfig, MissingExtra, ToolscoutError, UsageError
 from toolscout.names import to_one_line
-from toolscout.schemas import Json, is_list, is_object
+from toolscout.schemas import Json, is_object
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 TEXT_SHOWN = 400
@@ -427,42 +430,54 @@ def _ask_gateway(gateway: GatewayConfig, path: str) -> Json:
 
 
 def _check_clients(machine: Machine) -> Iterator[Check]:
-    names = {program: name for name, program in CLIENTS.items()}
     known = [source for source in list_known_files(machine) if source.program != OWN]
     for source in {source.path: source for source in known if is_file(source.path)}.values():
         name = f"client {source.program}"
-        remedy = f"toolscout init --client {names.get(source.program, '')}"
+        client = find_client(source.program)
+        project = " --project" if source.is_project else ""
+        remedy = f"toolscout init --client {client.name if client else ''}{project}"
         try:
             document = parse_document(source.path, read_text(source.path))
+            servers = import_document(document, machine.project_folders if project else ())
         except UsageError as error:
             yield Check(State.WARN, name, str(error), f"Fix {source.path}.")
             continue
         entries = [
             entry
-            for keys in list_places(document, machine.cwd)
+            for keys in list_places(document, machine.project_folders)
             for entry in find_table(document.tables, keys).values()
         ]
         own = [entry for entry in entries if is_own_entry(entry)]
-        if own:
+        gone = [path for path in find_config_files(document) if not is_file(path)]
+        count = len(servers.servers) if servers else 0
+        if gone:
+            yield _explain_missing_config(name, source, gone[0], remedy, count)
+        elif own:
             yield from (_check_entry(name, source, entry, machine.env, remedy) for entry in own)
-        elif entries:
-            count = format_count(len(entries), "server")
-            text = f"{source.path} has {count} of its own; `{remedy}` puts them behind toolscout"
+        elif count:
+            listed = format_count(count, "server")
+            text = f"{source.path} has {listed} of its own; `{remedy}` puts them behind toolscout"
             yield Check(State.OK, name, text)
+
+
+def _explain_missing_config(
+    name: str, source: Source, config: Path, remedy: str, count: int
+) -> Check:
+    text = f"{source.path} names {config}, which does not exist."
+    if find_backup(source.path) is not None:
+        remedy = f"{remedy} --undo"
+    elif not count:
+        remedy = f"Restore {config}, or remove toolscout from {source.path}."
+    return Check(State.FAIL, name, text, remedy)
 
 
 def _check_entry(
     name: str, source: Source, entry: Json, env: Mapping[str, str], remedy: str
 ) -> Check:
-    command, args = entry.get("command"), entry.get("args")
-    if not isinstance(command, str) or not command:
+    command = next(iter(list_words(entry)), "")
+    if not command:
         return Check(State.OK, name, f"{source.path} connects to toolscout by URL")
     if shutil.which(command, path=env.get("PATH", "")) is None:
         text = f"{source.path} starts {command[:200]}, which was not found."
         return Check(State.FAIL, name, text, remedy)
-    if is_list(args) and "--config" in args[:-1]:
-        config = args[args.index("--config") + 1]
-        if isinstance(config, str) and not is_file(Path(config)):
-            text = f"{source.path} names {config}, which does not exist."
-            return Check(State.FAIL, name, text, remedy)
     return Check(State.OK, name, f"{source.path} starts toolscout")

@@ -17,6 +17,7 @@ from mcp.server.models import InitializationOptions
 from opentelemetry import trace
 from opentelemetry.propagate import get_global_textmap
 
+from toolscout.config.gateway import Profile
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import open_stdio
@@ -168,9 +169,9 @@ def has_collector() -> bool:
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
-async def serve_stdio(gateway: Gateway) -> None:
-    """Serve one client over stdin and stdout until it disconnects."""
-    session = gateway.open_session("stdio")
+async def serve_stdio(gateway: Gateway, profile: Profile | None = None) -> None:
+    """Serve one client over stdin and stdout until it disconnects; a profile limits it."""
+    session = gateway.open_session("stdio", profile)
 
     async def find_session(context: Context) -> Session:
         return session
