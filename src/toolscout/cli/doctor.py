@@ -451,7 +451,7 @@ def _check_clients(machine: Machine) -> Iterator[Check]:
         gone = [path for path in find_config_files(document) if not is_file(path)]
         count = len(servers.servers) if servers else 0
         if gone:
-            yield _explain_missing_config(name, source, gone[0], remedy, count)
+            yield _explain_missing_config(name, source, gone[0], remedy, count - len(own))
         elif own:
             yield from (_check_entry(name, source, entry, machine.env, remedy) for entry in own)
         elif count:
