@@ -12,6 +12,7 @@ from serving import MISSING, TIME
 from toolscout.cli import main
 from toolscout.config.file import read_config
 
+SAMPLES = Path(__file__).parents[1] / "clients" / "samples"
 SECRET = "ghp_0123456789abcdefSECRET"
 CURSOR = {
     "mcpServers": {
@@ -386,6 +387,41 @@ def test_profiles_keep_each_client_to_the_servers_it_had(home: Path, cursor: Pat
     }
     entry = json.loads(cursor.read_text(encoding="utf-8"))["mcpServers"]["toolscout"]
     assert entry["args"][-2:] == ["--profile", "cursor"]
+
+
+def test_a_profile_can_be_had_later_and_names_what_was_moved_before(
+    home: Path, cursor: Path, desktop: Path
+):
+    run("--yes")
+    tables = json.loads(cursor.read_text(encoding="utf-8"))
+    tables["mcpServers"]["new"] = {"command": "new"}
+    cursor.write_text(json.dumps(tables), encoding="utf-8")
+
+    result = run("--yes", "--profiles")
+
+    assert result.exit_code == 0, result.output
+    profiles = read_config(own_file(home)).gateway.profiles
+    assert profiles["cursor"].servers == ("github", "web", "new")
+    assert profiles["claude-desktop"].servers == ("files", "odd [[]1]")
+    for path, name in ((cursor, "cursor"), (desktop, "claude-desktop")):
+        entry = json.loads(path.read_text(encoding="utf-8"))["mcpServers"]["toolscout"]
+        assert entry["args"][-2:] == ["--profile", name]
+
+
+def test_the_file_of_a_yaml_client_is_read_and_its_change_is_shown(home: Path):
+    path = home / ".config" / "goose" / "config.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_bytes((SAMPLES / "goose.yaml").read_bytes())
+
+    result = run("--yes", "--profiles")
+    told = json.loads(run("--yes", "--json", "--client", "goose").stdout)
+
+    assert result.exit_code == 0, result.output
+    assert [server.name for server in read_config(own_file(home)).servers] == ["github", "remote"]
+    assert f"Under 'extensions' in {path}, remove github, remote and add:\n" in result.stdout
+    assert f'args: ["serve", "--config", "{own_file(home)}", "--profile", "goose"]' in result.stdout
+    assert path.read_bytes() == (SAMPLES / "goose.yaml").read_bytes()
+    assert told["by_hand"][0]["program"] == "Goose"
 
 
 def test_a_profile_grows_with_the_servers_of_its_client(home: Path, cursor: Path, desktop: Path):

@@ -325,6 +325,24 @@ def test_a_server_of_another_program_that_cannot_be_used_is_left_out_with_a_note
     )
 
 
+def test_a_list_that_admits_all_tools_and_a_table_of_tools_limit_nothing(tmp_path: Path):
+    listed = '{"mcpServers": {"a": {"command": "a", "tools": ["*"]}}}'
+    table = "[mcp_servers.a]\ncommand = 'a'\n[mcp_servers.a.tools.x]\napproval_mode = 'approve'\n"
+
+    for text, name in ((listed, "mcp-config.json"), (table, "config.toml")):
+        [server] = read_config(write(tmp_path, text, name)).servers
+        assert server.allow == ("*",)
+
+
+def test_a_yaml_file_that_cannot_be_read_is_named_with_its_line(tmp_path: Path):
+    path = write(tmp_path, "a: b\nextensions: [secret\n", "config.yaml")
+
+    with pytest.raises(InvalidFile, match=r"config\.yaml, line \d: is not YAML") as caught:
+        read_config(path)
+
+    assert "secret" not in str(caught.value)
+
+
 def test_a_format_is_recognised_by_content_not_by_file_name(tmp_path: Path):
     assert len(read_config(write(tmp_path, CODEX, "odd.json")).servers) == 2
     assert len(read_config(write(tmp_path, "\ufeff" + CLAUDE, "odd.toml")).servers) == 4

@@ -39,17 +39,16 @@ from toolscout.cli.inputs import (
 from toolscout.cli.output import NAME_SHOWN, echo_json, format_count
 from toolscout.cli.servers import format_offer
 from toolscout.cli.status import fetch_json
-from toolscout.clients.discovery import OWN, Machine, Source, find_secret_places, list_known_files
-from toolscout.clients.programs import find_client
-from toolscout.clients.rewrite import (
-    find_config_files,
-    find_table,
-    is_own_entry,
-    list_places,
-    list_words,
-    parse_document,
-    read_text,
+from toolscout.clients.discovery import (
+    OWN,
+    Machine,
+    Source,
+    find_secret_places,
+    list_known_files,
+    starts_own,
 )
+from toolscout.clients.programs import find_client
+from toolscout.clients.rewrite import find_option, parse_document, read_text
 from toolscout.clients.undo import find_backup
 from toolscout.config.documents import is_file
 from toolscout.config.file import Config, import_document, read_config
@@ -438,46 +437,42 @@ def _check_clients(machine: Machine) -> Iterator[Check]:
         remedy = f"toolscout init --client {client.name if client else ''}{project}"
         try:
             document = parse_document(source.path, read_text(source.path))
-            servers = import_document(document, machine.project_folders if project else ())
+            found = import_document(document, machine.project_folders if project else ())
         except UsageError as error:
             yield Check(State.WARN, name, str(error), f"Fix {source.path}.")
             continue
-        entries = [
-            entry
-            for keys in list_places(document, machine.project_folders)
-            for entry in find_table(document.tables, keys).values()
-        ]
-        own = [entry for entry in entries if is_own_entry(entry)]
-        gone = [path for path in find_config_files(document) if not is_file(path)]
-        count = len(servers.servers) if servers else 0
-        if gone:
-            yield _explain_missing_config(name, source, gone[0], remedy, count - len(own))
-        elif own:
-            yield from (_check_entry(name, source, entry, machine.env, remedy) for entry in own)
-        elif count:
-            listed = format_count(count, "server")
-            text = f"{source.path} has {listed} of its own; `{remedy}` puts them behind toolscout"
+        servers = found.servers if found else ()
+        own = [one for one in servers if starts_own(one.command, one.url, one.args)]
+        if own:
+            count = len(servers) - len(own)
+            yield from (_check_entry(name, source, one, machine.env, remedy, count) for one in own)
+        elif servers:
+            count = format_count(len(servers), "server")
+            how = "shows how to put them" if client and client.is_yaml else "puts them"
+            text = f"{source.path} has {count} of its own; `{remedy}` {how} behind toolscout"
             yield Check(State.OK, name, text)
 
 
-def _explain_missing_config(
-    name: str, source: Source, config: Path, remedy: str, count: int
+def _check_entry(
+    name: str,
+    source: Source,
+    server: ServerConfig,
+    env: Mapping[str, str],
+    remedy: str,
+    others: int,
 ) -> Check:
+    """Check an entry for toolscout, next to which its client has some other servers."""
+    if not server.command:
+        return Check(State.OK, name, f"{source.path} connects to toolscout by URL")
+    if shutil.which(server.command, path=env.get("PATH", "")) is None:
+        text = f"{source.path} starts {server.command[:200]}, which was not found."
+        return Check(State.FAIL, name, text, remedy)
+    config = find_option(server.args, "--config")
+    if not config or is_file(Path(config)):
+        return Check(State.OK, name, f"{source.path} starts toolscout")
     text = f"{source.path} names {config}, which does not exist."
     if find_backup(source.path) is not None:
         remedy = f"{remedy} --undo"
-    elif not count:
+    elif not others:
         remedy = f"Restore {config}, or remove toolscout from {source.path}."
     return Check(State.FAIL, name, text, remedy)
-
-
-def _check_entry(
-    name: str, source: Source, entry: Json, env: Mapping[str, str], remedy: str
-) -> Check:
-    command = next(iter(list_words(entry)), "")
-    if not command:
-        return Check(State.OK, name, f"{source.path} connects to toolscout by URL")
-    if shutil.which(command, path=env.get("PATH", "")) is None:
-        text = f"{source.path} starts {command[:200]}, which was not found."
-        return Check(State.FAIL, name, text, remedy)
-    return Check(State.OK, name, f"{source.path} starts toolscout")

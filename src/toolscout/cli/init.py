@@ -41,12 +41,20 @@ from toolscout.clients.rewrite import (
     Launch,
     Rewrite,
     find_config_files,
+    find_moved_servers,
     format_diff,
     format_manual_change,
     parse_document,
     plan_rewrite,
 )
-from toolscout.clients.undo import Undo, explain_conflict, find_undos, put_back, write_rewrite
+from toolscout.clients.undo import (
+    Undo,
+    explain_conflict,
+    find_backup,
+    find_undos,
+    put_back,
+    write_rewrite,
+)
 from toolscout.config.documents import is_file
 from toolscout.config.edits import add_server, put_profile, read_own_text, to_toml, write_edit
 from toolscout.config.file import Config, import_servers, read_config
@@ -224,7 +232,7 @@ def init(
                 launch = launch.add_profile(client.name)
             try:
                 if client is not None and client.is_yaml:
-                    by_hand += _plan_by_hand(source, launch, config)
+                    by_hand += _plan_by_hand(source, launch, config, always=bool(clients))
                 else:
                     always = bool(clients)
                     rewrites += _plan_rewrite(source, launch, config, folders, always=always)
@@ -309,27 +317,36 @@ def _plan_rewrite(
 ) -> list[Rewrite]:
     """Return the change of a client's file, if there is any."""
     plan = plan_rewrite(source, launch, config, folders, always=always)
-    if launch.profile and not plan.servers and plan.profile not in config.gateway.profiles:
+    is_known = launch.profile in config.gateway.profiles
+    if launch.profile and not is_known and plan.was_own:
+        # An earlier run has moved servers that the profile should name too.
+        backup = find_backup(source.path)
+        moved = find_moved_servers(source, backup, config) if backup else []
+        plan = plan_rewrite(source, launch, config, folders, always=bool(moved) or always)
+        plan = replace(plan, servers=tuple(dict.fromkeys((*moved, *plan.servers))))
+    if launch.profile and not is_known and not plan.servers:
         # There is nothing that the profile could name.
-        if plan.was_own:
-            raise UsageError(
-                f"{source.program} starts toolscout without a profile already. "
-                "Run `toolscout init --undo` first to give it one."
-            )
         plan = plan_rewrite(source, launch.remove_profile(), config, folders, always=always)
     return [plan] if plan.is_change else []
 
 
-def _plan_by_hand(source: Source, launch: Launch, config: Config) -> list[ManualChange]:
+def _plan_by_hand(
+    source: Source, launch: Launch, config: Config, *, always: bool
+) -> list[ManualChange]:
     """Return the change that a person has to make, if there is any."""
     taken: dict[str, str] = {}
-    for one in import_servers(source.path, ()).servers:
+    found = import_servers(source.path, ()).servers
+    own = [one for one in found if starts_own(one.command, one.url, one.args)]
+    for one in found:
         same = [server.name for server in config.servers if is_same_server(one, server)]
-        if same and not starts_own(one.command, one.url, one.args):
+        if same and one not in own:
             taken[one.name] = same[0]
+    if not taken and (own or not always):
+        return []
+    if not taken:
+        launch = launch.remove_profile()
     servers = tuple(dict.fromkeys(taken.values()))
-    change = ManualChange(source=source, launch=launch, taken=tuple(taken), servers=servers)
-    return [change] if taken else []
+    return [ManualChange(source=source, launch=launch, taken=tuple(taken), servers=servers)]
 
 
 def _extend_profile(config: Config, name: str, servers: Sequence[str]) -> Config:
@@ -566,9 +583,10 @@ def _undo_clients(
         click.echo("Nothing to undo: `toolscout init` has not changed any file.")
     for path in configs if not as_json and any(row["restored"] for row in rows) else ():
         remove = "del" if sys.platform == "win32" else "rm"
+        files = [file for file in (path, path.with_name(f"{path.name}.bak")) if is_file(file)]
         click.echo(
             f"{path} stays, with the secrets that were copied into it. "
-            f"To delete it: {remove} {shlex.quote(str(path))}"
+            f"To delete it: {remove} {shlex.join(map(str, files))}"
         )
     refused = [undo for undo in undos if undo.conflicts and not force]
     if refused and not dry_run:

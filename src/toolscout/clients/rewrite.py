@@ -49,7 +49,7 @@ class Launch:
     @property
     def profile(self) -> str:
         """The profile that limits the client; empty if it sees everything."""
-        return _find_option(self.args, PROFILE_FLAG)
+        return find_option(self.args, PROFILE_FLAG)
 
     def add_profile(self, name: str) -> "Launch":
         """Return a launch that is limited to a profile."""
@@ -132,7 +132,7 @@ def plan_rewrite(
         for keys in places
         for name in find_own_names(document, keys)
     ]
-    profiles = [_find_option(list_words(entry), PROFILE_FLAG) for _, entry in own]
+    profiles = [find_option(_list_words(entry), PROFILE_FLAG) for _, entry in own]
     if any(profiles) and not launch.profile:
         launch = launch.add_profile(next(filter(None, profiles)))
     taken = {keys: _find_taken(document, keys, folders, config) for keys in places}
@@ -157,6 +157,13 @@ def plan_rewrite(
     )
 
 
+def find_moved_servers(source: Source, backup: Path, config: Config) -> list[str]:
+    """Return the names, in toolscout's configuration, of the servers in a client's old file."""
+    document = parse_document(source.path, read_text(backup))
+    places = list_places(document, None)
+    return [name for keys in places for name in _find_taken(document, keys, None, config).values()]
+
+
 def format_manual_change(source: Source, launch: Launch, taken: Iterable[str]) -> list[str]:
     """Return what to change by hand in a file that toolscout does not rewrite."""
     client = find_client(source.program)
@@ -168,8 +175,9 @@ def format_manual_change(source: Source, launch: Launch, taken: Iterable[str]) -
         block = [f"  {'  ' if place else '- '}{line}" for place, line in enumerate(lines)]
     else:
         block = [f"  {OWN}:", *(f"    {line}" for line in lines)]
+    gone = ", ".join(taken)
     return [
-        f"Under '{keys[0]}' in {source.path}, remove {', '.join(taken)} and add:",
+        f"Under '{keys[0]}' in {source.path}, {f'remove {gone} and ' if gone else ''}add:",
         f"{keys[0]}:",
         *block,
     ]
@@ -205,7 +213,7 @@ def is_own_entry(entry: object) -> bool:
     """Tell whether an entry in a client's file starts toolscout itself."""
     if not is_object(entry):
         return False
-    words = list_words(entry)
+    words = _list_words(entry)
     url = next((entry[key] for key in URL_KEYS if isinstance(entry.get(key), str)), "")
     return starts_own(words[0] if words else "", url, words[1:])
 
@@ -213,14 +221,14 @@ def is_own_entry(entry: object) -> bool:
 def find_config_files(document: ConfigDocument) -> list[Path]:
     """Return the configuration files that a client's entries for toolscout name."""
     named = [
-        _find_option(list_words(find_table(document.tables, keys)[name]), "--config")
+        find_option(_list_words(find_table(document.tables, keys)[name]), "--config")
         for keys in list_places(document, None)
         for name in find_own_names(document, keys)
     ]
     return [Path(name) for name in named if name]
 
 
-def list_words(entry: object) -> list[str]:
+def _list_words(entry: object) -> list[str]:
     """Return the command of an entry and its arguments."""
     if not is_object(entry):
         return []
@@ -230,7 +238,8 @@ def list_words(entry: object) -> list[str]:
     return [word if isinstance(word, str) else "" for word in words]
 
 
-def _find_option(words: Sequence[str], flag: str) -> str:
+def find_option(words: Sequence[str], flag: str) -> str:
+    """Return the word that follows a flag; empty if there is none."""
     place = words.index(flag) + 1 if flag in words else len(words)
     return words[place] if place < len(words) else ""
 
@@ -289,7 +298,7 @@ def _edit_text(
 
 
 def _find_taken(
-    document: ConfigDocument, keys: Keys, folders: Collection[Path], config: Config
+    document: ConfigDocument, keys: Keys, folders: Collection[Path] | None, config: Config
 ) -> dict[str, str]:
     """Return the servers in a table that toolscout has as well, with their names there."""
     taken: dict[str, str] = {}

@@ -204,7 +204,7 @@ def _translate_json(
     if "transport" not in table and _has_sse_address(table):
         table["transport"] = "sse"
     if "enabled" in entry:
-        table["disabled"] = entry["enabled"] is False
+        table["disabled"] = entry["enabled"] is False or table.get("disabled", False)
     if is_object(entry.get("oauth")):
         table["oauth"] = True
     args = table.get("args")
@@ -292,7 +292,10 @@ def _translate_common(entry: Json) -> Json:
             table.setdefault(ours, entry[theirs])
     for theirs, ours in TOOL_LISTS.items():
         names = entry.get(theirs)
-        if is_list(names) and "*" not in names:
+        admits_all = ours == "allow" and is_list(names) and "*" in names
+        # Codex has a table of tools, which says something else.
+        is_other = theirs == "tools" and not is_list(names)
+        if theirs in entry and not admits_all and not is_other:
             # Ours are patterns, theirs are plain names.
             table[ours] = _change_texts(names, lambda name: _GLOB.sub(r"[\1]", name))
     for key in ("env", "headers"):
