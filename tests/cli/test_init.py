@@ -228,11 +228,13 @@ def test_a_file_that_cannot_be_read_is_replaced_only_by_force_and_backed_up(curs
 def test_another_programs_file_is_not_the_file_to_write(cursor: Path):
     before = cursor.read_bytes()
 
-    result = run("--yes", "--config", cursor)
+    for options in (["--yes"], ["--yes", "--force"]):
+        result = run(*options, "--config", cursor)
 
-    assert result.exit_code == 2
-    assert "belongs to another program" in result.stderr
-    assert cursor.read_bytes() == before
+        assert result.exit_code == 2
+        assert "belongs to another program" in result.stderr
+        assert "--force" not in result.stderr
+        assert cursor.read_bytes() == before
 
 
 def test_named_files_are_read_in_place_of_the_known_ones(cursor: Path, tmp_path: Path):
@@ -369,8 +371,14 @@ def desktop(home: Path) -> Path:
 def test_it_says_which_servers_a_client_gets_in_addition(cursor: Path, desktop: Path):
     result = run("--dry-run")
 
-    assert "\nCursor could then also use 2 servers of others: files, odd [1].\n" in result.stdout
-    assert "\nClaude Desktop could then also use 1 server of others: github.\n" in result.stdout
+    assert (
+        "\nCursor can then also use 2 servers that it did not have: files, odd [1].\n"
+        in result.stdout
+    )
+    assert (
+        "\nClaude Desktop can then also use 1 server that it did not have: github.\n"
+        in result.stdout
+    )
     assert "To keep each client to the servers that it has now, add --profiles.\n" in result.stdout
 
 
@@ -378,7 +386,7 @@ def test_profiles_keep_each_client_to_the_servers_it_had(home: Path, cursor: Pat
     result = run("--yes", "--profiles")
 
     assert result.exit_code == 0, result.output
-    assert "of others" not in result.stdout
+    assert "did not have" not in result.stdout
     assert "Its profile 'cursor' admits github, web.\n" in result.stdout
     profiles = read_config(own_file(home)).gateway.profiles
     assert {name: profile.servers for name, profile in profiles.items()} == {
@@ -489,7 +497,7 @@ def test_a_client_that_is_not_installed_is_a_mistake_with_a_remedy(cursor: Path)
     result = run("--yes", "--client", "codex")
 
     assert result.exit_code == 2
-    assert "Codex has no configuration file on this machine. Start it once" in result.stderr
+    assert "Codex has no configuration file of yours. Start it once" in result.stderr
 
 
 def test_files_that_others_share_change_only_when_asked_for(home: Path):
@@ -499,9 +507,7 @@ def test_files_that_others_share_change_only_when_asked_for(home: Path):
 
     careful = run("--yes")
     assert shared.read_text(encoding="utf-8") == text
-    assert f"{shared}: left 1 server for this project where they are. Add --project" in (
-        careful.stdout
-    )
+    assert f"{shared}: 1 server for this project not moved. Add --project" in careful.stdout
     assert not own_file(home).exists()
 
     assert run("--yes", "--project").exit_code == 0

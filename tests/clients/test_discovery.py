@@ -302,9 +302,8 @@ def test_servers_of_a_project_stay_there_unless_asked_for(tmp_path: Path):
 
     assert [found.server.name for found in careful.found] == ["mine"]
     assert careful.notes == (
-        f"{code}: left 1 server for this project where they are. Add --project to move them too.",
-        f"{shared.path}: left 2 servers for this project where they are. "
-        "Add --project to move them too.",
+        f"{code}: 1 server for this project not moved. Add --project to include projects.",
+        f"{shared.path}: 2 servers for this project not moved. Add --project to include projects.",
     )
     assert [found.server.name for found in asked.found] == ["mine", "theirs", "x", "y"]
 

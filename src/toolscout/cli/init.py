@@ -55,9 +55,9 @@ from toolscout.clients.undo import (
     put_back,
     write_rewrite,
 )
-from toolscout.config.documents import is_file
+from toolscout.config.documents import is_file, read_document
 from toolscout.config.edits import add_server, put_profile, read_own_text, to_toml, write_edit
-from toolscout.config.file import Config, import_servers, read_config
+from toolscout.config.file import Config, import_servers, is_own_document, read_config
 from toolscout.config.gateway import Profile
 from toolscout.config.servers import is_matched
 from toolscout.errors import UsageError
@@ -221,32 +221,24 @@ def init(
     servers = tuple(finding.server for finding in findings.found)
     config = replace(own, servers=servers, notes=())
     notes = list(findings.notes)
-    rewrites: list[Rewrite] = []
-    by_hand: list[ManualChange] = []
+    changes: list[Rewrite | ManualChange] = []
     if findings.found and not (paths or keep_clients):
         folders = machine.project_folders if project else ()
         for source in _choose_files(machine, clients, project=project):
-            client = find_client(source.program)
-            launch = _make_launch(place)
-            if client is not None and profiles:
-                launch = launch.add_profile(client.name)
+            always = bool(clients)
             try:
-                if client is not None and client.is_yaml:
-                    by_hand += _plan_by_hand(source, launch, config, always=bool(clients))
-                else:
-                    always = bool(clients)
-                    rewrites += _plan_rewrite(source, launch, config, folders, always=always)
+                changes += _plan_change(source, config, folders, profiles=profiles, always=always)
             except UsageError as error:
                 notes.append(str(error))
-    for change in (*rewrites, *by_hand):
+    for change in changes:
         config = _extend_profile(config, change.profile, change.servers)
     notes += format_secret_notes(finding.server for finding in findings.found if finding.is_new)
     plan = Plan(
         findings=findings,
         config=config,
         text=_edit_own(config, own, old) if findings.found else "",
-        rewrites=rewrites,
-        by_hand=by_hand,
+        rewrites=[change for change in changes if isinstance(change, Rewrite)],
+        by_hand=[change for change in changes if isinstance(change, ManualChange)],
         notes=[" ".join(clean_text(note, 2_000).split()) for note in notes],
     )
     if not as_json:
@@ -269,11 +261,20 @@ def _read_own(place: Path, *, overwrites: bool) -> tuple[Config, str]:
         text = read_own_text(place)
         return read_config(place, text), text
     except UsageError as error:
+        if _is_foreign(place):
+            raise
         if overwrites:
             return empty, ""
         kept = f"{place.name}.bak"
         remedy = f"Or use --force to overwrite the file; the old one is kept as {kept}."
         raise UsageError(f"{error} {remedy}") from None
+
+
+def _is_foreign(place: Path) -> bool:
+    try:
+        return not is_own_document(read_document(place))
+    except UsageError:
+        return False
 
 
 def _edit_own(config: Config, own: Config, text: str) -> str:
@@ -305,11 +306,24 @@ def _choose_files(machine: Machine, clients: Sequence[str], *, project: bool) ->
     chosen = [source for source in existing if project or not source.is_project]
     for client in CLIENTS:
         if client.name in clients and not any(s.program == client.title for s in chosen):
-            raise UsageError(
-                f"{client.title} has no configuration file on this machine. "
-                "Start it once, or leave out --client."
-            )
+            remedy = "Start it once, or leave out --client."
+            if any(source.program == client.title for source in existing):
+                remedy = "Add --project to change the one in this folder."
+            raise UsageError(f"{client.title} has no configuration file of yours. {remedy}")
     return chosen
+
+
+def _plan_change(
+    source: Source, config: Config, folders: Sequence[Path], *, profiles: bool, always: bool
+) -> Sequence[Rewrite | ManualChange]:
+    """Return the change of a client's file, if there is any; `always` adds toolscout anyway."""
+    client = find_client(source.program)
+    launch = _make_launch(config.source)
+    if client is not None and profiles:
+        launch = launch.add_profile(client.name)
+    if client is not None and client.is_yaml:
+        return _plan_by_hand(source, launch, config, always=always)
+    return _plan_rewrite(source, launch, config, folders, always=always)
 
 
 def _plan_rewrite(
@@ -417,7 +431,8 @@ def _show_rewrite(plan: Plan, rewrite: Rewrite) -> None:
     gains = plan.find_gains(rewrite)
     if gains:
         count = format_count(len(gains), "server")
-        click.echo(f"{program} could then also use {count} of others: {_format_names(gains)}.")
+        names = _format_names(gains)
+        click.echo(f"{program} can then also use {count} that it did not have: {names}.")
     elif rewrite.profile:
         listed = plan.config.gateway.profiles[rewrite.profile].servers
         click.echo(f"Its profile {rewrite.profile!r} admits {_format_names(listed)}.")

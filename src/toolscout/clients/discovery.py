@@ -306,14 +306,17 @@ def _read(
         notes.append(f"{error} The file was left out.")
         return ()
     notes += mine.notes
-    staying = len(config.servers) - len(mine.servers)
+    staying = _count_others(config) - _count_others(mine)
     if staying:
         count = "1 server" if staying == 1 else f"{staying:,} servers"
         notes.append(
-            f"{source.path}: left {count} for this project where they are. "
-            "Add --project to move them too."
+            f"{source.path}: {count} for this project not moved. Add --project to include projects."
         )
     return mine.servers
+
+
+def _count_others(config: Config) -> int:
+    return sum(not starts_own(one.command, one.url, one.args) for one in config.servers)
 
 
 def _get_last_part(text: str) -> str:
