@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from serving import TIME, served
 from toolscout.cli import main
+from toolscout.config.file import read_config
 
 PYTHON = f"command = {json.dumps(sys.executable)}"
 
@@ -275,7 +276,51 @@ def test_a_client_that_starts_a_missing_toolscout_fails_with_the_command(
 
     assert found[0] == state
     assert text in found[1]
-    assert found[2] == ("toolscout init --client cursor" if state == "fail" else "")
+    if state == "fail" and "t.toml" in text:
+        assert found[2] == f"Restore /gone/t.toml, or remove toolscout from {path}."
+    else:
+        assert found[2] == ("toolscout init --client cursor" if state == "fail" else "")
+
+
+def init(remedy: str) -> None:
+    """Run the command that a check suggests."""
+    words = [*remedy.removeprefix("toolscout ").split(), "--yes", "--no-test"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+
+
+def test_the_command_that_repairs_a_client_works(home: Path):
+    own = configure("[servers.a]\ncommand = 'other'\n")
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir(parents=True)
+    broken = {"command": "/gone/toolscout", "args": ["serve"]}
+    path.write_text(json.dumps({"mcpServers": {"x": broken}}), encoding="utf-8")
+
+    init(checked("client Cursor")[2])
+
+    assert checked("client Cursor") == ("ok", f"{path} starts toolscout", "")
+
+    own.unlink()
+    state, _, remedy = checked("client Cursor")
+    assert (state, remedy) == ("fail", "toolscout init --client cursor --undo")
+    init(remedy)
+    assert json.loads(path.read_text(encoding="utf-8")) == {"mcpServers": {"x": broken}}
+
+
+def test_the_command_for_a_client_with_new_servers_works_again_and_again(home: Path):
+    configure("[servers.a]\ncommand = 'other'\n")
+    shared = Path(".mcp.json").absolute()
+    for name in ("first", "second"):
+        servers = {name: {"command": name}}
+        shared.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+
+        _, text, _ = checked("client Claude Code")
+
+        remedy = text.split("`")[1]
+        assert remedy == "toolscout init --client claude-code --project"
+        init(remedy)
+        assert checked("client Claude Code")[1] == f"{shared} starts toolscout"
+    assert len(read_config("toolscout.toml").servers) == 3
 
 
 def test_servers_are_started_only_when_asked_for(home: Path):

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from serving import MISSING, TIME
 from toolscout.cli import main
 from toolscout.config.file import read_config
 
+SAMPLES = Path(__file__).parents[1] / "clients" / "samples"
 SECRET = "ghp_0123456789abcdefSECRET"
 CURSOR = {
     "mcpServers": {
@@ -43,7 +45,7 @@ NOTES = (
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine on which nothing is installed yet."""
-    for name in ("XDG_CONFIG_HOME", "APPDATA", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
+    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "APPDATA", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
         monkeypatch.delenv(name, raising=False)
     for name in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
@@ -61,8 +63,10 @@ def cursor(home: Path) -> Path:
     return path
 
 
-def run(*arguments: object, answer: str = "") -> Result:
-    return CliRunner().invoke(main, ["init", *map(str, arguments)], input=answer)
+def run(*arguments: object, answer: str = "", test: bool = False) -> Result:
+    """Run `toolscout init`; most servers here do not exist, so they are tested only if asked."""
+    options = [*map(str, arguments), *([] if test else ["--no-test"])]
+    return CliRunner().invoke(main, ["init", *options], input=answer)
 
 
 def own_file(home: Path) -> Path:
@@ -108,6 +112,7 @@ def test_json_has_the_same_facts_for_programs(home: Path, cursor: Path):
                 "disabled": False,
                 "program": "Cursor",
                 "file": str(cursor),
+                "new": True,
                 "secrets": ["servers.github.env.GITHUB_TOKEN", "servers.github.args"],
             },
             {
@@ -117,11 +122,15 @@ def test_json_has_the_same_facts_for_programs(home: Path, cursor: Path):
                 "disabled": True,
                 "program": "Cursor",
                 "file": str(cursor),
+                "new": True,
                 "secrets": ["servers.web.headers.Authorization", "servers.web.url"],
             },
         ],
         "notes": [line[2:] for line in NOTES.format(cursor=cursor).splitlines()],
         "clients": [],
+        "by_hand": [],
+        "tests": [],
+        "tokens": None,
     }
 
 
@@ -152,33 +161,80 @@ def test_without_a_terminal_yes_is_required(home: Path, cursor: Path):
     assert not own_file(home).exists()
 
 
-def test_an_existing_file_is_replaced_only_by_force_and_backed_up(cursor: Path):
+def test_running_it_again_adds_only_what_is_new_and_keeps_every_edit(home: Path, cursor: Path):
+    run("--yes", "--keep-clients")
+    path = own_file(home)
+    edited = (
+        "# mine\n[gateway]\nport = 9000 # not the usual one\n\n"
+        "[servers.hub] # was github\ncommand = 'npx'\n"
+        "args = ['-y', 'server-github', '--api-key', '${KEY}']\nhint = 'issues'\n\n"
+        "[servers.web]\nurl = 'https://web.example/mcp?key=${KEY}'\n"
+    )
+    path.write_text(edited, encoding="utf-8")
+    servers = {**CURSOR["mcpServers"], "new": {"command": "new"}}
+    cursor.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+
+    again = run("--yes", "--keep-clients")
+
+    assert again.exit_code == 0, again.output
+    assert f"\nThis adds 1 server to {path}.\n" in again.stdout
+    assert path.read_text(encoding="utf-8") == edited + (
+        '\n[servers.new]\ntransport = "stdio"\ncommand = "new"\n'
+    )
+    backup = path.with_name("toolscout.toml.bak")
+    assert backup.read_text(encoding="utf-8") == edited
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("options", [["--yes"], ["--yes", "--force"]])
+def test_twenty_servers_stay_twenty_however_often_it_runs(home: Path, options: list[str]):
+    servers = {
+        f"s{number}": {"command": "npx", "args": [f"s{number}"], "env": {"K": f"k{number}"}}
+        for number in range(20)
+    }
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    run("--yes")
+    own = own_file(home)
+    edited = own.read_text(encoding="utf-8").replace('K = "k', 'OTHER = "k').replace("s.s1", "s.b1")
+    own.write_text(edited, encoding="utf-8")
+    assert run("--undo", "--yes").exit_code == 0
+
+    again = run(*options)
+
+    assert again.exit_code == 0, again.output
+    assert own.read_text(encoding="utf-8") == edited
+    assert len(read_config(own).servers) == 20
+    assert list(json.loads(path.read_text(encoding="utf-8"))["mcpServers"]) == ["toolscout"]
+
+
+def test_a_file_that_cannot_be_read_is_replaced_only_by_force_and_backed_up(cursor: Path):
     path = Path("toolscout.toml").absolute()
-    old = "[gateway]\nport = 9000\n\n[servers.mine]\ncommand = 'mine'\n"
-    path.write_text(old, encoding="utf-8")
+    path.write_text("[gateway\n", encoding="utf-8")
 
     refused, forced = run("--yes"), run("--yes", "--force")
 
     assert refused.exit_code == 2
-    assert refused.stderr == (
-        f"Error: {path}: already exists. "
-        "Use --force to overwrite it; the old file is kept as toolscout.toml.bak.\n"
+    assert refused.stderr.startswith(f"Error: {path}, line 1: is not TOML. ")
+    assert refused.stderr.endswith(
+        "Or use --force to overwrite the file; the old one is kept as toolscout.toml.bak.\n"
     )
     assert forced.exit_code == 0
-    config, backup = read_config(path), path.with_name("toolscout.toml.bak")
-    assert [server.name for server in config.servers] == ["mine", "github", "web"]
-    assert config.gateway.port == 9000
-    assert backup.read_text(encoding="utf-8") == old
-    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+    assert [server.name for server in read_config(path).servers] == ["github", "web"]
+    assert path.with_name("toolscout.toml.bak").read_text(encoding="utf-8") == "[gateway\n"
 
 
-def test_running_it_again_changes_nothing(home: Path, cursor: Path):
-    run("--yes")
-    first = own_file(home).read_bytes()
+def test_another_programs_file_is_not_the_file_to_write(cursor: Path):
+    before = cursor.read_bytes()
 
-    run("--yes", "--force")
+    for options in (["--yes"], ["--yes", "--force"]):
+        result = run(*options, "--config", cursor)
 
-    assert own_file(home).read_bytes() == first
+        assert result.exit_code == 2
+        assert "belongs to another program" in result.stderr
+        assert "--force" not in result.stderr
+        assert cursor.read_bytes() == before
 
 
 def test_named_files_are_read_in_place_of_the_known_ones(cursor: Path, tmp_path: Path):
@@ -189,6 +245,13 @@ def test_named_files_are_read_in_place_of_the_known_ones(cursor: Path, tmp_path:
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith(f"Named: {Path('mine.json').absolute()}\n  a  stdio    run\n")
     assert [server.name for server in read_config(tmp_path / "new" / "x.toml").servers] == ["a"]
+
+
+def test_folders_are_created_for_the_file_to_write(cursor: Path):
+    result = run("--yes", "--keep-clients", "--config", "new/folder/toolscout.toml")
+
+    assert result.exit_code == 0, result.output
+    assert len(read_config("new/folder/toolscout.toml").servers) == 2
 
 
 def test_a_named_file_that_cannot_be_read_is_an_error(home: Path):
@@ -215,7 +278,7 @@ def test_names_that_steer_a_terminal_are_shown_without_their_power(home: Path):
     servers = {"a": {"command": "\x1b[31mred", "\x1b]0;x": 1, "args": ["b\nc"]}}
     Path(".mcp.json").write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
 
-    result = run("--dry-run")
+    result = run("--dry-run", "--project")
 
     assert "\x1b" not in result.output
     assert "  a  stdio    [31mred b c\n" in result.stdout
@@ -257,6 +320,10 @@ def test_the_servers_of_a_client_go_behind_toolscout_and_come_back(home: Path, c
 
     assert undone.exit_code == 0, undone.output
     assert SECRET not in undone.output
+    assert undone.stdout.endswith(
+        f"{own_file(home)} stays, with the secrets that were copied into it. "
+        f"To delete it: rm {own_file(home)}\n"
+    )
     assert cursor.read_bytes() == before
     assert own_file(home).exists()
     assert [path.name for path in cursor.parent.iterdir()] == ["mcp.json"]
@@ -280,9 +347,7 @@ def test_having_nothing_to_undo_is_reported_and_is_no_failure(home: Path, cursor
     assert result.stdout.startswith("Nothing to undo")
 
 
-def test_only_the_client_that_is_named_is_changed(home: Path, cursor: Path):
-    desktop = home / ".config" / "Claude" / "claude_desktop_config.json"
-    desktop.parent.mkdir(parents=True)
+def test_only_the_client_that_is_named_is_changed(cursor: Path, desktop: Path):
     desktop.write_text('{"mcpServers": {"x": {"command": "x"}}}', encoding="utf-8")
     before = cursor.read_bytes()
 
@@ -294,11 +359,145 @@ def test_only_the_client_that_is_named_is_changed(home: Path, cursor: Path):
     assert cursor.read_bytes() == before
 
 
+@pytest.fixture
+def desktop(home: Path) -> Path:
+    path = home / ".config" / "Claude" / "claude_desktop_config.json"
+    path.parent.mkdir(parents=True)
+    servers = {"files": {"command": "files"}, "odd [1]": {"command": "odd"}}
+    path.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    return path
+
+
+def test_it_says_which_servers_a_client_gets_in_addition(cursor: Path, desktop: Path):
+    result = run("--dry-run")
+
+    assert (
+        "\nCursor can then also use 2 servers that it did not have: files, odd [1].\n"
+        in result.stdout
+    )
+    assert (
+        "\nClaude Desktop can then also use 1 server that it did not have: github.\n"
+        in result.stdout
+    )
+    assert "To keep each client to the servers that it has now, add --profiles.\n" in result.stdout
+
+
+def test_profiles_keep_each_client_to_the_servers_it_had(home: Path, cursor: Path, desktop: Path):
+    result = run("--yes", "--profiles")
+
+    assert result.exit_code == 0, result.output
+    assert "did not have" not in result.stdout
+    assert "Its profile 'cursor' admits github, web.\n" in result.stdout
+    profiles = read_config(own_file(home)).gateway.profiles
+    assert {name: profile.servers for name, profile in profiles.items()} == {
+        "claude-desktop": ("files", "odd [[]1]"),
+        "cursor": ("github", "web"),
+    }
+    entry = json.loads(cursor.read_text(encoding="utf-8"))["mcpServers"]["toolscout"]
+    assert entry["args"][-2:] == ["--profile", "cursor"]
+
+
+def test_a_profile_can_be_had_later_and_names_what_was_moved_before(
+    home: Path, cursor: Path, desktop: Path
+):
+    run("--yes")
+    tables = json.loads(cursor.read_text(encoding="utf-8"))
+    tables["mcpServers"]["new"] = {"command": "new"}
+    cursor.write_text(json.dumps(tables), encoding="utf-8")
+
+    result = run("--yes", "--profiles")
+
+    assert result.exit_code == 0, result.output
+    profiles = read_config(own_file(home)).gateway.profiles
+    assert profiles["cursor"].servers == ("github", "web", "new")
+    assert profiles["claude-desktop"].servers == ("files", "odd [[]1]")
+    for path, name in ((cursor, "cursor"), (desktop, "claude-desktop")):
+        entry = json.loads(path.read_text(encoding="utf-8"))["mcpServers"]["toolscout"]
+        assert entry["args"][-2:] == ["--profile", name]
+
+
+def test_the_file_of_a_yaml_client_is_read_and_its_change_is_shown(home: Path):
+    path = home / ".config" / "goose" / "config.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_bytes((SAMPLES / "goose.yaml").read_bytes())
+
+    result = run("--yes", "--profiles")
+    told = json.loads(run("--yes", "--json", "--client", "goose").stdout)
+
+    assert result.exit_code == 0, result.output
+    assert [server.name for server in read_config(own_file(home)).servers] == ["github", "remote"]
+    assert f"Under 'extensions' in {path}, remove github, remote and add:\n" in result.stdout
+    assert f'args: ["serve", "--config", "{own_file(home)}", "--profile", "goose"]' in result.stdout
+    assert path.read_bytes() == (SAMPLES / "goose.yaml").read_bytes()
+    assert told["by_hand"][0]["program"] == "Goose"
+
+
+def test_a_profile_grows_with_the_servers_of_its_client(home: Path, cursor: Path, desktop: Path):
+    run("--yes", "--profiles")
+    tables = json.loads(cursor.read_text(encoding="utf-8"))
+    tables["mcpServers"]["new"] = {"command": "new"}
+    cursor.write_text(json.dumps(tables), encoding="utf-8")
+
+    result = run("--yes")
+
+    assert result.exit_code == 0, result.output
+    profiles = read_config(own_file(home)).gateway.profiles
+    assert profiles["cursor"].servers == ("github", "web", "new")
+    assert profiles["claude-desktop"].servers == ("files", "odd [[]1]")
+    entry = json.loads(cursor.read_text(encoding="utf-8"))["mcpServers"]["toolscout"]
+    assert entry["args"][-2:] == ["--profile", "cursor"]
+
+
+def test_the_new_servers_are_tested_and_their_tokens_counted(home: Path):
+    servers = {
+        "time": {"command": TIME.command, "args": list(TIME.args)},
+        "git": {"command": sys.executable, "args": ["-m", "mcp_server_git"]},
+        "bad": {"command": MISSING.command},
+        "off": {"command": "off", "disabled": True},
+    }
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+
+    result = run("--yes", test=True)
+
+    assert result.exit_code == 0, result.output
+    tested = result.stdout.partition("Testing 3 servers; skip this with --no-test.\n")[2]
+    lines = tested.splitlines()
+    assert sorted(line.split("(")[0].rstrip() for line in lines[:3])[1:] == [
+        "git   ok      12 tools",
+        "time  ok      2 tools",
+    ]
+    assert any(line.startswith("bad   failed  ") for line in lines[:3])
+    assert "2 of 3 servers answered.\n" in tested
+    assert "All 14 definitions of 2 servers" in tested
+    assert "With toolscout, in every request" in tested
+    assert lines[-1].startswith("Next: restart Cursor.")
+
+
+def test_json_has_the_results_of_the_tests(home: Path):
+    servers = {"time": {"command": TIME.command, "args": list(TIME.args)}}
+    Path("mine.json").write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+
+    told = json.loads(run("--from", "mine.json", "--yes", "--json", test=True).stdout)
+
+    [trial] = told["tests"]
+    assert (trial["name"], trial["ok"], trial["counts"]) == ("time", True, {"tool": 2})
+    assert told["tokens"]["tools"] == 2
+    assert told["tokens"]["definitions"] > 0
+
+
+def test_a_second_run_tests_nothing(home: Path, cursor: Path):
+    run("--yes")
+
+    assert "Testing" not in run("--yes", test=True).stdout
+
+
 def test_a_client_that_is_not_installed_is_a_mistake_with_a_remedy(cursor: Path):
     result = run("--yes", "--client", "codex")
 
     assert result.exit_code == 2
-    assert "Codex has no configuration file on this machine. Start it once" in result.stderr
+    assert "Codex has no configuration file of yours. Start it once" in result.stderr
 
 
 def test_files_that_others_share_change_only_when_asked_for(home: Path):
@@ -308,7 +507,8 @@ def test_files_that_others_share_change_only_when_asked_for(home: Path):
 
     careful = run("--yes")
     assert shared.read_text(encoding="utf-8") == text
-    assert f"{shared} may be shared with others; add --project" in careful.stdout
+    assert f"{shared}: 1 server for this project not moved. Add --project" in careful.stdout
+    assert not own_file(home).exists()
 
     assert run("--yes", "--project").exit_code == 0
     assert list(json.loads(shared.read_text(encoding="utf-8"))["mcpServers"]) == ["toolscout"]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ from toolscout.clients.discovery import (
     Discovery,
     Machine,
     Source,
-    build_config,
     find_secret_places,
     find_servers,
     format_secret_notes,
     list_known_files,
     starts_own,
 )
+from toolscout.clients.programs import CLIENTS
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.servers import ServerConfig, Transport
@@ -50,7 +51,9 @@ def names(findings: Discovery) -> dict[str, str]:
 
 
 def test_files_of_programs_on_linux():
-    assert [(source.program, str(source.path)) for source in list_known_files(machine())] == [
+    found = [(source.program, str(source.path)) for source in list_known_files(machine())]
+
+    assert found[:9] == [
         ("toolscout", "/code/shop/toolscout.toml"),
         ("toolscout", "/home/ada/.config/toolscout/toolscout.toml"),
         ("Claude Desktop", "/home/ada/.config/Claude/claude_desktop_config.json"),
@@ -60,13 +63,16 @@ def test_files_of_programs_on_linux():
         ("Cursor", "/code/shop/.cursor/mcp.json"),
         ("VS Code", "/home/ada/.config/Code/User/mcp.json"),
         ("VS Code", "/home/ada/.config/Code/User/settings.json"),
-        ("VS Code", "/home/ada/.config/Code - Insiders/User/mcp.json"),
-        ("VS Code", "/home/ada/.config/Code - Insiders/User/settings.json"),
-        ("VS Code", "/code/shop/.vscode/mcp.json"),
-        ("Codex", "/home/ada/.codex/config.toml"),
-        ("Codex", "/code/shop/.codex/config.toml"),
-        ("Windsurf", "/home/ada/.codeium/windsurf/mcp_config.json"),
     ]
+    assert len(dict(found)) == len(CLIENTS) + 1
+
+
+def test_a_file_in_the_home_folder_is_the_users_even_if_it_is_the_working_folder():
+    at_home = Machine(home=HOME, platform="linux", env={}, cwd=HOME)
+
+    [cursor] = [source for source in list_known_files(at_home) if source.program == "Cursor"]
+
+    assert not cursor.is_project
 
 
 @pytest.mark.parametrize(
@@ -121,7 +127,7 @@ def test_servers_that_start_the_same_way_are_merged(tmp_path: Path):
     first = client_file(tmp_path, "one", {"git": {**entry, "env": {"K": "${K}"}}})
     second = client_file(tmp_path, "two", {"git": {**entry, "disabledTools": ["x"]}})
 
-    findings = find_servers([first, second, first], cwd=HERE)
+    findings = find_servers([first, second, first], machine())
 
     assert names(findings) == {"git": "one"}
     assert findings.found[0].server.env == {"K": "${K}"}
@@ -135,7 +141,7 @@ def test_different_servers_with_the_same_name_are_both_kept(tmp_path: Path):
         for number, key in enumerate(["one", "two", "two", "three"])
     ]
 
-    findings = find_servers(sources, cwd=HERE)
+    findings = find_servers(sources, machine())
 
     assert names(findings) == {"git": "file0", "git-2": "file1", "git-3": "file3"}
     assert findings.notes == (
@@ -151,7 +157,7 @@ def test_toolscout_itself_is_left_out(tmp_path: Path):
         {"gate": {"command": "toolscout", "args": ["serve"]}, "b": {"command": "b"}},
     )
 
-    findings = find_servers([source], cwd=HERE)
+    findings = find_servers([source], machine())
 
     assert names(findings) == {"b": "one"}
     assert findings.notes == (
@@ -185,15 +191,15 @@ def test_a_known_file_that_cannot_be_read_is_a_note_and_a_named_one_an_error(tmp
     path.write_text('{"mcpServers": ', encoding="utf-8")
     good = client_file(tmp_path, "good", {"a": {"command": "a"}})
 
-    findings = find_servers([Source(program="Cursor", path=path), good], cwd=HERE)
+    findings = find_servers([Source(program="Cursor", path=path), good], machine())
 
     assert names(findings) == {"a": "good"}
     assert findings.notes[0].startswith(f"{path}, line 1, column 16: is not JSON. ")
     assert findings.notes[0].endswith(" The file was left out.")
     with pytest.raises(InvalidFile):
-        find_servers([Source(program="", path=path)], cwd=HERE)
+        find_servers([Source(program="", path=path)], machine())
     with pytest.raises(InvalidFile):
-        find_servers([Source(program="", path=tmp_path / "nowhere")], cwd=HERE)
+        find_servers([Source(program="", path=tmp_path / "nowhere")], machine())
 
 
 def test_programs_without_servers_give_no_note(tmp_path: Path):
@@ -202,19 +208,104 @@ def test_programs_without_servers_give_no_note(tmp_path: Path):
 
     sources = [Source(program="Codex", path=path), Source(program="Cursor", path=tmp_path / "no")]
 
-    assert find_servers(sources, cwd=HERE) == Discovery(found=(), sources=(sources[0],), notes=())
+    assert find_servers(sources, machine()) == Discovery(found=(), sources=(sources[0],), notes=())
 
 
-def test_a_new_file_keeps_everything_but_the_servers(tmp_path: Path):
-    source = client_file(tmp_path, "one", {"a": {"command": "run"}})
-    old = tmp_path / "toolscout.toml"
-    old.write_text("[gateway]\nport = 9000\n[servers.b]\ncommand = 'b'", encoding="utf-8")
-    findings = find_servers([source], cwd=HERE)
+@pytest.mark.parametrize(
+    "edited",
+    [
+        {"name": "renamed"},
+        {"env": {"K": "${FROM_ELSEWHERE}"}},
+        {"env": {"K": "rotated"}},
+        {"env": {"K": "plain", "MORE": "1"}},
+        {"env": {}},
+        {"disabled": True, "hint": "words", "lazy": False},
+        {"name": "renamed", "env": {"K": "${K}"}, "call_seconds": 5.0},
+    ],
+)
+def test_a_server_with_the_same_command_is_the_same_whatever_was_edited(
+    tmp_path: Path, edited: dict[str, Any]
+):
+    source = client_file(
+        tmp_path, "one", {"git": {"command": "npx", "args": ["x"], "env": {"K": "plain"}}}
+    )
+    values: dict[str, Any] = {"name": "git", "env": {"K": "plain"}, **edited}
+    own = Config(servers=(stdio("npx", "x", **values),), source=tmp_path / "toolscout.toml")
 
-    gateway = GatewayConfig(port=9000)
-    assert build_config(findings, old) == Config(servers=(stdio(),), gateway=gateway)
-    old.write_text("not toml", encoding="utf-8")
-    assert build_config(findings, old) == Config(servers=(stdio(),))
+    findings = find_servers([source], machine(), own)
+
+    assert [found.server for found in findings.found] == list(own.servers)
+    assert [found.is_new for found in findings.found] == [False]
+
+
+def test_a_secret_that_was_replaced_by_a_reference_is_the_same_server(tmp_path: Path):
+    source = client_file(
+        tmp_path,
+        "one",
+        {
+            "a": {"command": "x", "args": ["--api-key", "abc", "--port=1"]},
+            "b": {"url": "https://web.example/mcp?key=abc"},
+            "c": {"url": "https://other.example/mcp"},
+        },
+    )
+    kept = (
+        stdio("x", "--api-key", "${KEY}", "--port=1"),
+        replace(http("https://web.example/mcp?key=${KEY}"), name="b"),
+    )
+
+    findings = find_servers([source], machine(), Config(servers=kept))
+
+    assert [found.server.name for found in findings.found if found.is_new] == ["c"]
+
+
+def test_a_second_account_with_the_same_command_is_another_server(tmp_path: Path):
+    first = client_file(tmp_path, "one", {"git": {"command": "x", "env": {"K": "first"}}})
+    second = client_file(tmp_path, "two", {"git": {"command": "x", "env": {"K": "second"}}})
+    own = Config(servers=(stdio("x", name="git", env={"K": "first"}),))
+
+    findings = find_servers([first, second], machine(), own)
+
+    assert [found.server.name for found in findings.found] == ["git", "git-2"]
+
+
+def test_a_server_with_other_values_under_another_name_stays_with_its_client(tmp_path: Path):
+    source = client_file(tmp_path, "one", {"home": {"command": "x", "env": {"K": "second"}}})
+    own = Config(
+        servers=(stdio("x", name="work", env={"K": "first"}),), source=tmp_path / "toolscout.toml"
+    )
+
+    findings = find_servers([source], machine(), own)
+
+    assert [found.server.name for found in findings.found] == ["work"]
+    assert findings.notes == (
+        f"{tmp_path}/one: server 'home' starts like 'work' in {own.source}, but with other "
+        "variables or headers. It stays there. If both are needed, add it under another name.",
+    )
+
+
+def test_servers_of_a_project_stay_there_unless_asked_for(tmp_path: Path):
+    here = str(HERE)
+    tables = {
+        "mcpServers": {"mine": {"command": "mine"}},
+        "projects": {here: {"mcpServers": {"theirs": {"command": "theirs"}}}},
+    }
+    code = tmp_path / ".claude.json"
+    code.write_text(json.dumps(tables), encoding="utf-8")
+    shared = replace(
+        client_file(tmp_path, ".mcp.json", {"x": {"command": "x"}, "y": {"command": "y"}}),
+        is_project=True,
+    )
+    sources = [Source(program="Claude Code", path=code), shared]
+
+    careful = find_servers(sources, machine())
+    asked = find_servers(sources, machine(), project=True)
+
+    assert [found.server.name for found in careful.found] == ["mine"]
+    assert careful.notes == (
+        f"{code}: 1 server for this project not moved. Add --project to include projects.",
+        f"{shared.path}: 2 servers for this project not moved. Add --project to include projects.",
+    )
+    assert [found.server.name for found in asked.found] == ["mine", "theirs", "x", "y"]
 
 
 @pytest.mark.parametrize(
@@ -228,6 +319,18 @@ def test_a_new_file_keeps_everything_but_the_servers(tmp_path: Path):
             http("https://x", headers={"Authorization": "Bearer x", "Accept": "a"}),
             ["headers.Authorization"],
         ),
+        (http("https://x", headers={"X-Forwarded": "Bearer abcdef"}), ["headers.X-Forwarded"]),
+        (http("https://x", headers={"Authorization": "Bearer ${TOKEN}"}), []),
+        (
+            stdio(env={"OPENAPI_MCP_HEADERS": '{"Authorization": "Bearer ntn_1", "V": "1"}'}),
+            ["env.OPENAPI_MCP_HEADERS"],
+        ),
+        (
+            stdio("npx", "mcp-remote", "https://x", "--header", "Authorization: Bearer abc"),
+            ["args"],
+        ),
+        (stdio("npx", "mcp-remote", "https://x", "--header=Authorization: Bearer abc"), ["args"]),
+        (stdio("npx", "mcp-remote", "https://x", "--header", "Authorization:${AUTH}"), []),
         (http("https://x", token="x"), ["token"]),
         (http("https://x", token="${T}"), []),
         (http("https://u:p@x"), ["url"]),
@@ -251,4 +354,17 @@ def test_a_note_on_a_secret_says_what_to_write():
     assert format_secret_notes([stdio(env={"API_KEY": "hunter2"}, name="my mail")]) == [
         'servers."my mail".env.API_KEY contains a secret in plain text. '
         "Write ${VARIABLE} or ${file:PATH} instead."
+    ]
+
+
+def test_a_bearer_token_in_a_variable_is_noted_with_the_variable():
+    servers = [
+        http("https://x", headers={"Authorization": "Bearer ${TOKEN}"}),
+        stdio("npx", "mcp-remote", "https://x", "--header", "Authorization: Bearer ${env:OTHER}"),
+    ]
+
+    assert format_secret_notes(servers) == [
+        "servers.a.headers.Authorization takes a bearer token from the variable TOKEN. "
+        "Set it where toolscout runs.",
+        "servers.a.args takes a bearer token from the variable OTHER. Set it where toolscout runs.",
     ]

@@ -145,7 +145,7 @@ def test_servers_of_unrelated_projects_of_claude_code_stay(tmp_path: Path):
 def test_a_server_that_toolscout_does_not_have_is_never_taken(tmp_path: Path):
     source = file_of(tmp_path, "Cursor", "mcp.json", '{"mcpServers": {"a": {"command": "a"}}}')
 
-    plan = plan_rewrite(source, LAUNCH, Config(), tmp_path)
+    plan = plan_rewrite(source, LAUNCH, Config())
 
     assert not plan.is_change
     assert plan.kept == ("a",)
@@ -170,7 +170,7 @@ def test_a_named_client_without_servers_gets_toolscout(tmp_path: Path):
     for text in ("", "{}", '{"theme": "dark"}', '{"mcpServers": {}}'):
         source = file_of(tmp_path, "Cursor", ".cursor/mcp.json", text)
 
-        plan = plan_rewrite(source, LAUNCH, Config(), tmp_path, always=True)
+        plan = plan_rewrite(source, LAUNCH, Config(), always=True)
 
         assert json.loads(plan.new)["mcpServers"] == {"toolscout": ENTRY}
 
@@ -334,7 +334,7 @@ def test_a_link_stays_a_link(tmp_path: Path):
     linked = Source(program="Cursor", path=link)
 
     config = import_servers(link)
-    write_rewrite(plan_rewrite(linked, LAUNCH, config, tmp_path))
+    write_rewrite(plan_rewrite(linked, LAUNCH, config))
     (undo,) = find_undos([linked])
     put_back(undo)
 
@@ -383,4 +383,4 @@ def file_of(folder: Path, program: str, name: str, text: str) -> Source:
 def planned(folder: Path, program: str, name: str, text: str) -> Rewrite:
     """Return the change of a file whose servers toolscout has taken over."""
     source = file_of(folder, program, name, text)
-    return plan_rewrite(source, LAUNCH, import_servers(source.path, folder), folder)
+    return plan_rewrite(source, LAUNCH, import_servers(source.path, [folder]), [folder])

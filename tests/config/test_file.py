@@ -225,7 +225,7 @@ def test_claude_cursor_and_windsurf_share_a_format(tmp_path: Path):
         ),
     }
     assert config.notes == (
-        f"{config.source}: Server 'remote': toolscout does not use 'autoApprove', 'description'.",
+        f"{config.source}: Server 'remote': toolscout does not use 'autoApprove'.",
     )
 
 
@@ -305,7 +305,7 @@ def test_claude_code_has_servers_for_each_project(tmp_path: Path):
     }
     path = write(tmp_path, json.dumps({"mcpServers": {}, "projects": projects}), ".claude.json")
 
-    everything, here = read_config(path), import_servers(path, Path("/code/shop/web"))
+    everything, here = read_config(path), import_servers(path, [Path("/code/shop")])
 
     assert here.servers == (stdio("db", command="./db", args=("a",), cwd="/code/shop"),)
     assert [server.name for server in everything.servers] == ["db", "db-2"]
@@ -323,6 +323,24 @@ def test_a_server_of_another_program_that_cannot_be_used_is_left_out_with_a_note
         "Use one of stdio, http, sse, openapi. The server was left out.",
         f"{config.source}: Setting 'servers.b' is 3. Use a table. The server was left out.",
     )
+
+
+def test_a_list_that_admits_all_tools_and_a_table_of_tools_limit_nothing(tmp_path: Path):
+    listed = '{"mcpServers": {"a": {"command": "a", "tools": ["*"]}}}'
+    table = "[mcp_servers.a]\ncommand = 'a'\n[mcp_servers.a.tools.x]\napproval_mode = 'approve'\n"
+
+    for text, name in ((listed, "mcp-config.json"), (table, "config.toml")):
+        [server] = read_config(write(tmp_path, text, name)).servers
+        assert server.allow == ("*",)
+
+
+def test_a_yaml_file_that_cannot_be_read_is_named_with_its_line(tmp_path: Path):
+    path = write(tmp_path, "a: b\nextensions: [secret\n", "config.yaml")
+
+    with pytest.raises(InvalidFile, match=r"config\.yaml, line \d: is not YAML") as caught:
+        read_config(path)
+
+    assert "secret" not in str(caught.value)
 
 
 def test_a_format_is_recognised_by_content_not_by_file_name(tmp_path: Path):

@@ -305,6 +305,42 @@ def test_a_missing_configuration_says_what_to_run(tmp_path: Path):
     )
 
 
+def test_a_profile_limits_what_a_client_over_stdio_finds_and_calls(tmp_path: Path):
+    path = configuration(tmp_path, {"time": TIME, "git": GIT})
+    with path.open("a", encoding="utf-8") as file:
+        file.write("[gateway.profiles.clock]\nservers = ['time']\n")
+
+    async def talk() -> None:
+        async with client_of(path, "--profile", "clock") as client:
+            await known(client, "time__get_current_time")
+            hidden = await client.call_tool("tool_search", {"queries": ["server:git status"]})
+            refused = await client.call_tool(
+                "tool_call", {"name": "git__git_status", "arguments": {"repo_path": "."}}
+            )
+            assert "git__git_status" not in text_of(hidden)
+            assert refused.is_error
+            assert not (await client.call_tool("tool_call", CALLED)).is_error
+
+    asyncio.run(talk())
+
+
+def test_a_profile_that_does_not_exist_names_the_nearest(tmp_path: Path):
+    path = configuration(tmp_path, {})
+    with path.open("a", encoding="utf-8") as file:
+        file.write("[gateway.profiles.cursor]\nservers = ['time']\n")
+    command = [sys.executable, "-m", "toolscout", "serve", "--config", str(path)]
+
+    def fail_with(*options: str) -> str:
+        done = subprocess.run(
+            [*command, *options], capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 2
+        return done.stderr
+
+    assert "There is no profile 'cursr'. Use 'cursor'." in fail_with("--profile", "cursr")
+    assert "--profile is for stdio." in fail_with("--profile", "cursor", "--http")
+
+
 def test_a_changed_configuration_is_taken_over_without_dropping_the_client(tmp_path: Path):
     async def talk() -> None:
         config = configuration(tmp_path, {"time": TIME})

@@ -95,7 +95,8 @@ ORDERS = {
         edits
     """,
     "toolscout.clients": """
-        discovery jsontext
+        jsontext programs
+        discovery
         rewrite
         undo
     """,
@@ -144,8 +145,8 @@ ORDERS = {
     "toolscout.cli": """
         output
         evaluate inputs
-        completion init replay search serve servers status tokens console
-        call catalog describe doctor
+        completion replay search serve servers status tokens console
+        call catalog describe doctor init
     """,
 }
 

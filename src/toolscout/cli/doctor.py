@@ -28,7 +28,6 @@ from pathlib import Path
 import click
 
 from toolscout.cli import ExitCode
-from toolscout.cli.init import CLIENTS
 from toolscout.cli.inputs import (
     TOKENS_FOLDER,
     config_option,
@@ -40,23 +39,26 @@ from toolscout.cli.inputs import (
 from toolscout.cli.output import NAME_SHOWN, echo_json, format_count
 from toolscout.cli.servers import format_offer
 from toolscout.cli.status import fetch_json
-from toolscout.clients.discovery import OWN, Machine, Source, find_secret_places, list_known_files
-from toolscout.clients.rewrite import (
-    find_table,
-    is_own_entry,
-    list_places,
-    parse_document,
-    read_text,
+from toolscout.clients.discovery import (
+    OWN,
+    Machine,
+    Source,
+    find_secret_places,
+    list_known_files,
+    starts_own,
 )
+from toolscout.clients.programs import find_client
+from toolscout.clients.rewrite import find_option, parse_document, read_text
+from toolscout.clients.undo import find_backup
 from toolscout.config.documents import is_file
-from toolscout.config.file import Config, read_config
+from toolscout.config.file import Config, import_document, read_config
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.secrets import mask_url
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.encoders.encoder import StaticEncoder
 from toolscout.errors import InvalidConfig, MissingExtra, ToolscoutError, UsageError
 from toolscout.names import to_one_line
-from toolscout.schemas import Json, is_list, is_object
+from toolscout.schemas import Json, is_object
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 TEXT_SHOWN = 400
@@ -427,42 +429,50 @@ def _ask_gateway(gateway: GatewayConfig, path: str) -> Json:
 
 
 def _check_clients(machine: Machine) -> Iterator[Check]:
-    names = {program: name for name, program in CLIENTS.items()}
     known = [source for source in list_known_files(machine) if source.program != OWN]
     for source in {source.path: source for source in known if is_file(source.path)}.values():
         name = f"client {source.program}"
-        remedy = f"toolscout init --client {names.get(source.program, '')}"
+        client = find_client(source.program)
+        project = " --project" if source.is_project else ""
+        remedy = f"toolscout init --client {client.name if client else ''}{project}"
         try:
             document = parse_document(source.path, read_text(source.path))
+            found = import_document(document, machine.project_folders if project else ())
         except UsageError as error:
             yield Check(State.WARN, name, str(error), f"Fix {source.path}.")
             continue
-        entries = [
-            entry
-            for keys in list_places(document, machine.cwd)
-            for entry in find_table(document.tables, keys).values()
-        ]
-        own = [entry for entry in entries if is_own_entry(entry)]
+        servers = found.servers if found else ()
+        own = [one for one in servers if starts_own(one.command, one.url, one.args)]
         if own:
-            yield from (_check_entry(name, source, entry, machine.env, remedy) for entry in own)
-        elif entries:
-            count = format_count(len(entries), "server")
-            text = f"{source.path} has {count} of its own; `{remedy}` puts them behind toolscout"
+            count = len(servers) - len(own)
+            yield from (_check_entry(name, source, one, machine.env, remedy, count) for one in own)
+        elif servers:
+            count = format_count(len(servers), "server")
+            how = "shows how to put them" if client and client.is_yaml else "puts them"
+            text = f"{source.path} has {count} of its own; `{remedy}` {how} behind toolscout"
             yield Check(State.OK, name, text)
 
 
 def _check_entry(
-    name: str, source: Source, entry: Json, env: Mapping[str, str], remedy: str
+    name: str,
+    source: Source,
+    server: ServerConfig,
+    env: Mapping[str, str],
+    remedy: str,
+    others: int,
 ) -> Check:
-    command, args = entry.get("command"), entry.get("args")
-    if not isinstance(command, str) or not command:
+    """Check an entry for toolscout, next to which its client has some other servers."""
+    if not server.command:
         return Check(State.OK, name, f"{source.path} connects to toolscout by URL")
-    if shutil.which(command, path=env.get("PATH", "")) is None:
-        text = f"{source.path} starts {command[:200]}, which was not found."
+    if shutil.which(server.command, path=env.get("PATH", "")) is None:
+        text = f"{source.path} starts {server.command[:200]}, which was not found."
         return Check(State.FAIL, name, text, remedy)
-    if is_list(args) and "--config" in args[:-1]:
-        config = args[args.index("--config") + 1]
-        if isinstance(config, str) and not is_file(Path(config)):
-            text = f"{source.path} names {config}, which does not exist."
-            return Check(State.FAIL, name, text, remedy)
-    return Check(State.OK, name, f"{source.path} starts toolscout")
+    config = find_option(server.args, "--config")
+    if not config or is_file(Path(config)):
+        return Check(State.OK, name, f"{source.path} starts toolscout")
+    text = f"{source.path} names {config}, which does not exist."
+    if find_backup(source.path) is not None:
+        remedy = f"{remedy} --undo"
+    elif not others:
+        remedy = f"Restore {config}, or remove toolscout from {source.path}."
+    return Check(State.FAIL, name, text, remedy)

@@ -1,47 +1,72 @@
 """`toolscout init`: one configuration for the gateway, and clients that start toolscout instead.
 
-Shows the plan and asks; `toolscout.clients` finds servers and rewrites files. Nothing that is
-printed contains the value of a variable, header or token.
+Shows the plan and asks; `toolscout.clients` finds servers and rewrites files. Servers that the
+configuration has already stay as they are there. In the end, the new servers are tested. Nothing
+that is printed contains the value of a variable, header or token.
 """
 
+import asyncio
+import logging
+import shlex
 import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from glob import escape
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from toolscout.cli import ExitCode, fail
-from toolscout.cli.inputs import file_option, get_machine
-from toolscout.cli.output import NAME_SHOWN, ask, echo_json, format_count
+from toolscout.cli.inputs import file_option, get_machine, recall_tools, start_servers
+from toolscout.cli.output import NAME_SHOWN, ask, echo_json, format_count, show
+from toolscout.cli.servers import json_from_trial, show_trial
+from toolscout.cli.tokens import Costs, measure_costs, render_totals
 from toolscout.clients.discovery import (
-    OWN,
     Discovery,
     Machine,
     Source,
-    build_config,
     find_secret_places,
     find_servers,
     format_secret_notes,
+    is_same_server,
     list_known_files,
+    starts_own,
 )
-from toolscout.clients.rewrite import Launch, Rewrite, format_diff, plan_rewrite
-from toolscout.clients.undo import explain_conflict, find_undos, put_back, write_rewrite
-from toolscout.config.documents import is_file
-from toolscout.config.edits import to_toml, write_edit
-from toolscout.config.file import Config, read_config
-from toolscout.errors import InvalidFile, UsageError
+from toolscout.clients.programs import CLIENTS, find_client
+from toolscout.clients.rewrite import (
+    Launch,
+    Rewrite,
+    find_config_files,
+    find_moved_servers,
+    format_diff,
+    format_manual_change,
+    parse_document,
+    plan_rewrite,
+)
+from toolscout.clients.undo import (
+    Undo,
+    explain_conflict,
+    find_backup,
+    find_undos,
+    put_back,
+    write_rewrite,
+)
+from toolscout.config.documents import is_file, read_document
+from toolscout.config.edits import add_server, put_profile, read_own_text, to_toml, write_edit
+from toolscout.config.file import Config, import_servers, is_own_document, read_config
+from toolscout.config.gateway import Profile
+from toolscout.config.servers import is_matched
+from toolscout.errors import UsageError
 from toolscout.names import clean_text, to_one_line
+from toolscout.scout import Scout
 
-CLIENTS = {
-    "claude-desktop": "Claude Desktop",
-    "claude-code": "Claude Code",
-    "cursor": "Cursor",
-    "vscode": "VS Code",
-    "codex": "Codex",
-    "windsurf": "Windsurf",
-}
+if TYPE_CHECKING:
+    from toolscout.servers.probe import ProbeResult
+
 NAMES_SHOWN = 300
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -52,10 +77,55 @@ class Plan:
 
     findings: Discovery
     config: Config
-    is_new: bool
-    """Whether toolscout's own file would change."""
+    """With the new servers and profiles."""
+    text: str
+    """The new text of toolscout's own file; empty if it stays as it is."""
     rewrites: list[Rewrite]
+    by_hand: list["ManualChange"]
+    """Changes to files that toolscout reads but does not rewrite."""
     notes: list[str]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether toolscout's own file would change."""
+        return bool(self.text)
+
+    def find_gains(self, rewrite: Rewrite) -> list[str]:
+        """Return the servers that a client gets in addition to those it had."""
+        if rewrite.profile:
+            return []
+        found = [one for one in self.findings.found if one.is_new or not rewrite.was_own]
+        every = [one.server.name for one in found if not one.server.disabled]
+        return [name for name in every if name not in rewrite.servers]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManualChange:
+    """A change that a person has to make in a client's file."""
+
+    source: Source
+    launch: Launch
+    taken: tuple[str, ...]
+    servers: tuple[str, ...]
+    """Their names in toolscout's configuration."""
+
+    @property
+    def profile(self) -> str:
+        """The profile that the entry names, if any."""
+        return self.launch.profile
+
+    @property
+    def lines(self) -> list[str]:
+        """What to change, line by line."""
+        return format_manual_change(self.source, self.launch, self.taken)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trials:
+    """The outcome of testing the new servers."""
+
+    results: list["ProbeResult"] = field(default_factory=list["ProbeResult"])
+    costs: Costs | None = None
 
 
 @click.command()
@@ -78,20 +148,29 @@ class Plan:
     "--client",
     "clients",
     multiple=True,
-    type=click.Choice(list(CLIENTS)),
+    type=click.Choice([client.name for client in CLIENTS]),
     help="Change only this client; may be repeated. Default: all that have servers.",
 )
 @click.option("--keep-clients", is_flag=True, help="Do not change the files of clients.")
 @click.option(
-    "--project", is_flag=True, help="Also change files of this folder, such as .mcp.json."
+    "--project",
+    is_flag=True,
+    help="Also move the servers of this folder, such as those in .mcp.json.",
 )
+@click.option(
+    "--profiles",
+    is_flag=True,
+    help="Limit each client to the servers it had, with a profile of its own.",
+)
+@click.option("--no-test", is_flag=True, help="Do not start the new servers to test them.")
 @click.option("--undo", is_flag=True, help="Restore the files of clients.")
 @click.option("--yes", "-y", is_flag=True, help="Write without asking.")
 @click.option("--dry-run", is_flag=True, help="Show what would change without writing anything.")
 @click.option(
     "--force",
     is_flag=True,
-    help="Overwrite the file, or undo despite conflicts; the old file is kept as FILE.bak.",
+    help="Overwrite a file that cannot be read, or undo despite conflicts; the old file is kept "
+    "as FILE.bak.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was found and done as JSON.")
 def init(
@@ -100,6 +179,8 @@ def init(
     clients: tuple[str, ...],
     keep_clients: bool,
     project: bool,
+    profiles: bool,
+    no_test: bool,
     undo: bool,
     yes: bool,
     dry_run: bool,
@@ -108,91 +189,190 @@ def init(
 ) -> None:
     """Put the MCP servers of this machine behind toolscout.
 
-    Reads the files of Claude Desktop, Claude Code, Cursor, VS Code, Codex and Windsurf and writes
-    their servers into one configuration file. Secrets are copied as they are, so only you can
-    read that file. Then shows how each client's file would change to start toolscout instead, and
-    asks before changing it. The old file is kept; --undo restores it. Starts no servers.
+    Reads the files of your MCP clients and writes their servers into one configuration file.
+    Secrets are copied as they are, so only you can read that file. Then shows how each client's
+    file would change to start toolscout instead, and asks before changing it. The old file is
+    kept; --undo restores it. In the end, starts the new servers to test them.
+
+    Run it again whenever a client has new servers: only those are added, and what you changed in
+    the configuration stays.
 
     \b
     Example:
       toolscout init
       toolscout init --client cursor --dry-run
+      toolscout init --profiles
       toolscout init --undo
       toolscout init --from .mcp.json --config toolscout.toml --yes
     """
     if as_json and not (yes or dry_run):
         raise click.UsageError("--json cannot ask questions: add --yes or --dry-run.")
-    if clients and (paths or keep_clients):
-        raise click.UsageError("--client cannot be combined with --from or --keep-clients.")
+    if (clients or profiles) and (paths or keep_clients):
+        option = "--client" if clients else "--profiles"
+        raise click.UsageError(f"{option} cannot be combined with --from or --keep-clients.")
     if undo:
         _undo_clients(clients, yes=yes, dry_run=dry_run, force=force, as_json=as_json)
         return
     machine = get_machine()
     place = (target or machine.config_file).absolute()
+    own, old = _read_own(place, overwrites=force)
     named = [Source(program="", path=path.absolute()) for path in paths]
-    known = [Source(program=OWN, path=place), *list_known_files(machine)]
-    findings = find_servers(named or known, cwd=machine.cwd)
-    config = build_config(findings, place)
+    findings = find_servers(named or list_known_files(machine), machine, own, project=project)
+    servers = tuple(finding.server for finding in findings.found)
+    config = replace(own, servers=servers, notes=())
     notes = list(findings.notes)
-    rewrites: list[Rewrite] = []
+    changes: list[Rewrite | ManualChange] = []
     if findings.found and not (paths or keep_clients):
-        rewrites = _plan_rewrites(machine, config, clients, notes, project=project)
-    notes += format_secret_notes(config.servers)
+        folders = machine.project_folders if project else ()
+        for source in _choose_files(machine, clients, project=project):
+            always = bool(clients)
+            try:
+                changes += _plan_change(source, config, folders, profiles=profiles, always=always)
+            except UsageError as error:
+                notes.append(str(error))
+    for change in changes:
+        config = _extend_profile(config, change.profile, change.servers)
+    notes += format_secret_notes(finding.server for finding in findings.found if finding.is_new)
     plan = Plan(
         findings=findings,
         config=config,
-        is_new=bool(findings.found) and not _is_written(config),
-        rewrites=rewrites,
+        text=_edit_own(config, own, old) if findings.found else "",
+        rewrites=[change for change in changes if isinstance(change, Rewrite)],
+        by_hand=[change for change in changes if isinstance(change, ManualChange)],
         notes=[" ".join(clean_text(note, 2_000).split()) for note in notes],
     )
-    if plan.is_new and place.exists() and not (dry_run or force):
-        remedy = f"Use --force to overwrite it; the old file is kept as {place.name}.bak."
-        raise InvalidFile(str(place), "already exists", remedy=remedy)
     if not as_json:
         _show_plan(plan)
-    _carry_out(plan, yes=yes, dry_run=dry_run, as_json=as_json)
+    _carry_out(plan, yes=yes, dry_run=dry_run, as_json=as_json, tests=not no_test)
     if not findings.found:
         problem = "No MCP servers found. Name a file that lists some with --from PATH."
         fail(problem, ExitCode.NOT_FOUND)
 
 
+def _read_own(place: Path, *, overwrites: bool) -> tuple[Config, str]:
+    """Return toolscout's own configuration and its text; empty if there is none yet.
+
+    A file that cannot be read is refused, or counts as empty if it is to be overwritten.
+    """
+    empty = Config(source=place)
+    if not is_file(place):
+        return empty, ""
+    try:
+        text = read_own_text(place)
+        return read_config(place, text), text
+    except UsageError as error:
+        if _is_foreign(place):
+            raise
+        if overwrites:
+            return empty, ""
+        kept = f"{place.name}.bak"
+        remedy = f"Or use --force to overwrite the file; the old one is kept as {kept}."
+        raise UsageError(f"{error} {remedy}") from None
+
+
+def _is_foreign(place: Path) -> bool:
+    try:
+        return not is_own_document(read_document(place))
+    except UsageError:
+        return False
+
+
+def _edit_own(config: Config, own: Config, text: str) -> str:
+    """Return the new text of toolscout's own file; empty if it says everything already."""
+    new = text
+    if not text.strip():
+        new = to_toml(replace(config, gateway=own.gateway))
+    else:
+        known = {server.name for server in own.servers}
+        for server in config.servers:
+            if server.name not in known:
+                new = add_server(config.source, new, server)
+    for name, profile in config.gateway.profiles.items():
+        if own.gateway.profiles.get(name) != profile:
+            new = put_profile(config.source, new, name, profile.servers)
+    return new if new != text else ""
+
+
 def _list_client_files(machine: Machine, clients: Sequence[str]) -> list[Source]:
     """Return the files of these clients, or of all, whether they exist or not."""
-    programs = [CLIENTS[name] for name in clients] or list(CLIENTS.values())
+    programs = [client.title for client in CLIENTS if client.name in clients or not clients]
     found = {s.path: s for s in list_known_files(machine) if s.program in programs}
     return list(found.values())
 
 
-def _plan_rewrites(
-    machine: Machine, config: Config, clients: Sequence[str], notes: list[str], *, project: bool
-) -> list[Rewrite]:
-    """Return the files that would change; add a note for each that is left alone."""
+def _choose_files(machine: Machine, clients: Sequence[str], *, project: bool) -> list[Source]:
+    """Return the files that may change; raise if a client that was named has none."""
     existing = [s for s in _list_client_files(machine, clients) if is_file(s.path)]
-    shared = [s for s in existing if not project and _is_shared(s, machine)]
-    chosen = [s for s in existing if s not in shared]
-    for name in clients:
-        if not any(source.program == CLIENTS[name] for source in chosen):
-            raise UsageError(
-                f"{CLIENTS[name]} has no configuration file on this machine. "
-                "Start it once, or leave out --client."
-            )
+    chosen = [source for source in existing if project or not source.is_project]
+    for client in CLIENTS:
+        if client.name in clients and not any(s.program == client.title for s in chosen):
+            remedy = "Start it once, or leave out --client."
+            if any(source.program == client.title for source in existing):
+                remedy = "Add --project to change the one in this folder."
+            raise UsageError(f"{client.title} has no configuration file of yours. {remedy}")
+    return chosen
+
+
+def _plan_change(
+    source: Source, config: Config, folders: Sequence[Path], *, profiles: bool, always: bool
+) -> Sequence[Rewrite | ManualChange]:
+    """Return the change of a client's file, if there is any; `always` adds toolscout anyway."""
+    client = find_client(source.program)
     launch = _make_launch(config.source)
-    plans: list[Rewrite] = []
-    for source in chosen:
-        try:
-            plans.append(plan_rewrite(source, launch, config, machine.cwd, always=bool(clients)))
-        except UsageError as error:
-            notes.append(str(error))
-    for source in shared:
-        notes.append(f"{source.path} may be shared with others; add --project to change it too.")
-    return [plan for plan in plans if plan.is_change]
+    if client is not None and profiles:
+        launch = launch.add_profile(client.name)
+    if client is not None and client.is_yaml:
+        return _plan_by_hand(source, launch, config, always=always)
+    return _plan_rewrite(source, launch, config, folders, always=always)
 
 
-def _is_shared(source: Source, machine: Machine) -> bool:
-    """Return whether a file belongs to this folder, and so perhaps to a repository."""
-    folders = [machine.cwd / name for name in (".cursor", ".vscode", ".codex")]
-    is_here = source.path.parent in (machine.cwd, *folders)
-    return is_here and machine.cwd != machine.home
+def _plan_rewrite(
+    source: Source, launch: Launch, config: Config, folders: Sequence[Path], *, always: bool
+) -> list[Rewrite]:
+    """Return the change of a client's file, if there is any."""
+    plan = plan_rewrite(source, launch, config, folders, always=always)
+    is_known = launch.profile in config.gateway.profiles
+    if launch.profile and not is_known and plan.was_own:
+        # An earlier run has moved servers that the profile should name too.
+        backup = find_backup(source.path)
+        moved = find_moved_servers(source, backup, config) if backup else []
+        plan = plan_rewrite(source, launch, config, folders, always=bool(moved) or always)
+        plan = replace(plan, servers=tuple(dict.fromkeys((*moved, *plan.servers))))
+    if launch.profile and not is_known and not plan.servers:
+        # There is nothing that the profile could name.
+        plan = plan_rewrite(source, launch.remove_profile(), config, folders, always=always)
+    return [plan] if plan.is_change else []
+
+
+def _plan_by_hand(
+    source: Source, launch: Launch, config: Config, *, always: bool
+) -> list[ManualChange]:
+    """Return the change that a person has to make, if there is any."""
+    taken: dict[str, str] = {}
+    found = import_servers(source.path, ()).servers
+    own = [one for one in found if starts_own(one.command, one.url, one.args)]
+    for one in found:
+        same = [server.name for server in config.servers if is_same_server(one, server)]
+        if same and one not in own:
+            taken[one.name] = same[0]
+    if not taken and (own or not always):
+        return []
+    if not taken:
+        launch = launch.remove_profile()
+    servers = tuple(dict.fromkeys(taken.values()))
+    return [ManualChange(source=source, launch=launch, taken=tuple(taken), servers=servers)]
+
+
+def _extend_profile(config: Config, name: str, servers: Sequence[str]) -> Config:
+    """Return a configuration whose profile admits these servers as well."""
+    old = config.gateway.profiles.get(name)
+    patterns = old.servers if old else ()
+    added = tuple(escape(one) for one in servers if not is_matched(one, patterns))
+    if not name or not added:
+        return config
+    profile = replace(old or Profile(), servers=(*patterns, *added))
+    profiles = {**config.gateway.profiles, name: profile}
+    return replace(config, gateway=replace(config.gateway, profiles=profiles))
 
 
 def _make_launch(config: Path) -> Launch:
@@ -203,14 +383,6 @@ def _make_launch(config: Path) -> Launch:
     if installed:
         return Launch(command=installed, args=args)
     return Launch(command=sys.executable, args=("-m", "toolscout", *args))
-
-
-def _is_written(config: Config) -> bool:
-    """Return whether toolscout's own file already says this, however it is written."""
-    try:
-        return config.source.exists() and read_config(config.source) == config
-    except UsageError:
-        return False
 
 
 def _show_plan(plan: Plan) -> None:
@@ -228,19 +400,42 @@ def _show_plan(plan: Plan) -> None:
         click.echo("\nNotes:")
     for note in plan.notes:
         click.echo(f"- {note}")
-    if findings.found:
-        count = format_count(len(findings.found), "server")
-        click.echo(f"\nThis puts {count} into {plan.config.source}.")
+    place = plan.config.source
+    added = sum(finding.is_new for finding in findings.found)
+    if added and added == len(findings.found):
+        click.echo(f"\nThis puts {format_count(added, 'server')} into {place}.")
+    elif added:
+        count = format_count(added, "server")
+        click.echo(f"\nThis adds {count} to {place}.")
+        click.echo("Every client that starts toolscout without a profile can then use them.")
     for rewrite in plan.rewrites:
-        program = rewrite.source.program
-        instead = ""
-        if rewrite.taken:
-            count = format_count(len(rewrite.taken), "server")
-            instead = f" instead of {count} ({_format_names(rewrite.taken)})"
-        click.echo(f"\n{program} would start toolscout{instead}:")
-        _show_diff(rewrite.source.path, rewrite.old, rewrite.new)
-        if rewrite.kept:
-            click.echo(f"These servers stay: {_format_names(rewrite.kept)}.")
+        _show_rewrite(plan, rewrite)
+    if any(map(plan.find_gains, plan.rewrites)):
+        click.echo("\nTo keep each client to the servers that it has now, add --profiles.")
+    for change in plan.by_hand:
+        head, *lines = change.lines
+        click.echo(f"\n{change.source.program} has a YAML file, which you change by hand. {head}\n")
+        click.echo("\n".join(lines))
+
+
+def _show_rewrite(plan: Plan, rewrite: Rewrite) -> None:
+    program = rewrite.source.program
+    instead = ""
+    if rewrite.taken:
+        count = format_count(len(rewrite.taken), "server")
+        instead = f" instead of {count} ({_format_names(rewrite.taken)})"
+    click.echo(f"\n{program} would start toolscout{instead}:")
+    _show_diff(rewrite.source.path, rewrite.old, rewrite.new)
+    if rewrite.kept:
+        click.echo(f"These servers stay: {_format_names(rewrite.kept)}.")
+    gains = plan.find_gains(rewrite)
+    if gains:
+        count = format_count(len(gains), "server")
+        names = _format_names(gains)
+        click.echo(f"{program} can then also use {count} that it did not have: {names}.")
+    elif rewrite.profile:
+        listed = plan.config.gateway.profiles[rewrite.profile].servers
+        click.echo(f"Its profile {rewrite.profile!r} admits {_format_names(listed)}.")
 
 
 def _format_names(names: Sequence[str]) -> str:
@@ -252,12 +447,12 @@ def _show_diff(path: Path, old: str, new: str) -> None:
         click.echo(click.style(line, fg=DIFF_STYLES.get(line[:1])))
 
 
-def _carry_out(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool) -> None:
+def _carry_out(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool, tests: bool) -> None:
     place = plan.config.source
     is_wanted = plan.is_new and not dry_run
     is_written = is_wanted and (yes or ask(f"Write {place}?"))
     if is_written:
-        write_edit(place, to_toml(plan.config))
+        write_edit(place, plan.text)
         if not as_json:
             click.echo(f"Wrote {place}.")
     elif is_wanted:
@@ -271,19 +466,57 @@ def _carry_out(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool) -> None:
             backups[path] = write_rewrite(rewrite)
             if not as_json:
                 click.echo(f"Changed {path}. The old file is kept as {backups[path].name}.")
+    trials = Trials()
+    if is_written and tests:
+        trials = _test_servers(plan, as_json=as_json)
     if as_json:
-        echo_json(_to_json(plan, backups, is_written=is_written))
+        echo_json(_to_json(plan, backups, trials, is_written=is_written))
     elif backups:
         changed = [r.source.program for r in plan.rewrites if r.source.path in backups]
         programs = ", ".join(dict.fromkeys(changed))
         click.echo(f"Next: restart {programs}. `toolscout init --undo` restores the old files.")
     elif is_written:
-        click.echo(f"Next: toolscout serve --config {place}")
+        click.echo(f"Next: toolscout serve --config {shlex.quote(str(place))}")
     elif is_ready and plan.findings.found and not plan.rewrites:
         click.echo("Nothing to change.")
 
 
-def _to_json(plan: Plan, backups: dict[Path, Path], *, is_written: bool) -> dict[str, object]:
+def _test_servers(plan: Plan, *, as_json: bool) -> Trials:
+    """Start the new servers, print the outcome of each, and count what their tools cost."""
+    found = [finding.server for finding in plan.findings.found if finding.is_new]
+    chosen = [server for server in found if not server.disabled]
+    if not chosen:
+        return Trials()
+    if find_spec("mcp") is None:
+        problem = "The servers were not tested, because the MCP SDK is not installed."
+        click.echo(f"{problem} Run `pip install 'toolscout[gateway]'`.", err=True)
+        return Trials()
+    # The SDK also logs the exceptions that it raises.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
+    width = max(len(to_one_line(server.name, NAME_SHOWN)) for server in chosen)
+
+    def report(trial: "ProbeResult") -> None:
+        if not as_json:
+            show_trial(trial, width)
+
+    if not as_json:
+        count = format_count(len(chosen), "server")
+        click.echo(f"\nTesting {count}; skip this with --no-test.")
+    results = asyncio.run(start_servers(plan.config, chosen, report))
+    catalog = recall_tools(plan.config)
+    costs = measure_costs(Scout(catalog, encoder=None), lambda _: None) if len(catalog) else None
+    if not as_json:
+        answered = sum(trial.is_ok for trial in results)
+        click.echo(f"{answered} of {format_count(len(results), 'server')} answered.\n")
+        if costs is not None:
+            show(render_totals(costs))
+            click.echo()
+    return Trials(results=results, costs=costs)
+
+
+def _to_json(
+    plan: Plan, backups: Mapping[Path, Path], trials: Trials, *, is_written: bool
+) -> dict[str, object]:
     servers = [
         {
             "name": finding.server.name,
@@ -292,6 +525,7 @@ def _to_json(plan: Plan, backups: dict[Path, Path], *, is_written: bool) -> dict
             "disabled": finding.server.disabled,
             "program": finding.source.program,
             "file": finding.source.path,
+            "new": finding.is_new,
             "secrets": find_secret_places(finding.server),
         }
         for finding in plan.findings.found
@@ -304,6 +538,8 @@ def _to_json(plan: Plan, backups: dict[Path, Path], *, is_written: bool) -> dict
             "backup": backups.get(rewrite.source.path),
             "taken": rewrite.taken,
             "kept": rewrite.kept,
+            "gains": plan.find_gains(rewrite),
+            "profile": rewrite.profile,
             "diff": format_diff(rewrite.source.path, rewrite.old, rewrite.new),
         }
         for rewrite in plan.rewrites
@@ -314,13 +550,21 @@ def _to_json(plan: Plan, backups: dict[Path, Path], *, is_written: bool) -> dict
         "servers": servers,
         "notes": plan.notes,
         "clients": clients,
+        "by_hand": [
+            {"program": change.source.program, "file": change.source.path, "lines": change.lines}
+            for change in plan.by_hand
+        ],
+        "tests": [json_from_trial(trial) for trial in trials.results],
+        "tokens": trials.costs.to_json() if trials.costs else None,
     }
 
 
 def _undo_clients(
     clients: Sequence[str], *, yes: bool, dry_run: bool, force: bool, as_json: bool
 ) -> None:
-    undos = list(find_undos(_list_client_files(get_machine(), clients)))
+    machine = get_machine()
+    undos = list(find_undos(_list_client_files(machine, clients)))
+    configs = _find_configs(undos, machine)
     rows: list[dict[str, object]] = []
     for undo in undos:
         program, path = undo.source.program, undo.source.path
@@ -349,9 +593,25 @@ def _undo_clients(
             }
         )
     if as_json:
-        echo_json({"clients": rows})
+        echo_json({"clients": rows, "configs": configs})
     elif not undos:
         click.echo("Nothing to undo: `toolscout init` has not changed any file.")
+    for path in configs if not as_json and any(row["restored"] for row in rows) else ():
+        remove = "del" if sys.platform == "win32" else "rm"
+        files = [file for file in (path, path.with_name(f"{path.name}.bak")) if is_file(file)]
+        click.echo(
+            f"{path} stays, with the secrets that were copied into it. "
+            f"To delete it: {remove} {shlex.join(map(str, files))}"
+        )
     refused = [undo for undo in undos if undo.conflicts and not force]
     if refused and not dry_run:
         raise explain_conflict(refused[0])
+
+
+def _find_configs(undos: Sequence[Undo], machine: Machine) -> list[Path]:
+    """Return the configuration files that clients named, and that stay after an undo."""
+    named: list[Path] = []
+    for undo in undos:
+        with suppress(UsageError):
+            named += find_config_files(parse_document(undo.source.path, undo.current))
+    return [path for path in dict.fromkeys(named or [machine.config_file]) if is_file(path)]

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -173,8 +173,15 @@ def fetch_tools(config: Config, name: str) -> Catalog:
     return recall_tools(config)
 
 
-async def start_servers(config: Config, chosen: Iterable[ServerConfig]) -> "list[ProbeResult]":
-    """Start servers, a few at a time, and return the result of each."""
+async def start_servers(
+    config: Config,
+    chosen: Iterable[ServerConfig],
+    on_result: "Callable[[ProbeResult], object] | None" = None,
+) -> "list[ProbeResult]":
+    """Start servers, a few at a time, and return the result of each.
+
+    `on_result` is called with each result as soon as it is known.
+    """
     from toolscout.servers.connection import Delays
     from toolscout.servers.pool import Connector
     from toolscout.servers.probe import probe_server
@@ -187,7 +194,10 @@ async def start_servers(config: Config, chosen: Iterable[ServerConfig]) -> "list
 
         async def start(server: ServerConfig) -> "ProbeResult":
             async with gate:
-                return await probe_server(server, connector, store)
+                result = await probe_server(server, connector, store)
+            if on_result is not None:
+                on_result(result)
+            return result
 
         return await asyncio.gather(*map(start, chosen))
 

@@ -32,7 +32,7 @@ from toolscout.cli.inputs import (
 )
 from toolscout.config.documents import write_private
 from toolscout.config.file import Config, build_demo_config, read_config
-from toolscout.config.gateway import GatewayConfig
+from toolscout.config.gateway import GatewayConfig, Profile
 from toolscout.config.secrets import SecretMask
 from toolscout.errors import InvalidFile, ToolscoutError
 from toolscout.options import list_options
@@ -94,6 +94,12 @@ def _add_gateway_option(name: str, metavar: str | None = None) -> Callable[[Comm
 @_add_gateway_option("port", "N")
 @_add_gateway_option("mode")
 @_add_gateway_option("split_calls")
+@click.option(
+    "--profile",
+    metavar="NAME",
+    help="Show the client only what this profile of the configuration admits; over HTTP, tokens "
+    "have profiles instead.",
+)
 def serve(
     path: Path | None,
     demo: bool,
@@ -103,14 +109,18 @@ def serve(
     port: int | None,
     mode: str | None,
     split_calls: bool,
+    profile: str | None,
 ) -> None:
     """Put one MCP server in front of all your others.
 
     \b
     Example:
       toolscout serve --config ~/.cursor/mcp.json
+      toolscout serve --profile cursor
       toolscout serve --http --port 8765
     """
+    if http and profile:
+        raise click.UsageError("--profile is for stdio. Over HTTP, give a token a profile.")
     need_sdk()
     from toolscout.gateway.logs import log_to_stderr
 
@@ -124,6 +134,7 @@ def serve(
     }
     given = {key: value for key, value in changes.items() if value is not None}
     config = replace(config, gateway=replace(config.gateway, **given))
+    limits = config.gateway.find_profile(profile) if profile else None
     level = os.environ.get("TOOLSCOUT_LOG", config.gateway.log_level.value).upper()
     mask = SecretMask(config.list_secrets())
     log_to_stderr(config.gateway.log, level, mask)
@@ -133,10 +144,10 @@ def serve(
     with suppress(KeyboardInterrupt), _forward_stdin() if is_typed else nullcontext():
         if is_typed:
             click.echo(BY_HAND, err=True)
-        asyncio.run(_serve(config, mask, http=http))
+        asyncio.run(_serve(config, mask, limits, http=http))
 
 
-async def _serve(config: Config, mask: SecretMask, *, http: bool) -> None:
+async def _serve(config: Config, mask: SecretMask, profile: Profile | None, *, http: bool) -> None:
     from toolscout.gateway.gateway import Gateway
     from toolscout.gateway.logs import log_event
     from toolscout.gateway.server import serve_stdio
@@ -152,7 +163,7 @@ async def _serve(config: Config, mask: SecretMask, *, http: bool) -> None:
                 tasks.append(asyncio.create_task(_report(gateway, file)))
             gc.freeze()  # a full collection would hold up every answer for a tenth of a second
             try:
-                await (_serve_http(gateway) if http else serve_stdio(gateway))
+                await (_serve_http(gateway) if http else serve_stdio(gateway, profile))
             finally:
                 for task in tasks:
                     task.cancel()

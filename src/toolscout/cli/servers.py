@@ -119,33 +119,38 @@ def test_(names: tuple[str, ...], path: Path | None, as_json: bool) -> None:
     chosen = chosen or [server for server in config.servers if not server.disabled]
     trials = asyncio.run(start_servers(config, chosen))
     if as_json:
-        rows = [
-            {
-                "name": trial.server,
-                "ok": trial.is_ok,
-                "seconds": round(trial.seconds, 3),
-                "counts": dict(trial.counts),
-                "protocol": trial.protocol,
-                "problem": trial.problem,
-                "remedy": trial.remedy,
-                "notes": trial.notes,
-            }
-            for trial in trials
-        ]
-        echo_json({"servers": rows})
+        echo_json({"servers": [json_from_trial(trial) for trial in trials]})
     else:
-        shown = [to_one_line(trial.server, NAME_SHOWN) for trial in trials]
-        width = max(map(len, shown), default=0)
-        for name, trial in zip(shown, trials, strict=True):
-            outcome = f"ok      {format_offer(trial)}"
-            if not trial.is_ok:
-                problem = trial.problem[:1].upper() + trial.problem[1:].removesuffix(".")
-                outcome = f"failed  {problem}. {trial.remedy}".rstrip()
-            click.echo(f"{name:<{width}}  {outcome}")
-            for note in trial.notes:
-                click.echo(f"{'':<{width}}  {to_one_line(note, NOTE_SHOWN)}")
+        width = max((len(to_one_line(trial.server, NAME_SHOWN)) for trial in trials), default=0)
+        for trial in trials:
+            show_trial(trial, width)
     if not all(trial.is_ok for trial in trials):
         raise click.exceptions.Exit(ExitCode.FAILED)
+
+
+def json_from_trial(trial: "ProbeResult") -> dict[str, object]:
+    """Return the outcome of starting a server as plain JSON."""
+    return {
+        "name": trial.server,
+        "ok": trial.is_ok,
+        "seconds": round(trial.seconds, 3),
+        "counts": dict(trial.counts),
+        "protocol": trial.protocol,
+        "problem": trial.problem,
+        "remedy": trial.remedy,
+        "notes": trial.notes,
+    }
+
+
+def show_trial(trial: "ProbeResult", width: int) -> None:
+    """Print the outcome of starting a server, its name padded to a width."""
+    outcome = f"ok      {format_offer(trial)}"
+    if not trial.is_ok:
+        problem = trial.problem[:1].upper() + trial.problem[1:].removesuffix(".")
+        outcome = f"failed  {problem}. {trial.remedy}".rstrip()
+    click.echo(f"{to_one_line(trial.server, NAME_SHOWN):<{width}}  {outcome}")
+    for note in trial.notes:
+        click.echo(f"{'':<{width}}  {to_one_line(note, NOTE_SHOWN)}")
 
 
 def format_offer(trial: "ProbeResult") -> str:

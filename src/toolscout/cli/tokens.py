@@ -137,15 +137,14 @@ def _count_meta_tokens(dialect: Dialect) -> int:
     return count_tokens(json.dumps(definitions, ensure_ascii=False))
 
 
-def _render(costs: Costs, price: float | None, requests: int) -> Iterator[RenderableType]:
-    def make_row(label: str, count: int, style: str = "") -> list[Cell]:
-        cells = [(label, style), (f"{count:,}", style)]
-        if price is not None:
-            amount = count * requests * price / MILLION
-            cells.append((f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}", style))
-        return cells
+def render_totals(
+    costs: Costs, price: float | None = None, requests: int = 1
+) -> Iterator[RenderableType]:
+    """Yield what every request carries with toolscout and without, and the difference."""
 
-    head = ("", "") if price is None else ("", "tokens", f"{requests:,} requests")
+    def make_row(label: str, count: int, style: str = "") -> list[Cell]:
+        return _make_row(label, count, style, price=price, requests=requests)
+
     everything = f"All {costs.tools:,} definitions of {costs.servers:,} servers"
     rows = [
         make_row(everything, costs.definitions),
@@ -154,15 +153,40 @@ def _render(costs: Costs, price: float | None, requests: int) -> Iterator[Render
         make_row("  the listing of available tools", costs.listing),
         make_row("  pinned tools", costs.pinned),
     ]
-    yield make_table(head, rows, right=(1, 2))
+    yield make_table(_make_head(price, requests), rows, right=(1, 2))
     yield ""
     saved = 1 - costs.request / max(1, costs.definitions)
-    yield style((f"Saved in every request: {saved:.1%} (estimated, {costs.encoding}).", "bold"))
+    text = f"Saved in every request: {saved:.1%} (estimated, {costs.encoding})."
+    if saved < 0:
+        added = costs.request - costs.definitions
+        text = f"With so few tools, toolscout adds {added:,} tokens to every request (estimated)."
+    yield style((text, "bold"))
+
+
+def _make_row(
+    label: str, count: int, style: str = "", *, price: float | None, requests: int
+) -> list[Cell]:
+    cells = [(label, style), (f"{count:,}", style)]
+    if price is not None:
+        amount = count * requests * price / MILLION
+        cells.append((f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}", style))
+    return cells
+
+
+def _make_head(price: float | None, requests: int) -> tuple[str, ...]:
+    return ("", "") if price is None else ("", "tokens", f"{requests:,} requests")
+
+
+def _render(costs: Costs, price: float | None, requests: int) -> Iterator[RenderableType]:
+    yield from render_totals(costs, price, requests)
     if price is not None:
         yield style((f"At ${price:g} per million input tokens, with nothing cached.", "dim"))
     yield ""
     yield "Definitions by server:"
-    servers = [make_row(f"  {name or '(none)'}", n) for name, n in costs.by_server.items()]
-    yield make_table(head, servers[:SERVERS_SHOWN], right=(1, 2))
+    servers = [
+        _make_row(f"  {name or '(none)'}", count, price=price, requests=requests)
+        for name, count in costs.by_server.items()
+    ]
+    yield make_table(_make_head(price, requests), servers[:SERVERS_SHOWN], right=(1, 2))
     if len(servers) > SERVERS_SHOWN:
         yield f"  and {len(servers) - SERVERS_SHOWN:,} more"

@@ -1,8 +1,8 @@
 """Finds configuration files, and the servers that programs on this machine already have.
 
 `list_known_files` lists where to look; `find_servers` reads the files that exist and merges their
-servers. Home folder, platform, variables and working directory are arguments, so that the result
-depends on nothing else. Nothing is started.
+servers with those that toolscout has already. Home folder, platform, variables and working
+directory are arguments, so that the result depends on nothing else. Nothing is started.
 """
 
 import re
@@ -12,11 +12,17 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from urllib.parse import urlsplit
 
+from toolscout.clients.programs import CLIENTS
 from toolscout.config.documents import is_file
 from toolscout.config.file import Config, choose_name, import_servers, read_config
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.references import expand_path, is_literal
-from toolscout.config.secrets import find_secret_keys, has_secret_args, has_secret_url
+from toolscout.config.secrets import (
+    find_bearer_variables,
+    find_secret_keys,
+    has_secret_args,
+    has_secret_url,
+)
 from toolscout.config.servers import ServerConfig
 from toolscout.errors import UsageError
 from toolscout.options import join_keys, list_options, quote_name
@@ -51,14 +57,33 @@ class Machine:
     @property
     def user_file(self) -> Path:
         """The user's configuration file of toolscout."""
-        usual = self._find_folder("XDG_CONFIG_HOME", self.home / ".config")
-        return (self.settings if self.platform == "win32" else usual) / OWN / OWN_FILE
+        return (self.settings if self.platform == "win32" else self._config) / OWN / OWN_FILE
 
     @property
     def config_file(self) -> Path:
         """The file to use by default: the one in the working directory, or else the user's."""
         here = self.cwd / OWN_FILE
         return here if is_file(here) else self.user_file
+
+    @property
+    def project_folders(self) -> tuple[Path, ...]:
+        """The working folder and those around it, for which programs may have servers."""
+        return (self.cwd, *self.cwd.parents)
+
+    def find_places(self) -> dict[str, Path]:
+        """Return the folders in which the files of clients are, by their names in `CLIENTS`."""
+        return {
+            "home": self.home,
+            "settings": self.settings,
+            "config": self._config,
+            "claude": self._find_folder("CLAUDE_CONFIG_DIR", self.home),
+            "codex": self._find_folder("CODEX_HOME", self.home / ".codex"),
+            "copilot": self._find_folder("COPILOT_HOME", self.home / ".copilot"),
+        }
+
+    @property
+    def _config(self) -> Path:
+        return self._find_folder("XDG_CONFIG_HOME", self.home / ".config")
 
     def find_cache_file(self, gateway: GatewayConfig) -> Path:
         """Return the SQLite file of a gateway."""
@@ -82,6 +107,8 @@ class Source:
     program: str
     """Empty if a person named the file."""
     path: Path
+    is_project: bool = False
+    """Whether the file is in the working folder, and so perhaps in a repository."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +117,8 @@ class FoundServer:
 
     server: ServerConfig
     source: Source
+    is_new: bool = True
+    """Whether toolscout does not have it yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,66 +133,105 @@ class Discovery:
 
 def list_known_files(machine: Machine) -> list[Source]:
     """Return the files that may list servers, whether they exist or not, ours first."""
-    settings = machine.settings
-    claude = Path(machine.env.get("CLAUDE_CONFIG_DIR") or machine.home)
-    codex = Path(machine.env.get("CODEX_HOME") or machine.home / ".codex")
-    places = (
-        (OWN, machine.cwd / OWN_FILE),
-        (OWN, machine.user_file),
-        ("Claude Desktop", settings / "Claude" / "claude_desktop_config.json"),
-        ("Claude Code", claude / ".claude.json"),
-        ("Claude Code", machine.cwd / ".mcp.json"),
-        ("Cursor", machine.home / ".cursor" / "mcp.json"),
-        ("Cursor", machine.cwd / ".cursor" / "mcp.json"),
-        ("VS Code", settings / "Code" / "User" / "mcp.json"),
-        ("VS Code", settings / "Code" / "User" / "settings.json"),
-        ("VS Code", settings / "Code - Insiders" / "User" / "mcp.json"),
-        ("VS Code", settings / "Code - Insiders" / "User" / "settings.json"),
-        ("VS Code", machine.cwd / ".vscode" / "mcp.json"),
-        ("Codex", codex / "config.toml"),
-        ("Codex", machine.cwd / ".codex" / "config.toml"),
-        ("Windsurf", machine.home / ".codeium" / "windsurf" / "mcp_config.json"),
-    )
-    return [Source(program=program, path=path) for program, path in places]
+    found = [machine.cwd / OWN_FILE, machine.user_file]
+    sources = [Source(program=OWN, path=path) for path in found]
+    places = machine.find_places()
+    for client in CLIENTS:
+        files = [Path(file.format(**places)) for file in client.files]
+        shared = [machine.cwd / file for file in client.project_files]
+        sources += [Source(program=client.title, path=path) for path in files]
+        sources += [
+            Source(program=client.title, path=path, is_project=True)
+            for path in shared
+            if path not in files  # in the home folder, these are the user's own
+        ]
+    return sources
 
 
-def find_servers(sources: Iterable[Source], *, cwd: Path) -> Discovery:
-    """Return the servers of the files that exist; a file that cannot be read becomes a note.
+def find_servers(
+    sources: Iterable[Source], machine: Machine, own: Config | None = None, *, project: bool = False
+) -> Discovery:
+    """Return the servers of toolscout's own configuration, and those that files add to it.
 
-    Errors in a file that a person named are raised. Entries for toolscout itself are left out,
-    because it would call itself.
+    A file that cannot be read becomes a note; errors in a file that a person named are raised.
+    Servers of the working folder are left where they are unless `project` asks for them. Entries
+    for toolscout itself are left out, because it would call itself.
     """
+    own = own or Config()
     existing: dict[Path, Source] = {}
     for source in sources:
-        if not source.program or is_file(source.path):
+        if source.path != own.source and (not source.program or is_file(source.path)):
             existing.setdefault(source.path, source)
-    servers: dict[str, ServerConfig] = {}
-    found: list[FoundServer] = []
+    servers = {server.name: server for server in own.servers}
+    home = Source(program=OWN, path=own.source)
+    found = [FoundServer(server=one, source=home, is_new=False) for one in own.servers]
     notes: list[str] = []
-    for path, source in existing.items():
-        for server in _read(source, cwd, notes).servers:
-            quoted = quote_name(server.name)
-            if starts_own(server.command, server.url, server.args):
-                notes.append(f"{path}: server {quoted} is toolscout itself. It was left out.")
-                continue
-            name = choose_name(server, servers)
-            if name in servers:
-                continue
-            if name != server.name:
-                notes.append(f"{path}: another server is {quoted} already. This one is {name!r}.")
-            servers[name] = replace(server, name=name)
-            found.append(FoundServer(server=servers[name], source=source))
-    return Discovery(found=tuple(found), sources=tuple(existing.values()), notes=tuple(notes))
+    listed = [
+        (server, source)
+        for source in existing.values()
+        for server in _read(source, machine, notes, project=project)
+    ]
+    seen = {server.name for server, _ in listed if _is_known(server, own)}
+    for server, source in listed:
+        quoted = quote_name(server.name)
+        if starts_own(server.command, server.url, server.args):
+            notes.append(f"{source.path}: server {quoted} is toolscout itself. It was left out.")
+            continue
+        same = _find_same(server, own.servers, seen)
+        if same is not None:
+            if same.has_other_values(server):
+                notes.append(_explain_difference(server, source, same, own.source))
+            continue
+        name = choose_name(server, servers)
+        if name in servers:
+            continue
+        if name != server.name:
+            notes.append(
+                f"{source.path}: another server is {quoted} already. This one is {name!r}."
+            )
+        servers[name] = replace(server, name=name)
+        found.append(FoundServer(server=servers[name], source=source))
+    known = (home,) if own.servers else ()
+    return Discovery(found=tuple(found), sources=(*known, *existing.values()), notes=tuple(notes))
 
 
-def build_config(findings: Discovery, target: Path) -> Config:
-    """Return the configuration to write: the servers found, and the rest of the existing file."""
-    servers = tuple(finding.server for finding in findings.found)
-    try:
-        old = read_config(target) if is_file(target) else Config()
-    except UsageError:
-        old = Config()
-    return replace(old, servers=servers, source=target, notes=())
+def is_same_server(server: ServerConfig, own: ServerConfig) -> bool:
+    """Tell whether a client's server is one that toolscout has, perhaps with edited options."""
+    if not own.has_same_start(server):
+        return False
+    return own.name == server.name or own.starts_like(server) or not own.has_other_values(server)
+
+
+def _is_known(server: ServerConfig, own: Config) -> bool:
+    return any(one.name == server.name and one.starts_like(server) for one in own.servers)
+
+
+def _find_same(
+    server: ServerConfig, own: Sequence[ServerConfig], seen: set[str]
+) -> ServerConfig | None:
+    """Return the server of toolscout's own that a found one is, whatever was edited there.
+
+    A server that was found elsewhere under its own name (`seen`) is not also another one.
+    """
+    alike = [one for one in own if one.has_same_start(server)]
+    same = [one for one in alike if one.name not in seen or not one.has_other_values(server)]
+    return min(
+        same,
+        key=lambda one: (one.name != server.name, one.has_other_values(server)),
+        default=None,
+    )
+
+
+def _explain_difference(
+    server: ServerConfig, source: Source, same: ServerConfig, place: Path
+) -> str:
+    text = (
+        f"{source.path}: server {quote_name(server.name)} starts like {quote_name(same.name)} in "
+        f"{place}, but with other variables or headers."
+    )
+    if is_same_server(server, same):
+        return f"{text} Those in {place.name} stay."
+    return f"{text} It stays there. If both are needed, add it under another name."
 
 
 def starts_own(command: str, url: str, args: Sequence[str]) -> bool:
@@ -183,12 +251,23 @@ def starts_own(command: str, url: str, args: Sequence[str]) -> bool:
 
 
 def format_secret_notes(servers: Iterable[ServerConfig]) -> list[str]:
-    """Return a note for each key that seems to contain a secret in plain text."""
-    return [
-        f"{key} contains a secret in plain text. Write ${{VARIABLE}} or ${{file:PATH}} instead."
-        for server in servers
-        for key in find_secret_places(server)
-    ]
+    """Return a note for each key that seems to contain a secret in plain text or a bearer token."""
+    notes: list[str] = []
+    for server in servers:
+        notes += [
+            f"{key} contains a secret in plain text. Write ${{VARIABLE}} or ${{file:PATH}} instead."
+            for key in find_secret_places(server)
+        ]
+        texts = {f"args[{place}]": text for place, text in enumerate(server.args)}
+        for kind, values in (("headers", server.headers), ("env", server.env), ("args", texts)):
+            for key, text in values.items():
+                place = (kind,) if kind == "args" else (kind, key)
+                notes += [
+                    f"{join_keys('servers', server.name, *place)} takes a bearer token from the "
+                    f"variable {name}. Set it where toolscout runs."
+                    for name in find_bearer_variables(text)
+                ]
+    return notes
 
 
 def find_secret_places(server: ServerConfig) -> list[str]:
@@ -207,17 +286,37 @@ def find_secret_places(server: ServerConfig) -> list[str]:
     return [join_keys("servers", server.name, *place) for place in places]
 
 
-def _read(source: Source, cwd: Path, notes: list[str]) -> Config:
+def _read(
+    source: Source, machine: Machine, notes: list[str], *, project: bool
+) -> tuple[ServerConfig, ...]:
+    """Return the servers of a file; add notes on what was left out or stays there."""
     try:
-        is_list = source.program not in (OWN, "")
-        config = import_servers(source.path, cwd) if is_list else read_config(source.path)
+        if source.program in (OWN, ""):
+            config = read_config(source.path)
+            notes += config.notes
+            return config.servers
+        config = import_servers(source.path, machine.project_folders)
+        if project:
+            notes += config.notes
+            return config.servers
+        mine = import_servers(source.path, ()) if not source.is_project else Config()
     except UsageError as error:
         if not source.program:
             raise
         notes.append(f"{error} The file was left out.")
-        return Config(source=source.path)
-    notes += config.notes
-    return config
+        return ()
+    notes += mine.notes
+    staying = _count_others(config) - _count_others(mine)
+    if staying:
+        count = "1 server" if staying == 1 else f"{staying:,} servers"
+        notes.append(
+            f"{source.path}: {count} for this project not moved. Add --project to include projects."
+        )
+    return mine.servers
+
+
+def _count_others(config: Config) -> int:
+    return sum(not starts_own(one.command, one.url, one.args) for one in config.servers)
 
 
 def _get_last_part(text: str) -> str:

@@ -9,16 +9,18 @@ change without secrets. Writing files, and undoing that, is left to `undo`.
 import difflib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from toolscout.clients.discovery import OWN, Source, starts_own
+from toolscout.clients.discovery import OWN, Source, is_same_server, starts_own
 from toolscout.clients.jsontext import find_object, replace_members
+from toolscout.clients.programs import Keys, find_client
 from toolscout.config.documents import ConfigDocument, document_from_text
 from toolscout.config.edits import append_tables, format_toml, remove_tables
 from toolscout.config.file import Config, import_document
+from toolscout.config.formats import find_value, list_tables
 from toolscout.config.secrets import MASK, mask_args, mask_url
 from toolscout.errors import InvalidFile
 from toolscout.names import clean_text
@@ -26,18 +28,15 @@ from toolscout.schemas import Json, is_list, is_object
 
 BY_HAND = "Edit it by hand; docs/gateway.md shows the entry to write."
 CODEX_TABLE = "mcp_servers"
-TYPED = ("Claude Code", "VS Code")
-"""Programs that write the type of a server next to its command."""
+PROFILE_FLAG = "--profile"
 LINE_CHARS = 400
 CONTEXT_LINES = 2
-PLAIN_KEYS = ("type", "transport", "command", "cwd")
-URL_KEYS = ("url", "serverUrl", "httpUrl")
+PLAIN_KEYS = ("type", "transport", "command", "cmd", "cwd")
+ARGUMENT_KEYS = ("args", "command")
+URL_KEYS = ("url", "serverUrl", "httpUrl", "uri")
 
-_TOP = (("mcpServers",), ("servers",), ("mcp.servers",), ("mcp", "servers"))
 _BOM = "\ufeff"
 _LIST = re.compile(r"\[\n[^\[\]{}]*\]")
-
-Keys = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +46,26 @@ class Launch:
     command: str
     args: tuple[str, ...]
 
+    @property
+    def profile(self) -> str:
+        """The profile that limits the client; empty if it sees everything."""
+        return find_option(self.args, PROFILE_FLAG)
+
+    def add_profile(self, name: str) -> "Launch":
+        """Return a launch that is limited to a profile."""
+        return replace(self, args=(*self.args, PROFILE_FLAG, name))
+
+    def remove_profile(self) -> "Launch":
+        """Return a launch that shows everything."""
+        place = self.args.index(PROFILE_FLAG) if self.profile else len(self.args)
+        return replace(self, args=self.args[:place] + self.args[place + 2 :])
+
     def to_entry(self, program: str) -> Json:
         """Return the entry for a client's file."""
-        kind = {"type": "stdio"} if program in TYPED else {}
-        return {**kind, "command": self.command, "args": list(self.args)}
+        client = find_client(program)
+        if client is None:
+            return {"command": self.command, "args": list(self.args)}
+        return client.build_entry(self.command, self.args)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +77,14 @@ class Rewrite:
     new: str
     taken: tuple[str, ...]
     """The servers that only toolscout starts from now on."""
+    servers: tuple[str, ...]
+    """Their names in toolscout's configuration."""
     kept: tuple[str, ...]
     """Those that stay with the client, because toolscout does not have them."""
+    profile: str
+    """The profile that toolscout's entry names; empty if the client sees everything."""
+    was_own: bool
+    """Whether the client started toolscout before."""
 
     @property
     def is_change(self) -> bool:
@@ -91,45 +112,94 @@ def parse_document(path: Path, text: str) -> ConfigDocument:
 
 
 def plan_rewrite(
-    source: Source, launch: Launch, config: Config, project: Path, *, always: bool = False
+    source: Source,
+    launch: Launch,
+    config: Config,
+    folders: Collection[Path] = (),
+    *,
+    always: bool = False,
 ) -> Rewrite:
     """Return a client's file as it should be; `always` adds toolscout even if it takes no server.
 
-    Of Claude Code's servers for projects, only those for this project and the folders around it
-    are taken.
+    Of Claude Code's servers for projects, only those for these folders are taken. A profile that
+    the client's entry for toolscout names already stays.
     """
     old = read_text(source.path)
     document = parse_document(source.path, old)
-    places = list_places(document, project)
-    own = [name for keys in places for name in find_own_names(document, keys)]
-    taken = {keys: _find_taken(document, keys, project, config) for keys in places}
+    places = list_places(document, folders)
+    own = [
+        (name, find_table(document.tables, keys)[name])
+        for keys in places
+        for name in find_own_names(document, keys)
+    ]
+    profiles = [find_option(_list_words(entry), PROFILE_FLAG) for _, entry in own]
+    if any(profiles) and not launch.profile:
+        launch = launch.add_profile(next(filter(None, profiles)))
+    taken = {keys: _find_taken(document, keys, folders, config) for keys in places}
     names = [name for found in taken.values() for name in found]
+    entry = launch.to_entry(source.program)
     new = old
-    if names or (always and not own):
+    if names or (always and [found for _, found in own] != [entry]):
         gone = {keys: [*found, *find_own_names(document, keys)] for keys, found in taken.items()}
-        home = _choose_home(document, places)
-        new = _edit_text(document, old, gone, launch.to_entry(source.program), home)
+        home = _choose_home(source, document, places)
+        new = _edit_text(document, old, gone, entry, home)
     every = [name for keys in places for name in find_table(document.tables, keys)]
-    kept = [name for name in every if name not in (*names, *own)]
-    return Rewrite(source=source, old=old, new=new, taken=tuple(names), kept=tuple(kept))
+    owned = [name for name, _ in own]
+    return Rewrite(
+        source=source,
+        old=old,
+        new=new,
+        taken=tuple(names),
+        servers=tuple(dict.fromkeys(one for found in taken.values() for one in found.values())),
+        kept=tuple(name for name in every if name not in (*names, *owned)),
+        profile=launch.profile,
+        was_own=bool(own),
+    )
 
 
-def list_places(document: ConfigDocument, project: Path | None) -> list[Keys]:
-    """Return the keys of every table of servers; with a project, without unrelated projects."""
+def find_moved_servers(source: Source, backup: Path, config: Config) -> list[str]:
+    """Return the names, in toolscout's configuration, of the servers in a client's old file."""
+    document = parse_document(source.path, read_text(backup))
+    places = list_places(document, None)
+    return [name for keys in places for name in _find_taken(document, keys, None, config).values()]
+
+
+def format_manual_change(source: Source, launch: Launch, taken: Iterable[str]) -> list[str]:
+    """Return what to change by hand in a file that toolscout does not rewrite."""
+    client = find_client(source.program)
+    keys = client.keys if client else ("mcpServers",)
+    entry = launch.to_entry(source.program)
+    is_list_of_servers = keys == ("mcpServers",)
+    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in entry.items()]
+    if is_list_of_servers:
+        block = [f"  {'  ' if place else '- '}{line}" for place, line in enumerate(lines)]
+    else:
+        block = [f"  {OWN}:", *(f"    {line}" for line in lines)]
+    gone = ", ".join(taken)
+    return [
+        f"Under '{keys[0]}' in {source.path}, {f'remove {gone} and ' if gone else ''}add:",
+        f"{keys[0]}:",
+        *block,
+    ]
+
+
+def list_places(document: ConfigDocument, folders: Collection[Path] | None) -> list[Keys]:
+    """Return the keys of every table of servers; of projects, those in these folders, or all."""
     tables = document.tables
     if document.is_toml:
         return [(CODEX_TABLE,)] if is_object(tables.get(CODEX_TABLE)) else []
     projects = [
         ("projects", folder, "mcpServers")
         for folder in find_table(tables, ("projects",))
-        if project is None or Path(folder) in (project, *project.parents)
+        if folders is None or Path(folder) in folders
     ]
-    return [keys for keys in (*_TOP, *projects) if is_object(_find_value(tables, keys))]
+    listed = [keys for keys in projects if is_object(find_value(tables, keys))]
+    return [*map(tuple, list_tables(tables)), *listed]
 
 
 def find_table(tables: Json, keys: Sequence[str]) -> Json:
     """Return the table under some keys, an empty one if there is none."""
-    found = _find_value(tables, keys)
+    found = find_value(tables, keys)
     return found if is_object(found) else {}
 
 
@@ -143,9 +213,35 @@ def is_own_entry(entry: object) -> bool:
     """Tell whether an entry in a client's file starts toolscout itself."""
     if not is_object(entry):
         return False
+    words = _list_words(entry)
+    url = next((entry[key] for key in URL_KEYS if isinstance(entry.get(key), str)), "")
+    return starts_own(words[0] if words else "", url, words[1:])
+
+
+def find_config_files(document: ConfigDocument) -> list[Path]:
+    """Return the configuration files that a client's entries for toolscout name."""
+    named = [
+        find_option(_list_words(find_table(document.tables, keys)[name]), "--config")
+        for keys in list_places(document, None)
+        for name in find_own_names(document, keys)
+    ]
+    return [Path(name) for name in named if name]
+
+
+def _list_words(entry: object) -> list[str]:
+    """Return the command of an entry and its arguments."""
+    if not is_object(entry):
+        return []
+    command = entry.get("command", entry.get("cmd"))
     args = entry.get("args")
-    words = [word for word in args if isinstance(word, str)] if is_list(args) else []
-    return starts_own(_to_text(entry.get("command")), _to_text(entry.get("url")), words)
+    words = [*(command if is_list(command) else [command]), *(args if is_list(args) else [])]
+    return [word if isinstance(word, str) else "" for word in words]
+
+
+def find_option(words: Sequence[str], flag: str) -> str:
+    """Return the word that follows a flag; empty if there is none."""
+    place = words.index(flag) + 1 if flag in words else len(words)
+    return words[place] if place < len(words) else ""
 
 
 def check_edit(path: Path, text: str, wanted: Json) -> str:
@@ -201,32 +297,35 @@ def _edit_text(
     return check_edit(document.path, new, wanted)
 
 
-def _find_taken(document: ConfigDocument, keys: Keys, project: Path, config: Config) -> list[str]:
-    """Return the servers in a table that toolscout has as well."""
-    taken: list[str] = []
+def _find_taken(
+    document: ConfigDocument, keys: Keys, folders: Collection[Path] | None, config: Config
+) -> dict[str, str]:
+    """Return the servers in a table that toolscout has as well, with their names there."""
+    taken: dict[str, str] = {}
     for name, entry in find_table(document.tables, keys).items():
-        if is_own_entry(entry) or "${input:" in json.dumps(entry):
+        if is_own_entry(entry) or "${input:" in json.dumps(entry, default=str):
             continue  # only VS Code can ask for an input
         alone: Json = {}
         add_table(alone, keys, {name: entry})
-        part = ConfigDocument(path=document.path, is_toml=document.is_toml, tables=alone)
-        found = import_document(part, project)
-        servers = found.servers if found else ()
-        if any(server.starts_like(one) for one in servers for server in config.servers):
-            taken.append(name)
+        part = replace(document, tables=alone)
+        found = import_document(part, folders)
+        for one in found.servers if found else ():
+            same = [server for server in config.servers if is_same_server(one, server)]
+            exact = [server for server in same if server.starts_like(one)]
+            for server in [*exact, *same][:1]:
+                taken[name] = server.name
     return taken
 
 
-def _choose_home(document: ConfigDocument, places: Sequence[Keys]) -> Keys:
+def _choose_home(source: Source, document: ConfigDocument, places: Sequence[Keys]) -> Keys:
     """Return where toolscout's entry belongs: among the servers for all projects."""
     if document.is_toml:
         return (CODEX_TABLE,)
-    usual = _TOP[0]
-    if document.path.name == "settings.json":
-        usual = _TOP[3]
-    elif document.path.name == "mcp.json" and document.path.parent.name != ".cursor":
-        usual = _TOP[1]
-    return next((keys for keys in places if keys in _TOP), usual)
+    client = find_client(source.program)
+    usual = client.keys if client else ("mcpServers",)
+    if usual == ("servers",) and source.path.name == "settings.json":
+        usual = ("mcp", "servers")  # VS Code before it had a file for servers
+    return next((keys for keys in places if keys[0] != "projects"), usual)
 
 
 def add_table(tables: Json, keys: Keys, members: Json) -> None:
@@ -234,17 +333,6 @@ def add_table(tables: Json, keys: Keys, members: Json) -> None:
     for key in keys:
         tables = tables.setdefault(key, {})
     tables.update(members)
-
-
-def _find_value(tables: Json, keys: Sequence[str]) -> object:
-    found: object = tables
-    for key in keys:
-        found = found.get(key) if is_object(found) else None
-    return found
-
-
-def _to_text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def format_diff(path: Path, old: str, new: str) -> list[str]:
@@ -293,7 +381,7 @@ def _mask_entry(entry: object) -> object:
 
 
 def _mask_member(key: str, value: object) -> object:
-    if key == "args" and is_list(value):
+    if key in ARGUMENT_KEYS and is_list(value):
         texts = [one for one in value if isinstance(one, str)]
         return list(mask_args(texts)) if len(texts) == len(value) else _mask_texts(value)
     if key in URL_KEYS and isinstance(value, str):

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from toolscout.clients.discovery import Source
 from toolscout.clients.jsontext import find_object, format_member
+from toolscout.clients.programs import Keys
 from toolscout.clients.rewrite import (
     CODEX_TABLE,
-    Keys,
     Rewrite,
     add_member,
     add_table,

@@ -1,4 +1,4 @@
-"""Configuration files as tables: TOML, and JSON with comments and trailing commas.
+"""Configuration files as tables: TOML, YAML, and JSON with comments and trailing commas.
 
 `formats` and `file` interpret the tables.
 """
@@ -10,14 +10,17 @@ import secrets
 import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from toolscout.errors import InvalidFile
+from toolscout.errors import InvalidFile, MissingExtra
 from toolscout.schemas import Json, is_object
 
 MAX_FILE_BYTES = 64 << 20
 """Claude Code keeps its history in the same file as its servers."""
 OWNER_ONLY = 0o600
+YAML_ENDINGS = (".yaml", ".yml")
 
 # A string or comment without an end runs to the end of the file, so that nothing is read twice.
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"?'
@@ -34,6 +37,7 @@ class ConfigDocument:
     path: Path
     is_toml: bool
     tables: Json
+    is_yaml: bool = False
 
 
 def read_document(path: Path) -> ConfigDocument:
@@ -57,20 +61,26 @@ def read_document(path: Path) -> ConfigDocument:
 
 
 def document_from_text(path: Path, text: str) -> ConfigDocument:
-    """Return the tables of a file's text; its beginning tells TOML and JSON apart."""
-    is_toml = not text.lstrip().startswith(("{", "[{", "//", "/*"))
+    """Return the tables of a file's text.
+
+    The beginning of the text tells TOML and JSON apart; only the name of a file says YAML.
+    """
+    is_yaml = path.suffix in YAML_ENDINGS
+    is_toml = not is_yaml and not text.lstrip().startswith(("{", "[{", "//", "/*"))
+    parse = _parse_yaml if is_yaml else tomllib.loads if is_toml else _parse_json
     try:
-        tables: object = tomllib.loads(text) if is_toml else _parse_json(text)
+        tables: object = parse(text)
     except RecursionError:
         raise _refuse(path, "is nested too deep") from None
     except ValueError as error:
         match = _PLACE.search(str(error))
         last = text.rsplit("\n", 1)[-1]  # an error without a place is one at the end
         place = (int(match[1]), int(match[2])) if match else (text.count("\n") + 1, len(last) + 1)
-        raise _refuse(path, f"is not {'TOML' if is_toml else 'JSON'}", *place) from None
+        language = "YAML" if is_yaml else "TOML" if is_toml else "JSON"
+        raise _refuse(path, f"is not {language}", *place) from None
     if not is_object(tables):
         raise _refuse(path, "is not a table of settings")
-    return ConfigDocument(path=path, is_toml=is_toml, tables=tables)
+    return ConfigDocument(path=path, is_toml=is_toml, tables=tables, is_yaml=is_yaml)
 
 
 def is_file(path: Path) -> bool:
@@ -119,6 +129,20 @@ def _parse_json(text: str) -> object:
         return json.loads(text)
     except json.JSONDecodeError:
         return json.loads(_COMMA.sub(drop, _COMMENT.sub(drop, text)))
+
+
+def _parse_yaml(text: str) -> object:
+    try:
+        yaml: Any = import_module("yaml")
+    except ImportError:
+        raise MissingExtra("yaml", extra="gateway") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        # Its own words quote the file.
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+        place = f"line {mark.line + 1} column {mark.column + 1}" if mark else "not YAML"
+        raise ValueError(place) from None
 
 
 def _refuse(

@@ -1,13 +1,14 @@
 """Writes TOML: a whole configuration, or a change that leaves the rest of a file as it is.
 
-`add_server` and `remove_server` keep comments, order and layout. Their result is read back, and
-the change is refused if it does not say what it should. `append_tables`, `remove_tables` and
-`extract_tables` serve other programs' TOML as well.
+`add_server`, `remove_server` and `put_profile` keep comments, order and layout. Their result is
+read back, and the change is refused if it does not say what it should. `append_tables`,
+`remove_tables` and `extract_tables` serve other programs' TOML as well.
 """
 
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import tomlkit
 from tomlkit.container import Container
@@ -78,6 +79,23 @@ def remove_server(path: Path, text: str, name: str) -> str:
     return _check_edit(path, remove_tables(text, "servers", [name]), wanted)
 
 
+def put_profile(path: Path, text: str, name: str, servers: Iterable[str]) -> str:
+    """Return the text of a file with a profile that admits these servers, given as patterns."""
+    wanted = _parse_tables(text)
+    patterns = list(servers)
+    profiles = wanted.setdefault("gateway", {}).setdefault("profiles", {})
+    if name in profiles:
+        document: Any = tomlkit.parse(text)
+        document["gateway"]["profiles"][name]["servers"] = patterns
+        new = tomlkit.dumps(document)
+    else:
+        listed = tomlkit.item(patterns).as_string()
+        table = f"[{join_keys('gateway', 'profiles', name)}]\nservers = {listed}\n"
+        new = append_tables(text, table)
+    profiles[name] = {**profiles.get(name, {}), "servers": patterns}
+    return _check_edit(path, new, wanted, "gateway.profiles")
+
+
 def write_edit(path: Path, text: str) -> None:
     """Replace a file's text and keep the old file as `FILE.bak`."""
     keep_backup(path)
@@ -89,7 +107,7 @@ def _parse_tables(text: str) -> Json:
     return {**tables, "servers": read_table("servers", tables.get("servers", {}))}
 
 
-def _check_edit(path: Path, text: str, wanted: Json) -> str:
+def _check_edit(path: Path, text: str, wanted: Json, key: str = "servers") -> str:
     """Return a text that contains these tables and can be used, or raise."""
     try:
         is_meant = _parse_tables(text) == wanted
@@ -97,7 +115,7 @@ def _check_edit(path: Path, text: str, wanted: Json) -> str:
         is_meant = False
     if not is_meant:
         problem = f"in {path} is written in a way that toolscout cannot change safely"
-        raise InvalidConfig("servers", problem, remedy=BY_HAND)
+        raise InvalidConfig(key, problem, remedy=BY_HAND)
     read_config(path, text)
     return text
 

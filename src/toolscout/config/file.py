@@ -6,7 +6,7 @@ values; it looks up no references. `edits` writes files, and `clients.discovery`
 
 import sys
 import tempfile
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -98,15 +98,15 @@ def find_server(config: Config, name: str) -> ServerConfig:
     return servers[name]
 
 
-def import_servers(path: str | Path, project: Path | None = None) -> Config:
-    """Return the servers of another program's file; with a project, not those of other projects."""
+def import_servers(path: str | Path, folders: Collection[Path] | None = None) -> Config:
+    """Return the servers of another program's file; of projects, those in these folders, or all."""
     document = read_document(Path(path).absolute())
-    return import_document(document, project) or Config(source=document.path)
+    return import_document(document, folders) or Config(source=document.path)
 
 
-def import_document(document: ConfigDocument, project: Path | None) -> Config | None:
+def import_document(document: ConfigDocument, folders: Collection[Path] | None) -> Config | None:
     """Return the servers of another program's parsed file, or None if it has no list of them."""
-    entries = list_entries(document, project)
+    entries = list_entries(document, folders)
     if entries is None:
         return None
     path = document.path

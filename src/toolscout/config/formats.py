@@ -1,14 +1,15 @@
 """Other programs' lists of MCP servers, translated into toolscout's own options.
 
-Takes a parsed file of Claude Desktop, Claude Code, Cursor, Windsurf, VS Code or Codex and gives
-tables like those under `[servers]`, with notes on the parts that were left out. The content of a
-file shows whose it is. `file` checks the values.
+Takes a parsed file of one of the programs in `clients.programs` and gives tables like those under
+`[servers]`, with notes on the parts that were left out. The content of a file shows whose it is.
+`file` checks the values.
 """
 
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from toolscout.config.documents import ConfigDocument
@@ -17,15 +18,32 @@ from toolscout.config.servers import ServerConfig, Transport
 from toolscout.options import list_options, quote_name
 from toolscout.schemas import Json, is_list, is_object
 
+SERVER_TABLES = (
+    ("mcpServers",),
+    ("servers",),
+    ("mcp.servers",),
+    ("mcp", "servers"),
+    ("context_servers",),
+    ("amp.mcpServers",),
+    ("mcp",),
+)
+"""Where JSON files list their servers."""
 TRANSPORTS = {
     **dict.fromkeys(("stdio", "local"), "stdio"),
     **dict.fromkeys(("http", "streamable-http", "streamable_http", "streamablehttp"), "http"),
     "sse": "sse",
 }
+GOOSE_TYPES = ("stdio", "sse", "streamable_http")
+"""Other extensions of Goose are part of it."""
 SHARED_KEYS = ("command", "args", "env", "cwd", "url", "headers", "disabled")
 RENAMED_KEYS = {
     "serverUrl": "url",
     "httpUrl": "url",
+    "uri": "url",
+    "cmd": "command",
+    "environment": "env",
+    "envs": "env",
+    "workingDirectory": "cwd",
     "http_headers": "headers",
     "scopes": "oauth_scopes",
     "startup_timeout_sec": "start_seconds",
@@ -33,8 +51,20 @@ RENAMED_KEYS = {
 }
 TOOL_LISTS = {
     **dict.fromkeys(("disabledTools", "excludeTools", "disabled_tools"), "deny"),
-    **dict.fromkeys(("enabledTools", "includeTools", "enabled_tools"), "allow"),
+    **dict.fromkeys(("enabledTools", "includeTools", "enabled_tools", "tools"), "allow"),
 }
+OTHER_KEYS = (
+    "type",
+    "transport",
+    "enabled",
+    "env_keys",
+    "requestOptions",
+    "name",
+    "source",
+    "description",
+    "bundled",
+)
+"""Keys that are used in another way, or that only name an entry."""
 CODEX_KEYS = (
     "bearer_token_env_var",
     "env_http_headers",
@@ -47,6 +77,11 @@ _VARIABLE = re.compile(
     r"\$\{(?:input:(?P<input>[^}$]+)|(?P<name>workspaceFolder|workspaceFolderBasename|userHome"
     r"|pathSeparator|/))\}"
 )
+# References of OpenCode, `{env:NAME}` and `{file:PATH}`, and of Continue, `${{ secrets.NAME }}`.
+_BRACED = re.compile(
+    r"(?<!\$)\{(?:env:(\w+)|(file:[^{}$]+))\}|\$\{\{\s*(?:secrets|inputs)\.(\w+)\s*\}\}"
+)
+_DOLLAR = re.compile(r"\$([A-Za-z_]\w*)")
 _UNSAFE = re.compile(r"[^A-Za-z0-9]+")
 _GLOB = re.compile(r"([*?[])")
 _HERE = re.compile(r"\.{1,2}(?:[/\\]|$)")
@@ -56,28 +91,56 @@ ListedServer = tuple[str, object, list[str]]
 """The name of a server, a table of our options, and notes."""
 
 
-def list_entries(document: ConfigDocument, project: Path | None) -> list[ListedServer] | None:
+def list_entries(
+    document: ConfigDocument, folders: Collection[Path] | None
+) -> list[ListedServer] | None:
     """Return the servers of a file in its order, or None if it has no table for them.
 
-    With a project, Claude Code's servers of folders that are not around it are left out.
+    Of the servers that Claude Code has for a project, only those for these folders are returned;
+    without folders, all.
     """
     if document.is_toml:
         servers = document.tables.get("mcp_servers")
         if servers is None:
             return None
         return [_translate_codex(name, table) for name, table in _list_members(servers)]
-    found = list(_find_tables(document, project))
+    found = list(_find_tables(document, folders))
     if not found:
         return None
+    # Gemini CLI writes variables without braces; for others, a dollar sign is plain text.
+    has_dollars = document.path.parent.name == ".gemini"
     return [
-        _translate_json(name, entry, root)
+        _translate_json(name, entry, root, has_dollars=has_dollars)
         for servers, root in found
         for name, entry in servers.items()
     ]
 
 
+def list_tables(tables: Json) -> list[Sequence[str]]:
+    """Return the keys of each table of servers in a JSON file, without those of projects."""
+    found: list[Sequence[str]] = []
+    for keys in SERVER_TABLES:
+        table = find_value(tables, keys)
+        # Gemini CLI and VS Code have other settings under the key that OpenCode uses for servers.
+        if is_object(table) and (keys != ("mcp",) or any(map(_is_server, table.values()))):
+            found.append(keys)
+    return found
+
+
+def find_value(tables: Json, keys: Sequence[str]) -> object:
+    """Return what is under some keys, or None."""
+    found: object = tables
+    for key in keys:
+        found = found.get(key) if is_object(found) else None
+    return found
+
+
+def _is_server(entry: object) -> bool:
+    return is_object(entry) and ("command" in entry or "url" in entry)
+
+
 def _find_tables(
-    document: ConfigDocument, project: Path | None
+    document: ConfigDocument, folders: Collection[Path] | None
 ) -> Iterator[tuple[Json, Path | None]]:
     """Yield each table of servers with the folder in which they are started, if it has one."""
     tables = document.tables
@@ -85,34 +148,48 @@ def _find_tables(
     root = path.parent if path.name == ".mcp.json" else None
     if path.parent.name in (".vscode", ".cursor"):
         root = path.parent.parent
-    nested = tables.get("mcp")
-    for servers in (
-        tables.get("mcpServers"),
-        tables.get("servers"),
-        tables.get("mcp.servers"),
-        nested.get("servers") if is_object(nested) else None,
-    ):
+    for keys in list_tables(tables):
+        servers = find_value(tables, keys)
         if is_object(servers):
-            yield servers, root
+            kept = {name: entry for name, entry in servers.items() if _is_server(entry)}
+            yield (kept if keys == ("mcp",) else servers), root
+    listed = tables.get("mcpServers")
+    if document.is_yaml and is_list(listed):
+        yield {str(one.get("name")): one for one in listed if is_object(one)}, root
+    extensions = tables.get("extensions")
+    if document.is_yaml and is_object(extensions):
+        yield {name: one for name, one in extensions.items() if _is_goose_server(one)}, root
     for folder, settings in _list_members(tables.get("projects")):
         servers = settings.get("mcpServers") if is_object(settings) else None
-        is_around = project is None or Path(folder) in (project, *project.parents)
-        if is_object(servers) and servers and is_around:
+        is_wanted = folders is None or Path(folder) in folders
+        if is_object(servers) and servers and is_wanted:
             yield servers, Path(folder)
+
+
+def _is_goose_server(entry: object) -> bool:
+    return is_object(entry) and entry.get("type") in GOOSE_TYPES
 
 
 def _list_members(value: object) -> list[tuple[str, object]]:
     return list(value.items()) if is_object(value) else []
 
 
-def _translate_json(name: str, found: object, root: Path | None) -> ListedServer:
+def _translate_json(
+    name: str, found: object, root: Path | None, *, has_dollars: bool
+) -> ListedServer:
     if not is_object(found):
         return name, found, []
+    found = _spread_parts(found)
     inputs: dict[str, str] = {}
     entry: Json = {
         key: _change_texts(value, lambda text: _replace_variables(text, root, inputs))
         for key, value in found.items()
     }
+    if has_dollars:
+        change = partial(_DOLLAR.sub, r"${\1}")
+        entry |= {
+            key: _change_texts(entry[key], change) for key in ("env", "headers") if key in entry
+        }
     notes = [
         f"Server {quote_name(name)} asks for the input {quote_name(asked)}. "
         f"Set the variable {variable} instead."
@@ -122,8 +199,12 @@ def _translate_json(name: str, found: object, root: Path | None) -> ListedServer
     if "type" in entry or "transport" in entry:
         kind = entry.get("type", entry.get("transport"))
         table["transport"] = TRANSPORTS.get(kind.lower(), kind) if isinstance(kind, str) else kind
-    elif str(table.get("url", "")).partition("?")[0].rstrip("/").endswith("/sse"):
+    if table.get("transport") == "remote":
+        del table["transport"]
+    if "transport" not in table and _has_sse_address(table):
         table["transport"] = "sse"
+    if "enabled" in entry:
+        table["disabled"] = entry["enabled"] is False or table.get("disabled", False)
     if is_object(entry.get("oauth")):
         table["oauth"] = True
     args = table.get("args")
@@ -132,8 +213,35 @@ def _translate_json(name: str, found: object, root: Path | None) -> ListedServer
         table["cwd"] = anchor_path(cwd, root)
     elif root is not None and any(isinstance(word, str) and _HERE.match(word) for word in words):
         table["cwd"] = escape(str(root))  # the command names files relative to it
-    used = {*SHARED_KEYS, *RENAMED_KEYS, *TOOL_LISTS, "type", "transport"}
-    return _build_entry(name, table, notes, [key for key in found if key not in used])
+    used = {*SHARED_KEYS, *RENAMED_KEYS, *TOOL_LISTS, *OTHER_KEYS}
+    unused = [key for key, value in found.items() if key not in used and value]
+    return _build_entry(name, table, notes, unused)
+
+
+def _spread_parts(found: Json) -> Json:
+    """Return an entry whose command, arguments, variables and headers are in the usual places."""
+    entry = dict(found)
+    command = entry.get("command")
+    if is_list(command):  # OpenCode
+        entry |= {"command": command[0] if command else "", "args": command[1:]}
+    elif is_object(command):  # Zed before 2025
+        entry |= {
+            "command": command.get("path"),
+            **{k: command[k] for k in ("args", "env") if k in command},
+        }
+    options = entry.get("requestOptions")
+    if is_object(options) and "headers" in options:  # Continue
+        entry.setdefault("headers", options["headers"])
+    kept = entry.get("env_keys")
+    if is_list(kept) and kept:  # Goose has their values in its keyring
+        secrets = {key: f"${{{key}}}" for key in kept if isinstance(key, str)}
+        given = entry.get("envs")
+        entry["envs"] = {**secrets, **(given if is_object(given) else {})}
+    return entry
+
+
+def _has_sse_address(table: Json) -> bool:
+    return str(table.get("url", "")).partition("?")[0].rstrip("/").endswith("/sse")
 
 
 def _translate_codex(name: str, found: object) -> ListedServer:
@@ -183,9 +291,13 @@ def _translate_common(entry: Json) -> Json:
         if theirs in entry:
             table.setdefault(ours, entry[theirs])
     for theirs, ours in TOOL_LISTS.items():
-        if theirs in entry:
+        names = entry.get(theirs)
+        admits_all = ours == "allow" and is_list(names) and "*" in names
+        # Codex has a table of tools, which says something else.
+        is_other = theirs == "tools" and not is_list(names)
+        if theirs in entry and not admits_all and not is_other:
             # Ours are patterns, theirs are plain names.
-            table[ours] = _change_texts(entry[theirs], lambda name: _GLOB.sub(r"[\1]", name))
+            table[ours] = _change_texts(names, lambda name: _GLOB.sub(r"[\1]", name))
     for key in ("env", "headers"):
         if is_object(table.get(key)):
             # Other programs pass numbers and booleans on as strings.
@@ -222,4 +334,7 @@ def _replace_variables(text: str, root: Path | None, inputs: dict[str, str]) -> 
         inputs[asked] = "TOOLSCOUT_INPUT_" + _UNSAFE.sub("_", asked).strip("_").upper()
         return f"${{{inputs[asked]}}}"
 
-    return _VARIABLE.sub(replace, text)
+    def make_reference(match: re.Match[str]) -> str:
+        return f"${{{next(filter(None, match.groups()))}}}"
+
+    return _VARIABLE.sub(replace, _BRACED.sub(make_reference, text))

@@ -11,10 +11,11 @@ from typing import Self
 
 from toolscout.config.references import expand, resolve_options
 from toolscout.config.servers import EVERYTHING, is_matched
-from toolscout.errors import InvalidConfig
-from toolscout.names import find_near_names
+from toolscout.errors import InvalidConfig, UsageError
+from toolscout.names import find_near_names, to_one_line
 from toolscout.options import (
     FLAG,
+    NAME_CHARS,
     NAMES,
     SOME_PATTERNS,
     TEXT,
@@ -142,7 +143,7 @@ class GatewayConfig(Options):
     profiles: Mapping[str, Profile] = declare(
         {},
         check_groups(Profile, "tables, see `[gateway.profiles.NAME]`"),
-        "Parts of the catalogue that tokens can be limited to.",
+        "Parts of the catalogue that tokens, or clients over stdio, can be limited to.",
     )
     cache: str = declare(
         "",
@@ -199,6 +200,14 @@ class GatewayConfig(Options):
                 remedy = f"Use {near[0]!r}." if near else "Add it under [gateway.profiles]."
                 key = join_keys("tokens", name, "profile")
                 raise InvalidConfig(key, "names a profile that does not exist", remedy=remedy)
+
+    def find_profile(self, name: str) -> Profile:
+        """Return a profile by name, or raise `UsageError`."""
+        if name not in self.profiles:
+            near = find_near_names(name, self.profiles, limit=1)
+            remedy = f"Use {near[0]!r}." if near else "Add it under [gateway.profiles]."
+            raise UsageError(f"There is no profile {to_one_line(name, NAME_CHARS)!r}. {remedy}")
+        return self.profiles[name]
 
     def resolve_store(self, env: Mapping[str, str] | None = None) -> str:
         """Return the plain address of the database, empty if there is none."""

@@ -8,6 +8,8 @@ a plain `${`. References in the values found are not expanded. Errors never cont
 import os
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from glob import escape as escape_pattern
 from pathlib import Path
 from typing import TypeVar
 
@@ -57,6 +59,19 @@ def escape(text: str) -> str:
 def is_literal(text: str) -> bool:
     """Tell whether a text contains no references."""
     return not any(match.group() != "$${" for match in _TOKEN.finditer(text))
+
+
+def is_possible_value(value: str, text: str) -> bool:
+    """Tell whether a text may become a value once its references are looked up."""
+    pieces = [""]
+    end = 0
+    for match in _TOKEN.finditer(text):
+        if match.group() != "$${":
+            pieces[-1] += text[end : match.start()]
+            pieces.append("")
+            end = match.end()
+    pieces[-1] += text[end:]
+    return fnmatchcase(value, "*".join(map(escape_pattern, pieces)))
 
 
 def anchor(text: str, folder: Path) -> str:

@@ -23,6 +23,8 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)([=:])(.*)", re.DOTALL)
+_BEARER = re.compile(r"""\b(bearer)\s+(?!\$\{)[^\s"',}]+""", re.IGNORECASE)
+_BEARER_VARIABLE = re.compile(r"\bbearer\s+\$\{(?:env:)?([A-Za-z_]\w*)", re.IGNORECASE)
 _HEADER_FLAGS = ("-H", "--header", "--headers")
 # Mixed letters and digits without the punctuation of a path, package or address.
 _OPAQUE = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])[\w-]{24,}")
@@ -83,7 +85,10 @@ def mask_args(args: Iterable[str]) -> Iterator[str]:
 def has_secret_args(args: tuple[str, ...]) -> bool:
     """Tell whether arguments seem to contain a secret in plain text."""
     pairs = zip(args, mask_args(args), strict=True)
-    return any(MASK in masked and arg != masked and is_literal(arg) for arg, masked in pairs)
+    return any(
+        MASK in masked and arg != masked and (is_literal(arg) or _BEARER.search(arg) is not None)
+        for arg, masked in pairs
+    )
 
 
 def has_secret_url(url: str) -> bool:
@@ -97,19 +102,28 @@ def has_secret_url(url: str) -> bool:
 
 
 def find_secret_keys(values: Mapping[str, str]) -> list[str]:
-    """Return the keys whose values seem to be secrets in plain text."""
-    named = [name for name, value in values.items() if value.strip() and is_literal(value)]
-    return list(filter(is_secret_name, named))
+    """Return the keys whose values seem to be, or to contain, secrets in plain text."""
+    return [
+        name
+        for name, value in values.items()
+        if (value.strip() and is_literal(value) and is_secret_name(name)) or _BEARER.search(value)
+    ]
+
+
+def find_bearer_variables(text: str) -> list[str]:
+    """Return the variables from which a text, such as a header, takes a bearer token."""
+    return _BEARER_VARIABLE.findall(text)
 
 
 def _mask_arg(arg: str, flag: str) -> str:
     if (is_secret_name(flag) and not arg.startswith("-")) or _OPAQUE.fullmatch(arg):
         return MASK
+    arg = _BEARER.sub(rf"\1 {MASK}", arg)
     assignment = _ASSIGNMENT.fullmatch(arg)
     if assignment is None:
         return arg
     name, sign, value = assignment.groups()
-    if is_secret_name(name) or flag in _HEADER_FLAGS:
+    if is_secret_name(name) or flag in _HEADER_FLAGS or name in _HEADER_FLAGS:
         return f"{name}{sign}{MASK}"
     if "://" in value:
         return f"{name}{sign}{mask_url(value)}"

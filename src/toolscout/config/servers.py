@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Self
 from urllib.parse import urlsplit
 
-from toolscout.config.references import is_literal, resolve_options
+from toolscout.config.references import is_literal, is_possible_value, resolve_options
 from toolscout.config.secrets import TEXT_CHARS, SecretMask, mask_args, mask_url
 from toolscout.errors import InvalidConfig
 from toolscout.names import to_one_line
@@ -278,6 +278,30 @@ class ServerConfig(Options):
                     return False
         return True
 
+    def has_same_start(self, other: "ServerConfig") -> bool:
+        """Tell whether both have the same command, arguments and folder, or the same address.
+
+        Unlike for `starts_like`, their variables, headers and tokens may differ. A reference
+        may stand for part of an argument or address.
+        """
+        if self.url or other.url:
+            is_known = "://" in self.url and "://" in other.url
+            is_same = self.url == other.url or (is_known and _may_match(self.url, other.url))
+            return is_same and self.spec == other.spec
+        if self.command != other.command or len(self.args) != len(other.args):
+            return False
+        is_elsewhere = bool(self.cwd and other.cwd) and self.cwd != other.cwd
+        return not is_elsewhere and all(map(_may_match, self.args, other.args))
+
+    def has_other_values(self, other: "ServerConfig") -> bool:
+        """Tell whether a variable, header or token has different values in both."""
+        pairs = [(self.token, other.token)] if self.token and other.token else []
+        for mine, theirs in ((self.env, other.env), (self.headers, other.headers)):
+            pairs += [(mine[key], theirs[key]) for key in mine.keys() & theirs.keys()]
+        return any(
+            first != second and is_literal(first) == is_literal(second) for first, second in pairs
+        )
+
     def needs_restart(self, new: "ServerConfig") -> bool:
         """Tell whether a running server has to be restarted to follow a new configuration."""
         return any(
@@ -290,6 +314,10 @@ class ServerConfig(Options):
 def is_matched(name: str, patterns: Iterable[str]) -> bool:
     """Tell whether at least one pattern matches a name."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _may_match(first: str, second: str) -> bool:
+    return first == second or is_possible_value(second, first) or is_possible_value(first, second)
 
 
 def _may_equal(first: str | Mapping[str, str], second: str | Mapping[str, str]) -> bool:

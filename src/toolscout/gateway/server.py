@@ -17,6 +17,7 @@ from mcp.server.models import InitializationOptions
 from opentelemetry import trace
 from opentelemetry.propagate import get_global_textmap
 
+from toolscout.config.gateway import Profile
 from toolscout.gateway.events import Requested
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
@@ -180,9 +181,9 @@ def format_client(context: Context) -> str:
     return to_one_line(f"{hello.client_info.name} {hello.client_info.version}", CLIENT_CHARS)
 
 
-async def serve_stdio(gateway: Gateway) -> None:
-    """Serve one client over stdin and stdout until it disconnects."""
-    session = gateway.open_session("stdio")
+async def serve_stdio(gateway: Gateway, profile: Profile | None = None) -> None:
+    """Serve one client over stdin and stdout until it disconnects; a profile limits it."""
+    session = gateway.open_session("stdio", profile)
 
     async def find_session(context: Context) -> Session:
         client = format_client(context)
