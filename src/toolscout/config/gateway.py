@@ -16,6 +16,7 @@ from toolscout.names import find_near_names
 from toolscout.options import (
     FLAG,
     NAMES,
+    PATTERNS,
     SOME_PATTERNS,
     TEXT,
     Options,
@@ -143,6 +144,12 @@ class GatewayConfig(Options):
         {},
         check_groups(Profile, "tables, see `[gateway.profiles.NAME]`"),
         "Parts of the catalogue that tokens can be limited to.",
+    )
+    inherit_env: tuple[str, ...] = declare(
+        (),
+        PATTERNS,
+        "Variables that every program gets from the environment of toolscout, as with "
+        "`inherit_env` of one server.",
     )
     cache: str = declare(
         "",

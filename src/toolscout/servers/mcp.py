@@ -43,7 +43,12 @@ from toolscout.servers.connection import (
 )
 from toolscout.servers.manifest import Manifest
 from toolscout.servers.oauth.login import BearerAuth, LoginNeeded, has_own_token
-from toolscout.servers.process import ProcessReaper, ServerProcess, run_process
+from toolscout.servers.process import (
+    ProcessReaper,
+    ServerProcess,
+    build_environment,
+    run_process,
+)
 
 PAGES_LIMIT = 1_000
 HTTP_CONNECT_SECONDS = 10.0
@@ -286,7 +291,7 @@ class McpConnection:
             parameters = StdioServerParameters(
                 command=config.command,
                 args=list(config.args),
-                env=dict(config.env),
+                env=build_environment(config),
                 cwd=config.cwd or None,
             )
             return stdio_client(parameters)

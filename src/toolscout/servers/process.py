@@ -3,25 +3,27 @@
 The process leads a process group, which ends as a whole; its end is noticed at once, even if
 others hold its pipes open. The SDK's own transport copies a long message again for each part that
 arrives: a message of 50 MB took half a minute there and takes a second here. `ProcessReaper`
-kills the processes that this process leaves behind, however it ends.
+ends the processes that this process leaves behind, however it ends. `build_environment` says which
+variables a server gets.
 """
 
 import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 import anyio
 import mcp_types as types
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
-from mcp.client.stdio import get_default_environment
+from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 from mcp.shared.message import SessionMessage
 from pydantic_core import from_json
 
-from toolscout.config.servers import ServerConfig
+from toolscout.config.secrets import is_secret_name
+from toolscout.config.servers import ServerConfig, is_matched
 from toolscout.servers.connection import Delays
 
 MESSAGE_BYTES = 64 << 20
@@ -34,11 +36,97 @@ WAITING_MESSAGES = 256
 GROUP_CHECKS = 10
 """How often a process group is checked while it has time to end."""
 
+INHERITED = (
+    # Certificates of a company or a proxy.
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "AWS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "NODE_USE_SYSTEM_CA",
+    "DENO_CERT",
+    "DENO_TLS_CA_STORE",
+    "GIT_SSL_CAINFO",
+    "GIT_SSL_CAPATH",
+    # Proxies; programs disagree about the case.
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "NODE_USE_ENV_PROXY",
+    # Language and time zone.
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "TZ",
+    # Folders.
+    "TMPDIR",
+    "TEMP",
+    "TMP",
+    "XDG_*",
+    # Package runners: where they look for packages and keep them.
+    "npm_config_*",
+    "NPM_CONFIG_*",
+    "UV_*",
+    "UV_KEYRING_PROVIDER",
+    "PIP_*",
+    "PIP_KEYRING_PROVIDER",
+    "PIPX_*",
+    "PNPM_HOME",
+    "YARN_*",
+    "BUN_INSTALL*",
+    "DENO_DIR",
+    "DOCKER_HOST",
+    "DOCKER_CONTEXT",
+    "DOCKER_CONFIG",
+    "CONTAINER_HOST",
+    # Windows.
+    "ALLUSERSPROFILE",
+    "COMSPEC",
+    "NUMBER_OF_PROCESSORS",
+    "OS",
+    "PROGRAMDATA",
+    "PROGRAMFILES",
+    "PROGRAMFILES(X86)",
+    "PROGRAMW6432",
+    "PUBLIC",
+    "WINDIR",
+)
+"""What every server gets from our environment, besides the few names that the MCP SDK passes.
+
+A pattern passes no name that looks like a credential. `NODE_OPTIONS` and the like are missing on
+purpose: they can load code into a server.
+"""
+
 _SCRIPT = (
     'trap "" HUP INT TERM; groups=; '
     "while read -r line; do groups=$line; done; "
     'for group in $groups; do kill -s KILL -- "-$group"; done'
 )
+
+
+def build_environment(config: ServerConfig, env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables that a server starts with; its own `env` comes first.
+
+    From `env`, by default our own environment, it gets the names in `INHERITED` and those that
+    its option `inherit_env` names.
+    """
+    ours = os.environ if env is None else env
+    usual = {
+        name: value
+        for name, value in ours.items()
+        if name in (*DEFAULT_INHERITED_ENV_VARS, *INHERITED)
+        or (is_matched(name, INHERITED) and not is_secret_name(name))
+    }
+    found = usual | config.find_inherited(ours)
+    # A value that begins with "()" is a function of a shell, which could run code.
+    plain = {name: value for name, value in found.items() if not value.startswith("()")}
+    return plain | dict(config.env)
 
 
 class ServerProcess(asyncio.SubprocessProtocol):
@@ -155,6 +243,9 @@ class ServerProcess(asyncio.SubprocessProtocol):
             self._end()
         elif fd == 0:
             self.writable.set()
+        else:
+            for line in self._stderr.split(b"\n"):  # the last one may lack its end
+                self.log(line)
 
     def process_exited(self) -> None:
         """Note the end, and wait for the last output to arrive."""
@@ -328,7 +419,7 @@ async def run_process(
         lambda: process,
         config.command,
         *config.args,
-        env=get_default_environment() | dict(config.env),
+        env=build_environment(config),
         cwd=config.cwd or None,
         start_new_session=True,
     )
