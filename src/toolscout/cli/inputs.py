@@ -14,7 +14,7 @@ import click
 
 from toolscout.catalog import Catalog
 from toolscout.cli import ExitCode, fail
-from toolscout.cli.output import show_bars
+from toolscout.cli.output import NAME_SHOWN, show_bars
 from toolscout.clients.discovery import Machine
 from toolscout.config.file import Config, find_server, read_config
 from toolscout.config.servers import ServerConfig
@@ -34,6 +34,8 @@ CONFIG_ENDING = ".toml"
 TOKENS_FOLDER = "tokens"
 UNKNOWN_SHOWN = 5
 STARTED_TOGETHER = 8
+PATIENT_SECONDS = 10.0
+"""How long a command waits for an installation before it says so."""
 
 _paths_option = partial(
     click.option,
@@ -153,6 +155,7 @@ async def start_servers(config: Config, chosen: Iterable[ServerConfig]) -> "list
     from toolscout.servers.connection import Delays
     from toolscout.servers.pool import Connector
     from toolscout.servers.probe import probe_server
+    from toolscout.servers.process import choose_start_limit
 
     gate = asyncio.Semaphore(STARTED_TOGETHER)
     with (
@@ -162,7 +165,13 @@ async def start_servers(config: Config, chosen: Iterable[ServerConfig]) -> "list
 
         async def start(server: ServerConfig) -> "ProbeResult":
             async with gate:
-                return await probe_server(server, connector, store)
+                probing = asyncio.create_task(probe_server(server, connector, store))
+                await asyncio.wait((probing,), timeout=PATIENT_SECONDS)
+                limit = choose_start_limit(server)
+                if not probing.done() and limit.may_install:
+                    wait = f"{limit.describe_wait()}; waiting up to {limit.seconds:g} s."
+                    click.echo(f"{to_one_line(server.name, NAME_SHOWN)}: {wait}", err=True)
+                return await probing
 
         return await asyncio.gather(*map(start, chosen))
 

@@ -239,6 +239,13 @@ class ServerConfig(Options):
     start_seconds: float = declare(
         30.0, check_number(0.1, 3_600), "How long the server may take to start.", unit="seconds"
     )
+    install_seconds: float = declare(
+        600.0,
+        check_number(0, 86_400),
+        "How long it may take instead where `npx`, `uvx`, `docker run` or the like may have to "
+        "install it first; 0 applies `start_seconds` to these as well.",
+        unit="seconds",
+    )
     call_seconds: float = declare(
         60.0, check_number(0.001, 86_400), "How long a call may take.", unit="seconds"
     )
