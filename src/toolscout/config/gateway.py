@@ -185,6 +185,13 @@ class GatewayConfig(Options):
     max_body_bytes: int = declare(
         8 << 20, check_whole(1_024, 1 << 30), "The largest HTTP request.", unit="bytes"
     )
+    first_search_seconds: float = declare(
+        5.0,
+        check_number(0, 60),
+        "How long the first search of a session waits for servers whose tools are not known yet; "
+        "0 waits for none.",
+        unit="seconds",
+    )
     session_days: float = declare(
         30.0,
         check_number(0.01, 36_500),

@@ -83,6 +83,7 @@ class Pool:
         self._reloading = asyncio.Lock()
         self._starting = asyncio.Semaphore(PARALLEL_STARTS)
         self._random = random.Random()
+        self._phase_entered = asyncio.Event()
         self._is_closing = False
         for config in configs:
             if not config.disabled:
@@ -138,6 +139,21 @@ class Pool:
             connection = await self._open(server)
             return await self.watched.apply(name, connection, server.config.call_seconds)
         return self.watched.get_agreed(name)
+
+    async def wait_for_listings(self, until: float, is_wanted: Callable[[str], bool]) -> None:
+        """Wait until no wanted server is about to list its tools for the first time.
+
+        `until` is the event loop's time at which the wait ends in any case.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                while any(
+                    server.is_learning
+                    and self._get_time() - server.since < server.config.start_seconds
+                    and is_wanted(server.name)
+                    for server in self.servers.values()
+                ):
+                    await self._phase_entered.wait()
 
     async def stop(self, name: str) -> None:
         """Stop a server once its running calls have ended; only `start` starts it again."""
@@ -472,6 +488,8 @@ class Pool:
         server.phase = phase
         server.reason = reason
         server.since = self._get_time()
+        self._phase_entered.set()
+        self._phase_entered = asyncio.Event()
         self.on_phase(server)
 
     def _find(self, name: str) -> ServerState:
