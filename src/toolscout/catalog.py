@@ -40,7 +40,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Availability:
-    """Whether a server can be used, and why it failed."""
+    """Whether a server can be used, and why not."""
 
     status: Status
     reason: str = ""
@@ -194,10 +194,10 @@ class Catalog:
                     self._states.pop(server, None)
         self._notices.deliver()
 
-    def set_pending(self, server: str) -> None:
-        """Mark a server as still connecting; its last known tools stay searchable."""
+    def set_pending(self, server: str, reason: str = "") -> None:
+        """Mark a server as still connecting, and why; its last known tools stay searchable."""
         with self._lock:
-            self._states[server] = Availability(status=Status.PENDING)
+            self._states[server] = Availability(status=Status.PENDING, reason=reason)
 
     def set_failed(self, server: str, reason: str) -> None:
         """Mark a server as failed, with the reason; its last known tools stay searchable."""

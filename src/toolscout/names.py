@@ -1,9 +1,9 @@
 """Names that every provider accepts, and text that is safe to show.
 
 `make_exposed_name` builds the name that the model sees, `fold_name` decides when two spellings mean
-the same name, and `find_near_names` suggests names for a misspelt one. `clean_text` and
-`to_one_line` remove what must not reach a prompt from a server's text (R85). The catalogue checks
-whether an exposed name is still free.
+the same name, and `find_near_names` suggests names for a misspelt one. `clean_text`, `to_one_line`
+and `to_error_text` remove what must not reach a prompt from a server's text (R85). The catalogue
+checks whether an exposed name is still free.
 """
 
 import hashlib
@@ -38,6 +38,7 @@ _INVISIBLE = re.compile(
     r"\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+_CUT = " … "
 _BLANKS = re.compile(r"\s+")
 
 
@@ -159,6 +160,23 @@ def to_one_line(text: str, limit: int) -> str:
     cut = line[: limit - 1]
     word = cut.rpartition(" ")[0]
     return (word if len(word) > limit // 2 else cut).rstrip(" ,;:") + "…"
+
+
+def to_error_text(text: str, limit: int, *, keep_lines: bool = False) -> str:
+    """Return cleaned text of an error, cut in the middle: its cause often stands at the end.
+
+    It is on one line, unless `keep_lines`; angle brackets become similar characters.
+    """
+    if len(text) > 8 * limit:  # which leaves room for characters that cleaning removes
+        text = f"{text[: 4 * limit]} {text[-4 * limit :]}"
+    text = clean_text(text, len(text)).replace("<", "\u2039").replace(">", "\u203a")
+    lines = (_BLANKS.sub(" ", line).strip() for line in text.split("\n"))
+    shown = ("\n" if keep_lines else " ").join(filter(None, lines))
+    if len(shown) <= limit:
+        return shown
+    room = limit - len(_CUT)
+    head = shown[: room // 2].rstrip()
+    return f"{head}{_CUT}{shown[-(room - room // 2) :].lstrip()}"
 
 
 def list_some(names: Sequence[str], limit: int = NAMES_LISTED) -> str:

@@ -89,7 +89,12 @@ def test_a_group_that_was_released_is_left_alone():
 
 
 def test_a_group_that_is_still_watched_at_the_end_is_killed():
-    with subprocess.Popen(["sleep", "100"], start_new_session=True) as process:
+    script = "trap '' TERM; echo; while :; do sleep 0.05; done"
+    with subprocess.Popen(
+        ["/bin/sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
         warden = ProcessReaper()
         warden.watch(process.pid)
         warden.close()

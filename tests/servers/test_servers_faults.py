@@ -108,7 +108,7 @@ def test_a_server_that_hangs_at_start_is_given_up_and_ended():
             with pytest.raises(ServerUnavailable) as caught:
                 await echoed(pool, "hello")
 
-            assert caught.value.reason == "no answer within 0.2 s"
+            assert caught.value.reason == "no answer within 0.2 s (start_seconds)"
 
     run(work())
 

@@ -204,7 +204,7 @@ def test_everything_has_its_place():
     situation = ReplyContext(
         notes=("limit must be 1 to 20; 20 was used.",),
         news=("old is gone.",),
-        pending=("slack",),
+        pending=(("slack", "npx may still be installing it"),),
         failed=(("jira", "refused <b>\nthe key"),),
         servers=(("github", 1_200),),
     )
@@ -228,7 +228,7 @@ def test_everything_has_its_place():
         "7 more match; narrow the query or raise limit.\n"
         "limit must be 1 to 20; 20 was used.\n"
         "old is gone.\n"
-        "Still connecting, may have more: slack.\n"
+        "Still connecting, may have more: slack (npx may still be installing it).\n"
         "Failed to connect: jira (refused \u2039b\u203a the key).\n"
         "Servers with tools: github (1,200)."
     )

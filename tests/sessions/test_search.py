@@ -268,6 +268,59 @@ def test_pending_and_failed_servers_are_named_whenever_they_could_have_matched(q
     ]
 
 
+def test_absent_servers_are_named_once_and_again_when_that_changes():
+    catalog = load_demo_catalog()
+    catalog.set_pending("slow", "npx may still be installing it")
+    catalog.set_failed("broken", "no such host")
+    session = Scout(catalog).session("a")
+
+    first = session.search("send an email")
+    second = session.search("create an issue")
+    catalog.set_failed("slow", "it ended")
+    third = session.search("list files")
+    fourth = session.search("list pull requests")
+    session.compact()
+    fifth = session.search("send an email")
+
+    waiting = "Still connecting, may have more: slow (npx may still be installing it)."
+    assert waiting in first.text
+    assert "Failed to connect: broken (no such host)." in first.text
+    assert "Still connecting" not in second.text
+    assert "Failed to connect" not in second.text
+    assert second.details["pending"] == ["slow"]
+    assert second.details["failed"] == [{"server": "broken", "reason": "no such host"}]
+    changed = "Failed to connect: broken (no such host), slow (it ended)."
+    assert changed in third.text
+    assert "Failed to connect" not in fourth.text
+    assert changed in fifth.text
+
+
+def test_nobody_is_told_that_no_tool_fits_while_servers_are_still_connecting():
+    catalog = load_demo_catalog()
+    catalog.set_pending("slow")
+    session = Scout(catalog).session("a")
+
+    waiting = [session.search("+zzz qqq").text for _ in range(6)]
+    catalog.replace("slow", [])
+    after = [session.search("+zzz qqq").text for _ in range(6)]
+
+    assert not any("no tool here fits" in text for text in waiting)
+    assert all(text.endswith("tool_search again shortly, or with other words.") for text in waiting)
+    assert "no tool here fits" not in after[0]
+    assert "no tool here fits" in after[-1]
+
+
+def test_a_search_that_is_given_up_points_at_servers_that_failed():
+    catalog = load_demo_catalog()
+    catalog.set_failed("broken", "no such host")
+    session = Scout(catalog).session("a")
+
+    last = [session.search("+zzz qqq").text for _ in range(6)][-1]
+
+    assert "no tool of the connected servers fits" in last
+    assert last.endswith("tell the user which servers have failed.")
+
+
 @pytest.mark.requirement("R45")
 def test_a_selection_that_found_all_its_names_waits_for_nobody():
     """R45"""

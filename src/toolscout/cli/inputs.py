@@ -15,7 +15,7 @@ import click
 
 from toolscout.catalog import Catalog
 from toolscout.cli import ExitCode, fail
-from toolscout.cli.output import format_count, show_bars
+from toolscout.cli.output import NAME_SHOWN, format_count, show_bars
 from toolscout.clients.discovery import Machine
 from toolscout.config.file import Config, find_server, read_config
 from toolscout.config.servers import ServerConfig
@@ -38,6 +38,8 @@ REPORTS_FOLDER = "running"
 UNKNOWN_SHOWN = 5
 PATHS_SHOWN = 3
 STARTED_TOGETHER = 8
+PATIENT_SECONDS = 10.0
+"""How long a command waits for an installation before it says so."""
 
 catalog_option = click.option(
     "--catalog",
@@ -185,6 +187,7 @@ async def start_servers(
     from toolscout.servers.connection import Delays
     from toolscout.servers.pool import Connector
     from toolscout.servers.probe import probe_server
+    from toolscout.servers.process import choose_start_limit
 
     gate = asyncio.Semaphore(STARTED_TOGETHER)
     with (
@@ -194,7 +197,13 @@ async def start_servers(
 
         async def start(server: ServerConfig) -> "ProbeResult":
             async with gate:
-                result = await probe_server(server, connector, store)
+                probing = asyncio.create_task(probe_server(server, connector, store))
+                await asyncio.wait((probing,), timeout=PATIENT_SECONDS)
+                limit = choose_start_limit(server)
+                if not probing.done() and limit.may_install:
+                    wait = f"{limit.describe_wait()}; waiting up to {limit.seconds:g} s."
+                    click.echo(f"{to_one_line(server.name, NAME_SHOWN)}: {wait}", err=True)
+                result = await probing
             if on_result is not None:
                 on_result(result)
             return result

@@ -15,7 +15,7 @@ from pathlib import Path
 from toolscout.config.documents import ConfigDocument, document_from_text, read_document
 from toolscout.config.formats import list_entries
 from toolscout.config.gateway import GatewayConfig
-from toolscout.config.references import anchor_options
+from toolscout.config.references import anchor_options, list_variables
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig, InvalidFile, MissingExtra, UnknownServer
 from toolscout.names import find_near_names, to_one_line
@@ -58,6 +58,16 @@ class Config:
                 key = join_keys("servers", server.name)
                 raise InvalidConfig(key, "names two servers", remedy="Rename one of them.")
             names.add(server.name)
+        object.__setattr__(self, "servers", tuple(map(self._complete, self.servers)))
+
+    def _complete(self, server: ServerConfig) -> ServerConfig:
+        """Return a server with the gateway's `inherit_env` and what that must not pass."""
+        wanted = tuple(dict.fromkeys((*self.gateway.inherit_env, *server.inherit_env)))
+        if not wanted or server.transport is not Transport.STDIO:
+            return server
+        others = [other for other in self.servers if other.name != server.name]
+        used = frozenset[str]().union(*map(list_variables, (self.gateway, *others)))
+        return replace(server, inherit_env=wanted, withheld=used)
 
     def list_secrets(self, env: Mapping[str, str] | None = None) -> tuple[str, ...]:
         """Return the plain values of all secret options, to be masked in logs."""

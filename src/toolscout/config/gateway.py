@@ -17,6 +17,7 @@ from toolscout.options import (
     FLAG,
     NAME_CHARS,
     NAMES,
+    PATTERNS,
     SOME_PATTERNS,
     TEXT,
     Options,
@@ -145,6 +146,12 @@ class GatewayConfig(Options):
         check_groups(Profile, "tables, see `[gateway.profiles.NAME]`"),
         "Parts of the catalogue that tokens, or clients over stdio, can be limited to.",
     )
+    inherit_env: tuple[str, ...] = declare(
+        (),
+        PATTERNS,
+        "Variables that every program gets from the environment of toolscout, as with "
+        "`inherit_env` of one server.",
+    )
     cache: str = declare(
         "",
         TEXT,
@@ -178,6 +185,13 @@ class GatewayConfig(Options):
     )
     max_body_bytes: int = declare(
         8 << 20, check_whole(1_024, 1 << 30), "The largest HTTP request.", unit="bytes"
+    )
+    first_search_seconds: float = declare(
+        5.0,
+        check_number(0, 60),
+        "How long the first search of a session waits for servers whose tools are not known yet; "
+        "0 waits for none.",
+        unit="seconds",
     )
     session_days: float = declare(
         30.0,

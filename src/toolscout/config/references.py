@@ -108,6 +108,20 @@ def resolve_options(options: Resolved, env: Mapping[str, str] | None, *, key: st
     return options.map_references(resolve)
 
 
+def list_variables(options: Options) -> frozenset[str]:
+    """Return the variables that options refer to, apart from those in paths."""
+    found: set[str] = set()
+
+    def note(declared: Option, _: str, text: str) -> str:
+        bodies = [match["body"] for match in _TOKEN.finditer(text) if match["body"]]
+        if not declared.path:
+            found.update(body.removeprefix("env:").partition(":-")[0] for body in bodies)
+        return text
+
+    options.map_references(note)
+    return frozenset(found)
+
+
 def anchor_options(options: Resolved, folder: Path) -> Resolved:
     """Return options that mean the same when their file is moved out of this folder."""
     return options.map_references(

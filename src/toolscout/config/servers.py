@@ -4,6 +4,7 @@ Its options say how it is started or reached, and which of its tools are used. S
 references until `resolve`, and appear in no `repr` and no error.
 """
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -14,7 +15,13 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from toolscout.config.references import is_literal, is_possible_value, resolve_options
-from toolscout.config.secrets import TEXT_CHARS, SecretMask, mask_args, mask_url
+from toolscout.config.secrets import (
+    TEXT_CHARS,
+    SecretMask,
+    is_secret_name,
+    mask_args,
+    mask_url,
+)
 from toolscout.errors import InvalidConfig
 from toolscout.names import to_one_line
 from toolscout.options import (
@@ -135,6 +142,8 @@ class ServerConfig(Options):
     """
 
     name: str
+    withheld: frozenset[str] = field(default=frozenset(), compare=False)
+    """Variables that patterns in `inherit_env` do not pass; `Config` fills it in."""
     transport: Transport = field(
         metadata=describe(
             check_choice(Transport),
@@ -151,6 +160,13 @@ class ServerConfig(Options):
     )
     env: Mapping[str, str] = declare(
         {}, _ENV, "Environment variables of the program.", secret=True, identity=True, only=PROCESS
+    )
+    inherit_env: tuple[str, ...] = declare(
+        (),
+        PATTERNS,
+        "Further variables that the program gets from the environment of toolscout, by name or "
+        "pattern; `*` passes all. See [environment](gateway.md#environment-of-a-server).",
+        only=PROCESS,
     )
     cwd: str = declare(
         "", TEXT, "Working directory of the program.", path=True, identity=True, only=PROCESS
@@ -223,6 +239,13 @@ class ServerConfig(Options):
     start_seconds: float = declare(
         30.0, check_number(0.1, 3_600), "How long the server may take to start.", unit="seconds"
     )
+    install_seconds: float = declare(
+        600.0,
+        check_number(0, 86_400),
+        "How long it may take instead where `npx`, `uvx`, `docker run` or the like may have to "
+        "install it first; 0 applies `start_seconds` to these as well.",
+        unit="seconds",
+    )
     call_seconds: float = declare(
         60.0, check_number(0.001, 86_400), "How long a call may take.", unit="seconds"
     )
@@ -249,6 +272,25 @@ class ServerConfig(Options):
     def resolve(self, env: Mapping[str, str] | None = None) -> Self:
         """Return the server with plain values in place of references, to be started at once."""
         return resolve_options(self, env, key=join_keys("servers", self.name))
+
+    def find_inherited(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables that `inherit_env` passes on from an environment.
+
+        A pattern passes nothing that is withheld, which is most likely another server's secret;
+        a name passes it all the same.
+        """
+        return {
+            name: value
+            for name, value in env.items()
+            if name in self.inherit_env
+            or (name not in self.withheld and is_matched(name, self.inherit_env))
+        }
+
+    def list_secrets(self) -> tuple[str, ...]:
+        """Return the values of secret options, and of inherited variables named like secrets."""
+        inherited = self.find_inherited(os.environ) if self.inherit_env else {}
+        secret = [value for name, value in inherited.items() if is_secret_name(name) and value]
+        return (*Options.list_secrets(self), *secret)
 
     def format_start(self) -> str:
         """Return its URL or command on one line, with everything masked that may be secret."""

@@ -10,8 +10,10 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import mcp_types as types
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
@@ -45,6 +47,7 @@ from toolscout.sessions.events import EventStream
 from toolscout.sessions.metatools import (
     CALL,
     CALL_VARIANTS,
+    SEARCH,
     build_meta_tools,
     read_call_request,
     to_meta_name,
@@ -110,6 +113,8 @@ class Gateway:
         self.pool.on_line = lambda server, line: self.events.emit(LogLine(server=server, line=line))
         self.resources = Resources(self.pool)
         self.pending_calls = PendingCalls()
+        self._first_searches: WeakKeyDictionary[Session, float] = WeakKeyDictionary()
+        """Until when the searches of a session wait for servers that have yet to list."""
         self.subscriptions = Subscriptions(
             self.events, self.pool, self.resources, self.can_change_tools
         )
@@ -209,6 +214,8 @@ class Gateway:
             if error is not None:
                 return result_from_reply(_refuse(session, error))
             name = CALL
+        if to_meta_name(name) == SEARCH:
+            await self._wait_for_listings(session)
         forwarded = self.forward(session, context, params)
         reply = await session.handle(name, arguments, executor=forwarded)
         await self.store.wait_written(SESSION_KIND, session.id)
@@ -217,6 +224,15 @@ class Gateway:
         if reply.code == UnknownTool.code:
             reply = self._explain_unknown(session, _read_called_name(name, arguments), reply)
         return forwarded.build_result(reply)
+
+    async def _wait_for_listings(self, session: Session) -> None:
+        """Give servers that start for the first time some seconds before a first search."""
+        now = asyncio.get_running_loop().time()
+        until = self._first_searches.setdefault(
+            session, now + self.config.gateway.first_search_seconds
+        )
+        if now < until:
+            await self.pool.wait_for_listings(until, partial(_may_see, session))
 
     def forward(
         self, session: Session, context: Context, params: types.InputResponseRequestParams
@@ -245,8 +261,7 @@ class Gateway:
         # A server that stopped because it was idle is fine, and its tools are known.
         if server.phase is Phase.STOPPED and not server.is_held:
             return reply
-        possible_tools = (Tool.define("x", server=server.name, effect=effect) for effect in Effect)
-        if not any(map(session.policy.sees, possible_tools)):
+        if not _may_see(session, server.name):
             return reply
         state, remedy = _ABSENT[server.phase]
         remedy = remedy.format(server.name)
@@ -262,6 +277,12 @@ class Gateway:
             if any(text.startswith(head + mark) for head in heads for mark in SEPARATORS):
                 found.append(server)
         return self.pool.servers[max(found, key=len)] if found else None
+
+
+def _may_see(session: Session, server: str) -> bool:
+    """Tell whether a session could see a tool of a server."""
+    possible_tools = (Tool.define("x", server=server, effect=effect) for effect in Effect)
+    return any(map(session.policy.sees, possible_tools))
 
 
 def _refuse(session: Session, error: ModelError | UpstreamError) -> Reply:

@@ -132,12 +132,7 @@ def build_readiness(gateway: Gateway) -> Json:
     not make the gateway unready, however often it is started again.
     """
     members = gateway.pool.servers.values()
-    pending = sum(
-        member.manifest is None
-        and not member.failures
-        and member.phase in (Phase.CONFIGURED, Phase.STARTING)
-        for member in members
-    )
+    pending = sum(member.is_learning for member in members)
     return {
         "ready": pending == 0,
         "servers": len(members),

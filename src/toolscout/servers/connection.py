@@ -153,6 +153,10 @@ class Delays:
     """For a process to exit by itself once its input is closed."""
     kill: float = 2.0
     """Between asking a process to exit and killing it."""
+    install: float = 60.0
+    """How long a package runner that installs something may hold up others."""
+    install_exit: float = 10.0
+    """Between asking a process that may be installing something to exit and killing it."""
     rest: float = 0.2
     """For the last output of a dead process to arrive, and for its children to exit."""
 

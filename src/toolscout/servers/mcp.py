@@ -43,7 +43,14 @@ from toolscout.servers.connection import (
 )
 from toolscout.servers.manifest import Manifest
 from toolscout.servers.oauth.login import BearerAuth, LoginNeeded, has_own_token
-from toolscout.servers.process import ProcessReaper, ServerProcess, run_process
+from toolscout.servers.process import (
+    InstallSlots,
+    ProcessReaper,
+    ServerProcess,
+    build_environment,
+    choose_start_limit,
+    run_process,
+)
 
 PAGES_LIMIT = 1_000
 HTTP_CONNECT_SECONDS = 10.0
@@ -81,6 +88,7 @@ class McpConnection:
         on_change: Callable[[], None],
         on_line: Callable[[str], None],
         reaper: ProcessReaper,
+        installs: InstallSlots,
         delays: Delays,
         auth: httpx2.Auth | None = None,
     ) -> None:
@@ -89,6 +97,8 @@ class McpConnection:
         self._delays = delays
         self._auth = auth
         self._reaper = reaper
+        self._installs = installs
+        self._limit = choose_start_limit(config)
         self._mask = SecretMask(config.list_secrets())
         self._on_line = on_line
         self._notifications = ServerNotifications(delays, on_change)
@@ -111,16 +121,19 @@ class McpConnection:
 
     async def open(self) -> None:
         """Start the server and agree on a protocol, or raise `ServerUnavailable`."""
+        async with self._installs.enter(self._limit):
+            await self._open()
+
+    async def _open(self) -> None:
         self._ready = asyncio.get_running_loop().create_future()
         # The SDK requires that the task that entered a client also leaves it.
         self._task = asyncio.create_task(self._run(self._ready))
         try:
-            async with asyncio.timeout(self._config.start_seconds):
+            async with asyncio.timeout(self._limit.seconds):
                 await asyncio.shield(self._ready)
         except TimeoutError:
             await self.close()
-            reason = f"no answer within {self._config.start_seconds:g} s"
-            raise make_unavailable_error(self._config, reason) from None
+            raise make_unavailable_error(self._config, self._limit.describe_end()) from None
         except Exception as error:
             await self.close()
             raise self._explain_start(error) from None
@@ -134,11 +147,15 @@ class McpConnection:
         task = self._task
         if task is None:
             return
-        if self._ready is not None and not self._ready.done():
-            task.cancel()
         delays = self._delays
         # A server that cannot be reached may not even answer the last request.
-        done, _ = await asyncio.wait((task,), timeout=delays.exit + 3 * delays.kill)
+        seconds = delays.exit + 3 * delays.kill
+        if self._ready is not None and not self._ready.done():
+            if self._process is not None and self._limit.runner:
+                self._process.may_install = True
+                seconds += 2 * delays.install_exit
+            task.cancel()
+        done, _ = await asyncio.wait((task,), timeout=seconds)
         if not done:
             task.cancel()
             await asyncio.wait((task,), timeout=delays.kill)
@@ -286,7 +303,7 @@ class McpConnection:
             parameters = StdioServerParameters(
                 command=config.command,
                 args=list(config.args),
-                env=dict(config.env),
+                env=build_environment(config),
                 cwd=config.cwd or None,
             )
             return stdio_client(parameters)

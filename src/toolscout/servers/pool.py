@@ -10,6 +10,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Callable, Coroutine, Iterable, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from toolscout.servers.mcp import McpConnection
 from toolscout.servers.oauth.login import make_auth
 from toolscout.servers.oauth.tokens import TokenFile
 from toolscout.servers.openapi.executor import OpenApiConnection
-from toolscout.servers.process import ProcessReaper
+from toolscout.servers.process import InstallSlots, ProcessReaper, choose_start_limit
 from toolscout.servers.state import CallSlot, Phase, ServerState, WatchedResources
 from toolscout.stores.store import Store
 
@@ -82,6 +83,7 @@ class Pool:
         self._reloading = asyncio.Lock()
         self._starting = asyncio.Semaphore(PARALLEL_STARTS)
         self._random = random.Random()
+        self._phase_entered = asyncio.Event()
         self._is_closing = False
         for config in configs:
             if not config.disabled:
@@ -137,6 +139,21 @@ class Pool:
             connection = await self._open(server)
             return await self.watched.apply(name, connection, server.config.call_seconds)
         return self.watched.get_agreed(name)
+
+    async def wait_for_listings(self, until: float, is_wanted: Callable[[str], bool]) -> None:
+        """Wait until no wanted server is about to list its tools for the first time.
+
+        `until` is the event loop's time at which the wait ends in any case.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                while any(
+                    server.is_learning
+                    and self._get_time() - server.since < server.config.start_seconds
+                    and is_wanted(server.name)
+                    for server in self.servers.values()
+                ):
+                    await self._phase_entered.wait()
 
     async def stop(self, name: str) -> None:
         """Stop a server once its running calls have ended; only `start` starts it again."""
@@ -206,7 +223,7 @@ class Pool:
         self, server: ServerState, slot: CallSlot, method: str, params: Json, relay: Relay | None
     ) -> Json:
         for tries_left in reversed(range(TRIES)):
-            connection = await self._open(server)
+            connection = await self._open_for_call(server)
             try:
                 with server.count_running():
                     return await self._send_once(server, connection, slot, method, params, relay)
@@ -249,6 +266,16 @@ class Pool:
 
     # Start.
 
+    async def _open_for_call(self, server: ServerState) -> Connection:
+        """Do the same as `_open`, but do not make a call wait for a long installation."""
+        while True:
+            try:
+                async with asyncio.timeout(server.config.start_seconds):
+                    return await self._open(server)
+            except TimeoutError:
+                if server.phase is Phase.STARTING and server.reason:
+                    raise ServerUnavailable(server.name, server.phase, server.reason) from None
+
     async def _open(self, server: ServerState) -> Connection:
         """Return the open connection of a server; the first caller opens it for all."""
         connection = server.connection
@@ -280,6 +307,7 @@ class Pool:
         await self._wait_for_retry(server)
         self._enter(server, Phase.STARTING)
         server.starts += 1
+        is_installed = server.manifest is not None and not server.failures
         has_changed = asyncio.Event()
         try:
 
@@ -289,6 +317,13 @@ class Pool:
                 _log.info("%s: %s", server.name, line)
 
             config = server.config.resolve()
+            if is_installed:
+                config = replace(config, install_seconds=0)
+            delay = choose_start_limit(config).describe_wait()
+            if delay:
+                self._enter(server, Phase.STARTING, delay)
+                if server.manifest is None:
+                    self.catalog.set_pending(server.name, delay)
             server.token_file = self._connector.find_token_file(config)
             server.login = server.token_file.login if server.token_file else ""
             connection = self._connect(config, on_change=has_changed.set, on_line=on_line)
@@ -453,6 +488,8 @@ class Pool:
         server.phase = phase
         server.reason = reason
         server.since = self._get_time()
+        self._phase_entered.set()
+        self._phase_entered = asyncio.Event()
         self.on_phase(server)
 
     def _find(self, name: str) -> ServerState:
@@ -484,6 +521,7 @@ class Connector:
         self._delays = delays
         self._tokens = tokens
         self._reaper = ProcessReaper()
+        self._installs = InstallSlots(delays.install)
 
     def __call__(
         self,
@@ -500,6 +538,7 @@ class Connector:
             on_change=on_change,
             on_line=on_line,
             reaper=self._reaper,
+            installs=self._installs,
             delays=self._delays,
             auth=make_auth(config, self._tokens) if self._tokens is not None else None,
         )

@@ -3,25 +3,30 @@
 The process leads a process group, which ends as a whole; its end is noticed at once, even if
 others hold its pipes open. The SDK's own transport copies a long message again for each part that
 arrives: a message of 50 MB took half a minute there and takes a second here. `ProcessReaper`
-kills the processes that this process leaves behind, however it ends.
+ends the processes that this process leaves behind, however it ends. `build_environment` says which
+variables a server gets, `choose_start_limit` how long it may take to start.
 """
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import PureWindowsPath
 from typing import Any, cast
 
 import anyio
 import mcp_types as types
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
-from mcp.client.stdio import get_default_environment
+from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 from mcp.shared.message import SessionMessage
 from pydantic_core import from_json
 
-from toolscout.config.servers import ServerConfig
+from toolscout.config.secrets import is_secret_name
+from toolscout.config.servers import ServerConfig, is_matched
 from toolscout.servers.connection import Delays
 
 MESSAGE_BYTES = 64 << 20
@@ -31,14 +36,241 @@ LINE_BYTES = 4_000
 WAITING_MESSAGES = 256
 """Unread messages after which the process has to wait."""
 
-GROUP_CHECKS = 10
+GROUP_CHECKS = 20
 """How often a process group is checked while it has time to end."""
 
+INHERITED = (
+    # Certificates of a company or a proxy.
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "AWS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "NODE_USE_SYSTEM_CA",
+    "DENO_CERT",
+    "DENO_TLS_CA_STORE",
+    "GIT_SSL_CAINFO",
+    "GIT_SSL_CAPATH",
+    # Proxies; programs disagree about the case.
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "NODE_USE_ENV_PROXY",
+    # Language and time zone.
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "TZ",
+    # Folders.
+    "TMPDIR",
+    "TEMP",
+    "TMP",
+    "XDG_*",
+    # Package runners: where they look for packages and keep them.
+    "npm_config_*",
+    "NPM_CONFIG_*",
+    "UV_*",
+    "UV_KEYRING_PROVIDER",
+    "PIP_*",
+    "PIP_KEYRING_PROVIDER",
+    "PIPX_*",
+    "PNPM_HOME",
+    "YARN_*",
+    "BUN_INSTALL*",
+    "DENO_DIR",
+    "DOCKER_HOST",
+    "DOCKER_CONTEXT",
+    "DOCKER_CONFIG",
+    "CONTAINER_HOST",
+    # Windows.
+    "ALLUSERSPROFILE",
+    "COMSPEC",
+    "NUMBER_OF_PROCESSORS",
+    "OS",
+    "PROGRAMDATA",
+    "PROGRAMFILES",
+    "PROGRAMFILES(X86)",
+    "PROGRAMW6432",
+    "PUBLIC",
+    "WINDIR",
+)
+"""What every server gets from our environment, besides the few names that the MCP SDK passes.
+
+A pattern passes no name that looks like a credential. `NODE_OPTIONS` and the like are missing on
+purpose: they can load code into a server.
+"""
+
+RUNNERS: Mapping[str, tuple[str, ...]] = {
+    "npx": (),
+    "pnpx": (),
+    "bunx": (),
+    "uvx": (),
+    "dnx": (),
+    "npm": ("exec", "x"),
+    "pnpm": ("dlx",),
+    "yarn": ("dlx",),
+    "bun": ("x",),
+    "uv": ("run",),
+    "pipx": ("run",),
+    "docker": ("run",),
+    "podman": ("run",),
+    "deno": ("npm:", "jsr:", "https:"),
+    "go": ("run",),
+    "cargo": ("run",),
+}
+"""Programs that may install a server before they run it, and a word that has to follow, if any."""
+_WRAPPERS = (
+    "sh",
+    "bash",
+    "zsh",
+    "dash",
+    "ksh",
+    "fish",
+    "cmd",
+    "powershell",
+    "pwsh",
+    "env",
+    "nice",
+    "nohup",
+    "sudo",
+    "time",
+    "timeout",
+)
+"""Programs that run another one, which their arguments name."""
+_PROGRAM_ENDINGS = (".exe", ".cmd", ".bat", ".ps1")
+_BETWEEN_WORDS = re.compile(r"[\s;&|()'\"]+")
+
+PARALLEL_INSTALLS = 4
+
+# Ends the groups politely first: npm takes an installation back only if it has time to.
 _SCRIPT = (
     'trap "" HUP INT TERM; groups=; '
     "while read -r line; do groups=$line; done; "
+    'for group in $groups; do kill -s TERM -- "-$group"; done; '
+    "for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25; do alive=; "
+    'for group in $groups; do kill -s 0 -- "-$group" && alive=yes; done; '
+    '[ "$alive" ] || exit 0; sleep 0.2 || sleep 1; done; '
     'for group in $groups; do kill -s KILL -- "-$group"; done'
 )
+
+
+def build_environment(config: ServerConfig, env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables that a server starts with; its own `env` comes first.
+
+    From `env`, by default our own environment, it gets the names in `INHERITED` and those that
+    its option `inherit_env` names.
+    """
+    ours = os.environ if env is None else env
+    usual = {
+        name: value
+        for name, value in ours.items()
+        if name in (*DEFAULT_INHERITED_ENV_VARS, *INHERITED)
+        or (is_matched(name, INHERITED) and not is_secret_name(name))
+    }
+    found = usual | config.find_inherited(ours)
+    # A value that begins with "()" is a function of a shell, which could run code.
+    plain = {name: value for name, value in found.items() if not value.startswith("()")}
+    return plain | dict(config.env)
+
+
+def find_package_runner(command: str, args: Sequence[str]) -> str:
+    """Return the program in a command that may have to install the server first, or nothing.
+
+    Also finds it behind a shell, `cmd /c` or `env`.
+    """
+    words = [command, *args]
+    if _get_program(command) in _WRAPPERS:
+        words = [word for arg in args for word in _BETWEEN_WORDS.split(arg)]
+    for at, word in enumerate(words):
+        program = _get_program(word)
+        needed = RUNNERS.get(program)
+        if needed is not None:
+            rest = words[at + 1 :]
+            # A word that ends in a colon begins an argument, such as `npm:package`.
+            if not needed or any(_is_word(word, one) for word in rest for one in needed):
+                return program
+        if words[0] is command:
+            break
+    return ""
+
+
+def _get_program(word: str) -> str:
+    name = PureWindowsPath(word).name.lower()  # which takes both kinds of slashes
+    return next((name.removesuffix(end) for end in _PROGRAM_ENDINGS if name.endswith(end)), name)
+
+
+def _is_word(word: str, wanted: str) -> bool:
+    return word.startswith(wanted) if wanted.endswith(":") else word == wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartLimit:
+    """How long a server may take to answer for the first time, and which option says so."""
+
+    seconds: float
+    runner: str = ""
+    """The package runner that starts the server, if one does."""
+    may_install: bool = False
+    """Whether the time is that of an installation."""
+
+    def describe_wait(self) -> str:
+        """Return what may keep the server, or nothing."""
+        return f"{self.runner} may still be installing it" if self.may_install else ""
+
+    def describe_end(self) -> str:
+        """Return why the start was given up."""
+        option = "install_seconds" if self.may_install else "start_seconds"
+        why = f"no answer within {self.seconds:g} s ({option})"
+        return f"{why}; {self.describe_wait()}" if self.may_install else why
+
+
+def choose_start_limit(config: ServerConfig) -> StartLimit:
+    """Return how long a server may take to start.
+
+    A package runner may take `install_seconds`: it downloads and installs the server first, and
+    ending it half-way can leave its cache broken. The pool sets that option to 0 for a server
+    that has answered under this configuration and has not failed since, because it should be
+    installed; if its start fails all the same, the next one may take `install_seconds` again.
+    """
+    runner = find_package_runner(config.command, config.args)
+    may_install = bool(runner) and config.install_seconds > config.start_seconds
+    seconds = config.install_seconds if may_install else config.start_seconds
+    return StartLimit(seconds=seconds, runner=runner, may_install=may_install)
+
+
+class InstallSlots:
+    """Lets a few installations run at once; a slow one lets others begin after a time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._free = asyncio.Semaphore(PARALLEL_INSTALLS)
+
+    @asynccontextmanager
+    async def enter(self, limit: StartLimit) -> AsyncGenerator[None]:
+        """Wait for a slot if the start may install something, and hold it meanwhile."""
+        if not limit.may_install:
+            yield
+            return
+        await self._free.acquire()
+        has_left = asyncio.Event()
+
+        def leave() -> None:
+            if not has_left.is_set():
+                has_left.set()
+                self._free.release()
+
+        timer = asyncio.get_running_loop().call_later(self._seconds, leave)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            leave()
 
 
 class ServerProcess(asyncio.SubprocessProtocol):
@@ -59,6 +291,8 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.writable = asyncio.Event()
         self.writable.set()
+        self.may_install = False
+        """Whether it may be installing something, and needs more time to end."""
         self._delays = delays
         self._stdout = LineSplitter(MESSAGE_BYTES)
         self._stderr = LineSplitter(LINE_BYTES)
@@ -96,17 +330,19 @@ class ServerProcess(asyncio.SubprocessProtocol):
         pipe = self._get_pipe(0)
         if pipe is not None:
             pipe.close()
-        if not await self._wait_for_exit(self._delays.exit):
+        delays = self._delays
+        if not await self._wait_for_exit(delays.exit):
             self._send_signal(signal.SIGTERM)
-            await self._wait_for_exit(self._delays.kill)
+            await self._wait_for_exit(delays.install_exit if self.may_install else delays.kill)
         if self._send_signal(signal.SIGTERM if self.exited.is_set() else signal.SIGKILL):
             # The rest of the group has time to end by itself.
+            rest = delays.install_exit if self.may_install else delays.rest
             for _ in range(GROUP_CHECKS):
                 if not self._send_signal(0):
                     break
-                await asyncio.sleep(self._delays.rest / GROUP_CHECKS)
+                await asyncio.sleep(rest / GROUP_CHECKS)
             self._send_signal(signal.SIGKILL)
-            await self._wait_for_exit(self._delays.kill)
+            await self._wait_for_exit(delays.kill)
         if self._transport is not None:
             self._transport.close()
 
@@ -155,6 +391,9 @@ class ServerProcess(asyncio.SubprocessProtocol):
             self._end()
         elif fd == 0:
             self.writable.set()
+        else:
+            for line in self._stderr.split(b"\n"):  # the last one may lack its end
+                self.log(line)
 
     def process_exited(self) -> None:
         """Note the end, and wait for the last output to arrive."""
@@ -262,10 +501,11 @@ class ProcessWriter(ObjectSendStream[SessionMessage]):
 
 
 class ProcessReaper:
-    """Kills process groups when this process ends, even by SIGKILL, when no code of ours runs.
+    """Ends process groups when this process ends, even by SIGKILL, when no code of ours runs.
 
-    A small shell knows the groups. When its input ends, because this process has ended, it kills
-    them, grandchildren included. Windows needs none: there the SDK uses a job object.
+    A small shell knows the groups. When its input ends, because this process has ended, it
+    terminates them, grandchildren included, and kills those that are left after five seconds.
+    Windows needs none: there the SDK uses a job object.
     """
 
     def __init__(self) -> None:
@@ -328,7 +568,7 @@ async def run_process(
         lambda: process,
         config.command,
         *config.args,
-        env=get_default_environment() | dict(config.env),
+        env=build_environment(config),
         cwd=config.cwd or None,
         start_new_session=True,
     )

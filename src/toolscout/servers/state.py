@@ -82,6 +82,12 @@ class ServerState:
         self.name = self.config.name
         self.idle.set()
 
+    @property
+    def is_learning(self) -> bool:
+        """Whether its tools are unknown because its first start has not ended yet."""
+        is_early = self.phase in (Phase.CONFIGURED, Phase.STARTING)
+        return self.manifest is None and not self.failures and is_early
+
     @contextmanager
     def count_waiting(self) -> Generator[None]:
         """Count a call as waiting."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from toolscout.calls.cut import cut
 from toolscout.dialects import Dialect, to_result, to_search_output
-from toolscout.names import NAMES_LISTED, list_some, to_one_line
+from toolscout.names import NAMES_LISTED, list_some, to_error_text, to_one_line
 from toolscout.query import Query
 from toolscout.schemas import SHOWN_OPTIONAL, Json
 from toolscout.search.hits import Confidence, Hit, Missing
@@ -208,9 +208,13 @@ class ReplyContext:
     """What was read otherwise than written: a clamped limit, a name in another case."""
     news: tuple[str, ...] = ()
     """What happened to loaded tools: evicted, gone, changed."""
-    pending: tuple[str, ...] = ()
+    pending: tuple[tuple[str, str], ...] = ()
+    """Servers that are still connecting, and what keeps them."""
     failed: tuple[tuple[str, str], ...] = ()
     """Servers and why."""
+    tells_pending: bool = True
+    """Whether the text names the pending ones; not if the conversation has just read of them."""
+    tells_failed: bool = True
     servers: tuple[tuple[str, int], ...] = ()
     """What exists, most tools first; listed where a search found nothing."""
     next_step: str = ""
@@ -399,14 +403,20 @@ def _render_remarks(answer: QueryAnswer) -> Iterator[tuple[str, ...]]:
 def _render_asides(context: ReplyContext) -> Iterator[str]:
     yield from context.notes
     yield from context.news
-    if context.pending:
-        names = [to_one_line(server, 60) for server in context.pending]
-        yield f"Still connecting, may have more: {list_some(names)}."
-    if context.failed:
-        names = [
-            f"{to_one_line(s, 60)} ({to_one_line(r, REASON_CHARS)})" for s, r in context.failed
-        ]
-        yield f"Failed to connect: {list_some(names)}."
+    if context.pending and context.tells_pending:
+        yield f"Still connecting, may have more: {_list_reasons(context.pending)}."
+    if context.failed and context.tells_failed:
+        yield f"Failed to connect: {_list_reasons(context.failed)}."
     if context.servers:
         names = [f"{to_one_line(server, 60)} ({count:,})" for server, count in context.servers]
         yield f"Servers with tools: {list_some(names)}."
+
+
+def _list_reasons(servers: Sequence[tuple[str, str]]) -> str:
+    names = [
+        f"{to_one_line(server, 60)} ({to_error_text(reason, REASON_CHARS)})"
+        if reason
+        else to_one_line(server, 60)
+        for server, reason in servers
+    ]
+    return list_some(names)

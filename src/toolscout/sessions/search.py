@@ -34,9 +34,11 @@ from toolscout.sessions.session_state import SessionState
 from toolscout.sessions.texts import (
     DESCRIBE_NOT_LOADED,
     GIVE_UP,
+    GIVE_UP_PARTLY,
     NEXT_AFTER_SEARCH,
     NOTE_TOOL,
     SEARCH_AGAIN,
+    SEARCH_LATER,
     SEARCH_OR_DESCRIBE,
     SUGGESTED,
     report_empty_catalog,
@@ -71,8 +73,10 @@ def search_tools(state: SessionState, request: SearchRequest) -> Reply:
     for answer in answers:
         answer.loads = loads
     fruitless = all(answer.is_fruitless for answer in answers)
-    state.fruitless = state.fruitless + 1 if fruitless else 0
-    context = _describe_context(state, request, answers, fruitless=fruitless)
+    is_waiting = fruitless and bool(state.list_absent(Status.PENDING))
+    if not is_waiting:  # a server that is still connecting may have what was asked for
+        state.fruitless = state.fruitless + 1 if fruitless else 0
+    context = _describe_context(state, request, answers, fruitless=fruitless, is_waiting=is_waiting)
     page = render_search(answers, context, request.max_tokens, detail=request.detail)
     added = _load_shown(state, page, loads, answers)
     is_error = all(answer.error for answer in answers)
@@ -91,13 +95,12 @@ def search_tools(state: SessionState, request: SearchRequest) -> Reply:
 
 
 def _report_empty(state: SessionState, request: SearchRequest) -> Reply:
-    pending, failed = _list_absent_servers(state)
-    context = ReplyContext(
+    absent = _describe_absent_servers(state)
+    context = replace(
+        absent,
         notes=request.notes,
         news=state.take_news(),
-        pending=pending,
-        failed=failed,
-        next_step=report_empty_catalog(is_pending=bool(pending)),
+        next_step=report_empty_catalog(is_pending=bool(absent.pending)),
     )
     page = render_search([], context, request.max_tokens)
     details = _build_details(state, request, page, [], context, [])
@@ -273,6 +276,7 @@ def _describe_context(
     answers: Sequence[QueryAnswer],
     *,
     fruitless: bool,
+    is_waiting: bool,
 ) -> ReplyContext:
     # If all that the queries name is here, no absent server could have more.
     is_complete = all(
@@ -282,28 +286,37 @@ def _describe_context(
         and not answer.missing
         for answer in answers
     )
-    pending, failed = ((), ()) if is_complete else _list_absent_servers(state)
-    gives_up = fruitless and state.fruitless >= state.settings.fruitless
+    absent = ReplyContext() if is_complete else _describe_absent_servers(state)
+    next_step = _choose_next_step(state, answers)
+    if is_waiting:
+        next_step = SEARCH_LATER
+    elif fruitless and state.fruitless >= state.settings.fruitless:
+        next_step = GIVE_UP_PARTLY if state.list_absent(Status.FAILED) else GIVE_UP
     visible = state.list_visible() if fruitless else ()
     servers = Counter(tool.server for tool in visible)
-    return ReplyContext(
+    return replace(
+        absent,
         notes=request.notes,
         news=state.take_news(),
-        pending=pending,
-        failed=failed,
         servers=tuple(sorted(servers.items(), key=lambda item: (-item[1], item[0]))),
-        next_step=GIVE_UP if gives_up else _choose_next_step(state, answers),
+        next_step=next_step,
     )
 
 
-def _list_absent_servers(
-    state: SessionState,
-) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Return the servers that are still connecting, and those that failed and why (R45)."""
+def _describe_absent_servers(state: SessionState) -> ReplyContext:
+    """Return the servers that are still connecting and those that failed, and why (R45).
+
+    The text names them only if the conversation has not just read the same.
+    """
     unready = state.list_unready().items()
-    pending = tuple(name for name, at in unready if at.status is Status.PENDING)
+    pending = tuple((name, at.reason) for name, at in unready if at.status is Status.PENDING)
     failed = tuple((name, at.reason) for name, at in unready if at.status is Status.FAILED)
-    return pending, failed
+    return ReplyContext(
+        pending=pending,
+        failed=failed,
+        tells_pending=state.tell("pending", pending),
+        tells_failed=state.tell("failed", failed),
+    )
 
 
 def _choose_next_step(state: SessionState, answers: Sequence[QueryAnswer]) -> str:
@@ -334,7 +347,7 @@ def _build_details(
         "queries": [_answer_to_json(state, answer, shown) for answer in answers],
         "loaded": loaded,
         "described": list(page.described),
-        "pending": list(context.pending),
+        "pending": [server for server, _ in context.pending],
         "failed": [{"server": server, "reason": reason} for server, reason in context.failed],
         "news": list(context.news),
         "notes": list(request.notes),

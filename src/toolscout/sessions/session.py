@@ -374,9 +374,7 @@ class Session:
         Tools stay loaded; definitions will be shown again when they are needed.
         """
         with self._lock:
-            self._record.compact()
-            self._prompt.compact()
-            self._state.fruitless = 0
+            self._state.compact()
             self._state.save()
             return self._record.to_json()
 

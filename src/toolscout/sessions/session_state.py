@@ -54,6 +54,7 @@ class SessionState:
         self._store = engine.store if is_stored else None
         self._catalog = engine.catalog
         self._news: list[str] = []
+        self._told: dict[str, object] = {}
         self._awake: set[str] = set()
         self._changed: dict[str, str] = {}
         self._visible: tuple[int, tuple[Tool, ...]] | None = None
@@ -106,6 +107,13 @@ class SessionState:
         """Tell whether a server is still connecting."""
         return any(state.status is Status.PENDING for state in self.list_unready().values())
 
+    def list_absent(self, status: Status) -> list[str]:
+        """Return the servers of a status whose tools are unknown."""
+        unready = self.list_unready().items()
+        names = [server for server, state in unready if state.status is status]
+        known = {tool.server for tool in self.list_visible()} if names else set[str]()
+        return [server for server in names if server not in known]
+
     def is_callable(self, tool: Tool) -> bool:
         """Tell whether exactly this definition is loaded, pinned or shown in full."""
         record = self.record
@@ -156,6 +164,19 @@ class SessionState:
         news = tuple(self._news)
         self._news = []
         return news
+
+    def tell(self, subject: str, value: object) -> bool:
+        """Note what a reply says of a subject; return whether the last one said otherwise."""
+        is_news = self._told.get(subject) != value
+        self._told[subject] = value
+        return is_news
+
+    def compact(self) -> None:
+        """Forget what only the dropped messages had."""
+        self.record.compact()
+        self.prompt.compact()
+        self.fruitless = 0
+        self._told.clear()
 
     def pin(self, targets: Sequence[str]) -> None:
         """Keep tools for good, by name, server or pattern."""

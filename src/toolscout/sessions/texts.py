@@ -32,6 +32,14 @@ GIVE_UP = (
     "Several searches in a row found nothing: no tool here fits. "
     "Continue without one, or tell the user."
 )
+GIVE_UP_PARTLY = (
+    "Several searches in a row found nothing: no tool of the connected servers fits. "
+    "Continue without one, or tell the user which servers have failed."
+)
+SEARCH_LATER = (
+    "Some servers are still connecting, so more tools may come. "
+    "Next: tool_search again shortly, or with other words."
+)
 LISTING_HEAD = "Hidden tools, by server:"
 OWN_TOOLS = "this program"
 """Stands for the server of tools that have none."""
