@@ -39,6 +39,7 @@ from toolscout.search.text import CLAUSE_LIMIT, ENCODED_DESCRIPTION, ENCODED_PAR
 from toolscout.search.translate import LANGUAGES
 from toolscout.search.vectors import GRID
 from toolscout.servers.oauth.callback import PORT
+from toolscout.sessions.prompt import LISTING_SHARE
 from toolscout.settings import Mode, Settings
 from toolscout.stores.background import PENDING_BYTES, WAIT_SECONDS
 from toolscout.tokens import COUNTED_TOOLS
@@ -94,8 +95,8 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
     ("docs/sessions.md", "Keywords load at most {} tools", (WORDS[SETTINGS.routed],)),
     (
         "docs/sessions.md",
-        "fit in {} tokens or {} % of the context window",
-        (SETTINGS.listing_tokens, SETTINGS.listing_share),
+        "at most {} tokens and {} % of the context window",
+        (SETTINGS.listing_tokens, round(LISTING_SHARE * 100)),
     ),
     ("docs/gateway.md", "the same as `direct` for up to {} tools", (SETTINGS.auto_tools,)),
     ("docs/adapters/openai.md", "Lists of at most {} tools", (SETTINGS.auto_tools,)),

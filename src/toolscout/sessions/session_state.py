@@ -49,7 +49,14 @@ class SessionState:
         self.fruitless = 0
         """Searches in a row that found nothing."""
         self.prompt = Prompt(
-            record, engine.settings, self.list_visible, self.is_waiting, meta_allowed
+            record,
+            engine.settings,
+            visible=self.list_visible,
+            is_waiting=self.is_waiting,
+            unlisted=self.list_unlisted,
+            summaries=lambda: engine.catalog.summaries,
+            listings=engine.listings,
+            meta_allowed=meta_allowed,
         )
         self._store = engine.store if is_stored else None
         self._catalog = engine.catalog
@@ -101,6 +108,11 @@ class SessionState:
             for server, state in unready.items()
             if server in visible or server not in with_tools
         }
+
+    def list_unlisted(self) -> tuple[str, ...]:
+        """Return the servers without known tools of which this session may see any tool."""
+        unlisted = self._catalog.unlisted
+        return unlisted if self.policy.is_open else tuple(filter(self.policy.sees_some, unlisted))
 
     def is_waiting(self) -> bool:
         """Tell whether a server is still connecting."""

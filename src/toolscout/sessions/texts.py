@@ -33,6 +33,7 @@ GIVE_UP = (
     "Continue without one, or tell the user."
 )
 LISTING_HEAD = "Hidden tools, by server:"
+LISTING_NAMES = "Some of their names, to be written server__name:"
 OWN_TOOLS = "this program"
 """Stands for the server of tools that have none."""
 TOO_LONG = "The full definition is too long for a reply."
