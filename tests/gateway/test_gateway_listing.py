@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mcp.client import Client
 
-from gateway.fleet import always
+from gateway.fleet import always, text_of
 from gateway.test_subscriptions import notebook
 from serving import DEADLINE_SECONDS, HANGING, MISSING, TIME, eventually
 from toolscout.config.file import Config
@@ -94,6 +94,26 @@ def test_a_servers_own_words_say_what_it_is_for(tmp_path: Path):
             told = await read_description(gateway)
 
         assert "\n- notes (6): Keeps notes of the team\n" in told
+
+    asyncio.run(conversation())
+
+
+def test_a_client_that_finds_a_tool_reads_what_its_server_says_once(tmp_path: Path):
+    env = {"INSTRUCTIONS": "Touch a note before you grow one."}
+
+    async def conversation() -> None:
+        server = notebook(tmp_path, "modern", env=env)
+        async with gateway_of(server, listed=("notes",)) as gateway:
+            await eventually(lambda: gateway.scout.preview("select:notes__echo").hits)
+            served = build_server(gateway, always(gateway.open_session("ann")))
+            async with Client(served) as client:
+                first, second = [
+                    text_of(await client.call_tool("tool_search", {"queries": ["echo"]}))
+                    for _ in range(2)
+                ]
+
+        assert 'Server notes says: "Touch a note before you grow one."' in first
+        assert "says" not in second
 
     asyncio.run(conversation())
 

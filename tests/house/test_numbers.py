@@ -35,7 +35,13 @@ from toolscout.search.index import PATTERN_TEXT_LIMIT
 from toolscout.search.lexical import FIELD_WEIGHTS, SATURATION, TYPICAL_LENGTHS
 from toolscout.search.question import WORD_LIMIT
 from toolscout.search.rank import CANDIDATES, FEW, ROUGH_CANDIDATES, SHORTEST
-from toolscout.search.text import CLAUSE_LIMIT, ENCODED_DESCRIPTION, ENCODED_PARAMETERS, Field
+from toolscout.search.text import (
+    CLAUSE_LIMIT,
+    ENCODED_DESCRIPTION,
+    ENCODED_PARAMETERS,
+    SEARCHED_INSTRUCTIONS,
+    Field,
+)
 from toolscout.search.translate import LANGUAGES
 from toolscout.search.vectors import GRID
 from toolscout.servers.oauth.callback import PORT
@@ -159,6 +165,7 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
         "the first {} characters of the description and the first {} characters of the parameter",
         (ENCODED_DESCRIPTION, ENCODED_PARAMETERS),
     ),
+    ("docs/search.md", "the first {} characters are searched with", (SEARCHED_INSTRUCTIONS,)),
     ("docs/search.md", "rounded to multiples of 1/{}", (str(GRID),)),
     ("docs/search.md", "is at least {} % of the first hit's chance", (round(WORTH_SHARE * 100),)),
     ("docs/search.md", "chance and at least {}", (f"{WORTH_FLOOR:.2f}".lstrip("0"),)),
@@ -177,6 +184,7 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
             "server": Field.SERVER,
             "hint, aliases and tags": Field.HINT,
             "title": Field.TITLE,
+            "instructions of the server": Field.INSTRUCTIONS,
             "description": Field.DESCRIPTION,
             "parameter names": Field.PARAMETER,
             "parameter descriptions": Field.PARAMETER_DESCRIPTION,

@@ -21,6 +21,8 @@ from toolscout.tools import Tool
 
 ENCODED_DESCRIPTION = 600
 ENCODED_PARAMETERS = 200
+SEARCHED_INSTRUCTIONS = 400
+"""Characters of a server's instructions that are searched with each of its tools."""
 
 _STOP_WORDS = (
     "a an the and or but if of to in on at by for with from as into onto about over under via per "
@@ -162,6 +164,7 @@ class Field(IntEnum):
     ENUM = 5
     HINT = 6
     TITLE = 7
+    INSTRUCTIONS = 8
 
 
 def list_fields(tool: Tool) -> list[str]:
@@ -176,6 +179,7 @@ def list_fields(tool: Tool) -> list[str]:
         " ".join(value for parameter in listed for value in parameter.enum),
         " ".join((tool.hint, *tool.aliases, *tool.tags)),
         "" if split_words(tool.title) == split_words(tool.leaf) else tool.title,
+        tool.instructions[:SEARCHED_INSTRUCTIONS],
     ]
 
 

@@ -5,8 +5,9 @@ it is back, changed ones must be described again. The verbs work on this class; 
 `Session`. Whoever changes the state holds `lock`.
 """
 
+import hashlib
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from toolscout.calls.results import Results
 from toolscout.catalog import Availability, Status
@@ -23,6 +24,8 @@ from toolscout.tokens import count_definition_tokens
 from toolscout.tools import Tool
 
 SESSION_KIND = "session"
+HEARD_SECONDS = 600.0
+"""Where conversations share a session, a server's instructions are repeated after this time."""
 META_REFUSED = "The host refuses the meta-tools: all tools are shown in full."
 
 
@@ -61,6 +64,7 @@ class SessionState:
         self._store = engine.store if is_stored else None
         self._catalog = engine.catalog
         self._news: list[str] = []
+        self._heard_at: dict[str, float] = {}
         self._awake: set[str] = set()
         self._changed: dict[str, str] = {}
         self._visible: tuple[int, tuple[Tool, ...]] | None = None
@@ -163,6 +167,26 @@ class SessionState:
             for tool in tools:
                 self.record.show(tool)
 
+    def find_unheard(self, tools: Iterable[Tool]) -> dict[str, str]:
+        """Return what the servers of tools say that the conversation has not read, by server."""
+        said = {tool.server: tool.instructions for tool in tools if tool.instructions}
+        return {server: text for server, text in said.items() if not self._has_heard(server, text)}
+
+    def note_heard(self, said: Mapping[str, str]) -> None:
+        """Note that the conversation has read what servers say."""
+        for server, text in said.items():
+            self.record.heard[server] = _hash_text(text)
+            self._heard_at[server] = self.engine.timer()
+
+    def _has_heard(self, server: str, text: str) -> bool:
+        if self.record.heard.get(server) != _hash_text(text):
+            return False
+        if not self.settings.shared:
+            return True
+        # Other conversations of this session, and this one after compaction, have not read it.
+        at = self._heard_at.get(server)
+        return at is not None and self.engine.timer() - at < HEARD_SECONDS
+
     def take_news(self) -> tuple[str, ...]:
         """Return what happened to loaded tools since the last reply."""
         news = tuple(self._news)
@@ -249,3 +273,7 @@ class SessionState:
             self._changed[tool.name] = tool.fingerprint
             self._news.append(CHANGED.format(name=tool.name))
         return True
+
+
+def _hash_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
