@@ -46,6 +46,8 @@ from toolscout.search.translate import LANGUAGES
 from toolscout.search.vectors import GRID
 from toolscout.servers.oauth.callback import PORT
 from toolscout.sessions.prompt import LISTING_SHARE
+from toolscout.sessions.replies import SAID_TOKENS
+from toolscout.sessions.session_state import HEARD_SECONDS
 from toolscout.settings import Mode, Settings
 from toolscout.stores.background import PENDING_BYTES, WAIT_SECONDS
 from toolscout.tokens import COUNTED_TOOLS
@@ -104,6 +106,9 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
         "at most {} tokens and {} % of the context window",
         (SETTINGS.listing_tokens, round(LISTING_SHARE * 100)),
     ),
+    ("docs/sessions.md", "quotes up to {} tokens of them", (SAID_TOKENS,)),
+    ("docs/sessions.md", "also happens after {} minutes", (WORDS[int(HEARD_SECONDS / 60)],)),
+    ("docs/gateway.md", "while they fit, in at most {} tokens", (SETTINGS.listing_tokens,)),
     ("docs/gateway.md", "the same as `direct` for up to {} tools", (SETTINGS.auto_tools,)),
     ("docs/adapters/openai.md", "Lists of at most {} tools", (SETTINGS.auto_tools,)),
     # The gateway.
@@ -231,7 +236,8 @@ NOT_OURS = {
     "docs/commands.md": ("22,665 tools",),
     "docs/console.md": ("22,665 tools",),
     "docs/search.md": ("384 dimensions",),
-    "docs/sessions.md": ("100 lines",),
+    "docs/gateway.md": ("2,048 characters",),
+    "docs/sessions.md": ("100 lines", "1,024 characters"),
     "docs/adapters/crewai.md": ("0.8 GB",),
     "docs/adapters/fastmcp.md": ("1,000 local tools",),
     "docs/adapters/semantic_kernel.md": ("5 rounds",),

@@ -16,7 +16,7 @@ from toolscout.dialects import Dialect, check_definitions, to_definition, to_sea
 from toolscout.errors import UsageError
 from toolscout.names import find_near_names, list_some, make_exposed_name, to_one_line
 from toolscout.schemas import Json
-from toolscout.search.text import STOP_WORDS, split_words, stem
+from toolscout.search.text import COMMON_WORDS, STOP_WORDS, split_words, stem
 from toolscout.sessions.metatools import INSTRUCTIONS, SEARCH, build_meta_tools
 from toolscout.sessions.record import Record
 from toolscout.sessions.texts import (
@@ -51,15 +51,6 @@ WORD_CHARS = 20
 NOT_LISTED = frozenset({"resource", "template", "prompt"})
 """Kinds of entries that come and go with a server's data: searches find them, but a listing that
 named or counted them would change all the time."""
-_COMMON_WORDS = (
-    "access across action add api apply between call check command count create current data "
-    "delete description detail execute fetch filter find get given help id including info "
-    "information item key list make manage mcp name new object option parameter perform post "
-    "provide put query read remove request result return run search send server service set show "
-    "single specific specified string tool type update user value view with within without write"
-)
-COMMON_WORDS = frozenset(_COMMON_WORDS.split())
-"""Words that say little about what a server is for."""
 AUTO_COUNTED = 2_000
 """Beyond this many tools a catalogue is large whatever its definitions cost."""
 
