@@ -80,8 +80,10 @@ def tabulate_costs(costs: Costs, replies: ReplyCosts | None) -> Table:
         (f"all {costs.tools:,} definitions of {costs.servers:,} servers", costs.definitions),
         ("three meta-tools", max(costs.meta_tools.values())),
         ("listing", costs.listing),
+        ("instructions", costs.instructions),
         ("pinned definitions", costs.pinned),
-        ("every request with toolscout", costs.request),
+        ("every request through the gateway", costs.requests["gateway"]),
+        ("every request with the library, at most", costs.request),
     ]
     if replies:
         rows += [

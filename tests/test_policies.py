@@ -67,8 +67,8 @@ def test_a_denied_name_is_revealed_by_no_search_description_call_or_prompt():
     assert {hit.tool.server for reply in replies for hit in reply.hits} <= {"files"}
     assert not [reply.text for reply in replies if "Show_salaries something" in reply.text]
     assert session.loaded == ()
-    assert SECRET not in session.system_prompt()
-    assert SECRET not in str(session.tools("openai-chat", listing=True))
+    assert SECRET not in session.system_prompt(listing=True)
+    assert SECRET not in str(session.tools("openai-chat"))
 
 
 @pytest.mark.requirement("R77")

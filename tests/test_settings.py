@@ -10,7 +10,7 @@ import pytest
 from toolscout import Mode, Settings
 from toolscout.errors import InvalidConfig, InvalidFile, UsageError
 from toolscout.options import list_options
-from toolscout.settings import EncoderName, Hiding, Route, Scope
+from toolscout.settings import EncoderName, Hiding, Listing, Route, Scope
 
 RANGES = {
     declared.name: declared.check.bounds
@@ -31,7 +31,7 @@ schema_tokens = 100
 describe_tokens = 900
 result_tokens = 300
 listing_tokens = 200
-listing_share = 1
+listing = "servers"
 fruitless = 2
 scope = "turn"
 loaded_tokens = 1000
@@ -79,7 +79,7 @@ def test_one_file_sets_everything_but_what_is_code(tmp_path: Path):
         describe_tokens=900,
         result_tokens=300,
         listing_tokens=200,
-        listing_share=1,
+        listing=Listing.SERVERS,
         fruitless=2,
         scope=Scope.TURN,
         loaded_tokens=1000,

@@ -90,6 +90,7 @@ class Catalog:
         self._tools: dict[str, Tool] = {}
         self._by_server: dict[str, dict[str, Tool]] = {}
         self._states: dict[str, Availability] = {}
+        self._summaries: Mapping[str, str] = MappingProxyType({})
         self._names = Spellings()
         self._version = 0
         self._sorted: tuple[Tool, ...] | None = ()
@@ -140,6 +141,22 @@ class Catalog:
             states = self._states.items()
             return {s: state for s, state in sorted(states) if state.status is not Status.READY}
 
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """The servers that are pending or failed and whose tools are not known, sorted."""
+        with self._lock:
+            states = sorted(self._states.items())
+            return tuple(
+                server
+                for server, state in states
+                if state.status is not Status.READY and server not in self._by_server
+            )
+
+    @property
+    def summaries(self) -> Mapping[str, str]:
+        """What servers are for, in a few words; the same object until one of them changes."""
+        return self._summaries
+
     def get(self, name: str) -> Tool | None:
         """Return the tool of an exposed name."""
         return self._tools.get(name)
@@ -168,13 +185,13 @@ class Catalog:
                 self._snapshot = last
             return last
 
-    def replace(self, server: str, tools: Iterable[object]) -> None:
+    def replace(self, server: str, tools: Iterable[object], *, summary: str | None = None) -> None:
         """Make these the tools of a server, all or nothing, and mark the server as ready.
 
         Accepts `Tool`s and everything that `Tool.from_any` reads. Tools that are the same as before
-        stay and do not count as changed.
+        stay and do not count as changed. `summary` says in a few words what the server is for.
         """
-        self._change(server, _collect_tools(server, tools), keep_others=False)
+        self._change(server, _collect_tools(server, tools), keep_others=False, summary=summary)
 
     def add(self, server: str, tools: Iterable[object]) -> None:
         """Add tools to a server, replacing those of the same name."""
@@ -192,12 +209,14 @@ class Catalog:
                 self._commit(server, [], removed)
                 if unwanted is None:
                     self._states.pop(server, None)
+                    self._summarize(server, "")
         self._notices.deliver()
 
-    def set_pending(self, server: str, reason: str = "") -> None:
+    def set_pending(self, server: str, reason: str = "", *, summary: str | None = None) -> None:
         """Mark a server as still connecting, and why; its last known tools stay searchable."""
         with self._lock:
             self._states[server] = Availability(status=Status.PENDING, reason=reason)
+            self._summarize(server, summary)
 
     def set_failed(self, server: str, reason: str) -> None:
         """Mark a server as failed, with the reason; its last known tools stay searchable."""
@@ -223,7 +242,14 @@ class Catalog:
     def __contains__(self, name: object) -> bool:
         return name in self._tools
 
-    def _change(self, server: str, wanted: dict[str, Tool], *, keep_others: bool) -> None:
+    def _change(
+        self,
+        server: str,
+        wanted: dict[str, Tool],
+        *,
+        keep_others: bool,
+        summary: str | None = None,
+    ) -> None:
         with self._writing:
             mine = self._by_server.get(server, {})
             pace = Pace(len(wanted))
@@ -243,7 +269,15 @@ class Catalog:
             with self._lock:
                 self._commit(server, *prepared)
                 self._states[server] = Availability(status=Status.READY)
+                self._summarize(server, summary)
         self._notices.deliver()
+
+    def _summarize(self, server: str, summary: str | None) -> None:
+        if summary is None or summary == self._summaries.get(server, ""):
+            return
+        others = {name: text for name, text in self._summaries.items() if name != server}
+        own = {server: summary} if summary else {}
+        self._summaries = MappingProxyType(others | own)
 
     def _commit(self, server: str, added: "_Prepared", removed: "_Prepared") -> None:
         if not added and not removed:

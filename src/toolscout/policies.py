@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 
 from toolscout.errors import BrokenPolicy, UsageError
 from toolscout.schemas import Json
-from toolscout.tools import Tool
+from toolscout.tools import Effect, Tool
 
 
 class Permission(StrEnum):
@@ -68,6 +68,14 @@ class Policy:
             return _accepts(self.allowed, tool)
         except Exception as error:
             raise BrokenPolicy(f"tool {tool.name!r}", error) from error
+
+    def sees_some(self, server: str) -> bool:
+        """Tell whether a search may show a tool of a server whose tools are not known yet."""
+        possible = (Tool.define("x", server=server, effect=effect) for effect in Effect)
+        try:
+            return any(map(self.sees, possible))
+        except BrokenPolicy:  # it only knows real tools
+            return False
 
     def explain_disabled(self, tool: Tool) -> str:
         """Return why a tool is disabled, or an empty text if it is not."""

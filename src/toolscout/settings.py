@@ -88,6 +88,15 @@ class EncoderName(StrEnum):
 ENCODER_CHECK = check_choice(EncoderName)
 
 
+class Listing(StrEnum):
+    """How `tool_search` says what exists."""
+
+    NAMES = "names"
+    """Servers, and names of tools while they fit."""
+    SERVERS = "servers"
+    OFF = "off"
+
+
 class Scope(StrEnum):
     """How long a found tool stays loaded."""
 
@@ -180,17 +189,18 @@ class Settings(Options):
         "Longer results are cut and stored under a handle.",
         unit="tokens",
     )
-    listing_tokens: int = declare(
-        4_000,
-        check_whole(0, 1_000_000),
-        "Maximum length of the list of hidden tools in the system prompt.",
-        unit="tokens",
+    listing: Listing = declare(
+        Listing.NAMES,
+        check_choice(Listing),
+        "What the description of `tool_search` says about hidden tools: their servers, and names "
+        "of tools while they fit; only the servers; or nothing.",
     )
-    listing_share: float = declare(
-        5.0,
-        check_number(0, 100),
-        "The same as a share; the smaller of the two applies.",
-        unit="percent of the context window",
+    listing_tokens: int = declare(
+        1_500,
+        check_whole(0, 1_000_000),
+        "Maximum length of that list, of which names take at most 60 %. It never takes more than "
+        "5 % of the context window.",
+        unit="tokens",
     )
     fruitless: int = declare(
         3,

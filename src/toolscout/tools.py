@@ -74,6 +74,10 @@ class Tool:
     kind: str = "tool"
     effect: Effect = Effect.UNKNOWN
     always_load: bool = False
+    instructions: str = ""
+    """What the tool's server tells models about its use; searched, but no part of the definition.
+    It does not count towards the fingerprint: a server that says something else about itself has
+    the same tools."""
     extras: Json = field(default_factory=dict[str, Any])
     """Other members of the definition, which are kept but never searched or shown."""
     function: Callable[..., object] | None = field(default=None, repr=False, compare=False)
@@ -241,12 +245,16 @@ class Tool:
     @property
     def first_sentence(self) -> str:
         """What the tool does, in at most 160 characters that are safe in a prompt."""
-        text = (self.summary or self.description)[: 10 * SENTENCE_LIMIT].strip()
-        text = _MARKDOWN.sub("", text).strip()
-        end = _PARAGRAPH_END.search(text)
-        paragraph = text[: end.start()] if end else text
-        stop = _SENTENCE_END.search(paragraph)
-        return to_one_line(paragraph[: stop.end()] if stop else paragraph, SENTENCE_LIMIT)
+        return take_first_sentence(self.summary or self.description, SENTENCE_LIMIT)
+
+
+def take_first_sentence(text: str, limit: int) -> str:
+    """Return the first sentence of a text, in at most `limit` characters safe in a prompt."""
+    text = _MARKDOWN.sub("", text[: 10 * limit].strip()).strip()
+    end = _PARAGRAPH_END.search(text)
+    paragraph = text[: end.start()] if end else text
+    stop = _SENTENCE_END.search(paragraph)
+    return to_one_line(paragraph[: stop.end()] if stop else paragraph, limit)
 
 
 def _is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:

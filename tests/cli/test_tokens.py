@@ -1,11 +1,21 @@
 """`toolscout tokens`."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from toolscout import Scout
 from toolscout.cli import main
+from toolscout.config.file import Config
+from toolscout.demo import load_demo_catalog
+from toolscout.dialects import Dialect
+from toolscout.gateway.gateway import Gateway
+from toolscout.schemas import Json
+from toolscout.sessions.metatools import INSTRUCTIONS
+from toolscout.stores import MemoryStore
+from toolscout.tokens import count_tokens
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -24,9 +34,36 @@ def test_the_meta_tools_cost_less_than_900_tokens_in_every_dialect():
 
     assert set(figures["meta_tools"]) == {"openai-chat", "openai-responses", "anthropic", "mcp"}
     assert all(100 < cost < 900 for cost in figures["meta_tools"].values())
-    assert figures["request"] <= 900 + 4_000 + figures["pinned"]
+    assert figures["listing"] <= 900
     assert figures["definitions"] == sum(figures["by_server"].values())
     assert figures["estimated"] is True
+
+
+def test_what_is_counted_is_what_is_sent_by_every_way_in():
+    figures = json.loads(CliRunner().invoke(main, ["tokens", "--json"]).stdout)
+    session = Scout(load_demo_catalog()).session("a")
+    gateway = Gateway(Config(), MemoryStore())
+    for server in load_demo_catalog().servers:
+        gateway.catalog.replace(server, [t for t in load_demo_catalog() if t.server == server])
+    listed = gateway.list_tools(gateway.open_session("client"))
+
+    def count(definitions: list[Json], prompt: str) -> int:
+        return count_tokens(json.dumps(definitions, ensure_ascii=False)) + count_tokens(prompt)
+
+    assert figures["requests"] == {
+        "gateway": count(listed, INSTRUCTIONS),
+        **{d.value: count(session.tools(d), session.system_prompt()) for d in Dialect},
+    }
+    assert figures["request"] == max(figures["requests"].values())
+
+
+def test_the_settings_of_a_configuration_count(tmp_path: Path):
+    config = tmp_path / "toolscout.toml"
+    config.write_text('[servers.time]\ncommand = "uvx"\n[sessions]\nlisting = "off"\n')
+
+    result = CliRunner().invoke(main, ["tokens", "--config", str(config), "--json"])
+
+    assert json.loads(result.stdout)["listing"] == 0
 
 
 def test_a_price_shows_what_all_figures_and_those_of_each_server_cost():

@@ -2,7 +2,7 @@
 
 What it is asked to tell by itself is written to the file of the second argument, line by line, and
 so is each start. A third one is a port for HTTP; without it, the server speaks over stdio. A note,
-a prompt and a tool ask who is there before they answer.
+a prompt and a tool ask who is there before they answer. Its instructions are in the environment.
 """
 
 import os
@@ -157,6 +157,7 @@ async def listen(ctx: Any, params: types.SubscriptionsListenRequestParams) -> An
 def server() -> Server[Any]:
     return Server(
         "notebook",
+        instructions=os.environ.get("INSTRUCTIONS"),
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources,

@@ -471,14 +471,36 @@ def test_clients_are_notified_of_a_new_prompt_and_resource(era: str, tmp_path: P
             await new.listen("lists", resources_list_changed=True, tools_list_changed=True)
             await new.client.call_tool("notes__grow", {"uri": "note://c"})
 
-            assert {await old.heard.get(), await old.heard.get()} == {
+            assert {await old.heard.get() for _ in range(3)} == {
                 PromptsListChanged(),
                 ResourcesListChanged(),
+                ToolsListChanged(),
             }
-            assert await new.heard.get() == ResourcesListChanged()
-            # Tools that nobody lists are no change of the list.
+            # The tool that is new is not in the list, but in the description of `tool_search`.
+            assert {await new.heard.get() for _ in range(2)} == {
+                ResourcesListChanged(),
+                ToolsListChanged(),
+            }
             assert old.heard.empty()
             assert new.heard.empty()
+
+    run(conversation)
+
+
+def test_without_a_listing_a_tool_that_nobody_lists_is_no_change_of_the_list(tmp_path: Path):
+    config = Config(
+        servers=(notebook(tmp_path, "modern"),), sessions=Settings.from_mapping({"listing": "off"})
+    )
+
+    async def conversation() -> None:
+        async with Gateway(config, MemoryStore()) as gateway:
+            await eventually(lambda: is_listed(gateway.pool.servers["notes"]))
+            async with ear(gateway, "auto") as ann:
+                await ann.listen("lists", resources_list_changed=True, tools_list_changed=True)
+                await ann.client.call_tool("notes__grow", {"uri": "note://c"})
+
+                assert await ann.heard.get() == ResourcesListChanged()
+                assert ann.heard.empty()
 
     run(conversation)
 

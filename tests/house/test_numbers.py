@@ -35,10 +35,19 @@ from toolscout.search.index import PATTERN_TEXT_LIMIT
 from toolscout.search.lexical import FIELD_WEIGHTS, SATURATION, TYPICAL_LENGTHS
 from toolscout.search.question import WORD_LIMIT
 from toolscout.search.rank import CANDIDATES, FEW, ROUGH_CANDIDATES, SHORTEST
-from toolscout.search.text import CLAUSE_LIMIT, ENCODED_DESCRIPTION, ENCODED_PARAMETERS, Field
+from toolscout.search.text import (
+    CLAUSE_LIMIT,
+    ENCODED_DESCRIPTION,
+    ENCODED_PARAMETERS,
+    SEARCHED_INSTRUCTIONS,
+    Field,
+)
 from toolscout.search.translate import LANGUAGES
 from toolscout.search.vectors import GRID
 from toolscout.servers.oauth.callback import PORT
+from toolscout.sessions.prompt import LISTING_SHARE
+from toolscout.sessions.replies import SAID_TOKENS
+from toolscout.sessions.session_state import HEARD_SECONDS
 from toolscout.settings import Mode, Settings
 from toolscout.stores.background import PENDING_BYTES, WAIT_SECONDS
 from toolscout.tokens import COUNTED_TOOLS
@@ -94,9 +103,12 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
     ("docs/sessions.md", "Keywords load at most {} tools", (WORDS[SETTINGS.routed],)),
     (
         "docs/sessions.md",
-        "fit in {} tokens or {} % of the context window",
-        (SETTINGS.listing_tokens, SETTINGS.listing_share),
+        "at most {} tokens and {} % of the context window",
+        (SETTINGS.listing_tokens, round(LISTING_SHARE * 100)),
     ),
+    ("docs/sessions.md", "quotes up to {} tokens of them", (SAID_TOKENS,)),
+    ("docs/sessions.md", "also happens after {} minutes", (WORDS[int(HEARD_SECONDS / 60)],)),
+    ("docs/gateway.md", "while they fit, in at most {} tokens", (SETTINGS.listing_tokens,)),
     ("docs/gateway.md", "the same as `direct` for up to {} tools", (SETTINGS.auto_tools,)),
     ("docs/adapters/openai.md", "Lists of at most {} tools", (SETTINGS.auto_tools,)),
     # The gateway.
@@ -158,6 +170,7 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
         "the first {} characters of the description and the first {} characters of the parameter",
         (ENCODED_DESCRIPTION, ENCODED_PARAMETERS),
     ),
+    ("docs/search.md", "the first {} characters are searched with", (SEARCHED_INSTRUCTIONS,)),
     ("docs/search.md", "rounded to multiples of 1/{}", (str(GRID),)),
     ("docs/search.md", "is at least {} % of the first hit's chance", (round(WORTH_SHARE * 100),)),
     ("docs/search.md", "chance and at least {}", (f"{WORTH_FLOOR:.2f}".lstrip("0"),)),
@@ -176,6 +189,7 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
             "server": Field.SERVER,
             "hint, aliases and tags": Field.HINT,
             "title": Field.TITLE,
+            "instructions of the server": Field.INSTRUCTIONS,
             "description": Field.DESCRIPTION,
             "parameter names": Field.PARAMETER,
             "parameter descriptions": Field.PARAMETER_DESCRIPTION,
@@ -222,7 +236,8 @@ NOT_OURS = {
     "docs/commands.md": ("22,665 tools",),
     "docs/console.md": ("22,665 tools",),
     "docs/search.md": ("384 dimensions",),
-    "docs/sessions.md": ("100 lines",),
+    "docs/gateway.md": ("2,048 characters",),
+    "docs/sessions.md": ("100 lines", "1,024 characters"),
     "docs/adapters/crewai.md": ("0.8 GB",),
     "docs/adapters/fastmcp.md": ("1,000 local tools",),
     "docs/adapters/semantic_kernel.md": ("5 rounds",),

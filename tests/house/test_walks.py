@@ -39,12 +39,14 @@ BACKGROUND = frozenset(
     {
         "BufferedTransport.flush",
         "BufferedTransport.write",
+        "OptionalSpans.__call__",
         "Pool._stop_idle",
         "Pool._watch_logins",
         "RequestGuard.__call__",
         "RequestGuard._wrap_send.<locals>.explain",
         "StoppableApp.__call__",
         "StoppableApp.__call__.<locals>.track",
+        "_HttpGateway._watch",
         "serve_http",
     }
 )

@@ -21,9 +21,12 @@ from toolscout.search.text import Field, split_words, stem
 Entries = dict[str, tuple[bytes, int]]
 """The exact bits of each term's weight, and the fields it is in."""
 
-ISSUE = ["create_issue", "github", "Opens an issue in a repository.", "title body", "", "", "", ""]
-MAIL = ["send", "mail", "Sends a message, to one or to many.", "to subject", "", "low high", "", ""]
-SEARCH = ["searchCode", "github", "", "query", "What to find", "", "grep code", "Find code"]
+SAID = "Use it for code."
+OPENS = "Opens an issue in a repository."
+SENDS = "Sends a message, to one or to many."
+ISSUE = ["create_issue", "github", OPENS, "title body", "", "", "", "", SAID]
+MAIL = ["send", "mail", SENDS, "to subject", "", "low high", "", "", ""]
+SEARCH = ["searchCode", "github", "", "query", "What to find", "", "grep code", "Find code", SAID]
 BLANK = [""] * len(Field)
 TOOLS = [ISSUE, MAIL, SEARCH, BLANK]
 

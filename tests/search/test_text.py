@@ -322,6 +322,7 @@ def test_every_part_of_a_tool_has_its_own_field():
         Field.ENUM: "open closed",
         Field.HINT: "bugs issues tracker",
         Field.TITLE: "Browse tickets",
+        Field.INSTRUCTIONS: "",
     }
 
 

@@ -56,7 +56,7 @@ def shown(session: Session) -> list[str]:
 
 
 def bytes_of(session: Session, dialect: str = "openai-chat") -> str:
-    return json.dumps(session.tools(dialect, listing=True))
+    return json.dumps(session.tools(dialect))
 
 
 @pytest.mark.parametrize("dialect", [*Dialect])
@@ -195,7 +195,7 @@ def test_the_host_may_say_what_is_hidden():
     assert before == [*META, "slack__list_channels", "slack__send_message", "github__create_issue"]
     assert shown(session) == [*before, "late__one"]
     assert session.handle_sync("late__one", {}).code == "ok"
-    assert "slack" not in session.system_prompt()
+    assert "slack" not in session.get_listing()
 
 
 @pytest.mark.requirement("R92")
@@ -323,12 +323,12 @@ def test_prompt_section_and_meta_tools_do_not_depend_on_what_is_loaded(mode: Mod
     """R98"""
     session, other = (session_of(small_catalog(), mode=mode) for _ in range(2))
     dialect = "openai-responses"
-    before = session.system_prompt(), session.tools(dialect, listing=True)[:3]
+    before = session.system_prompt(), session.tools(dialect)[:3]
     session.search(["open an issue", "server:slack"])
     other.search("select:github__merge_branch")
 
-    assert (session.system_prompt(), session.tools(dialect, listing=True)[:3]) == before
-    assert (other.system_prompt(), other.tools(dialect, listing=True)[:3]) == before
+    assert (session.system_prompt(), session.tools(dialect)[:3]) == before
+    assert (other.system_prompt(), other.tools(dialect)[:3]) == before
 
 
 @pytest.mark.requirement("R98")
@@ -337,12 +337,13 @@ def test_prompt_section_is_frozen_for_a_conversation_and_new_for_the_next():
     catalog = small_catalog()
     scout = Scout(catalog)
     session = scout.session("a")
-    before = session.system_prompt()
+    before = session.tools("mcp"), session.system_prompt(listing=True)
     catalog.replace("late", tools_of("late", "one"))
+    restored = scout.restore(session.to_json())
 
-    assert session.system_prompt() == before
-    assert scout.restore(session.to_json()).system_prompt() == before
-    assert "late" in scout.session("b").system_prompt()
+    assert (session.tools("mcp"), session.system_prompt(listing=True)) == before
+    assert (restored.tools("mcp"), restored.system_prompt(listing=True)) == before
+    assert "late" in scout.session("b").get_listing()
 
 
 @pytest.mark.requirement("R99")
@@ -350,7 +351,7 @@ def test_tools_that_come_and_go_are_announced_once():
     """R99"""
     catalog = small_catalog()
     session = session_of(catalog)
-    session.system_prompt()
+    session.tools("mcp")
     catalog.add("slack", tools_of("slack", "archive_channel"))
     catalog.remove("github", ["list_issues"])
 
@@ -366,7 +367,7 @@ def test_an_announcement_is_repeated_after_compaction_on_request():
     """R99: in full, as far as it differs from the listing."""
     catalog = small_catalog()
     session = session_of(catalog)
-    session.system_prompt()
+    session.tools("mcp")
     catalog.add("slack", tools_of("slack", "archive_channel"))
     first = session.announce_changes()
     catalog.remove("github")
@@ -386,7 +387,7 @@ def test_announcements_survive_a_restart():
     catalog = small_catalog()
     scout = Scout(catalog)
     session = scout.session("a")
-    session.system_prompt()
+    session.tools("mcp")
     state = session.to_json()
     catalog.add("late", tools_of("late", "one"))
     catalog.remove("slack")
@@ -401,7 +402,7 @@ def test_announcements_survive_a_restart():
 def test_a_tool_that_was_pinned_meanwhile_is_not_announced_as_gone():
     catalog = small_catalog()
     session = session_of(catalog)
-    session.system_prompt()
+    session.tools("mcp")
     state = session.to_json()
     session.pin("slack")
     restored = Scout(catalog, settings=Settings(pins=("slack",))).restore(state)
@@ -412,7 +413,7 @@ def test_a_tool_that_was_pinned_meanwhile_is_not_announced_as_gone():
 
 def test_without_a_listing_there_is_nothing_to_announce():
     catalog = small_catalog()
-    session = session_of(catalog)
+    session = session_of(catalog, listing="off")
     session.tools("mcp")
     catalog.remove("slack")
 

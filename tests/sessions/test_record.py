@@ -389,3 +389,10 @@ def test_merging_with_what_came_before_changes_nothing():
     assert later.merge(start) == later
     assert start.merge(later) == later
     assert Record(id="a").merge(later) == later
+
+
+def test_a_record_of_an_older_release_is_read():
+    state = Record(id="a").to_json()
+    del state["heard"]
+
+    assert Record.from_json(state) == Record(id="a")

@@ -84,9 +84,10 @@ class ToolScoutTransform(CatalogTransform):
         newest = dedupe_with_versions(tools, lambda tool: tool.name)
         only = self._toolkit.register({tool.name: tool for tool in newest})
         session = self._toolkit.open_session("list", only=only)
-        shown = [tool.name for tool in list_request_tools(session)]
-        natives = {native.name for native in map(self._toolkit.get, shown) if native is not None}
-        meta = [self._meta[name] for name in shown if name in self._meta]
+        shown = list_request_tools(session)
+        pinned = [self._toolkit.get(tool.name) for tool in shown]
+        natives = {native.name for native in pinned if native is not None}
+        meta = [_MetaTool(tool, self._answer) for tool in shown if tool.name in self._meta]
         return [*meta, *(tool for tool in tools if tool.name in natives)]
 
     async def get_tool(

@@ -194,8 +194,8 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
 
     Without `tools`, it hides all tools of the agent that other middleware lets through. With
     `tools`, it hides these, and the agent's own stay visible. `tools` may be a function that
-    returns the tools of a run and takes the runtime of each request and call. `listing` adds a
-    list of what exists to the system prompt. This must be the last middleware.
+    returns the tools of a run and takes the runtime of each request and call. `listing` moves the
+    list of what exists from `tool_search` to the system prompt. This must be the last middleware.
     """
 
     state_schema = ToolScoutState
@@ -307,7 +307,8 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
         others = [tool for tool in request.tools if not self._is_mine(tool, natives)]
         points = [(tool.extras or {}).get("cache_control") for tool in natives.values()]
         point = next(filter(None, reversed(points)), None)
-        shown = [self._to_model_tool(turn, entry, point) for entry in session.list_shown()]
+        entries = session.list_shown(listing=not self._listing)
+        shown = [self._to_model_tool(turn, entry, point) for entry in entries]
         return turn, request.override(
             tools=[*others, *shown],
             messages=_to_model_messages(request.messages, toolkit.mode, only),
@@ -358,7 +359,8 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
         name = shown.tool.name
         if turn.session.settings.mode is Mode.DEFINITIONS and name == SEARCH:
             return to_search(shown.tool, Dialect.OPENAI_RESPONSES)
-        tool = self._meta.get(name) or turn.natives.get(name) or _create_stub(shown.tool)
+        known = self._meta.get(name) if name != SEARCH else None
+        tool = known or turn.natives.get(name) or _create_stub(shown.tool)
         unwanted = ("cache_control", "input_examples") if shown.deferred else ("cache_control",)
         extras = {k: v for k, v in (tool.extras or {}).items() if k not in unwanted}
         if shown.deferred:
@@ -370,7 +372,7 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
 
     def _build_prompt(self, request: ModelRequest[Any], session: Session) -> SystemMessage | None:
         """Return the system prompt, with the listing if there is one."""
-        section = session.system_prompt() if self._listing else ""
+        section = session.system_prompt(listing=True) if self._listing else ""
         if not section:
             return request.system_message
         if request.system_message is None:

@@ -171,6 +171,14 @@ async def _call(toolkit: _AgentTools, name: str, arguments: Json) -> ToolOutput:
     return output
 
 
+class _Metadata(ToolMetadata):
+    """Accepts a description of any length: that of `tool_search` lists what exists."""
+
+    def to_openai_tool(self, skip_length_check: bool = False) -> dict[str, Any]:
+        """Return the definition; OpenAI itself has dropped the limit that the SDK checks."""
+        return super().to_openai_tool(skip_length_check=True)
+
+
 class _OwnTool(AsyncBaseTool):
     """A meta-tool, or a tool of another server of the scout."""
 
@@ -185,7 +193,7 @@ class _OwnTool(AsyncBaseTool):
             def model_json_schema(cls, *args: Any, **options: Any) -> dict[str, Any]:
                 return copy.deepcopy(tool.input_schema)
 
-        self._metadata = ToolMetadata(description, tool.name, fn_schema=Arguments)
+        self._metadata = _Metadata(description, tool.name, fn_schema=Arguments)
 
     @property
     def metadata(self) -> ToolMetadata:

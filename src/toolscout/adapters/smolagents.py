@@ -60,7 +60,10 @@ class _Conversation(MultiStepAgent):
             tools, _define, scout=scout, settings=settings
         )
         self.session = self._toolkit.open_session("", session)
-        self._meta = {tool.name: _OwnTool(tool, self._call) for tool in build_meta_tools()}
+        # Code agents read the definitions in the system prompt only, others in every request too.
+        listing = "" if isinstance(self, ToolCallingAgent) else self.session.get_listing()
+        meta = build_meta_tools(listing)
+        self._meta = {tool.name: _OwnTool(tool, self._call) for tool in meta}
         return [*self._meta.values()]
 
     def run(
@@ -114,9 +117,7 @@ class ToolScoutAgent(_Conversation, ToolCallingAgent):
         """The tools of the next request: those never hidden, the meta-tools, and what was found."""
         known = {*self._meta, *(tool.name for tool in self.session.list_visible())}
         passed = [tool for name, tool in self.tools.items() if name not in known]
-        shown = self._toolkit.list_tools(
-            self.session, lambda tool: self._meta.get(tool.name) or _OwnTool(tool, self._call)
-        )
+        shown = self._toolkit.list_tools(self.session, lambda tool: _OwnTool(tool, self._call))
         return [*passed, *self.managed_agents.values(), *shown]
 
     def initialize_system_prompt(self) -> str:

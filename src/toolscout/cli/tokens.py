@@ -3,22 +3,32 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
 from rich.console import RenderableType
 
-from toolscout.cli.inputs import catalog_option, choose_catalog, configured_option
+from toolscout.cli.inputs import (
+    catalog_option,
+    choose_catalog,
+    configured_option,
+    find_config_file,
+    read_servers,
+)
 from toolscout.cli.output import Cell, Step, echo_json, make_table, show, show_bar, style
-from toolscout.dialects import Dialect, to_definition
+from toolscout.dialects import Dialect
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions.metatools import build_meta_tools
+from toolscout.sessions.session import Session
+from toolscout.settings import Hiding, Mode, Settings
 from toolscout.tokens import ENCODING, count_definition_tokens, count_tokens
 
 SERVERS_SHOWN = 10
+META_TOOLS = 3
 MILLION = 1_000_000
+GATEWAY = "gateway"
+"""The way in through MCP; the others are the dialects of the library."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,18 +41,23 @@ class Costs:
     definitions: int
     """All definitions: what every request carries without toolscout."""
     by_server: dict[str, int]
+    requests: dict[str, int]
+    """What every request carries with toolscout, by the way in: the gateway's list of tools and
+    its instructions, or what `Session.tools` and `Session.system_prompt` return, by dialect."""
     meta_tools: dict[str, int]
-    """The three meta-tools without a listing, by dialect."""
+    """The part of the three meta-tools without the listing, by dialect."""
     instructions: int
+    """The part of the system prompt."""
     listing: int
+    """The part of the listing, which is in the description of `tool_search`."""
     pinned: int
     """Definitions that are always shown."""
     encoding: str = ENCODING
 
     @property
     def request(self) -> int:
-        """What every request carries with toolscout, in the dearest dialect."""
-        return max(self.meta_tools.values()) + self.listing + self.pinned
+        """What every request carries with toolscout, by the dearest way in."""
+        return max(self.requests.values())
 
     def to_json(self) -> Json:
         """Return the figures as plain JSON."""
@@ -89,7 +104,8 @@ def tokens(
     """
     catalog = choose_catalog(paths, config_file).catalog
     with show_bar("Counting tokens", len(catalog)) as step:
-        costs = measure_costs(Scout(catalog, encoder=None), step)
+        settings = _choose_settings(paths, config_file)
+        costs = measure_costs(Scout(catalog, settings=settings, encoder=None), step)
     if as_json:
         figures = costs.to_json()
         if price is not None:
@@ -117,24 +133,40 @@ def measure_costs(scout: Scout, progress: Step) -> Costs:
     for tool in scout.catalog.tools:
         by_server[tool.server] += count_definition_tokens(tool)
         progress(1)
-    prompt = session.system_prompt()
-    instructions = session.system_prompt(listing=False)
     pinned = map(scout.catalog.get, session.pinned)
+    instructions = count_tokens(session.system_prompt())
+    requests = {way.value: instructions + _count_sent(session, way) for way in Dialect}
+    meta_tools = {way.value: _count_sent(session, way, meta_only=True) for way in Dialect}
     return Costs(
         tools=len(scout.catalog),
         servers=len(by_server),
         definitions=by_server.total(),
         by_server=dict(by_server.most_common()),
-        meta_tools={dialect.value: _count_meta_tokens(dialect) for dialect in Dialect},
-        instructions=count_tokens(instructions),
-        listing=count_tokens(prompt.removeprefix(instructions).strip()),
+        # The gateway lists the tools of a session, and sends the same instructions once.
+        requests={GATEWAY: requests[Dialect.MCP], **requests},
+        meta_tools=meta_tools,
+        instructions=instructions,
+        listing=count_tokens(session.get_listing()),
         pinned=sum(count_definition_tokens(tool) for tool in pinned if tool is not None),
     )
 
 
-def _count_meta_tokens(dialect: Dialect) -> int:
-    definitions = [to_definition(tool, dialect) for tool in build_meta_tools()]
-    return count_tokens(json.dumps(definitions, ensure_ascii=False))
+def _choose_settings(paths: tuple[Path, ...], config_file: Path | None) -> Settings:
+    """Return the settings of the configuration that the tools come from, as the gateway uses them.
+
+    The gateway always hides tools, and calls them by `tool_call`.
+    """
+    named = paths[0] if len(paths) == 1 and paths[0].suffix == ".toml" else config_file
+    is_configured = named or (not paths and find_config_file(None).exists())
+    settings = read_servers(named).sessions if is_configured else Settings()
+    return replace(settings, mode=Mode.BRIDGE, hiding=Hiding.ON)
+
+
+def _count_sent(session: Session, dialect: Dialect, *, meta_only: bool = False) -> int:
+    """Count the definitions of a request as they are sent; `meta_only` without listing and pins."""
+    sent = session.tools(dialect, listing=not meta_only)
+    sent = sent[:META_TOOLS] if meta_only else sent
+    return count_tokens(json.dumps(sent, ensure_ascii=False))
 
 
 def render_totals(
@@ -148,9 +180,11 @@ def render_totals(
     everything = f"All {costs.tools:,} definitions of {costs.servers:,} servers"
     rows = [
         make_row(everything, costs.definitions),
-        make_row("With toolscout, in every request", costs.request, "bold green"),
+        make_row("With the gateway, in every request", costs.requests[GATEWAY], "bold green"),
+        make_row("With the library, at most", costs.request, "bold green"),
         make_row("  the three meta-tools", max(costs.meta_tools.values())),
-        make_row("  the listing of available tools", costs.listing),
+        make_row("  the listing of servers and tools", costs.listing),
+        make_row("  instructions", costs.instructions),
         make_row("  pinned tools", costs.pinned),
     ]
     yield make_table(_make_head(price, requests), rows, right=(1, 2))

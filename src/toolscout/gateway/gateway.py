@@ -56,6 +56,7 @@ from toolscout.sessions.replies import Reply, refuse
 from toolscout.sessions.session import Session
 from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.sessions.texts import ASK_FOR_LOGIN, ASK_FOR_START, TOOLS_NOT_KNOWN_YET
+from toolscout.settings import Listing
 from toolscout.stores.background import BackgroundStore
 from toolscout.stores.store import Store
 from toolscout.tokens import count_tokens
@@ -182,7 +183,9 @@ class Gateway:
         if self._is_direct(session):
             visible = [tool for tool in session.list_visible() if tool.kind == "tool"]
             return [to_definition(tool, Dialect.MCP) for tool in visible]
-        meta = [to_definition(tool, Dialect.MCP) for tool in build_meta_tools()]
+        meta = [
+            to_definition(tool, Dialect.MCP) for tool in build_meta_tools(session.get_listing())
+        ]
         if self.config.gateway.split_calls:
             meta = [*meta[:2], *(_build_variant(meta[2], name) for name in VARIANTS)]
         names = (*session.pinned, *(session.loaded if grows else ()))
@@ -201,7 +204,16 @@ class Gateway:
         if not changed or is_direct or any(tool.always_load for tool in changed):
             return bool(changed)
         listed = {*session.pinned, *(session.loaded if grows else ())}
-        return any(tool.name in listed for tool in changed)
+        return self._can_change_listing(change) or any(tool.name in listed for tool in changed)
+
+    def _can_change_listing(self, change: Change) -> bool:
+        if self.config.sessions.listing is Listing.OFF:
+            return False
+        before, after = (
+            {(t.name, t.description, t.hint, t.instructions) for t in tools if t.kind == TOOL}
+            for tools in (change.removed, change.added)
+        )
+        return before != after
 
     async def call(
         self, session: Session, context: Context, params: types.CallToolRequestParams
@@ -232,7 +244,7 @@ class Gateway:
             session, now + self.config.gateway.first_search_seconds
         )
         if now < until:
-            await self.pool.wait_for_listings(until, partial(_may_see, session))
+            await self.pool.wait_for_listings(until, session.policy.sees_some)
 
     def forward(
         self, session: Session, context: Context, params: types.InputResponseRequestParams
@@ -261,7 +273,7 @@ class Gateway:
         # A server that stopped because it was idle is fine, and its tools are known.
         if server.phase is Phase.STOPPED and not server.is_held:
             return reply
-        if not _may_see(session, server.name):
+        if not session.policy.sees_some(server.name):
             return reply
         state, remedy = _ABSENT[server.phase]
         remedy = remedy.format(server.name)
@@ -277,12 +289,6 @@ class Gateway:
             if any(text.startswith(head + mark) for head in heads for mark in SEPARATORS):
                 found.append(server)
         return self.pool.servers[max(found, key=len)] if found else None
-
-
-def _may_see(session: Session, server: str) -> bool:
-    """Tell whether a session could see a tool of a server."""
-    possible_tools = (Tool.define("x", server=server, effect=effect) for effect in Effect)
-    return any(map(session.policy.sees, possible_tools))
 
 
 def _refuse(session: Session, error: ModelError | UpstreamError) -> Reply:

@@ -4,6 +4,7 @@ The same handlers serve both protocol eras. They leave every decision to `Gatewa
 `build_server` tell whose session a request belongs to.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Any
@@ -52,6 +53,8 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     subscriptions = gateway.subscriptions
 
     async def list_tools(session: Session, context: Context, params: Any) -> Json:
+        if not session.has_listing():
+            await asyncio.to_thread(session.get_listing)
         return {"tools": gateway.list_tools(session, grows=gateway.has_growing_list(context))}
 
     async def list_resources(session: Session, context: Context, params: Any) -> Json:

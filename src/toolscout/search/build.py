@@ -66,7 +66,7 @@ class Stored:
     encoder: str
     """The name of the encoder, or empty."""
     fingerprints: tuple[str, ...]
-    """The fingerprint of each row's tool."""
+    """For each row, the fingerprint of its tool and a hash of the instructions."""
     keys: tuple[str, ...]
     terms: tuple[str, ...]
     """The vocabulary."""
@@ -150,7 +150,7 @@ class Writer:
         used_words: list[int] = words.tolist()
         return Stored(
             encoder=self._cache.encoder.name if self._cache else "",
-            fingerprints=tuple(tool.fingerprint for tool in shard.tools),
+            fingerprints=tuple(map(_mark_tool, shard.tools)),
             keys=shard.keys,
             terms=tuple(self._vocabulary.terms[number] for number in used_terms),
             words=tuple(state.words[number] for number in used_words),
@@ -170,7 +170,7 @@ class Writer:
         self._words.number(stored.words)
         if self._cache:
             self._cache.hold(stored.keys, stored.vectors)
-        by_fingerprint = {tool.fingerprint: tool for tool in tools}
+        by_fingerprint = {_mark_tool(tool): tool for tool in tools}
         found = [by_fingerprint.get(fingerprint) for fingerprint in stored.fingerprints]
         mask = np.array([tool is not None for tool in found], np.bool_)
         if not mask.any():
@@ -329,6 +329,12 @@ class _WordTable:
         if self._word_vectors is not None:
             vectors = np.array(self._word_vectors.get(new))
             self.vectors = np.concatenate([self.vectors, vectors]) if first else vectors
+
+
+def _mark_tool(tool: Tool) -> str:
+    """Return what tells whether a row is still that of a tool."""
+    said = hash_text(tool.instructions) if tool.instructions else ""
+    return f"{tool.fingerprint}{said}"
 
 
 def _build_word_memory(encoder: Encoder) -> WordMemory:

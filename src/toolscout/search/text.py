@@ -21,6 +21,8 @@ from toolscout.tools import Tool
 
 ENCODED_DESCRIPTION = 600
 ENCODED_PARAMETERS = 200
+SEARCHED_INSTRUCTIONS = 400
+"""Characters of a server's instructions that are searched with each of its tools."""
 
 _STOP_WORDS = (
     "a an the and or but if of to in on at by for with from as into onto about over under via per "
@@ -32,6 +34,15 @@ _STOP_WORDS = (
     "t re ve ll d m using use"
 )
 STOP_WORDS = frozenset(_STOP_WORDS.split())
+_COMMON_WORDS = (
+    "access across action add api apply between call check command count create current data "
+    "delete description detail execute fetch filter find get given help id including info "
+    "information item key list make manage mcp name new object option parameter perform post "
+    "provide put query read remove request result return run search send server service set show "
+    "single specific specified string tool type update user value view with within without write"
+)
+COMMON_WORDS = frozenset(_COMMON_WORDS.split())
+"""Words of many tools, which say little about what a server is for; searches do not drop them."""
 
 # Words in Han characters and kana have no spaces between them; hangul is split the same way.
 _CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
@@ -162,6 +173,7 @@ class Field(IntEnum):
     ENUM = 5
     HINT = 6
     TITLE = 7
+    INSTRUCTIONS = 8
 
 
 def list_fields(tool: Tool) -> list[str]:
@@ -176,6 +188,7 @@ def list_fields(tool: Tool) -> list[str]:
         " ".join(value for parameter in listed for value in parameter.enum),
         " ".join((tool.hint, *tool.aliases, *tool.tags)),
         "" if split_words(tool.title) == split_words(tool.leaf) else tool.title,
+        tool.instructions[:SEARCHED_INSTRUCTIONS],
     ]
 
 

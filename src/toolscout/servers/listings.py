@@ -21,7 +21,9 @@ from toolscout.catalog import Catalog, Pace, Status
 from toolscout.config.file import Config
 from toolscout.config.servers import ServerConfig
 from toolscout.errors import InvalidTool, ToolscoutError
+from toolscout.names import clean_text, to_one_line
 from toolscout.schemas import Json, is_list, is_object, to_canonical_json
+from toolscout.search.text import split_words
 from toolscout.servers.connection import Connection, Delays
 from toolscout.servers.manifest import (
     LAYOUT,
@@ -33,12 +35,16 @@ from toolscout.servers.manifest import (
     manifest_from_bytes,
 )
 from toolscout.servers.state import Phase, ServerState
+from toolscout.sessions.prompt import SUMMARY_CHARS
 from toolscout.stores.store import Store
-from toolscout.tools import Effect, Tool
+from toolscout.tools import Effect, Tool, take_first_sentence
 
 MANIFEST_KIND = "manifest"
 STOPPED_REASON = "it was stopped"
 TOOLS_LIMIT = 20_000
+INSTRUCTIONS_CHARS = 4_000
+PLAIN_TITLE_WORDS = frozenset({"a", "for", "mcp", "server", "the"})
+"""Words that do not make a title say more than the server's name."""
 
 _log = logging.getLogger(__name__)
 _Value = TypeVar("_Value")
@@ -55,7 +61,7 @@ class CatalogUpdater:
 
     def recall(self, server: ServerState) -> None:
         """Offer the stored tools of a server, or mark it as pending; blocks."""
-        self._catalog.set_pending(server.name)
+        self._catalog.set_pending(server.name, summary=summarize(server.config))
         manifest = read_stored_manifest(self._store, server.config)
         if manifest is not None:
             self._replace(server, manifest)
@@ -63,7 +69,7 @@ class CatalogUpdater:
 
     async def recall_later(self, server: ServerState) -> None:
         """Offer the stored tools of a server, unless it lists its tools before that."""
-        self._catalog.set_pending(server.name)
+        self._catalog.set_pending(server.name, summary=summarize(server.config))
         manifest = await asyncio.to_thread(read_stored_manifest, self._store, server.config)
         if manifest is None or server.manifest is not None:
             return
@@ -135,7 +141,8 @@ class CatalogUpdater:
                 _log.warning("Server %s: %s", server.name, problem)
         server.manifest = manifest
         server.problems = tuple(problems)
-        self._catalog.replace(server.name, tools)
+        summary = summarize(server.config, manifest)
+        self._catalog.replace(server.name, tools, summary=summary)
         if server.is_held:  # it was stopped meanwhile, which marked it as failed before
             self._catalog.set_failed(server.name, STOPPED_REASON)
 
@@ -161,7 +168,7 @@ def recall_catalog(config: Config, store: Store | None) -> Catalog:
         if server.disabled:
             continue
         if store is None:
-            catalog.set_pending(server.name)
+            catalog.set_pending(server.name, summary=summarize(server))
         else:
             slots = asyncio.Semaphore(server.concurrency)
             CatalogUpdater(catalog, store).recall(ServerState(config=server, slots=slots))
@@ -187,6 +194,16 @@ def compute_config_key(config: ServerConfig) -> str:
     return hashlib.sha256(to_canonical_json([str(config.transport), *parts])).hexdigest()[:16]
 
 
+def summarize(config: ServerConfig, manifest: Manifest | None = None) -> str:
+    """Return what a server is for, in a few words of its owner or of its own; may be empty."""
+    if config.hint or manifest is None:
+        return to_one_line(config.hint, SUMMARY_CHARS)
+    title = to_one_line(manifest.title, SUMMARY_CHARS)
+    if {*split_words(title)} - {*split_words(config.name)} - PLAIN_TITLE_WORDS:
+        return title
+    return take_first_sentence(manifest.instructions, SUMMARY_CHARS)
+
+
 def build_entries(config: ServerConfig, manifest: Manifest) -> tuple[list[Tool], list[str]]:
     """Return the tools that a configuration admits, and why others are missing.
 
@@ -200,12 +217,14 @@ def build_entries(config: ServerConfig, manifest: Manifest) -> tuple[list[Tool],
     is_denied = _compile_patterns(config.deny)
     is_pinned = _compile_patterns(config.pins)
     pace = Pace(len(manifest.tools))
+    instructions = clean_text(manifest.instructions, INSTRUCTIONS_CHARS).strip()
     for tool in _read_entries(config.name, manifest, problems):
         pace.step()
         if not is_allowed(tool.leaf) or is_denied(tool.leaf):
             continue
         pinned = tool.always_load or bool(is_pinned(tool.leaf))
-        entry = _make_distinct(_adjust(config, tool, always_load=pinned), found)
+        adjusted = _adjust(config, tool, instructions=instructions, always_load=pinned)
+        entry = _make_distinct(adjusted, found)
         if entry.name in found:
             problems.append(f"{tool.leaf!r} is offered twice; the first one counts.")
         elif len(found) >= TOOLS_LIMIT:
@@ -236,13 +255,14 @@ def _read_entries(server: str, manifest: Manifest, problems: list[str]) -> Itera
                 problems.append(str(error))
 
 
-def _adjust(config: ServerConfig, tool: Tool, *, always_load: bool) -> Tool:
+def _adjust(config: ServerConfig, tool: Tool, *, instructions: str, always_load: bool) -> Tool:
     effect = _find_first(config.effects, tool.leaf)
     hint = _find_first(config.hints, tool.leaf) or config.hint
     changed = replace(
         tool,
         effect=effect or tool.effect,
         hint=" ".join(filter(None, (tool.hint, hint))),
+        instructions=instructions,
         always_load=always_load,
     )
     new = config.renames.get(tool.leaf)

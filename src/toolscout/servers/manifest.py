@@ -29,6 +29,8 @@ class Manifest:
     problems: tuple[str, ...] = ()
     """Why some entries of the server are not here."""
     instructions: str = ""
+    title: str = ""
+    """What the server calls itself."""
     protocol: str = ""
     """The negotiated protocol version."""
 
@@ -53,5 +55,6 @@ def manifest_from_bytes(data: bytes, key: str) -> Manifest | None:
         prompts=tuple(filter(is_object, read_list("prompts"))),
         problems=tuple(map(str, read_list("problems"))),
         instructions=str(row.get("instructions", "")),
+        title=str(row.get("title", "")),
         protocol=str(row.get("protocol", "")),
     )

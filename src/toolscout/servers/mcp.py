@@ -179,6 +179,7 @@ class McpConnection:
             prompts=prompts,
             problems=tuple(self._problems),
             instructions=client.instructions or "",
+            title=(client.server_info.title or "") if client.server_info else "",
             protocol=client.protocol_version,
         )
 

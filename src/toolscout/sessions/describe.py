@@ -11,7 +11,7 @@ from toolscout.errors import PART_SHOWN, ModelError, ServerUnavailable, suggest_
 from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.sessions.call import find_tool
-from toolscout.sessions.replies import Reply, limit_text, render_definition
+from toolscout.sessions.replies import Reply, limit_text, quote_server, render_definition
 from toolscout.sessions.session_state import SessionState
 from toolscout.sessions.texts import (
     LEFT_OUT,
@@ -19,6 +19,7 @@ from toolscout.sessions.texts import (
     SEARCH_BY_PURPOSE,
     TOO_LONG,
 )
+from toolscout.settings import Mode
 from toolscout.tokens import count_definition_tokens, count_tokens
 from toolscout.tools import Tool
 
@@ -38,7 +39,11 @@ def describe_tools(state: SessionState, names: Sequence[str], notes: Sequence[st
     budget = state.settings.describe_tokens
     # Problems and news have a quarter of the reply, or all of it if there is nothing else.
     room = budget // 4 if tools else budget - TAIL_TOKENS
-    asides = limit_text("\n".join([*notes, *problems, *state.take_news()]), room)
+    said = state.find_unheard(tools) if state.settings.mode is not Mode.REFERENCE else {}
+    quoted = [quote_server(*item) for item in said.items()]
+    asides = limit_text("\n".join([*notes, *problems, *state.take_news(), *quoted]), room)
+    heard = {server: text for server, text in said.items() if quote_server(server, text) in asides}
+    state.note_heard(heard)
     texts, whole, left = _render_definitions(state, tools, asides)
     described = [tool for tool in tools if tool.name not in left]
     # Those loaded before become the most recent first, so that the new ones evict others.
@@ -54,6 +59,7 @@ def describe_tools(state: SessionState, names: Sequence[str], notes: Sequence[st
         "loaded": added,
         "left_off": left,
         "problems": problems,
+        "instructions": [{"server": s, "text": text} for s, text in heard.items()],
         "max_tokens": budget,
         "code": code,
     }

@@ -5,12 +5,13 @@ conversation.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from toolscout.catalog import Catalog
 from toolscout.schemas import Json
 from toolscout.search.index import Index
 from toolscout.sessions.events import EventStream
+from toolscout.sessions.prompt import ListingCache
 from toolscout.sessions.usage import UsageLog
 from toolscout.settings import Settings
 from toolscout.stores.store import Store
@@ -39,3 +40,4 @@ class Engine:
     events: EventStream
     timer: Callable[[], float]
     """Seconds, for durations."""
+    listings: ListingCache = field(default_factory=ListingCache)

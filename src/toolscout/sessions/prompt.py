@@ -1,38 +1,56 @@
 """`Prompt`: what a request carries because of a session: its tools and its part of the prompt.
 
 Decisions that are made once, such as whether tools are hidden at all, go into the record, so that
-the beginning of a conversation never changes its bytes (R98). The listing depends on the tools
-alone and shows each server by names and sentences, by names, or by a count, as its budget allows.
+the beginning of a conversation never changes its bytes (R98). The listing of what exists is part of
+the description of `tool_search`, or of the system prompt if the host wants it there. It depends on
+what the session may see, not on what it has loaded.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from toolscout.dialects import Dialect, check_definitions, to_definition, to_search
 from toolscout.errors import UsageError
-from toolscout.names import find_near_names, list_some, to_one_line
+from toolscout.names import find_near_names, list_some, make_exposed_name, to_one_line
 from toolscout.schemas import Json
+from toolscout.search.text import COMMON_WORDS, STOP_WORDS, split_words, stem
 from toolscout.sessions.metatools import INSTRUCTIONS, SEARCH, build_meta_tools
 from toolscout.sessions.record import Record
 from toolscout.sessions.texts import (
     LISTING_HEAD,
+    LISTING_NAMES,
     MORE_SERVERS,
     NEW_TOOLS,
     OWN_TOOLS,
     REMOVED_TOOLS,
 )
-from toolscout.settings import Hiding, Mode, Settings
+from toolscout.settings import Hiding, Listing, Mode, Settings
 from toolscout.tokens import count_definition_tokens, count_tokens
 from toolscout.tools import Tool
 
-SENTENCE_CHARS = 80
 SERVER_CHARS = 60
+SUMMARY_CHARS = 60
 DELTA_NAMES = 20
 """Names that an announcement lists for one server."""
-MANY_TOOLS = 2_000
-"""A server with more tools than this is never listed by names."""
+LISTING_SHARE = 0.05
+"""The most of a context window that a listing takes."""
+NAMES_SHARE = 0.6
+"""The share of its budget up to which a listing has names; the rest is for many servers."""
+LEAST_NAMES_TOKENS = 8
+"""With less room than this for each server, a listing has no names."""
+LEAST_SERVER_TOKENS = 4
+"""No server takes less of a listing."""
+LISTINGS_KEPT = 8
+READ_TOOLS = 200
+"""Tools of one server that are read to find words for it."""
+SUMMARY_WORDS = 4
+WORD_CHARS = 20
+NOT_LISTED = frozenset({"resource", "template", "prompt"})
+"""Kinds of entries that come and go with a server's data: searches find them, but a listing that
+named or counted them would change all the time."""
 AUTO_COUNTED = 2_000
 """Beyond this many tools a catalogue is large whatever its definitions cost."""
 
@@ -56,6 +74,11 @@ class Prompt:
     """The tools that this session may see now, by name."""
     is_waiting: Callable[[], bool]
     """Whether a server is still connecting."""
+    unlisted: Callable[[], tuple[str, ...]]
+    """The servers that this session may know of and whose tools are not known yet."""
+    summaries: Callable[[], Mapping[str, str]]
+    """What servers are for, in a few words."""
+    listings: "ListingCache"
     meta_allowed: bool = True
     """False where the host takes no meta-tools: then nothing can be hidden (R95)."""
     _names: dict[str, tuple[str, ...]] | None = None
@@ -74,12 +97,12 @@ class Prompt:
         return hides
 
     def build_definitions(
-        self, dialect: Dialect | str, *, listing: bool = False, forced: str = ""
+        self, dialect: Dialect | str, *, listing: bool = True, forced: str = ""
     ) -> list[Json]:
         """Return the definitions of a request, the same bytes for the same state.
 
-        `listing` puts what exists into `tool_search`. A `forced` tool is added at the end for
-        this request alone (R80).
+        Without `listing`, `tool_search` does not say what exists. A `forced` tool is added at the
+        end for this request alone (R80).
         """
         if self.settings.mode is Mode.DEFINITIONS:
             check_definitions(dialect)
@@ -91,24 +114,45 @@ class Prompt:
                 definitions.append(to_definition(shown.tool, dialect, deferred=shown.deferred))
         return self._add_forced(definitions, forced, dialect) if forced else definitions
 
-    def render_system_prompt(self, *, listing: bool = True) -> str:
+    def render_system_prompt(self, *, listing: bool = False) -> str:
         """Return the text for the system prompt; empty where nothing is hidden (R100)."""
         if not self.decide():
             return ""
-        listed = self.freeze_listing() if listing else ""
+        listed = self.get_listing() if listing else ""
         return f"{INSTRUCTIONS}\n\n{listed}" if listed else INSTRUCTIONS
 
-    def freeze_listing(self) -> str:
-        """Return what exists, as it was when first asked for."""
+    def get_listing(self) -> str:
+        """Return what exists: in a conversation, as it was when first asked for.
+
+        Where several conversations share a session, none of them must read an old one.
+        """
+        if self.settings.listing is Listing.OFF:
+            return ""
+        if self.settings.shared:
+            return self.listings.render(self._build_view())
         if self.record.listing is None:
-            share = self.settings.context_window * self.settings.listing_share / 100
-            budget = min(self.settings.listing_tokens, int(share))
-            hidden = list(self._list_hidden())
-            self.record.listing = render_listing(hidden, budget)
-            self._names = self._listed = _group_names(hidden)
+            self.record.listing = self.listings.render(self._build_view())
+            self._names = self._listed = _group_names(self._list_hidden())
             self.record.listed = _hash_names(self._listed)
             self.record.told = dict(self.record.listed)
         return self.record.listing
+
+    def has_listing(self) -> bool:
+        """Tell whether `get_listing` returns at once."""
+        is_frozen = self.record.listing is not None or self.settings.listing is Listing.OFF
+        return is_frozen or self.listings.find(self._build_view()) is not None
+
+    def _build_view(self) -> "ListedView":
+        settings = self.settings
+        share = int(settings.context_window * LISTING_SHARE)
+        return ListedView(
+            tools=tuple(self.visible()),
+            shown=frozenset(self._list_declared()),
+            unlisted=self.unlisted(),
+            summaries=self.summaries(),
+            budget=min(settings.listing_tokens, share),
+            has_names=settings.listing is Listing.NAMES,
+        )
 
     def render_announcement(self, *, again: bool = False) -> str:
         """Return a message about tools that came and went since the last one, or nothing.
@@ -158,12 +202,15 @@ class Prompt:
         room = self.settings.context_window * share / 100
         return sum(map(count_definition_tokens, tools)) > room
 
+    def _list_declared(self) -> set[str]:
+        pinned = {name for name, entry in self.record.entries.items() if entry.pinned}
+        return pinned.union(self.record.declared)
+
     def _list_hidden(self) -> Iterator[Tool]:
-        declared = {name for name, entry in self.record.entries.items() if entry.pinned}
-        declared.update(self.record.declared)
+        declared = self._list_declared()
         return (tool for tool in self.visible() if tool.name not in declared)
 
-    def list_shown(self, *, listing: bool = False) -> list[ShownTool]:
+    def list_shown(self, *, listing: bool = True) -> list[ShownTool]:
         """Return the tools of a request in order, before they take a provider's shape."""
         hides = self.decide()
         by_name = {tool.name: tool for tool in self.visible()}
@@ -173,7 +220,7 @@ class Prompt:
         before = [by_name[name] for name in self.record.declared if name in by_name]
         if not hides:
             return [*map(ShownTool, before)]
-        meta = build_meta_tools(self.freeze_listing() if listing else "")
+        meta = build_meta_tools(self.get_listing() if listing else "")
         declared = set(self.record.declared)
         everything = self.settings.mode is Mode.NATIVE
         loaded = [e.name for e in self.record.entries.values() if e.pinned or everything]
@@ -231,24 +278,169 @@ def _hash_names(names: dict[str, tuple[str, ...]]) -> dict[str, str]:
 # The listing.
 
 
-def render_listing(tools: Iterable[Tool], budget: int) -> str:
-    """Return what exists within a number of tokens; nothing if there is no room or no tool."""
-    lines = [_ServerLine(server, group) for server, group in _group_tools(tools).items()]
-    room = budget - count_tokens(LISTING_HEAD) - 1
-    spent = sum(line.cost for line in lines)
-    if spent > room:
-        rows = _render_counts(lines, room)
-    else:
-        for level in (1, 2):
-            # Small servers first: more servers are listed in full for the same tokens.
-            for line in sorted(lines, key=lambda line: (line.count_cost(level), line.server)):
-                more = line.count_cost(level) - line.cost
-                if line.level == level - 1 and spent + more <= room:
-                    line.level = level
-                    spent += more
-        rows = [line.render(line.level) for line in lines]
-    text = "\n".join([LISTING_HEAD, *rows]) if lines else ""
-    return text if count_tokens(text) <= budget else ""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedView:
+    """What a listing is made from; equal views have equal listings."""
+
+    tools: tuple[Tool, ...]
+    """What the session may see."""
+    shown: frozenset[str] = frozenset()
+    """Tools that every request carries anyway."""
+    unlisted: tuple[str, ...] = ()
+    """Servers whose tools are not known yet."""
+    summaries: Mapping[str, str] = field(default_factory=dict[str, str])
+    budget: int
+    """In tokens."""
+    has_names: bool = True
+
+
+class ListingCache:
+    """The listings of the views that were last asked for; sessions that see the same share one."""
+
+    def __init__(self) -> None:
+        self._recent: tuple[tuple[ListedView, str], ...] = ()
+
+    def find(self, view: ListedView) -> str | None:
+        """Return the listing of a view if it was rendered before."""
+        # The tools of a catalogue are one tuple until it changes, so comparing takes no time.
+        return next((text for known, text in self._recent if known == view), None)
+
+    def render(self, view: ListedView) -> str:
+        """Return the listing of a view, which may take tens of milliseconds."""
+        text = self.find(view)
+        if text is None:
+            text = render_listing(view)
+            self._recent = ((view, text), *self._recent)[:LISTINGS_KEPT]
+        return text
+
+
+def render_listing(view: ListedView) -> str:
+    """Return what exists within a number of tokens; nothing if there is no room or no server.
+
+    Servers come first and names last: some clients cut long descriptions.
+    """
+    groups: dict[str, list[Tool]] = {server: [] for server in view.unlisted}
+    for tool in view.tools:
+        if tool.name not in view.shown:
+            group = groups.setdefault(tool.server, [])
+            if tool.kind not in NOT_LISTED:
+                group.append(tool)
+    room = view.budget - count_tokens(LISTING_HEAD) - 1
+    rows, room = _render_servers(groups, view.summaries, room)
+    if view.has_names and len(rows) == len(groups):
+        rows += _render_names(groups, room - int(view.budget * (1 - NAMES_SHARE)))
+    text = "\n".join([LISTING_HEAD, *rows]) if rows else ""
+    return text if count_tokens(text) <= view.budget else ""
+
+
+def _render_servers(
+    groups: Mapping[str, list[Tool]], summaries: Mapping[str, str], room: int
+) -> tuple[list[str], int]:
+    """Return a line for each server, and the room that is left.
+
+    Large servers keep their words longest. Those for which there is not even a line are counted.
+    """
+    by_size = sorted(groups, key=lambda server: (-len(groups[server]), server))
+    lines: dict[str, str] = {}
+    if len(groups) * LEAST_SERVER_TOKENS <= room:
+        lines = {server: _render_server(server, groups[server]) for server in by_size}
+        left = room - sum(map(_count_line, lines.values()))
+        if left >= 0:
+            for server in by_size:
+                summary = summaries.get(server, "") or find_words(groups[server])
+                words = to_one_line(summary, SUMMARY_CHARS).rstrip(".")
+                line = f"{lines[server]}: {words}" if words else lines[server]
+                more = _count_line(line) - _count_line(lines[server])
+                if more <= left:
+                    lines[server] = line
+                    left -= more
+            return [lines[server] for server in sorted(groups)], left
+    room -= _count_line(_render_more(groups, by_size))
+    kept: list[str] = []
+    for server in by_size:
+        room -= _count_line(_render_server(server, groups[server]))
+        if room < 0:
+            break
+        kept.append(server)
+    rows = [_render_server(server, groups[server]) for server in sorted(kept)]
+    return [*rows, _render_more(groups, by_size[len(kept) :])], 0
+
+
+def _render_server(server: str, tools: list[Tool]) -> str:
+    count = f" ({len(tools):,})" if tools else ""
+    return f"- {_format_server(server)}{count}"
+
+
+def _render_more(groups: Mapping[str, list[Tool]], servers: Sequence[str]) -> str:
+    tools = sum(len(groups[server]) for server in servers)
+    return MORE_SERVERS.format(servers=len(servers), tools=tools)
+
+
+def _render_names(groups: Mapping[str, list[Tool]], room: int) -> list[str]:
+    """Return lines with names; each server has the same room, and leaves what it does not need."""
+    named = sorted((server for server in groups if groups[server]), key=lambda s: len(groups[s]))
+    room -= _count_line(LISTING_NAMES)
+    lines: dict[str, str] = {}
+    for left, server in zip(range(len(named), 0, -1), named, strict=True):
+        prefix = make_exposed_name(server, "x").removesuffix("x") if server else ""
+        head = f"- {prefix.removesuffix('__') or OWN_TOOLS}: "
+        names = [tool.name.removeprefix(prefix) for tool in groups[server]]
+        if room // left < LEAST_NAMES_TOKENS:
+            return []
+        listed = _choose_names(names, room // left - count_tokens(head) - 1)
+        if listed:
+            lines[server] = head + listed
+            room -= _count_line(lines[server])
+    return [LISTING_NAMES, *(lines[server] for server in sorted(lines))] if lines else []
+
+
+def _choose_names(names: list[str], room: int) -> str:
+    """Return the names that fit; if they are not all, evenly chosen, with `…` at the end."""
+    count = min(len(names), room // 2)  # a name and its comma cost two tokens or more
+    while count > 0:
+        chosen = [names[at * len(names) // count] for at in range(count)]
+        text = ", ".join(chosen) + ("" if count == len(names) else ", …")
+        cost = count_tokens(text)
+        if cost <= room:
+            return text
+        count = min(count - 1, count * room // cost)
+    return ""
+
+
+def find_words(tools: Sequence[Tool]) -> str:
+    """Return the commonest words that say what tools are for: first of names, then of sentences."""
+    found: dict[str, str] = {}
+    own = {stem(word) for tool in tools[:1] for word in split_words(tool.server)}
+    for read in (_read_name, _read_sentence):
+        counts: Counter[str] = Counter()
+        forms: dict[str, str] = {}
+        for tool in tools[:READ_TOOLS]:
+            words = {stem(word): word for word in split_words(read(tool)) if _is_telling(word)}
+            counts.update(words.keys() - own)
+            for term, word in words.items():
+                forms[term] = min(forms.get(term, word), word, key=lambda form: (len(form), form))
+        for term, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+            found.setdefault(term, forms[term])
+        if len(found) >= SUMMARY_WORDS:
+            break
+    return ", ".join(list(found.values())[:SUMMARY_WORDS])
+
+
+def _read_name(tool: Tool) -> str:
+    return tool.leaf
+
+
+def _read_sentence(tool: Tool) -> str:
+    return tool.first_sentence
+
+
+def _is_telling(word: str) -> bool:
+    is_common = word in STOP_WORDS or word in COMMON_WORDS or stem(word) in COMMON_WORDS
+    return 2 < len(word) <= WORD_CHARS and not is_common and not word.isdigit()
+
+
+def _count_line(line: str) -> int:
+    return count_tokens(line) + 1
 
 
 def render_changes(added: Sequence[Tool], removed: Sequence[str]) -> str:
@@ -271,53 +463,3 @@ def _group_tools(tools: Iterable[Tool]) -> dict[str, list[Tool]]:
 
 def _format_server(server: str) -> str:
     return to_one_line(server, SERVER_CHARS) or OWN_TOOLS
-
-
-@dataclass(slots=True)
-class _ServerLine:
-    """One server, shown by a count (level 0), by names (1), or by names and sentences (2)."""
-
-    server: str
-    tools: list[Tool]
-    level: int = 0
-
-    @property
-    def cost(self) -> int:
-        return self.count_cost(self.level)
-
-    def count_cost(self, level: int) -> int:
-        # Names cost at least two tokens each, so a big server is dear without being counted.
-        if level and len(self.tools) > MANY_TOOLS:
-            return MANY_TOOLS * MANY_TOOLS
-        return count_tokens(self.render(level)) + 1
-
-    def render(self, level: int) -> str:
-        head = f"- {_format_server(self.server)}:"
-        if level == 0:
-            return f"{head} {len(self.tools):,}"
-        if level == 1:
-            return f"{head} {', '.join(tool.name for tool in self.tools)}"
-        lines = [head]
-        for tool in self.tools:
-            sentence = to_one_line(tool.first_sentence, SENTENCE_CHARS)
-            lines.append(f"  - {tool.name}: {sentence}" if sentence else f"  - {tool.name}")
-        return "\n".join(lines)
-
-
-def _render_counts(lines: list[_ServerLine], room: int) -> list[str]:
-    """Return the counts of the largest servers that fit, by name, and what is left off."""
-    by_size = sorted(lines, key=lambda line: (-len(line.tools), line.server))
-    room -= count_tokens(_render_more(lines)) + 1
-    kept: list[_ServerLine] = []
-    for line in by_size:
-        room -= line.cost
-        if room < 0:
-            break
-        kept.append(line)
-    left = by_size[len(kept) :]
-    shown = [line.render(line.level) for line in sorted(kept, key=lambda line: line.server)]
-    return [*shown, _render_more(left)]
-
-
-def _render_more(lines: list[_ServerLine]) -> str:
-    return MORE_SERVERS.format(servers=len(lines), tools=sum(len(line.tools) for line in lines))

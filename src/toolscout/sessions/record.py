@@ -63,6 +63,8 @@ class Record:
     told: dict[str, str] = field(default_factory=dict[str, str])
     """The same, with what was announced since."""
     suggested: list[str] = field(default_factory=list[str])
+    heard: dict[str, str] = field(default_factory=dict[str, str])
+    """For each server whose instructions the conversation has read, a digest of them."""
     turn: int = 0
     clock: int = 0
 
@@ -200,11 +202,12 @@ class Record:
         self.suggested = [*self.suggested, *names][-SUGGESTED_LIMIT:]
 
     def compact(self) -> None:
-        """Forget what only the dropped messages had: definitions, announcements, suggestions."""
+        """Forget what only the dropped messages had: definitions, announcements and the like."""
         self.shown.clear()
         self.offered.clear()
         self.told = dict(self.listed)
         self.suggested.clear()
+        self.heard.clear()
 
     def copy(self, id_: str) -> "Record":
         """Return an equal record under another id that shares nothing with this one."""
@@ -229,6 +232,7 @@ class Record:
         both.entries |= {n: replace(e) for n, e in other.entries.items() if n not in both.entries}
         both.shown |= other.shown
         both.offered |= {name: list(offer) for name, offer in other.offered.items()}
+        both.heard |= other.heard
         both.declared += [name for name in other.declared if name not in both.declared]
         both.suggested += [name for name in other.suggested if name not in both.suggested]
         if both.hiding is None:
@@ -264,6 +268,7 @@ class Record:
         """Return what `to_json` gave, or raise `InvalidState`."""
         if not is_object(state) or state.get("layout") != LAYOUT:
             raise _make_unreadable(f"has no layout {LAYOUT}")
+        state = {"heard": {}, **state}  # records before 0.6 have none
         try:
             entries = [Entry(**entry) for entry in state["entries"]]
             rest: dict[str, Any] = {key: deepcopy(state[key]) for key in _PLAIN_TYPES}

@@ -1,9 +1,9 @@
 """`Reply`, and the text that the model reads in answer to a meta-tool, within a token budget.
 
 A `Reply` is text for the model plus details from which programs read the same without parsing it
-(R42). When room is short, a search reply gives up definitions first, then optional parameters,
-sentences, signatures and hits, the best hit last; a signature always has all required parameters
-(R40).
+(R42). When room is short, a search reply gives up what servers say first, then definitions,
+optional parameters, sentences, signatures and hits, the best hit last; a signature always has all
+required parameters (R40).
 """
 
 import json
@@ -161,6 +161,8 @@ def limit_text(text: str, budget: int) -> str:
 
 QUERY_CHARS = 80
 REASON_CHARS = 120
+SAID_TOKENS = 150
+"""How much of a server's instructions a reply quotes."""
 ERROR_CHARS = 600
 REMEMBERED_LINES = 5_000
 MISSING_LISTED = 20
@@ -217,6 +219,8 @@ class ReplyContext:
     tells_failed: bool = True
     servers: tuple[tuple[str, int], ...] = ()
     """What exists, most tools first; listed where a search found nothing."""
+    said: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Instructions of servers that the conversation has not read, by server."""
     next_step: str = ""
 
 
@@ -226,6 +230,8 @@ class SearchText(NamedTuple):
     text: str
     hits: tuple[Hit, ...]
     described: tuple[str, ...]
+    said: Mapping[str, str]
+    """The instructions of servers, by server."""
 
 
 class _Part:
@@ -262,7 +268,15 @@ def render_search(
     text = layout.fit_budget(budget)
     hits = tuple([part.hit for part in layout.lines if part.hit is not None and part.text])
     whole = [part.tool.name for part in layout.schemas if part.tool is not None and part.text]
-    return SearchText(text, hits, tuple(whole))
+    shown = zip(context.said.items(), layout.said, strict=True)
+    said = {server: words for (server, words), part in shown if part.text}
+    return SearchText(text, hits, tuple(whole), said)
+
+
+def quote_server(server: str, text: str) -> str:
+    """Return what a server says about its tools, cut and quoted, so that it reads as data."""
+    words = limit_text(" ".join(text.split()), SAID_TOKENS)
+    return f"Server {to_one_line(server, 60)} says: {to_json_text(words)}"
 
 
 _LEFT_OFF_TOKENS = 40
@@ -276,6 +290,7 @@ class ReplyLayout:
     def __init__(self, answers: Sequence[QueryAnswer], context: ReplyContext, detail: str) -> None:
         self.lines: list[_Part] = []
         self.schemas: list[_Part] = []
+        self.said: list[_Part] = []
         self._heads: list[_Part] = []
         self._asides: list[_Part] = []
         self._order: list[_Part] = []
@@ -293,6 +308,8 @@ class ReplyLayout:
                 self._add(self._asides, _make_aside(*forms))
         for tool in dict.fromkeys(tool for answer in answers for tool in answer.winners):
             self._add(self.schemas, _Part((render_whole(tool), ""), None, tool))
+        for server, text in context.said.items():
+            self._add(self.said, _Part((quote_server(server, text), "")))
         for text in _render_asides(context):
             self._add(self._asides, _make_aside(text, to_one_line(text, 60)))
 
@@ -319,7 +336,7 @@ class ReplyLayout:
     def _order_yielding(self) -> Iterator[tuple[_Part, bool]]:
         """Yield parts in the order in which each is to give way by one form, or to go."""
         best, others = self.lines[:1], self.lines[1:]
-        stages = [(self.schemas, True), *[(self.lines, False)] * _FORM_LIMIT]
+        stages = [(self.said, True), (self.schemas, True), *[(self.lines, False)] * _FORM_LIMIT]
         stages += [(self._asides, False), (others, True), (self._asides, True)]
         stages += [*[(self._heads, True)] * _FORM_LIMIT, (best, True)]
         for parts, away in stages:

@@ -48,6 +48,8 @@ from toolscout.tokens import count_definition_tokens
 from toolscout.tools import Effect, Tool
 
 SURE = (Confidence.EXACT, Confidence.STRONG)
+SHOWS_TEXT = (Mode.BRIDGE, Mode.NATIVE)
+"""In other modes, definitions or references to them replace the text of a reply."""
 SEARCHED = 20
 """Hits asked of the index beyond the loaded ones, so that past calls have some to raise."""
 KNOWN_LIMIT = 40
@@ -79,6 +81,7 @@ def search_tools(state: SessionState, request: SearchRequest) -> Reply:
     context = _describe_context(state, request, answers, fruitless=fruitless, is_waiting=is_waiting)
     page = render_search(answers, context, request.max_tokens, detail=request.detail)
     added = _load_shown(state, page, loads, answers)
+    state.note_heard(page.said)
     is_error = all(answer.error for answer in answers)
     known = tuple([hit for answer in answers for hit in answer.known])
     is_empty = not (known or any(answer.hits for answer in answers))
@@ -299,8 +302,17 @@ def _describe_context(
         notes=request.notes,
         news=state.take_news(),
         servers=tuple(sorted(servers.items(), key=lambda item: (-item[1], item[0]))),
+        said=_find_said(state, answers),
         next_step=next_step,
     )
+
+
+def _find_said(state: SessionState, answers: Sequence[QueryAnswer]) -> dict[str, str]:
+    """Return what the server of each query's best new hit says, if the model is to read it."""
+    if state.settings.mode not in SHOWS_TEXT:
+        return {}
+    best = [answer.hits[0] for answer in answers if answer.hits]
+    return state.find_unheard(h.tool for h in best if h.confidence is not Confidence.WEAK)
 
 
 def _describe_absent_servers(state: SessionState) -> ReplyContext:
@@ -349,6 +361,7 @@ def _build_details(
         "described": list(page.described),
         "pending": [server for server, _ in context.pending],
         "failed": [{"server": server, "reason": reason} for server, reason in context.failed],
+        "instructions": [{"server": s, "text": text} for s, text in page.said.items()],
         "news": list(context.news),
         "notes": list(request.notes),
         "limit": request.limit,

@@ -272,22 +272,37 @@ class Session:
         return reply
 
     def tools(
-        self, dialect: Dialect | str, *, listing: bool = False, forced: str = ""
+        self, dialect: Dialect | str, *, listing: bool = True, forced: str = ""
     ) -> list[Json]:
         """Return the definitions that the next request carries, in a provider's dialect.
 
-        `listing` puts what exists into `tool_search`; a `forced` tool is added for this request.
+        The description of `tool_search` says what exists, unless `listing` is False. A `forced`
+        tool is added for this request.
         """
         return self._read(
             lambda: self._prompt.build_definitions(dialect, listing=listing, forced=forced)
         )
 
-    def list_shown(self, *, listing: bool = False) -> list[ShownTool]:
+    def list_shown(self, *, listing: bool = True) -> list[ShownTool]:
         """Return the tools that the next request carries, for hosts that shape them themselves."""
         return self._read(lambda: self._prompt.list_shown(listing=listing))
 
-    def system_prompt(self, *, listing: bool = True) -> str:
-        """Return the session's part of the system prompt."""
+    def get_listing(self) -> str:
+        """Return what exists: servers, and names of tools while they fit.
+
+        The first time after a change of the catalogue, this may take tens of milliseconds.
+        """
+        return self._read(self._prompt.get_listing)
+
+    def has_listing(self) -> bool:
+        """Tell whether `get_listing` returns at once."""
+        return self._read(self._prompt.has_listing)
+
+    def system_prompt(self, *, listing: bool = False) -> str:
+        """Return the session's part of the system prompt.
+
+        With `listing` it says what exists; then pass `listing=False` to `tools`.
+        """
         return self._read(lambda: self._prompt.render_system_prompt(listing=listing))
 
     def announce_changes(self, *, again: bool = False) -> str:

@@ -5,8 +5,9 @@ it is back, changed ones must be described again. The verbs work on this class; 
 `Session`. Whoever changes the state holds `lock`.
 """
 
+import hashlib
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from toolscout.calls.results import Results
 from toolscout.catalog import Availability, Status
@@ -23,6 +24,8 @@ from toolscout.tokens import count_definition_tokens
 from toolscout.tools import Tool
 
 SESSION_KIND = "session"
+HEARD_SECONDS = 600.0
+"""Where conversations share a session, a server's instructions are repeated after this time."""
 META_REFUSED = "The host refuses the meta-tools: all tools are shown in full."
 
 
@@ -49,12 +52,20 @@ class SessionState:
         self.fruitless = 0
         """Searches in a row that found nothing."""
         self.prompt = Prompt(
-            record, engine.settings, self.list_visible, self.is_waiting, meta_allowed
+            record,
+            engine.settings,
+            visible=self.list_visible,
+            is_waiting=self.is_waiting,
+            unlisted=self.list_unlisted,
+            summaries=lambda: engine.catalog.summaries,
+            listings=engine.listings,
+            meta_allowed=meta_allowed,
         )
         self._store = engine.store if is_stored else None
         self._catalog = engine.catalog
         self._news: list[str] = []
         self._told: dict[str, object] = {}
+        self._heard_at: dict[str, float] = {}
         self._awake: set[str] = set()
         self._changed: dict[str, str] = {}
         self._visible: tuple[int, tuple[Tool, ...]] | None = None
@@ -102,6 +113,11 @@ class SessionState:
             for server, state in unready.items()
             if server in visible or server not in with_tools
         }
+
+    def list_unlisted(self) -> tuple[str, ...]:
+        """Return the servers without known tools of which this session may see any tool."""
+        unlisted = self._catalog.unlisted
+        return unlisted if self.policy.is_open else tuple(filter(self.policy.sees_some, unlisted))
 
     def is_waiting(self) -> bool:
         """Tell whether a server is still connecting."""
@@ -158,6 +174,26 @@ class SessionState:
         if self.settings.mode is not Mode.DEFINITIONS:
             for tool in tools:
                 self.record.show(tool)
+
+    def find_unheard(self, tools: Iterable[Tool]) -> dict[str, str]:
+        """Return what the servers of tools say that the conversation has not read, by server."""
+        said = {tool.server: tool.instructions for tool in tools if tool.instructions}
+        return {server: text for server, text in said.items() if not self._has_heard(server, text)}
+
+    def note_heard(self, said: Mapping[str, str]) -> None:
+        """Note that the conversation has read what servers say."""
+        for server, text in said.items():
+            self.record.heard[server] = _hash_text(text)
+            self._heard_at[server] = self.engine.timer()
+
+    def _has_heard(self, server: str, text: str) -> bool:
+        if self.record.heard.get(server) != _hash_text(text):
+            return False
+        if not self.settings.shared:
+            return True
+        # Other conversations of this session, and this one after compaction, have not read it.
+        at = self._heard_at.get(server)
+        return at is not None and self.engine.timer() - at < HEARD_SECONDS
 
     def take_news(self) -> tuple[str, ...]:
         """Return what happened to loaded tools since the last reply."""
@@ -258,3 +294,7 @@ class SessionState:
             self._changed[tool.name] = tool.fingerprint
             self._news.append(CHANGED.format(name=tool.name))
         return True
+
+
+def _hash_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

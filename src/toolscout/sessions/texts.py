@@ -41,6 +41,7 @@ SEARCH_LATER = (
     "Next: tool_search again shortly, or with other words."
 )
 LISTING_HEAD = "Hidden tools, by server:"
+LISTING_NAMES = "Some of their names, to be written server__name:"
 OWN_TOOLS = "this program"
 """Stands for the server of tools that have none."""
 TOO_LONG = "The full definition is too long for a reply."
