@@ -24,14 +24,24 @@ from toolscout.errors import UnknownServer, UsageError
 from toolscout.names import find_near_names, fold_name
 from toolscout.query import PATTERN_MEMORY_BYTES, Query, query_from_text
 from toolscout.search.build import Writer, read_stored, write_stored
-from toolscout.search.fusion import Doubles, Fusion, confidence_from_chance, count_worth_showing
+from toolscout.search.fusion import (
+    Doubles,
+    Fusion,
+    Signal,
+    confidence_from_chance,
+    count_worth_showing,
+)
 from toolscout.search.hits import Confidence, Hit, Hits, Missing, Result, Why
 from toolscout.search.rank import Ranker, Ranking, explain
 from toolscout.search.shard import Mask, State
-from toolscout.search.text import split_words, stem
+from toolscout.search.text import drop_stop_words, split_whole_words, split_words, stem
 from toolscout.tools import Tool
 
 PATTERN_TEXT_LIMIT = 4_000
+SPELT_OUT_WORDS = 12
+"""A query of more words is not taken for the names of a server and its tool."""
+ALL = 0.999999
+"""A share above this is the whole; sums may be rounded."""
 
 
 def mask_admitted(state: State, query: Query, allowed: Callable[[Tool], bool] | None) -> Mask:
@@ -109,6 +119,36 @@ def find_by_prefix(state: State, prefix: str, mask: Mask) -> list[int]:
         or state.tools[place].leaf.casefold().startswith(prefix.casefold())
     ]
     return state.sort_by_name(found)
+
+
+def find_spelt_out(state: State, ranking: Ranking) -> list[int]:
+    """Return the candidates whose server and leaf have just the words asked for, in any order."""
+    question = ranking.question
+    if not 1 < len(question.words) <= SPELT_OUT_WORDS:
+        return []
+    covered: list[int] = ranking.places[ranking.evidence[:, Signal.NAME] > ALL].tolist()
+    length = sum(map(len, question.words))
+    slack = len(question.words) + 2  # for separators and endings
+    places = [p for p in covered if abs(_measure_names(state.tools[p]) - length) <= slack]
+    if not places:
+        return []
+    asked = (_stem_all(split_words(question.text)), _stem_all(split_whole_words(question.text)))
+    return [place for place in places if _is_spelt_out(state.tools[place], asked)]
+
+
+def _measure_names(tool: Tool) -> int:
+    return len(tool.server) + len(tool.leaf)
+
+
+def _is_spelt_out(tool: Tool, asked: Sequence[set[str]]) -> bool:
+    """Tell whether terms are those of a tool's server and leaf; `GitHub` may be one word or two."""
+    leaf = split_words(tool.leaf)
+    servers = (split_words(tool.server), split_whole_words(tool.server))
+    return bool(tool.server) and any(_stem_all([*server, *leaf]) in asked for server in servers)
+
+
+def _stem_all(listed: list[str]) -> set[str]:
+    return {stem(word) for word in drop_stop_words(listed)}
 
 
 DEFAULT_LIMIT = 10
@@ -201,13 +241,20 @@ class Index:
             return _list_places(state, asked, find_by_pattern(state, asked.pattern, mask), limit)
         if asked.prefix:
             named = _find_named(state, asked.prefix, mask)
-            places = dict.fromkeys([*named, *find_by_prefix(state, asked.prefix, mask)])
-            return _list_places(state, asked, list(places), limit)
+            found = find_by_prefix(state, asked.prefix, mask)
+            found = found or state.find_server_places(asked.prefix, mask)
+            return _list_places(state, asked, list(dict.fromkeys([*named, *found])), limit)
         text = " ".join((asked.words, *asked.required)).strip()
         if not text or (asked.required and not split_words(text)):
             return _list_places(state, asked, state.sort_by_name(np.flatnonzero(mask)), limit)
         exact = _find_named(state, asked.words, mask) if asked.words else []
+        of_server = [] if asked.required else state.find_server_places(text, mask)
+        if of_server:
+            ranking = self._ranker.rank(state, text, mask, wanted=limit)
+            return _list_server(state, asked, ranking, exact, of_server, limit)
         ranking, swap = self._ranker.rank_corrected(state, text, mask, limit + len(exact))
+        if not (exact or swap):
+            exact = find_spelt_out(state, ranking)
         return _build_result(state, asked, ranking, exact, limit, swap)
 
     def search_many(
@@ -308,6 +355,43 @@ def _build_result(
     limit: int,
     corrected: Mapping[str, str],
 ) -> Result:
+    found: Sequence[Hit] = _build_ranked_hits(state, ranking)
+    if exact:
+        others = _leave_out(found, ranking, exact)
+        found = (*_build_exact_hits(state, ranking, set(exact)), *others)[:limit]
+    return Result(
+        query=query,
+        found=found,
+        worth=count_worth_showing([h.score for h in found] if exact else ranking.chances),
+        total=max(ranking.total, len(found)),
+        corrected=corrected,
+    )
+
+
+def _list_server(
+    state: State,
+    query: Query,
+    ranking: Ranking,
+    exact: list[int],
+    of_server: list[int],
+    limit: int,
+) -> Result:
+    """Return what a filter by a server lists, before other tools that its name fits as a word."""
+    places = list(dict.fromkeys([*exact, *of_server]))
+    servers = dict.fromkeys(state.tools[place].server for place in of_server)
+    listed = _list_places(state, query, places, limit)
+    ranked = _leave_out(_build_ranked_hits(state, ranking), ranking, places)
+    others = [hit for hit in ranked if hit.confidence is not Confidence.WEAK]
+    found = (*listed.found, *others)[:limit]
+    return Result(
+        query=replace(query, words="", servers=tuple(servers)),
+        found=found,
+        worth=len(found),
+        total=len(places) + len(others),
+    )
+
+
+def _build_ranked_hits(state: State, ranking: Ranking) -> Hits:
     rows: list[int] = ranking.best.tolist()
     places: list[int] = ranking.places.take(ranking.best).tolist()
     chances = ranking.chances
@@ -324,18 +408,14 @@ def _build_result(
             for rank in ranks
         ]
 
-    found: Sequence[Hit] = Hits(len(places), build_hits)
-    if exact:
-        named = set(exact)
-        others = [hit for place, hit in zip(places, found, strict=True) if place not in named]
-        found = (*_build_exact_hits(state, ranking, named), *others)[:limit]
-    return Result(
-        query=query,
-        found=found,
-        worth=count_worth_showing([hit.score for hit in found] if exact else chances),
-        total=max(ranking.total, len(found)),
-        corrected=corrected,
-    )
+    return Hits(len(places), build_hits)
+
+
+def _leave_out(hits: Sequence[Hit], ranking: Ranking, left: Iterable[int]) -> list[Hit]:
+    """Return the hits of a ranking, without those of some places."""
+    places: list[int] = ranking.places.take(ranking.best).tolist()
+    out = set(left)
+    return [hit for place, hit in zip(places, hits, strict=True) if place not in out]
 
 
 def _build_exact_hits(state: State, ranking: Ranking, named: set[int]) -> list[Hit]:

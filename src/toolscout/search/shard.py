@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from toolscout.names import Spelling, fold_name, read_spellings
+from toolscout.names import Spelling, fold_name, list_server_spellings, read_spellings
 from toolscout.search.lexical import (
     Floats,
     Ints,
@@ -72,6 +72,18 @@ class Shard:
         table[np.arange(table.shape[1]) < lengths[:, None]] = self.name_words
         return table
 
+    @cached_property
+    def server_rows(self) -> dict[tuple[int, str], list[int]]:
+        """The rows of each server's tools, by every spelling of the server."""
+        by_server: dict[str, list[int]] = {}
+        for row, tool in enumerate(self.tools):
+            by_server.setdefault(tool.server, []).append(row)
+        found: dict[tuple[int, str], list[int]] = {}
+        for server, rows in by_server.items():
+            for spelling in list_server_spellings(server):
+                found.setdefault(spelling, []).extend(rows)
+        return found
+
     def find_rows(self, spelling: Spelling) -> list[int]:
         """Return the rows of the tools that may be called so."""
         found = self.spellings.find(spelling)
@@ -79,7 +91,7 @@ class Shard:
 
     def warm(self) -> None:
         """Compute what every search reads, so that no search has to."""
-        _ = self.postings.by_term, self.name_table
+        _ = self.postings.by_term, self.name_table, self.server_rows
 
     @property
     def size(self) -> int:
@@ -339,6 +351,17 @@ class State:
             for offset, shard, mask in self._parts:
                 if rows := shard.find_rows(spelling):
                     found += [offset + row for row in rows if mask[row]]
+            if found:
+                return self.sort_by_name(found)
+        return []
+
+    def find_server_places(self, text: str, mask: Mask) -> list[int]:
+        """Return the places in a mask of the tools of the server that a text names, by name."""
+        for spelling in list_server_spellings(text):
+            found: list[int] = []
+            for offset, shard, _ in self._parts:
+                rows = shard.server_rows.get(spelling, ())
+                found += [offset + row for row in rows if mask[offset + row]]
             if found:
                 return self.sort_by_name(found)
         return []

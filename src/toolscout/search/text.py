@@ -105,6 +105,11 @@ def split_words(text: str) -> list[str]:
     return [word for token in split_tokens(text) for word in _split_known(token)]
 
 
+def split_whole_words(text: str) -> list[str]:
+    """Return the case-folded words of a text without splitting any at its capitals."""
+    return [token.casefold() for token in split_tokens(text)]
+
+
 @lru_cache(maxsize=20_000)
 def stem(word: str) -> str:
     """Return the term of a word: its English stem, or the word itself."""

@@ -136,8 +136,7 @@ def _run_query(
     room = max(SEARCHED, request.limit) + min(known_count, KNOWN_LIMIT)
     allowed = None if state.policy.is_open else state.policy.sees
     try:
-        query = query_from_text(text)
-        result = state.engine.index.search(query, room, allowed=allowed)
+        result = state.engine.index.search(query_from_text(text), room, allowed=allowed)
     except ModelError as error:
         asked = clean_text(text, QUERY_CHARS)
         return QueryAnswer(query=asked, error=str(error), code=error.code)
@@ -145,6 +144,7 @@ def _run_query(
     if not feedback.is_empty:
         result = feedback.apply(result, room)
     fresh, known = _separate_hits(state, result, request.limit)
+    query = result.query  # as it was read: the name of a server is a filter
     is_list = not (query.words or query.required or query.select)
     return QueryAnswer(
         query=query.text,
