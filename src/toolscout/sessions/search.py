@@ -32,10 +32,14 @@ from toolscout.sessions.replies import (
 )
 from toolscout.sessions.session_state import SessionState
 from toolscout.sessions.texts import (
+    CALL_OWN_DIRECTLY,
     DESCRIBE_NOT_LOADED,
     GIVE_UP,
     NEXT_AFTER_SEARCH,
+    NEXT_BY_OWN_NAME,
     NOTE_TOOL,
+    NOTHING_HIDDEN,
+    OWN_TOOLS,
     SEARCH_AGAIN,
     SEARCH_OR_DESCRIBE,
     SUGGESTED,
@@ -157,6 +161,7 @@ def _run_query(
         further=max(0, result.total - len(fresh) - len(known)) if is_list else 0,
         discovers=not query.load,
         failed=failed,
+        declared=frozenset(h.tool.name for h in known if state.is_declared(h.tool.name)),
     )
 
 
@@ -253,7 +258,12 @@ def _choose_whole(
         chosen = _find_clear_winner(state, [*fresh, *known])
     else:
         chosen = []
-    return tuple(tool for tool in chosen if not state.has_shown(tool))
+    return tuple(tool for tool in chosen if not (state.has_shown(tool) or _is_own(state, tool)))
+
+
+def _is_own(state: SessionState, tool: Tool) -> bool:
+    """Tell whether the model has a tool's definition in every request, and calls it directly."""
+    return state.is_known(tool) and state.is_declared(tool.name)
 
 
 def _find_clear_winner(state: SessionState, hits: Sequence[Hit]) -> list[Tool]:
@@ -285,7 +295,7 @@ def _describe_context(
     pending, failed = ((), ()) if is_complete else _list_absent_servers(state)
     gives_up = fruitless and state.fruitless >= state.settings.fruitless
     visible = state.list_visible() if fruitless else ()
-    servers = Counter(tool.server for tool in visible)
+    servers = Counter(tool.server or OWN_TOOLS for tool in visible)
     return ReplyContext(
         notes=request.notes,
         news=state.take_news(),
@@ -309,10 +319,17 @@ def _list_absent_servers(
 def _choose_next_step(state: SessionState, answers: Sequence[QueryAnswer]) -> str:
     """Return the next call that the session will accept (R49, R50)."""
     live = [(a, hit) for a in answers for hit in a.hits if hit.tool.server not in a.failed]
-    known = any(hit.tool.server not in a.failed for a in answers for hit in a.known)
-    if known or any(hit.tool.name in answer.loads for answer, hit in live):
+    known = [(a, hit) for a in answers for hit in a.known if hit.tool.server not in a.failed]
+    own = [hit for answer, hit in known if hit.tool.name in answer.declared]
+    loads = [hit for answer, hit in live if hit.tool.name in answer.loads]
+    if loads or len(own) < len(known):
         is_marked = any(describe_drawback(hit, answer) for answer, hit in live)
-        return NEXT_AFTER_SEARCH[state.settings.mode] + (DESCRIBE_NOT_LOADED if is_marked else "")
+        step = NEXT_AFTER_SEARCH[state.settings.mode] + (DESCRIBE_NOT_LOADED if is_marked else "")
+        return step + (CALL_OWN_DIRECTLY if own and state.settings.mode is Mode.BRIDGE else "")
+    if own:
+        return NEXT_BY_OWN_NAME
+    if not state.hides_tools:
+        return NOTHING_HIDDEN
     return SEARCH_OR_DESCRIBE if live else SEARCH_AGAIN
 
 
