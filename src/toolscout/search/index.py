@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import re2
@@ -34,7 +34,17 @@ from toolscout.search.fusion import (
 from toolscout.search.hits import Confidence, Hit, Hits, Missing, Result, Why
 from toolscout.search.rank import Ranker, Ranking, explain
 from toolscout.search.shard import Mask, State
-from toolscout.search.text import drop_stop_words, split_whole_words, split_words, stem
+from toolscout.search.text import (
+    STOP_WORDS,
+    compile_split,
+    drop_stop_words,
+    has_split,
+    split_token,
+    split_tokens,
+    split_whole_words,
+    split_words,
+    stem,
+)
 from toolscout.tools import Tool
 
 PATTERN_TEXT_LIMIT = 4_000
@@ -81,13 +91,48 @@ def _mask_servers(state: State, servers: Sequence[str], seen: Mask) -> Mask:
 def _mask_term(state: State, text: str) -> Mask:
     """Return the places of tools that have every word of a term in some field."""
     mask = state.open
-    listed = split_words(text)
-    for word in listed:
-        number = state.find(stem(word))
-        mask = mask & (state.mask_term(number) if number is not None else np.False_)
-    if not listed:  # only symbols, such as an emoji, so search the texts themselves
+    tokens = split_tokens(text)
+    for token in tokens:
+        mask = mask & _mask_word(state, token)
+    if not tokens:  # only symbols, such as an emoji, so search the texts themselves
         mask = state.mask_accepted(lambda tool: text in f"{tool.leaf} {tool.description}")
     return mask
+
+
+def _mask_word(state: State, token: str) -> Mask:
+    """Return the places of tools that have a word, written as one (`github`) or split (`GitHub`).
+
+    The index splits words at capitals, so for a split spelling it knows which tools have the
+    parts; whether they stand next to each other is looked up in the texts of these.
+    """
+    parts = split_token(token)
+    whole = "".join(parts)
+    if whole != token.casefold():  # overlapping pairs of characters
+        numbers = [state.find(stem(part)) for part in parts]
+        masks = [np.False_ if n is None else state.mask_term(n) for n in numbers]
+        return np.logical_and.reduce(np.broadcast_arrays(state.open, *masks))
+    number = state.find(stem(whole))
+    mask = np.zeros(len(state.open), np.bool_) if number is None else state.mask_term(number)
+    splits = {parts, *((whole[:at], whole[at:]) for at in range(1, len(whole)))} - {(whole,)}
+    for split in splits:
+        fields = _find_fields(state, [word for word in split if word not in STOP_WORDS])
+        fields *= state.open & ~mask
+        places: list[int] = np.flatnonzero(fields).tolist()
+        if places:
+            pattern = compile_split(split)
+            mask[[p for p in places if has_split(state.tools[p], fields[p], split, pattern)]] = True
+    return mask
+
+
+def _find_fields(state: State, listed: Sequence[str]) -> NDArray[np.uint8]:
+    """Return for each place which fields, one bit each, have all of some words."""
+    numbers = [state.find(stem(word)) for word in listed]
+    fields = np.zeros(len(state.open), np.uint8)
+    if numbers and None not in numbers:
+        fields[:] = 0xFF
+        for number in numbers:
+            fields &= state.find_fields(cast("int", number))
+    return fields
 
 
 def find_by_pattern(state: State, source: str, mask: Mask) -> list[int]:
@@ -252,7 +297,12 @@ class Index:
         if of_server:
             ranking = self._ranker.rank(state, text, mask, wanted=limit)
             return _list_server(state, asked, ranking, exact, of_server, limit)
-        ranking, swap = self._ranker.rank_corrected(state, text, mask, limit + len(exact))
+        also: list[int] = []
+        if asked.required and self._encoder is None:
+            # A tool may be admitted for another spelling of its only word, which scores nothing.
+            also = state.sort_by_name(np.flatnonzero(mask))[:limit]
+        wanted = limit + len(exact)
+        ranking, swap = self._ranker.rank_corrected(state, text, mask, wanted, also)
         if not (exact or swap):
             exact = find_spelt_out(state, ranking)
         return _build_result(state, asked, ranking, exact, limit, swap)

@@ -409,15 +409,18 @@ class Ranker:
         self._word_vectors = word_vectors
 
     def rank_corrected(
-        self, state: State, text: str, mask: Mask, wanted: int
+        self, state: State, text: str, mask: Mask, wanted: int, also: Sequence[int] = ()
     ) -> tuple[Ranking, Mapping[str, str]]:
-        """Return the best ranking of a text and the words that were replaced to get it."""
-        ranking = self.rank(state, text, mask, wanted=wanted)
+        """Return the best ranking of a text and the words that were replaced to get it.
+
+        Places in `also` are always candidates.
+        """
+        ranking = self.rank(state, text, mask, wanted=wanted, also=also)
         if not ranking.question.unknown:
             return ranking, {}
         english, read = self._translate(state, ranking.question)
         if read:
-            better = self.rank(state, english, mask, wanted=wanted)
+            better = self.rank(state, english, mask, wanted=wanted, also=also)
             if better.top_chance > ranking.top_chance:
                 return better, read
         swap: Mapping[str, str] = {}
@@ -425,7 +428,7 @@ class Ranker:
             unknown = [w for w in ranking.question.words if state.find(stem(w)) is None]
             swap = find_corrections(unknown, state.live_words)
         if swap:
-            better = self.rank(state, text, mask, wanted=wanted, swap=swap)
+            better = self.rank(state, text, mask, wanted=wanted, also=also, swap=swap)
             if better.top_chance > ranking.top_chance:
                 return better, swap
         return ranking, {}

@@ -387,6 +387,15 @@ class State:
             mask[found.rows[begin:end] + offset] = True
         return mask
 
+    def find_fields(self, number: int) -> NDArray[np.uint8]:
+        """Return for each place which fields have a term, one bit for each `Field`."""
+        fields = np.zeros(len(self.open), np.uint8)
+        for offset, shard, _ in self._parts:
+            found = shard.postings.by_term
+            [(begin, end)] = found.find_spans([number])
+            fields[found.rows[begin:end] + offset] = found.masks[begin:end]
+        return fields
+
     def mask_accepted(self, accepts: Callable[[Tool], bool]) -> Mask:
         """Return the places whose tools a predicate accepts, asking only of living ones."""
         mask = np.zeros(len(self.open), np.bool_)
