@@ -293,16 +293,17 @@ class Index:
         if not text or (asked.required and not split_words(text)):
             return _list_places(state, asked, state.sort_by_name(np.flatnonzero(mask)), limit)
         exact = _find_named(state, asked.words, mask) if asked.words else []
+        last = None if asked.wants_context else state.context
         of_server = [] if asked.required else state.find_server_places(text, mask)
         if of_server:
-            ranking = self._ranker.rank(state, text, mask, wanted=limit)
+            ranking = self._ranker.rank(state, text, mask, wanted=limit, last=last)
             return _list_server(state, asked, ranking, exact, of_server, limit)
         also: list[int] = []
         if asked.required and self._encoder is None:
             # A tool may be admitted for another spelling of its only word, which scores nothing.
             also = state.sort_by_name(np.flatnonzero(mask))[:limit]
         wanted = limit + len(exact)
-        ranking, swap = self._ranker.rank_corrected(state, text, mask, wanted, also)
+        ranking, swap = self._ranker.rank_corrected(state, text, mask, wanted, also=also, last=last)
         if not (exact or swap):
             exact = find_spelt_out(state, ranking)
         return _build_result(state, asked, ranking, exact, limit, swap)
@@ -412,7 +413,7 @@ def _build_result(
     return Result(
         query=query,
         found=found,
-        worth=count_worth_showing([h.score for h in found] if exact else ranking.chances),
+        worth=count_worth_showing([h.score for h in found]) if exact else ranking.worth,
         total=max(ranking.total, len(found)),
         corrected=corrected,
     )
@@ -489,5 +490,8 @@ def _build_exact_hit(
 
 
 def _list_places(state: State, query: Query, places: list[int], limit: int) -> Result:
+    """Return a list of tools; resources and prompts come last unless they are asked for."""
+    if state.context is not None and not (query.select or query.wants_context):
+        places = sorted(places, key=state.context.item)
     hits = tuple(_build_exact_hit(state, place) for place in places[:limit])
     return Result(query=query, found=hits, worth=len(hits), total=len(places))

@@ -73,6 +73,11 @@ class Shard:
         return table
 
     @cached_property
+    def context(self) -> Mask:
+        """Which rows are resources or prompts."""
+        return np.array([tool.is_context for tool in self.tools], np.bool_)
+
+    @cached_property
     def server_rows(self) -> dict[tuple[int, str], list[int]]:
         """The rows of each server's tools, by every spelling of the server."""
         by_server: dict[str, list[int]] = {}
@@ -91,7 +96,7 @@ class Shard:
 
     def warm(self) -> None:
         """Compute what every search reads, so that no search has to."""
-        _ = self.postings.by_term, self.name_table, self.server_rows
+        _ = self.postings.by_term, self.name_table, self.server_rows, self.context
 
     @property
     def size(self) -> int:
@@ -292,6 +297,12 @@ class State:
     def tools(self) -> tuple[Tool, ...]:
         """The tool at every place, alive or not."""
         return tuple(tool for shard in self.shards for tool in shard.tools)
+
+    @cached_property
+    def context(self) -> Mask | None:
+        """Which places are resources or prompts; None if there are none."""
+        masks = [shard.context for shard in self.shards]
+        return np.concatenate(masks) if any(mask.any() for mask in masks) else None
 
     @cached_property
     def servers(self) -> dict[str, NDArray[np.int64]]:

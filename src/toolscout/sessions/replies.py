@@ -284,7 +284,8 @@ class ReplyLayout:
         for number, answer in enumerate(answers, 1):
             self._add(self._heads, _Part(_render_heads(number, answer)))
             for hit in answer.hits:
-                mark = f" [{hit.confidence}{describe_drawback(hit, answer)}]"
+                kind = "" if hit.tool.kind == "tool" else f", {to_one_line(hit.tool.kind, 20)}"
+                mark = f" [{hit.confidence}{kind}{describe_drawback(hit, answer)}]"
                 short = detail == "names" or hit.tool.name in self._named
                 forms = (f"- {hit.tool.name}{mark}", "") if short else _render_forms(hit.tool, mark)
                 self._add(self.lines, _Part(forms, hit))

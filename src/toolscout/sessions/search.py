@@ -10,12 +10,13 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from toolscout.catalog import Status
-from toolscout.errors import ModelError
+from toolscout.errors import BrokenPolicy, ModelError
 from toolscout.names import clean_text, list_some, to_one_line
 from toolscout.query import Query, query_from_text
-from toolscout.schemas import Json
+from toolscout.schemas import Json, list_signature_parameters
 from toolscout.search.feedback import hash_query
 from toolscout.search.hits import Confidence, Hit, Result
 from toolscout.search.text import split_words
@@ -23,6 +24,7 @@ from toolscout.sessions.metatools import SearchRequest
 from toolscout.sessions.pins import find_routed
 from toolscout.sessions.replies import (
     QUERY_CHARS,
+    REMEMBERED_LINES,
     QueryAnswer,
     Reply,
     ReplyContext,
@@ -57,6 +59,10 @@ GUESSES = 3
 """Weak hits that are shown if there are no others."""
 SELECTED_WHOLE = 3
 """Selected tools whose definitions come along unasked."""
+KIND_CHARS = 40
+TITLE_CHARS = 200
+DESCRIPTION_CHARS = 1_000
+TOTALS = ("hits", "loaded", "hidden", "catalogued")
 NOTE_CHARS = 1_000
 """Providers limit descriptions."""
 MESSAGE_CHARS = 500
@@ -345,7 +351,6 @@ def _build_details(
     loaded: list[str],
 ) -> Json:
     shown = {hit.tool.name for hit in page.hits}
-    catalogued = len(state.list_visible())
     forms = {_name_form(answer.parsed) for answer in answers}
     return {
         "queries": [_answer_to_json(state, answer, shown) for answer in answers],
@@ -359,12 +364,7 @@ def _build_details(
         "max_tokens": request.max_tokens,
         "mode": state.settings.mode.value,
         "form": "mixed" if len(forms) > 1 else "".join(forms),
-        "totals": {
-            "hits": len(page.hits),
-            "loaded": len(state.record.loaded),
-            "hidden": max(0, catalogued - len(state.record.entries)),
-            "catalogued": catalogued,
-        },
+        "totals": _count_totals(state, len(page.hits)),
     }
 
 
@@ -377,6 +377,7 @@ def _answer_to_json(state: SessionState, answer: QueryAnswer, shown: set[str]) -
             {
                 "name": hit.tool.name,
                 "server": hit.tool.server,
+                **_tool_to_json(hit.tool),
                 "score": hit.score,
                 "confidence": hit.confidence.value,
                 "loaded": state.is_callable(hit.tool),
@@ -391,6 +392,37 @@ def _answer_to_json(state: SessionState, answer: QueryAnswer, shown: set[str]) -
         "corrected": dict(answer.corrected),
         "further": answer.further,
     }
+
+
+@lru_cache(maxsize=REMEMBERED_LINES)
+def _tool_to_json(tool: Tool) -> Json:
+    return {
+        "kind": to_one_line(tool.kind, KIND_CHARS),
+        "title": to_one_line(tool.title, TITLE_CHARS),
+        "description": to_one_line(tool.summary or tool.description, DESCRIPTION_CHARS),
+        "parameters": list_signature_parameters(tool.input_schema),
+    }
+
+
+def add_refused_queries(state: SessionState, reply: Reply, texts: Sequence[str]) -> Reply:
+    """Return a refused search with what the details of every search have."""
+    if "queries" in reply.details:
+        return reply
+    asked = [clean_text(text, QUERY_CHARS) for text in texts]
+    answers = [QueryAnswer(query=text, error=reply.text, code=reply.code) for text in asked]
+    try:
+        totals = _count_totals(state, 0)
+    except BrokenPolicy:
+        totals = dict.fromkeys(TOTALS, 0)
+    queries = [_answer_to_json(state, answer, set()) for answer in answers]
+    return replace(reply, details=reply.details | {"queries": queries, "totals": totals})
+
+
+def _count_totals(state: SessionState, hits: int) -> Json:
+    catalogued = len(state.list_visible())
+    hidden = max(0, catalogued - len(state.record.entries))
+    counts = (hits, len(state.record.loaded), hidden, catalogued)
+    return dict(zip(TOTALS, counts, strict=True))
 
 
 def _name_form(query: Query | None) -> str:
