@@ -64,7 +64,11 @@ class InvalidTool(UsageError):
 
     def __init__(self, problem: str, *, server: str, tool: str, remedy: str) -> None:
         self.problem, self.server, self.tool, self.remedy = problem, server, tool, remedy
-        super().__init__(f"Tool {tool!r} of server {server!r} {problem}. {remedy}")
+        super().__init__(f"Tool {_name_owned(server, tool)} {problem}. {remedy}")
+
+
+def _name_owned(server: str, leaf: str) -> str:
+    return f"{leaf!r} of server {server!r}" if server else repr(leaf)
 
 
 class DuplicateTool(UsageError):
@@ -73,8 +77,8 @@ class DuplicateTool(UsageError):
     def __init__(self, name: str, *, first: tuple[str, str], second: tuple[str, str]) -> None:
         self.name, self.first, self.second = name, first, second
         super().__init__(
-            f"Two tools have the exposed name {name!r}: {first[1]!r} of server {first[0]!r} and "
-            f"{second[1]!r} of server {second[0]!r}. Rename one of them or its server."
+            f"Two tools have the exposed name {name!r}: {_name_owned(*first)} and "
+            f"{_name_owned(*second)}. Rename one of them or its server."
         )
 
 
@@ -248,11 +252,13 @@ class UnknownTool(ModelError):
 
     code = "unknown_tool"
 
-    def __init__(self, name: str, near: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, near: Sequence[str], *, otherwise: str = "Find it with tool_search."
+    ) -> None:
         self.name, self.near = name, tuple(near)
         super().__init__(
             f"Not called: there is no tool {name!r}. "
-            + (f"Near: {', '.join(self.near)}." if self.near else "Find it with tool_search.")
+            + (f"Near: {', '.join(self.near)}." if self.near else otherwise)
         )
 
 
@@ -472,7 +478,8 @@ class ServerUnavailable(UpstreamError):
         self.server, self.state, self.reason, self.remedy = server, state, reason, remedy
         verb = "has" if state == "failed" else "is"
         why = f"{state} ({reason})" if reason else state
-        super().__init__(f"Not called: server {server!r} {verb} {why}. {remedy}")
+        who = f"server {server!r}" if server else "this program"
+        super().__init__(f"Not called: {who} {verb} {why}. {remedy}")
 
 
 class ServerBusy(UpstreamError):

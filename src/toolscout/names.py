@@ -20,6 +20,8 @@ HASH_DIGITS = 8
 LEAF_SHARE = 36
 """How many characters of a leaf take precedence over the server's name in an overlong name."""
 
+SERVER_TEXT_LIMIT = 200
+"""A longer text is not the name of a server."""
 NEAR_SCORE = 60.0
 NAMES_LISTED = 8
 """How many names a line lists before it says how many more there are."""
@@ -29,6 +31,8 @@ _UNSAFE_RUN = re.compile(r"[^A-Za-z0-9_-]+")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HANDLE = re.compile(r"result_[0-9a-f]{10}")
 _FOLD = dict.fromkeys(map(ord, "_-./:"))
+_WORD_GAP = re.compile(r"[\W_]+")
+_SERVER_FILLERS = frozenset({"mcp", "server", "servers", "the", "tool", "tools"})
 _SPACED = str.maketrans(dict.fromkeys("_-./:", " "))
 
 # Invisible characters can hide instructions from people: controls, direction overrides, byte order
@@ -114,6 +118,18 @@ def read_spellings(text: str) -> list[Spelling]:
     if not key:
         return []
     return [(0, key), *([(0, bare)] if bare != key else []), (1, key), (2, key)]
+
+
+def list_server_spellings(text: str) -> list[tuple[int, str]]:
+    """Return how a server may be spelt: its folded name, then that without words such as "mcp".
+
+    Works for a server's name and for what someone typed; equal spellings mean the same server.
+    """
+    if len(text) > SERVER_TEXT_LIMIT:
+        return []
+    words = _WORD_GAP.split(text.casefold())
+    bare = fold_name("".join(word for word in words if word not in _SERVER_FILLERS))
+    return [(rank, key) for rank, key in enumerate((fold_name(text), bare)) if key]
 
 
 def find_near_names(wanted: str, names: Iterable[str], limit: int = 3) -> list[str]:

@@ -29,6 +29,7 @@ _FILTER = re.compile(r'(?<!\S)(server|effect|kind):(?:"([^"]*)"|([^\s"]\S*))', r
 _TOKEN = re.compile(r'(?<!\S)[+-]"[^"]*"|\S+')
 _PATTERN = re.compile(r"/(.+)/(i?)", re.IGNORECASE | re.DOTALL)
 _PATH = re.compile(r"[\w.~-]*(?:/[\w.~-]*)+")
+_CONTEXT = re.compile(r"\b(?:resource|prompt|template)s?\b", re.IGNORECASE)
 _NUMBER = re.compile(r"-[\d.,:%/-]+")
 _PREFIX = re.compile(r"([^*]*[^\W_][^*]*)\*+|(.*[^\W_]_+|.*[\w-][./])")
 
@@ -56,6 +57,11 @@ class Query:
     """RE2 source that is known to compile."""
     load: bool = True
     """Whether to load the hits; False after `discover:`, which only shows them."""
+
+    @property
+    def wants_context(self) -> bool:
+        """Whether the query asks for resources or prompts, which otherwise come after tools."""
+        return bool(self.kinds) or _CONTEXT.search(self.words) is not None
 
     @property
     def has_filter(self) -> bool:

@@ -24,6 +24,7 @@ MAX_ENUM = 64
 MAX_BRANCHES = 32
 MAX_DESCRIPTION = 4_000
 SHOWN_ENUM = 8
+SHOWN_NAME = 200
 SHOWN_OPTIONAL = 12
 SHOWN_NESTED = 6
 SIGNATURE_PARAMETERS = 5_000
@@ -279,6 +280,25 @@ def render_signature(name: str, schema: Json, *, optional: int = SHOWN_OPTIONAL)
             children.setdefault(parent, []).append(parameter)
     outer = [parameter for parameter in found if not parameter.depth]
     return f"{name}({_render_list(outer, children, optional)})"
+
+
+def list_signature_parameters(schema: Json, *, optional: int = SHOWN_OPTIONAL) -> list[Json]:
+    """Return the outer parameters that a signature shows, as JSON, required ones first."""
+    found = list_parameters(schema, max_depth=1, max_parameters=SIGNATURE_PARAMETERS)
+    outer = [parameter for parameter in found if not parameter.depth]
+    rest = [parameter for parameter in outer if not parameter.required]
+    return [_parameter_to_json(p) for p in (*(p for p in outer if p.required), *rest[:optional])]
+
+
+def _parameter_to_json(parameter: Parameter) -> Json:
+    row: Json = {
+        "name": to_one_line(parameter.name, SHOWN_NAME),
+        "type": to_one_line(parameter.type, 60),
+        "required": parameter.required,
+    }
+    if parameter.enum:
+        row["enum"] = [to_one_line(value, SHOWN_NAME) for value in parameter.enum[:SHOWN_ENUM]]
+    return row
 
 
 def _render_list(

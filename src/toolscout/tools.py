@@ -26,6 +26,8 @@ TITLE_LIMIT = 400
 NAME_LIMIT = 1_000
 LIST_LIMIT = 100
 SENTENCE_LIMIT = 160
+CONTEXT_KINDS = frozenset({"resource", "template", "prompt"})
+"""Kinds of what MCP servers offer besides tools."""
 
 _OWN_KEYS = ("summary", "hint", "aliases", "tags", "kind", "effect", "always_load")
 _INPUT_KEYS = ("input_schema", "inputSchema", "parameters")
@@ -241,6 +243,11 @@ class Tool:
     def render_signature(self, *, optional: int = schemas.SHOWN_OPTIONAL) -> str:
         """Return name and parameters on one line (see `schemas.render_signature`)."""
         return schemas.render_signature(self.name, self.input_schema, optional=optional)
+
+    @property
+    def is_context(self) -> bool:
+        """Whether this is something to read, a resource or a prompt, and not something to run."""
+        return self.kind.casefold() in CONTEXT_KINDS
 
     @property
     def first_sentence(self) -> str:

@@ -228,13 +228,14 @@ def test_loaded_and_pinned_hits_use_no_slots_also_after_a_refresh():
     second = session.search("create an issue", limit=1)
 
     assert names(first) == ["jira__createIssue"]
-    assert "Already loaded: linear__create_issue." in first.text
+    assert "Already among your tools: linear__create_issue." in first.text
     assert names(second) == ["github__create_issue"]
     assert second.details["queries"][0]["already_loaded"] == [
         "jira__createIssue",
         "linear__create_issue",
     ]
-    assert "Already loaded: jira__createIssue, linear__create_issue." in second.text
+    assert "Already among your tools: linear__create_issue." in second.text
+    assert "Already loaded: jira__createIssue." in second.text
 
 
 @pytest.mark.requirement("R44")

@@ -100,7 +100,7 @@ def test_a_search_that_finds_only_pinned_tools_says_so_and_declares_none_twice()
     session = scout(pins=("github__create_issue",)).session("a")
     output = search(session, "select:github__create_issue")
 
-    assert "Already loaded: github__create_issue." in notes(output)[0]
+    assert "Already among your tools: github__create_issue." in notes(output)[0]
 
 
 def test_a_note_that_is_called_leads_back_to_the_search():

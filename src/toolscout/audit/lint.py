@@ -40,7 +40,7 @@ def build_catalog(tools: Iterable[Tool]) -> tuple[Catalog, list[Finding]]:
             found.append(_report_taken_name(tool, "toolscout's own tool"))
             del by_name[tool.name]
         elif owner is not tool and owner != tool:
-            found.append(_report_taken_name(tool, f"{owner.leaf!r} of server {owner.server!r}"))
+            found.append(_report_taken_name(tool, _name_owner(owner)))
     by_server: dict[str, list[Tool]] = {}
     for tool in by_name.values():
         by_server.setdefault(tool.server, []).append(tool)
@@ -82,12 +82,17 @@ def find_similar_names(tools: Sequence[Tool]) -> Iterator[Finding]:
             )
 
 
+def _name_owner(tool: Tool) -> str:
+    owner = f"server {tool.server!r}" if tool.server else "no server"
+    return f"{to_one_line(tool.leaf, SHOWN_NAME)!r} of {owner}"
+
+
 def _report_taken_name(tool: Tool, owner: str) -> Finding:
     return Finding(
         tool=tool.name,
         code="name-taken",
         severity=Severity.ERROR,
-        message=f"{to_one_line(tool.leaf, SHOWN_NAME)!r} of server {tool.server!r} would be "
+        message=f"{_name_owner(tool)} would be "
         f"{tool.name!r}, the name of {to_one_line(owner, 2 * SHOWN_NAME)}. It cannot be "
         "catalogued.",
         remedy="Rename the tool or its server.",

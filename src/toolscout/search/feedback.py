@@ -153,7 +153,14 @@ class Feedback:
             return result
         hits = [_lift_hit(hit, lifts.get(hit.tool.name, 0.0)) for hit in result.hits]
         if lifts:
-            hits.sort(key=lambda hit: (hit.confidence is not Confidence.EXACT, -hit.score))
+            keeps_kinds = not result.query.wants_context
+            hits.sort(
+                key=lambda hit: (
+                    hit.confidence is not Confidence.EXACT,
+                    keeps_kinds and hit.tool.is_context,
+                    -hit.score,
+                )
+            )
         best = tuple(hits[:limit])
         return replace(result, found=best, worth=count_worth_showing([hit.score for hit in best]))
 

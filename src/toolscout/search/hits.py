@@ -40,7 +40,8 @@ class Hit:
 
     tool: Tool
     score: float
-    """The estimated chance, 0 to 1, that this is the wanted tool; never rises from hit to hit."""
+    """The estimated chance, 0 to 1, that this is the wanted tool. It never rises from hit to hit,
+    but for resources and prompts, which come after tools whatever their score."""
     confidence: Confidence
     explain: Callable[[], Why] = field(repr=False, compare=False)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import re2
@@ -24,14 +24,34 @@ from toolscout.errors import UnknownServer, UsageError
 from toolscout.names import find_near_names, fold_name
 from toolscout.query import PATTERN_MEMORY_BYTES, Query, query_from_text
 from toolscout.search.build import Writer, read_stored, write_stored
-from toolscout.search.fusion import Doubles, Fusion, confidence_from_chance, count_worth_showing
+from toolscout.search.fusion import (
+    Doubles,
+    Fusion,
+    Signal,
+    confidence_from_chance,
+    count_worth_showing,
+)
 from toolscout.search.hits import Confidence, Hit, Hits, Missing, Result, Why
 from toolscout.search.rank import Ranker, Ranking, explain
 from toolscout.search.shard import Mask, State
-from toolscout.search.text import split_words, stem
+from toolscout.search.text import (
+    STOP_WORDS,
+    compile_split,
+    drop_stop_words,
+    has_split,
+    split_token,
+    split_tokens,
+    split_whole_words,
+    split_words,
+    stem,
+)
 from toolscout.tools import Tool
 
 PATTERN_TEXT_LIMIT = 4_000
+SPELT_OUT_WORDS = 12
+"""A query of more words is not taken for the names of a server and its tool."""
+ALL = 0.999999
+"""A share above this is the whole; sums may be rounded."""
 
 
 def mask_admitted(state: State, query: Query, allowed: Callable[[Tool], bool] | None) -> Mask:
@@ -71,13 +91,48 @@ def _mask_servers(state: State, servers: Sequence[str], seen: Mask) -> Mask:
 def _mask_term(state: State, text: str) -> Mask:
     """Return the places of tools that have every word of a term in some field."""
     mask = state.open
-    listed = split_words(text)
-    for word in listed:
-        number = state.find(stem(word))
-        mask = mask & (state.mask_term(number) if number is not None else np.False_)
-    if not listed:  # only symbols, such as an emoji, so search the texts themselves
+    tokens = split_tokens(text)
+    for token in tokens:
+        mask = mask & _mask_word(state, token)
+    if not tokens:  # only symbols, such as an emoji, so search the texts themselves
         mask = state.mask_accepted(lambda tool: text in f"{tool.leaf} {tool.description}")
     return mask
+
+
+def _mask_word(state: State, token: str) -> Mask:
+    """Return the places of tools that have a word, written as one (`github`) or split (`GitHub`).
+
+    The index splits words at capitals, so for a split spelling it knows which tools have the
+    parts; whether they stand next to each other is looked up in the texts of these.
+    """
+    parts = split_token(token)
+    whole = "".join(parts)
+    if whole != token.casefold():  # overlapping pairs of characters
+        numbers = [state.find(stem(part)) for part in parts]
+        masks = [np.False_ if n is None else state.mask_term(n) for n in numbers]
+        return np.logical_and.reduce(np.broadcast_arrays(state.open, *masks))
+    number = state.find(stem(whole))
+    mask = np.zeros(len(state.open), np.bool_) if number is None else state.mask_term(number)
+    splits = {parts, *((whole[:at], whole[at:]) for at in range(1, len(whole)))} - {(whole,)}
+    for split in splits:
+        fields = _find_fields(state, [word for word in split if word not in STOP_WORDS])
+        fields *= state.open & ~mask
+        places: list[int] = np.flatnonzero(fields).tolist()
+        if places:
+            pattern = compile_split(split)
+            mask[[p for p in places if has_split(state.tools[p], fields[p], split, pattern)]] = True
+    return mask
+
+
+def _find_fields(state: State, listed: Sequence[str]) -> NDArray[np.uint8]:
+    """Return for each place which fields, one bit each, have all of some words."""
+    numbers = [state.find(stem(word)) for word in listed]
+    fields = np.zeros(len(state.open), np.uint8)
+    if numbers and None not in numbers:
+        fields[:] = 0xFF
+        for number in numbers:
+            fields &= state.find_fields(cast("int", number))
+    return fields
 
 
 def find_by_pattern(state: State, source: str, mask: Mask) -> list[int]:
@@ -109,6 +164,36 @@ def find_by_prefix(state: State, prefix: str, mask: Mask) -> list[int]:
         or state.tools[place].leaf.casefold().startswith(prefix.casefold())
     ]
     return state.sort_by_name(found)
+
+
+def find_spelt_out(state: State, ranking: Ranking) -> list[int]:
+    """Return the candidates whose server and leaf have just the words asked for, in any order."""
+    question = ranking.question
+    if not 1 < len(question.words) <= SPELT_OUT_WORDS:
+        return []
+    covered: list[int] = ranking.places[ranking.evidence[:, Signal.NAME] > ALL].tolist()
+    length = sum(map(len, question.words))
+    slack = len(question.words) + 2  # for separators and endings
+    places = [p for p in covered if abs(_measure_names(state.tools[p]) - length) <= slack]
+    if not places:
+        return []
+    asked = (_stem_all(split_words(question.text)), _stem_all(split_whole_words(question.text)))
+    return [place for place in places if _is_spelt_out(state.tools[place], asked)]
+
+
+def _measure_names(tool: Tool) -> int:
+    return len(tool.server) + len(tool.leaf)
+
+
+def _is_spelt_out(tool: Tool, asked: Sequence[set[str]]) -> bool:
+    """Tell whether terms are those of a tool's server and leaf; `GitHub` may be one word or two."""
+    leaf = split_words(tool.leaf)
+    servers = (split_words(tool.server), split_whole_words(tool.server))
+    return bool(tool.server) and any(_stem_all([*server, *leaf]) in asked for server in servers)
+
+
+def _stem_all(listed: list[str]) -> set[str]:
+    return {stem(word) for word in drop_stop_words(listed)}
 
 
 DEFAULT_LIMIT = 10
@@ -201,13 +286,26 @@ class Index:
             return _list_places(state, asked, find_by_pattern(state, asked.pattern, mask), limit)
         if asked.prefix:
             named = _find_named(state, asked.prefix, mask)
-            places = dict.fromkeys([*named, *find_by_prefix(state, asked.prefix, mask)])
-            return _list_places(state, asked, list(places), limit)
+            found = find_by_prefix(state, asked.prefix, mask)
+            found = found or state.find_server_places(asked.prefix, mask)
+            return _list_places(state, asked, list(dict.fromkeys([*named, *found])), limit)
         text = " ".join((asked.words, *asked.required)).strip()
         if not text or (asked.required and not split_words(text)):
             return _list_places(state, asked, state.sort_by_name(np.flatnonzero(mask)), limit)
         exact = _find_named(state, asked.words, mask) if asked.words else []
-        ranking, swap = self._ranker.rank_corrected(state, text, mask, limit + len(exact))
+        last = None if asked.wants_context else state.context
+        of_server = [] if asked.required else state.find_server_places(text, mask)
+        if of_server:
+            ranking = self._ranker.rank(state, text, mask, wanted=limit, last=last)
+            return _list_server(state, asked, ranking, exact, of_server, limit)
+        also: list[int] = []
+        if asked.required and self._encoder is None:
+            # A tool may be admitted for another spelling of its only word, which scores nothing.
+            also = state.sort_by_name(np.flatnonzero(mask))[:limit]
+        wanted = limit + len(exact)
+        ranking, swap = self._ranker.rank_corrected(state, text, mask, wanted, also=also, last=last)
+        if not (exact or swap):
+            exact = find_spelt_out(state, ranking)
         return _build_result(state, asked, ranking, exact, limit, swap)
 
     def search_many(
@@ -312,6 +410,43 @@ def _build_result(
     limit: int,
     corrected: Mapping[str, str],
 ) -> Result:
+    found: Sequence[Hit] = _build_ranked_hits(state, ranking)
+    if exact:
+        others = _leave_out(found, ranking, exact)
+        found = (*_build_exact_hits(state, ranking, set(exact)), *others)[:limit]
+    return Result(
+        query=query,
+        found=found,
+        worth=count_worth_showing([h.score for h in found]) if exact else ranking.worth,
+        total=max(ranking.total, len(found)),
+        corrected=corrected,
+    )
+
+
+def _list_server(
+    state: State,
+    query: Query,
+    ranking: Ranking,
+    exact: list[int],
+    of_server: list[int],
+    limit: int,
+) -> Result:
+    """Return what a filter by a server lists, before other tools that its name fits as a word."""
+    places = list(dict.fromkeys([*exact, *of_server]))
+    servers = dict.fromkeys(state.tools[place].server for place in of_server)
+    listed = _list_places(state, query, places, limit)
+    ranked = _leave_out(_build_ranked_hits(state, ranking), ranking, places)
+    others = [hit for hit in ranked if hit.confidence is not Confidence.WEAK]
+    found = (*listed.found, *others)[:limit]
+    return Result(
+        query=replace(query, words="", servers=tuple(servers)),
+        found=found,
+        worth=len(found),
+        total=len(places) + len(others),
+    )
+
+
+def _build_ranked_hits(state: State, ranking: Ranking) -> Hits:
     rows: list[int] = ranking.best.tolist()
     places: list[int] = ranking.places.take(ranking.best).tolist()
     chances = ranking.chances
@@ -328,18 +463,14 @@ def _build_result(
             for rank in ranks
         ]
 
-    found: Sequence[Hit] = Hits(len(places), build_hits)
-    if exact:
-        named = set(exact)
-        others = [hit for place, hit in zip(places, found, strict=True) if place not in named]
-        found = (*_build_exact_hits(state, ranking, named), *others)[:limit]
-    return Result(
-        query=query,
-        found=found,
-        worth=count_worth_showing([hit.score for hit in found] if exact else chances),
-        total=max(ranking.total, len(found)),
-        corrected=corrected,
-    )
+    return Hits(len(places), build_hits)
+
+
+def _leave_out(hits: Sequence[Hit], ranking: Ranking, left: Iterable[int]) -> list[Hit]:
+    """Return the hits of a ranking, without those of some places."""
+    places: list[int] = ranking.places.take(ranking.best).tolist()
+    out = set(left)
+    return [hit for place, hit in zip(places, hits, strict=True) if place not in out]
 
 
 def _build_exact_hits(state: State, ranking: Ranking, named: set[int]) -> list[Hit]:
@@ -363,5 +494,8 @@ def _build_exact_hit(
 
 
 def _list_places(state: State, query: Query, places: list[int], limit: int) -> Result:
+    """Return a list of tools; resources and prompts come last unless they are asked for."""
+    if state.context is not None and not (query.select or query.wants_context):
+        places = sorted(places, key=state.context.item)
     hits = tuple(_build_exact_hit(state, place) for place in places[:limit])
     return Result(query=query, found=hits, worth=len(hits), total=len(places))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,14 @@ from toolscout.encoders.encoder import Encoder, WordMemory
 from toolscout.search.fusion import (
     LATIN_FAMILIES,
     LIKELY,
+    WORTH_FLOOR,
+    WORTH_SHARE,
     Doubles,
     Fusion,
     Signal,
     choose_fusion,
     compute_gate,
+    count_worth_showing,
 )
 from toolscout.search.hits import Why
 from toolscout.search.lexical import COVERED, ByTerm, Floats, Ints
@@ -361,6 +364,10 @@ def _find_cut(scores: Floats, count: int) -> np.float32:
     return ordered[place]
 
 
+_T = TypeVar("_T")
+
+GUESSES = 3
+"""Weak hits that are shown before better ones of a kind that comes last."""
 SHORTEST = 4
 """Letters of the shortest word that is corrected."""
 KNOWN_SHARE = 0.2
@@ -384,12 +391,15 @@ class Ranking:
     best: NDArray[np.int64]
     """The first rows of `order`, as many as were requested."""
     chances: list[float]
-    """How likely each of `best` is the wanted tool, in falling order, rounded to six digits."""
+    """How likely each of `best` is the wanted tool, rounded to six digits. They fall, but may rise
+    once where what comes last (see `Ranker.rank`) begins."""
+    worth: int
+    """How many of `best` are worth showing."""
 
     @property
     def top_chance(self) -> float:
-        """How likely the best candidate is the wanted tool; 0 if there is no candidate."""
-        return self.chances[0] if self.chances else 0.0
+        """How likely the likeliest candidate is the wanted tool; 0 if there is no candidate."""
+        return max(self.chances, default=0.0)
 
 
 class Ranker:
@@ -409,15 +419,25 @@ class Ranker:
         self._word_vectors = word_vectors
 
     def rank_corrected(
-        self, state: State, text: str, mask: Mask, wanted: int
+        self,
+        state: State,
+        text: str,
+        mask: Mask,
+        wanted: int,
+        *,
+        also: Sequence[int] = (),
+        last: Mask | None = None,
     ) -> tuple[Ranking, Mapping[str, str]]:
-        """Return the best ranking of a text and the words that were replaced to get it."""
-        ranking = self.rank(state, text, mask, wanted=wanted)
+        """Return the best ranking of a text and the words that were replaced to get it.
+
+        The other arguments are those of `rank`.
+        """
+        ranking = self.rank(state, text, mask, wanted=wanted, also=also, last=last)
         if not ranking.question.unknown:
             return ranking, {}
         english, read = self._translate(state, ranking.question)
         if read:
-            better = self.rank(state, english, mask, wanted=wanted)
+            better = self.rank(state, english, mask, wanted=wanted, also=also, last=last)
             if better.top_chance > ranking.top_chance:
                 return better, read
         swap: Mapping[str, str] = {}
@@ -425,7 +445,7 @@ class Ranker:
             unknown = [w for w in ranking.question.words if state.find(stem(w)) is None]
             swap = find_corrections(unknown, state.live_words)
         if swap:
-            better = self.rank(state, text, mask, wanted=wanted, swap=swap)
+            better = self.rank(state, text, mask, wanted=wanted, also=also, last=last, swap=swap)
             if better.top_chance > ranking.top_chance:
                 return better, swap
         return ranking, {}
@@ -458,11 +478,13 @@ class Ranker:
         *,
         wanted: int = 1,
         also: Sequence[int] = (),
+        last: Mask | None = None,
         swap: Mapping[str, str] | None = None,
     ) -> Ranking:
         """Return the ranking of a text among the places of a mask.
 
-        Places in `also` are always candidates; `swap` maps words to the words to read instead.
+        Places in `also` are always candidates; those in `last` come after all others that are
+        worth showing. `swap` maps words to the words to read instead.
         """
         question = read_question(text, state.number_terms, swap)
         count = CANDIDATES if wanted <= CANDIDATES else ROUGH_CANDIDATES
@@ -479,10 +501,30 @@ class Ranker:
         fusion = self._fusion if lines is not None else choose_fusion("")
         scores = fusion.score(table.T, question.length, compute_gate(table.T)).round(9)
         order, rivals = _sort_by_score(state, places, scores)
-        best = order[:wanted]
-        found = fusion.predict_chances(table.take(best, axis=1).T, rivals[:wanted], rivals)
-        chances = [round(chance * 1e6) / 1e6 for chance in accumulate(found, min)]
-        return Ranking(question, places, table.T, fusion, scores, order, total, best, chances)
+
+        def predict(rows: NDArray[np.int64], rivals: Doubles) -> list[float]:
+            signals = table.take(rows, axis=1).T
+            found = fusion.predict_chances(signals, scores.take(rows), rivals)
+            return [round(chance * 1e6) / 1e6 for chance in accumulate(found, min)]
+
+        is_last = None if last is None else last.take(places.take(order))
+        if is_last is None or is_last.all() or not is_last.any():
+            best = order[:wanted]
+            chances = predict(best, rivals)
+            worth = count_worth_showing(chances)
+        else:
+            # Those that come first are judged as if the others did not exist.
+            first = order[~is_last][:wanted]
+            rest = order[is_last][:wanted]
+            groups = (predict(first, rivals[~is_last]), predict(rest, rivals))
+            shown = _count_both_shown(*groups)
+            rows: tuple[list[int], list[int]] = (first.tolist(), rest.tolist())
+            best = np.array(_alternate(*rows, shown)[:wanted])
+            chances = _alternate(*groups, shown)[:wanted]
+            worth = min(sum(shown), wanted)
+        return Ranking(
+            question, places, table.T, fusion, scores, order, total, best, chances, worth
+        )
 
     def _find_candidates(
         self, state: State, question: Question, mask: Mask, also: Sequence[int], count: int
@@ -508,6 +550,21 @@ class Ranker:
         similar = Similarities(state, vectors, [texts.index(text) for text in listed])
         places, lines = choose_candidates(state, lexical, similar, mask, also, count)
         return places, lines, max(matched, len(places))
+
+
+def _count_both_shown(first: list[float], rest: list[float]) -> tuple[int, int]:
+    """Return how many of what comes first and of the rest are worth showing."""
+    count = count_worth_showing(first)
+    if first[0] < LIKELY <= rest[0]:
+        count = min(count, GUESSES)  # weak hits must not push a good one out of the reply
+    floor = max(WORTH_FLOOR, WORTH_SHARE * max(first[0], rest[0]))
+    return count, sum(chance >= floor for chance in rest)
+
+
+def _alternate(first: list[_T], rest: list[_T], shown: tuple[int, int]) -> list[_T]:
+    """Return the shown part of both, then the remainder of both."""
+    a, b = shown
+    return [*first[:a], *rest[:b], *first[a:], *rest[b:]]
 
 
 def _sort_by_score(

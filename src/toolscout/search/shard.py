@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from toolscout.names import Spelling, fold_name, read_spellings
+from toolscout.names import Spelling, fold_name, list_server_spellings, read_spellings
 from toolscout.search.lexical import (
     Floats,
     Ints,
@@ -72,6 +72,23 @@ class Shard:
         table[np.arange(table.shape[1]) < lengths[:, None]] = self.name_words
         return table
 
+    @cached_property
+    def context(self) -> Mask:
+        """Which rows are resources or prompts."""
+        return np.array([tool.is_context for tool in self.tools], np.bool_)
+
+    @cached_property
+    def server_rows(self) -> dict[tuple[int, str], list[int]]:
+        """The rows of each server's tools, by every spelling of the server."""
+        by_server: dict[str, list[int]] = {}
+        for row, tool in enumerate(self.tools):
+            by_server.setdefault(tool.server, []).append(row)
+        found: dict[tuple[int, str], list[int]] = {}
+        for server, rows in by_server.items():
+            for spelling in list_server_spellings(server):
+                found.setdefault(spelling, []).extend(rows)
+        return found
+
     def find_rows(self, spelling: Spelling) -> list[int]:
         """Return the rows of the tools that may be called so."""
         found = self.spellings.find(spelling)
@@ -79,7 +96,7 @@ class Shard:
 
     def warm(self) -> None:
         """Compute what every search reads, so that no search has to."""
-        _ = self.postings.by_term, self.name_table
+        _ = self.postings.by_term, self.name_table, self.server_rows, self.context
 
     @property
     def size(self) -> int:
@@ -282,6 +299,12 @@ class State:
         return tuple(tool for shard in self.shards for tool in shard.tools)
 
     @cached_property
+    def context(self) -> Mask | None:
+        """Which places are resources or prompts; None if there are none."""
+        masks = [shard.context for shard in self.shards]
+        return np.concatenate(masks) if any(mask.any() for mask in masks) else None
+
+    @cached_property
     def servers(self) -> dict[str, NDArray[np.int64]]:
         """The places of each server's tools, alive or not."""
         places: dict[str, list[int]] = {}
@@ -343,6 +366,17 @@ class State:
                 return self.sort_by_name(found)
         return []
 
+    def find_server_places(self, text: str, mask: Mask) -> list[int]:
+        """Return the places in a mask of the tools of the server that a text names, by name."""
+        for spelling in list_server_spellings(text):
+            found: list[int] = []
+            for offset, shard, _ in self._parts:
+                rows = shard.server_rows.get(spelling, ())
+                found += [offset + row for row in rows if mask[offset + row]]
+            if found:
+                return self.sort_by_name(found)
+        return []
+
     @cached_property
     def _parts(self) -> tuple[tuple[int, Shard, Mask], ...]:
         """Each shard with its first place and which of its rows are alive."""
@@ -363,6 +397,15 @@ class State:
             [(begin, end)] = found.find_spans([number])
             mask[found.rows[begin:end] + offset] = True
         return mask
+
+    def find_fields(self, number: int) -> NDArray[np.uint8]:
+        """Return for each place which fields have a term, one bit for each `Field`."""
+        fields = np.zeros(len(self.open), np.uint8)
+        for offset, shard, _ in self._parts:
+            found = shard.postings.by_term
+            [(begin, end)] = found.find_spans([number])
+            fields[found.rows[begin:end] + offset] = found.masks[begin:end]
+        return fields
 
     def mask_accepted(self, accepts: Callable[[Tool], bool]) -> Mask:
         """Return the places whose tools a predicate accepts, asking only of living ones."""

@@ -8,10 +8,10 @@ Scoring happens elsewhere.
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import Stemmer as stemming
@@ -47,6 +47,8 @@ COMMON_WORDS = frozenset(_COMMON_WORDS.split())
 # Words in Han characters and kana have no spaces between them; hangul is split the same way.
 _CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _TOKEN = re.compile(r"[^\W_]+(?:[+#]+(?!\w))?|(?<!\w)\.net\b", re.IGNORECASE)
+_LAST_TOKEN = re.compile(r"[^\W_]++\Z")
+_FIRST_TOKEN = re.compile(r"[^\W_]++")
 _CJK_RUN = re.compile(f"[{_CJK}]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _DIGITS = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
@@ -116,6 +118,11 @@ def split_words(text: str) -> list[str]:
     return [word for token in split_tokens(text) for word in _split_known(token)]
 
 
+def split_whole_words(text: str) -> list[str]:
+    """Return the case-folded words of a text without splitting any at its capitals."""
+    return [token.casefold() for token in split_tokens(text)]
+
+
 @lru_cache(maxsize=20_000)
 def stem(word: str) -> str:
     """Return the term of a word: its English stem, or the word itself."""
@@ -179,17 +186,22 @@ class Field(IntEnum):
 def list_fields(tool: Tool) -> list[str]:
     """Return the searched texts of a tool, by `Field`."""
     listed = list_parameters(tool.input_schema)
-    return [
-        tool.leaf,
-        tool.server,
-        tool.description,
-        " ".join(parameter.name for parameter in listed),
-        " ".join(parameter.description for parameter in listed),
-        " ".join(value for parameter in listed for value in parameter.enum),
-        " ".join((tool.hint, *tool.aliases, *tool.tags)),
-        "" if split_words(tool.title) == split_words(tool.leaf) else tool.title,
-        tool.instructions[:SEARCHED_INSTRUCTIONS],
-    ]
+    fields = _list_own_fields(tool)
+    fields[Field.PARAMETER] = " ".join(parameter.name for parameter in listed)
+    fields[Field.PARAMETER_DESCRIPTION] = " ".join(parameter.description for parameter in listed)
+    fields[Field.ENUM] = " ".join(value for parameter in listed for value in parameter.enum)
+    return fields
+
+
+_PARAMETER_BITS = 1 << Field.PARAMETER | 1 << Field.PARAMETER_DESCRIPTION | 1 << Field.ENUM
+
+
+def _list_own_fields(tool: Tool) -> list[str]:
+    """Return the searched texts of a tool with nothing about its parameters."""
+    hint = " ".join((tool.hint, *tool.aliases, *tool.tags))
+    title = "" if split_words(tool.title) == split_words(tool.leaf) else tool.title
+    instructions = tool.instructions[:SEARCHED_INSTRUCTIONS]
+    return [tool.leaf, tool.server, tool.description, "", "", "", hint, title, instructions]
 
 
 def build_encoding_text(tool: Tool, fields: list[str]) -> str:
@@ -198,3 +210,33 @@ def build_encoding_text(tool: Tool, fields: list[str]) -> str:
     spelt = " ".join(word for name in names for word in split_words(name))
     arguments = " ".join(split_words(fields[Field.PARAMETER]))[:ENCODED_PARAMETERS]
     return f"{spelt} {tool.description[:ENCODED_DESCRIPTION]} {arguments}".strip()
+
+
+SPLITS_CHECKED = 20
+"""Places in a tool's text that may have a split word and are looked at closely."""
+EDGE_CHARS = 40
+
+
+def compile_split(split: Sequence[str]) -> re.Pattern[str]:
+    """Return a pattern for places where a word may be written in parts; `has_split` checks them.
+
+    Parts that are stop words must not stand apart: `YouTube` is the word, "you tube" is not.
+    """
+    gap = "[_-]?" if STOP_WORDS.intersection(split) else "[ _-]?"
+    return re.compile(gap.join(map(re.escape, split)), re.IGNORECASE)
+
+
+def has_split(tool: Tool, fields: int, split: Sequence[str], pattern: re.Pattern[str]) -> bool:
+    """Tell whether one of some fields of a tool, given as bits, has these words as neighbours."""
+    listed = list_fields(tool) if fields & _PARAMETER_BITS else _list_own_fields(tool)
+    text = fold("\n".join(text for field, text in enumerate(listed) if fields >> field & 1))
+    terms = [stem(word) for word in split]
+    for match in islice(pattern.finditer(text), SPLITS_CHECKED):
+        before = _LAST_TOKEN.search(text, max(0, match.start() - EDGE_CHARS), match.start())
+        after = _FIRST_TOKEN.match(text, match.end(), match.end() + EDGE_CHARS)
+        begin = before.start() if before else match.start()
+        end = after.end() if after else match.end()
+        found = [stem(word) for word in split_words(text[begin:end])]
+        if any(found[at : at + len(terms)] == terms for at in range(len(found))):
+            return True
+    return False

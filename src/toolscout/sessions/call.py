@@ -23,6 +23,7 @@ from toolscout.calls.results import Page
 from toolscout.catalog import Availability, Catalog, Status
 from toolscout.errors import (
     NO_CONTENT,
+    PART_SHOWN,
     AmbiguousTool,
     ApprovalNeeded,
     CallFailed,
@@ -51,7 +52,7 @@ from toolscout.sessions.metatools import (
 )
 from toolscout.sessions.replies import Reply, refuse
 from toolscout.sessions.session_state import SessionState
-from toolscout.sessions.texts import CALLED_AS, CANCELLED
+from toolscout.sessions.texts import ASK_FOR_LESS, CALLED_AS, CANCELLED, NAME_FROM_LIST
 from toolscout.tools import Tool
 
 AMBIGUOUS_SHOWN = 8
@@ -172,7 +173,9 @@ def find_tool(state: SessionState, name: object) -> Tool:
         if entry is not None:
             raise explain_unavailable(entry.server, state.engine.catalog.state(entry.server))
         near = find_near_names(text[:200], (tool.name for tool in state.list_visible()))
-        raise UnknownTool(to_one_line(text, NAME_CHARS), near)
+        if state.hides_tools:
+            raise UnknownTool(to_one_line(text, NAME_CHARS), near)
+        raise UnknownTool(to_one_line(text, NAME_CHARS), near, otherwise=NAME_FROM_LIST)
     if len(tools) > 1:
         names = [tool.name for tool in tools]
         raise AmbiguousTool(to_one_line(text, NAME_CHARS), names[:AMBIGUOUS_SHOWN])
@@ -313,6 +316,7 @@ def _refuse(state: SessionState, error: ModelError | UpstreamError, tool: Tool |
         code=error.code,
         budget=state.settings.describe_tokens,
         definition=tool if shows else None,
+        can_describe=state.hides_tools,
         details={"tool": tool.name if tool is not None else ""},
     )
     if not reply.described or tool is None:
@@ -325,7 +329,12 @@ def _refuse(state: SessionState, error: ModelError | UpstreamError, tool: Tool |
 
 
 def _report_outcome(state: SessionState, call: ApprovedCall, outcome: Outcome, page: Page) -> Reply:
-    lines = [*call.notes, page.text or NO_CONTENT, page.note]
+    note = page.note
+    if note and not state.hides_tools:  # nothing to read on with
+        note = (
+            f"{PART_SHOWN.format(start=page.start, end=page.end, total=page.total)} {ASK_FOR_LESS}"
+        )
+    lines = [*call.notes, page.text or NO_CONTENT, note]
     added = note_called(state, call.tool)
     code = "tool_error" if outcome.is_error else "ok"
     details: Json = {

@@ -15,7 +15,9 @@ from toolscout.sessions.replies import Reply, limit_text, quote_server, render_d
 from toolscout.sessions.session_state import SessionState
 from toolscout.sessions.texts import (
     LEFT_OUT,
+    NAME_FROM_LIST,
     NEXT_AFTER_DESCRIPTION,
+    NEXT_BY_OWN_NAME,
     SEARCH_BY_PURPOSE,
     TOO_LONG,
 )
@@ -52,7 +54,7 @@ def describe_tools(state: SessionState, names: Sequence[str], notes: Sequence[st
     state.note_shown(whole)
     added = state.load(described)
     rest = limit_text(LEFT_OUT.format(names=", ".join(left)), LEFT_TOKENS) if left else ""
-    step = NEXT_AFTER_DESCRIPTION[state.settings.mode] if described else SEARCH_BY_PURPOSE
+    step = _choose_next_step(state, described)
     code = "ok" if described else errors[0].code
     details: Json = {
         "described": [tool.name for tool in described],
@@ -71,6 +73,15 @@ def describe_tools(state: SessionState, names: Sequence[str], notes: Sequence[st
         references=tuple(added),
         described=tuple(tool.name for tool in whole),
     )
+
+
+def _choose_next_step(state: SessionState, described: Sequence[Tool]) -> str:
+    if not state.hides_tools:
+        return NEXT_BY_OWN_NAME if described else NAME_FROM_LIST
+    if not described:
+        return SEARCH_BY_PURPOSE
+    is_own = all(state.is_declared(tool.name) for tool in described)
+    return NEXT_BY_OWN_NAME if is_own else NEXT_AFTER_DESCRIPTION[state.settings.mode]
 
 
 def _find_named(
@@ -125,9 +136,10 @@ def _render_first_page(state: SessionState, tool: Tool, text: str, room: int) ->
     """Return the beginning of a definition that is too long, and how to read on."""
     page = state.results.cut_page(text)
     shown = f"{page.text}\n{page.note}"
-    if count_tokens(shown) < room:
+    if state.hides_tools and count_tokens(shown) < room:
         return shown
-    if not page.handle:  # a result may be longer than a description, so nothing was kept
+    # A result may be longer than a description, so nothing was kept.
+    if not (state.hides_tools and page.handle):
         return limit_text(f"{tool.render_signature(optional=0)}\n{TOO_LONG}", room - 1)
     end = cut(text, 0, room - NOTE_TOKENS)
     part = PART_SHOWN.format(start=0, end=end, total=len(text))

@@ -195,7 +195,7 @@ def read_search_request(
 
 def read_names_request(names: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names to describe, at most ten, and notes."""
-    listed = _read_texts(names)
+    listed = read_texts(names)
     if not listed:
         raise InvalidRequest(
             "tool_describe needs names", remedy="Send names, for example {'names': ['a', 'b']}."
@@ -242,7 +242,7 @@ def _parse(text: str) -> object:
 
 
 def _read_queries(value: object, notes: list[str]) -> tuple[str, ...]:
-    listed = _read_texts(value)
+    listed = read_texts(value)
     if not listed:
         raise InvalidQuery("The search has no query")
     return _take_first(QUERIES_LIMIT, "queries", listed, notes)
@@ -256,7 +256,7 @@ def _take_first(
     return listed[:limit]
 
 
-def _read_texts(value: object) -> tuple[str, ...]:
+def read_texts(value: object) -> tuple[str, ...]:
     """Return the texts in a value; a lone one stands for itself, a list may be JSON text."""
     parsed = _parse(value) if isinstance(value, str) and value.lstrip().startswith("[") else None
     if isinstance(parsed, list):

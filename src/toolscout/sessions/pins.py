@@ -10,20 +10,26 @@ from toolscout.names import find_near_names, fold_name
 from toolscout.settings import Settings
 from toolscout.tools import Tool
 
+CLAUDE_PREFIX = "mcp__"
 KEYWORD_EDGE = r"[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 """A letter or digit that goes on a word; Han, kana and hangul are written without blanks."""
 
 
 def find_meant(target: str, tools: Iterable[Tool]) -> list[Tool]:
-    """Return the tools that a target means, by name: an exposed name, a leaf, a server, `git*`."""
+    """Return the tools that a target means, by name: an exposed name, a leaf, a server, `git*`.
+
+    Case and separators do not matter, nor does `mcp__` in front, as Claude Code writes it.
+    """
+    whole = target.casefold()
+    forms = {whole, whole.removeprefix(CLAUDE_PREFIX)}
     if "*" in target:
-        return [tool for tool in tools if fnmatchcase(tool.name, target)]
-    key = fold_name(target)
-    return [
-        tool
-        for tool in tools
-        if target in (tool.name, tool.server, tool.leaf) or fold_name(tool.name) == key
-    ]
+        return [t for t in tools if any(fnmatchcase(t.name.casefold(), form) for form in forms)]
+    keys = {fold_name(form) for form in forms} - {""}
+    return [tool for tool in tools if not keys.isdisjoint(_list_keys(tool))]
+
+
+def _list_keys(tool: Tool) -> tuple[str, str, str]:
+    return fold_name(tool.name), fold_name(tool.server), fold_name(tool.leaf)
 
 
 def find_pinned(
@@ -62,8 +68,10 @@ def _find_pinned(
     hide = settings.hide
     is_open = {tool.name for tool in tools if not hide(tool)} if hide is not None else set[str]()
     found = {tool.name: tool for tool in tools if tool.always_load or tool.name in is_open}
-    essential = set(settings.essential)
-    found |= {tool.name: tool for tool in tools if not tool.server and tool.leaf in essential}
+    own = [tool for tool in tools if not tool.server]
+    for name in settings.essential:
+        is_qualified = name.casefold().startswith(CLAUDE_PREFIX)
+        found |= {tool.name: tool for tool in find_meant(name, tools if is_qualified else own)}
     unknown: list[str] = []
     for pin in dict.fromkeys((*settings.pins, *pins)):
         meant = find_meant(pin, tools)

@@ -126,11 +126,13 @@ def refuse(
     code: str,
     budget: int,
     definition: Tool | None = None,
+    can_describe: bool = True,
     details: Json | None = None,
 ) -> Reply:
     """Return the reply to a call that was not made or did not succeed.
 
     A definition that has no room gives way to the signature, and that to a way to get it.
+    `can_describe` says whether the model has `tool_describe`.
     """
     # Half of the budget at most, so that there is room for what follows.
     text = limit_text(str(error), budget // 2)
@@ -141,8 +143,8 @@ def refuse(
         forms = (whole, f"Signature: {definition.render_signature(optional=0)}")
         fits = next((form for form in forms if count_tokens(form) <= room), "")
         described = (definition.name,) if fits == whole else ()
-        more = fits or f"For its parameters: tool_describe with {definition.name!r}."
-        text = f"{text}\n{more}"
+        way = f"For its parameters: tool_describe with {definition.name!r}." if can_describe else ""
+        text = "\n".join(filter(None, (text, fits or way)))
     return Reply(
         text=text,
         code=code,
@@ -194,6 +196,8 @@ class QueryAnswer:
     """Whether the query was to show tools without making them callable."""
     failed: frozenset[str] = frozenset()
     """Servers whose tools cannot be called now."""
+    declared: frozenset[str] = frozenset()
+    """Those of `known` that every request declares, so that the model calls them by name."""
 
     @property
     def is_fruitless(self) -> bool:
@@ -299,7 +303,8 @@ class ReplyLayout:
         for number, answer in enumerate(answers, 1):
             self._add(self._heads, _Part(_render_heads(number, answer)))
             for hit in answer.hits:
-                mark = f" [{hit.confidence}{describe_drawback(hit, answer)}]"
+                kind = "" if hit.tool.kind == "tool" else f", {to_one_line(hit.tool.kind, 20)}"
+                mark = f" [{hit.confidence}{kind}{describe_drawback(hit, answer)}]"
                 short = detail == "names" or hit.tool.name in self._named
                 forms = (f"- {hit.tool.name}{mark}", "") if short else _render_forms(hit.tool, mark)
                 self._add(self.lines, _Part(forms, hit))
@@ -407,12 +412,14 @@ def _render_remarks(answer: QueryAnswer) -> Iterator[tuple[str, ...]]:
         yield f"{absent}{near}", absent
     if len(answer.missing) > MISSING_LISTED:
         yield (f"{len(answer.missing) - MISSING_LISTED:,} more names were not found.",)
-    if answer.known:
+    for head, is_declared in (("Already among your tools", True), ("Already loaded", False)):
         names = [
             f"{h.tool.name} (unavailable)" if h.tool.server in answer.failed else h.tool.name
             for h in answer.known
+            if (h.tool.name in answer.declared) is is_declared
         ]
-        yield f"Already loaded: {list_some(names)}.", f"Already loaded: {len(names):,}."
+        if names:
+            yield f"{head}: {list_some(names)}.", f"{head}: {len(names):,}."
     if answer.further:
         yield (f"{answer.further:,} more match; narrow the query or raise limit.",)
 

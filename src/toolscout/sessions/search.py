@@ -10,12 +10,13 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from toolscout.catalog import Status
-from toolscout.errors import ModelError
+from toolscout.errors import BrokenPolicy, ModelError
 from toolscout.names import clean_text, list_some, to_one_line
 from toolscout.query import Query, query_from_text
-from toolscout.schemas import Json
+from toolscout.schemas import Json, list_signature_parameters
 from toolscout.search.feedback import hash_query
 from toolscout.search.hits import Confidence, Hit, Result
 from toolscout.search.text import split_words
@@ -23,6 +24,7 @@ from toolscout.sessions.metatools import SearchRequest
 from toolscout.sessions.pins import find_routed
 from toolscout.sessions.replies import (
     QUERY_CHARS,
+    REMEMBERED_LINES,
     QueryAnswer,
     Reply,
     ReplyContext,
@@ -32,11 +34,15 @@ from toolscout.sessions.replies import (
 )
 from toolscout.sessions.session_state import SessionState
 from toolscout.sessions.texts import (
+    CALL_OWN_DIRECTLY,
     DESCRIBE_NOT_LOADED,
     GIVE_UP,
     GIVE_UP_PARTLY,
     NEXT_AFTER_SEARCH,
+    NEXT_BY_OWN_NAME,
     NOTE_TOOL,
+    NOTHING_HIDDEN,
+    OWN_TOOLS,
     SEARCH_AGAIN,
     SEARCH_LATER,
     SEARCH_OR_DESCRIBE,
@@ -57,6 +63,10 @@ GUESSES = 3
 """Weak hits that are shown if there are no others."""
 SELECTED_WHOLE = 3
 """Selected tools whose definitions come along unasked."""
+KIND_CHARS = 40
+TITLE_CHARS = 200
+DESCRIPTION_CHARS = 1_000
+TOTALS = ("hits", "loaded", "hidden", "catalogued")
 NOTE_CHARS = 1_000
 """Providers limit descriptions."""
 MESSAGE_CHARS = 500
@@ -142,8 +152,7 @@ def _run_query(
     room = max(SEARCHED, request.limit) + min(known_count, KNOWN_LIMIT)
     allowed = None if state.policy.is_open else state.policy.sees
     try:
-        query = query_from_text(text)
-        result = state.engine.index.search(query, room, allowed=allowed)
+        result = state.engine.index.search(query_from_text(text), room, allowed=allowed)
     except ModelError as error:
         asked = clean_text(text, QUERY_CHARS)
         return QueryAnswer(query=asked, error=str(error), code=error.code)
@@ -151,6 +160,7 @@ def _run_query(
     if not feedback.is_empty:
         result = feedback.apply(result, room)
     fresh, known = _separate_hits(state, result, request.limit)
+    query = result.query  # as it was read: the name of a server is a filter
     is_list = not (query.words or query.required or query.select)
     return QueryAnswer(
         query=query.text,
@@ -163,6 +173,7 @@ def _run_query(
         further=max(0, result.total - len(fresh) - len(known)) if is_list else 0,
         discovers=not query.load,
         failed=failed,
+        declared=frozenset(h.tool.name for h in known if state.is_declared(h.tool.name)),
     )
 
 
@@ -259,7 +270,12 @@ def _choose_whole(
         chosen = _find_clear_winner(state, [*fresh, *known])
     else:
         chosen = []
-    return tuple(tool for tool in chosen if not state.has_shown(tool))
+    return tuple(tool for tool in chosen if not (state.has_shown(tool) or _is_own(state, tool)))
+
+
+def _is_own(state: SessionState, tool: Tool) -> bool:
+    """Tell whether the model has a tool's definition in every request, and calls it directly."""
+    return state.is_known(tool) and state.is_declared(tool.name)
 
 
 def _find_clear_winner(state: SessionState, hits: Sequence[Hit]) -> list[Tool]:
@@ -296,7 +312,7 @@ def _describe_context(
     elif fruitless and state.fruitless >= state.settings.fruitless:
         next_step = GIVE_UP_PARTLY if state.list_absent(Status.FAILED) else GIVE_UP
     visible = state.list_visible() if fruitless else ()
-    servers = Counter(tool.server for tool in visible)
+    servers = Counter(tool.server or OWN_TOOLS for tool in visible)
     return replace(
         absent,
         notes=request.notes,
@@ -334,10 +350,17 @@ def _describe_absent_servers(state: SessionState) -> ReplyContext:
 def _choose_next_step(state: SessionState, answers: Sequence[QueryAnswer]) -> str:
     """Return the next call that the session will accept (R49, R50)."""
     live = [(a, hit) for a in answers for hit in a.hits if hit.tool.server not in a.failed]
-    known = any(hit.tool.server not in a.failed for a in answers for hit in a.known)
-    if known or any(hit.tool.name in answer.loads for answer, hit in live):
+    known = [(a, hit) for a in answers for hit in a.known if hit.tool.server not in a.failed]
+    own = [hit for answer, hit in known if hit.tool.name in answer.declared]
+    loads = [hit for answer, hit in live if hit.tool.name in answer.loads]
+    if loads or len(own) < len(known):
         is_marked = any(describe_drawback(hit, answer) for answer, hit in live)
-        return NEXT_AFTER_SEARCH[state.settings.mode] + (DESCRIBE_NOT_LOADED if is_marked else "")
+        step = NEXT_AFTER_SEARCH[state.settings.mode] + (DESCRIBE_NOT_LOADED if is_marked else "")
+        return step + (CALL_OWN_DIRECTLY if own and state.settings.mode is Mode.BRIDGE else "")
+    if own:
+        return NEXT_BY_OWN_NAME
+    if not state.hides_tools:
+        return NOTHING_HIDDEN
     return SEARCH_OR_DESCRIBE if live else SEARCH_AGAIN
 
 
@@ -353,7 +376,6 @@ def _build_details(
     loaded: list[str],
 ) -> Json:
     shown = {hit.tool.name for hit in page.hits}
-    catalogued = len(state.list_visible())
     forms = {_name_form(answer.parsed) for answer in answers}
     return {
         "queries": [_answer_to_json(state, answer, shown) for answer in answers],
@@ -368,12 +390,7 @@ def _build_details(
         "max_tokens": request.max_tokens,
         "mode": state.settings.mode.value,
         "form": "mixed" if len(forms) > 1 else "".join(forms),
-        "totals": {
-            "hits": len(page.hits),
-            "loaded": len(state.record.loaded),
-            "hidden": max(0, catalogued - len(state.record.entries)),
-            "catalogued": catalogued,
-        },
+        "totals": _count_totals(state, len(page.hits)),
     }
 
 
@@ -386,6 +403,7 @@ def _answer_to_json(state: SessionState, answer: QueryAnswer, shown: set[str]) -
             {
                 "name": hit.tool.name,
                 "server": hit.tool.server,
+                **_tool_to_json(hit.tool),
                 "score": hit.score,
                 "confidence": hit.confidence.value,
                 "loaded": state.is_callable(hit.tool),
@@ -400,6 +418,37 @@ def _answer_to_json(state: SessionState, answer: QueryAnswer, shown: set[str]) -
         "corrected": dict(answer.corrected),
         "further": answer.further,
     }
+
+
+@lru_cache(maxsize=REMEMBERED_LINES)
+def _tool_to_json(tool: Tool) -> Json:
+    return {
+        "kind": to_one_line(tool.kind, KIND_CHARS),
+        "title": to_one_line(tool.title, TITLE_CHARS),
+        "description": to_one_line(tool.summary or tool.description, DESCRIPTION_CHARS),
+        "parameters": list_signature_parameters(tool.input_schema),
+    }
+
+
+def add_refused_queries(state: SessionState, reply: Reply, texts: Sequence[str]) -> Reply:
+    """Return a refused search with what the details of every search have."""
+    if "queries" in reply.details:
+        return reply
+    asked = [clean_text(text, QUERY_CHARS) for text in texts]
+    answers = [QueryAnswer(query=text, error=reply.text, code=reply.code) for text in asked]
+    try:
+        totals = _count_totals(state, 0)
+    except BrokenPolicy:
+        totals = dict.fromkeys(TOTALS, 0)
+    queries = [_answer_to_json(state, answer, set()) for answer in answers]
+    return replace(reply, details=reply.details | {"queries": queries, "totals": totals})
+
+
+def _count_totals(state: SessionState, hits: int) -> Json:
+    catalogued = len(state.list_visible())
+    hidden = max(0, catalogued - len(state.record.entries))
+    counts = (hits, len(state.record.loaded), hidden, catalogued)
+    return dict(zip(TOTALS, counts, strict=True))
 
 
 def _name_form(query: Query | None) -> str:

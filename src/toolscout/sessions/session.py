@@ -40,12 +40,19 @@ from toolscout.sessions.metatools import (
     read_names_request,
     read_search_options,
     read_search_request,
+    read_texts,
     to_object,
 )
 from toolscout.sessions.prompt import ShownTool
 from toolscout.sessions.record import Entry, Record
 from toolscout.sessions.replies import Reply, refuse
-from toolscout.sessions.search import deliver, note_delivered, search_tools, suggest_tools
+from toolscout.sessions.search import (
+    add_refused_queries,
+    deliver,
+    note_delivered,
+    search_tools,
+    suggest_tools,
+)
 from toolscout.sessions.session_state import SessionState
 from toolscout.sessions.texts import MAYBE_CALLED, NOTHING_DONE
 from toolscout.sessions.usage import MADE
@@ -131,6 +138,9 @@ class Session:
         options = {"limit": limit, "detail": detail, "max_tokens": max_tokens}
         started = self._engine.timer()
         reply = self._answer(lambda: self._run_search(queries, options), is_search=True)
+        if reply.is_error:
+            with self._lock:
+                reply = add_refused_queries(self._state, reply, read_texts(queries))
         form = str(reply.details.get("form", ""))
         self._emit(Searched, reply, started, form=form, hits=len(reply.hits))
         return reply

@@ -130,6 +130,11 @@ class SessionState:
         known = {tool.server for tool in self.list_visible()} if names else set[str]()
         return [server for server in names if server not in known]
 
+    @property
+    def hides_tools(self) -> bool:
+        """Whether tools are hidden, so that the model has the meta-tools."""
+        return self.record.hiding is not False
+
     def is_callable(self, tool: Tool) -> bool:
         """Tell whether exactly this definition is loaded, pinned or shown in full."""
         record = self.record
@@ -161,11 +166,12 @@ class SessionState:
         if not fresh:
             return []
         costs = [(tool, count_definition_tokens(tool)) for tool in fresh]
+        seen = self._list_seen()
         added, evicted = self.record.load(costs, self.settings.loaded_tokens, query)
         if added:
             self._awake.update(added)
             self._settled_at = -1  # a call may end after its tool has changed or gone
-        self._report_evicted(evicted)
+        self._report_evicted(evicted, seen)
         return added
 
     def note_shown(self, tools: Iterable[Tool]) -> None:
@@ -246,7 +252,8 @@ class SessionState:
         if gone:
             self.record.unload(gone)
         # A definition may have grown, or the budget be smaller than in the last run.
-        self._report_evicted(self.record.evict(self.settings.loaded_tokens))
+        seen = self._list_seen()
+        self._report_evicted(self.record.evict(self.settings.loaded_tokens), seen)
         # A predicate may change its answer at any time, and so may the state of an absent server.
         is_settled = self.policy.is_open and all(map(self._is_live, self.record.entries.values()))
         self._settled_at = version if is_settled else -1
@@ -260,9 +267,22 @@ class SessionState:
             self._store.write(SESSION_KIND, self.record.id, self.record.to_bytes())
             self._saved = mark
 
-    def _report_evicted(self, names: list[str]) -> None:
-        if names:
-            self._news.append(UNLOADED.format(names=list_some(names)))
+    def _list_seen(self) -> set[str]:
+        """Return the loaded tools that this conversation has read of.
+
+        The host may load tools that no reply has shown, and of those in a shared session nobody
+        knows which conversation has seen them.
+        """
+        if self.settings.shared:
+            return set()
+        is_request = self.settings.mode in (Mode.NATIVE, Mode.REFERENCE)
+        shown = self.record.shown
+        return {e.name for e in self.record.loaded if is_request or e.query or e.name in shown}
+
+    def _report_evicted(self, names: list[str], seen: set[str]) -> None:
+        told = [name for name in names if name in seen]
+        if told:
+            self._news.append(UNLOADED.format(names=list_some(told)))
 
     def _is_live(self, entry: Entry) -> bool:
         tool = self._catalog.get(entry.name)

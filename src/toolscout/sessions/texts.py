@@ -22,6 +22,11 @@ NEXT_AFTER_DESCRIPTION: dict[Mode, str] = {
     # Only a search delivers definitions in this mode; what was described is called by tool_call.
     Mode.DEFINITIONS: "Next: tool_call with one of these names and its arguments.",
 }
+NEXT_BY_OWN_NAME = "Next: call it by its own name."
+CALL_OWN_DIRECTLY = " Call those among your tools by their own names."
+NOTHING_HIDDEN = "No tool is hidden: all that exist are among your tools."
+NAME_FROM_LIST = "Use the name of one of your tools."
+ASK_FOR_LESS = "The rest is not shown; ask the tool for less."
 DESCRIBE_NOT_LOADED = " Those marked 'not loaded' need tool_describe first."
 SEARCH_OR_DESCRIBE = (
     "Next: tool_search with other words; if one of these is right, tool_describe it."
