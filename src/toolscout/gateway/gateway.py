@@ -10,7 +10,6 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
