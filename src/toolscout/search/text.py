@@ -229,7 +229,10 @@ def compile_split(split: Sequence[str]) -> re.Pattern[str]:
 def has_split(tool: Tool, fields: int, split: Sequence[str], pattern: re.Pattern[str]) -> bool:
     """Tell whether one of some fields of a tool, given as bits, has these words as neighbours."""
     listed = list_fields(tool) if fields & _PARAMETER_BITS else _list_own_fields(tool)
-    text = fold("\n".join(text for field, text in enumerate(listed) if fields >> field & 1))
+    bits = [*range(Field.INSTRUCTIONS), Field.HINT]  # instructions count as a hint
+    text = fold(
+        "\n".join(text for bit, text in zip(bits, listed, strict=True) if fields >> bit & 1)
+    )
     terms = [stem(word) for word in split]
     for match in islice(pattern.finditer(text), SPLITS_CHECKED):
         before = _LAST_TOKEN.search(text, max(0, match.start() - EDGE_CHARS), match.start())
