@@ -128,9 +128,17 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path
     assert list(tmp_path.iterdir()) == [place]
 
 
-def test_a_folder_that_does_not_exist_is_named(tmp_path: Path):
+def test_a_folder_that_does_not_exist_is_created(tmp_path: Path):
+    write_tools(tmp_path / "none" / "t.json", TOOLS)
+
+    assert read_tools(tmp_path / "none" / "t.json") == TOOLS
+
+
+def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+
     with pytest.raises(InvalidFile, match="cannot be written"):
-        write_tools(tmp_path / "none" / "t.json", TOOLS)
+        write_tools(tmp_path / "file" / "t.json", TOOLS)
 
 
 def test_a_lone_surrogate_in_a_schema_survives(tmp_path: Path):

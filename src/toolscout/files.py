@@ -69,7 +69,8 @@ def write_tools(path: str | os.PathLike[str], tools: Iterable[Tool]) -> None:
             file.write(data)
         temporary.replace(place)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise InvalidFile(
             str(place),
             f"cannot be written ({error.strerror or error})",

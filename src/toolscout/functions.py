@@ -416,7 +416,9 @@ class _Reader:
             schema["uniqueItems"] = True
 
         def convert(value: Any) -> Any:
-            items = _convert_items(_check("array", (list,), value), [form.convert] * len(value))
+            items = _convert_items(
+                _check("array", (list, tuple), value), [form.convert] * len(value)
+            )
             made = _build(kind, value, items)
             if len(made) < len(items):
                 raise WrongValue("uniqueItems", "", value)
@@ -429,7 +431,7 @@ class _Reader:
         count = len(forms)
 
         def convert(value: Any) -> Any:
-            given = len(_check("array", (list,), value))
+            given = len(_check("array", (list, tuple), value))
             if given != count:
                 rule = "minItems" if given < count else "maxItems"
                 raise WrongValue(rule, str(count), value)
