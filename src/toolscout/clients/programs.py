@@ -3,7 +3,8 @@
 A row says where a client keeps its servers and what an entry for toolscout looks like there. To
 add a client, add a row and a sample file to its tests; the choices of `--client`, the checks of
 `doctor` and the table in `docs/gateway.md` follow. `config.formats` translates what the entries
-of other programs say, and `discovery` turns the places into paths.
+of other programs say (and lists the keys under which they stand); `discovery` turns the places
+into paths.
 """
 
 from collections.abc import Mapping
