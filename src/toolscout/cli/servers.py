@@ -34,7 +34,7 @@ from toolscout.config.edits import add_server, read_own_text, remove_server, wri
 from toolscout.config.file import find_server
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig
-from toolscout.names import to_one_line
+from toolscout.names import to_error_text, to_one_line
 
 if TYPE_CHECKING:
     from toolscout.servers.oauth.callback import Callback
@@ -143,7 +143,7 @@ def test_(names: tuple[str, ...], path: Path | None, as_json: bool) -> None:
                 outcome = f"failed  {problem}. {trial.remedy}".rstrip()
             click.echo(f"{name:<{width}}  {outcome}")
             for note in trial.notes:
-                click.echo(f"{'':<{width}}  {to_one_line(note, NOTE_SHOWN)}")
+                click.echo(f"{'':<{width}}  {to_error_text(note, NOTE_SHOWN)}")
     if not all(trial.is_ok for trial in trials):
         raise click.exceptions.Exit(ExitCode.FAILED)
 
