@@ -50,7 +50,7 @@ npm error 404  'nope@*' is not in this registry.
 npm error 404
 npm error 404 Note that you can also install from a
 npm error 404 tarball, folder, http url, or git folder.
-npm error A complete log of this run can be found in: /root/.npm/_logs/x.log
+npm error A complete log of this run can be found in: npm/_logs/x.log
 """
 CERTIFICATE = "a certificate could not be verified"
 REGISTRY = "the package registry could not be reached"
