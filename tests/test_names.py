@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.names import clean_text, find_near_names, fold_name, make_exposed_name, to_one_line
+from toolscout.names import (
+    clean_text,
+    find_near_names,
+    fold_name,
+    make_exposed_name,
+    to_error_text,
+    to_one_line,
+)
 
 ALLOWED = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -92,3 +99,22 @@ def test_one_line_is_one_line_of_bounded_length_without_tags(text: str, limit: i
 
     assert len(line) <= limit
     assert not set(line) & set("\n\r\t<>\x00")
+
+
+def test_a_long_error_keeps_its_head_and_its_tail():
+    text = "Request failed\n" + "at frame <x>\n" * 10_000 + "connection refused"
+
+    line = to_error_text(text, 100)
+    lines = to_error_text(text, 100, keep_lines=True)
+
+    assert len(line) <= 100
+    assert line.startswith("Request failed at frame \u2039x\u203a")
+    assert " … " in line
+    assert line.endswith("connection refused")
+    assert lines.startswith("Request failed\nat frame")
+    assert lines.endswith("\nconnection refused")
+
+
+def test_a_short_error_is_only_cleaned():
+    assert to_error_text("a\r\n\r\n  b\u202e  c", 100) == "a b c"
+    assert to_error_text("a\r\n\r\n  b\u202e  c", 100, keep_lines=True) == "a\nb c"

@@ -121,6 +121,27 @@ def test_failing_servers_are_reported_with_a_remedy(config: Path):
     assert "'TOOLSCOUT_TEST_UNSET', which is not set. Set TOOLSCOUT_TEST_UNSET" in unset
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="runs a shell script")
+def test_a_test_says_that_a_server_may_still_be_installed(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("toolscout.cli.inputs.PATIENT_SECONDS", 0.1)
+    npx = config.with_name("npx")
+    npx.write_text("#!/bin/sh\nsleep 1\necho 'npm error code E404' >&2\nexit 1\n")
+    npx.chmod(0o755)
+    config.write_text(f"[servers.new]\ncommand = {json.dumps(str(npx))}\n")
+
+    result = run("test", "new")
+
+    waiting = "new: npx may still be installing it; waiting up to 600 s.\n"
+    assert result.stderr == waiting
+    assert result.stdout == (
+        "new  failed  It ended with code 1: its package was not found. "
+        "Check the name of the package in its `args`.\n"
+        "     npm error code E404\n"
+    )
+
+
 def test_without_names_all_that_are_not_disabled_are_tried(config: Path):
     config.write_text("[servers.off]\ncommand = 'off'\ndisabled = true\n")
 

@@ -23,8 +23,8 @@ from toolscout.servers.openapi.operations import tools_from_openapi
 GENERATOR = load_generator()
 GROUPS: dict[str, type[Options]] = GENERATOR.OPTIONS
 PAGE = ROOT / "docs" / "configuration.md"
-PYTHON_ONLY = {"name", "hide"}
-"""Fields that no file can set: the key of a server's table, and a function."""
+PYTHON_ONLY = {"name", "hide", "withheld"}
+"""Fields that no file can set: the key of a table, a function, what `Config` works out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -18,8 +18,8 @@ VERBS = set(
     complete compose compress compute concatenate configure confirm connect consume contain
     continue convert copy correct count cover crawl create cut decide declare decode decorate
     defer define delay delete deliver deny derive describe deserialize detach detect determine
-    diff digest disable discard discover dispatch display divide do document drain draw drop
-    dump echo edit elicit emit enable encode end enforce enrich ensure enter enumerate erase
+    diagnose diff digest disable discard discover dispatch display divide do document drain draw
+    drop dump echo edit elicit emit enable encode end enforce enrich ensure enter enumerate erase
     escape estimate evaluate evict examine exchange exclude execute exit expand expect explain
     explore export expose express extend extract fail feed fetch fill filter find finish fit fix
     flatten flush fold follow forbid force forget fork format forward free freeze fuse gather

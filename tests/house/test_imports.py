@@ -101,7 +101,7 @@ ORDERS = {
         undo
     """,
     "toolscout.servers": """
-        manifest oauth transport
+        diagnosis manifest oauth transport
         connection
         openapi process state
         listings mcp

@@ -212,13 +212,26 @@ def test_a_web_server_that_was_restarted_is_reached_again(transport: Transport):
         run(work(server))
 
 
-def test_what_a_server_answers_as_an_error_is_told_in_one_short_line():
-    error = MCPError(code=-32000, message="no\nway " * 200)
+def test_what_a_server_answers_as_an_error_keeps_its_lines_and_its_end():
+    cause = "Caused by: connection refused"
+    error = MCPError(code=-32000, message="Query failed\n" + "at frame\n" * 900 + cause)
 
     failed = call_failed_from_error("a__b", error)
 
-    assert len(failed.said) <= 300
-    assert "\n" not in failed.said
+    assert len(failed.said) <= 1_200
+    assert failed.said.startswith("Query failed\nat frame\n")
+    assert " … " in failed.said
+    assert failed.said.endswith(f"\n{cause} (code -32000)")
+
+
+def test_a_long_reason_of_a_server_keeps_its_end():
+    config = ServerConfig(name="a", transport=Transport.STDIO, command="x")
+
+    error = make_unavailable_error(config, "it said:\n" + "word " * 200 + "connection refused")
+
+    assert len(error.reason) <= 300
+    assert error.reason.startswith("it said: word")
+    assert error.reason.endswith("connection refused")
 
 
 def test_a_reason_shows_no_secret_of_its_server():

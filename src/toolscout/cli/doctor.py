@@ -57,7 +57,7 @@ from toolscout.config.secrets import mask_url
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.encoders.encoder import StaticEncoder
 from toolscout.errors import InvalidConfig, MissingExtra, ToolscoutError, UsageError
-from toolscout.names import to_one_line
+from toolscout.names import to_error_text, to_one_line
 from toolscout.schemas import Json, is_object
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -117,7 +117,7 @@ def doctor(path: Path | None, start: bool, as_json: bool) -> None:
         if not as_json:
             style = STYLES[check.state]
             mark = click.style(f"{check.state:<4}", fg=style, bold=check.state is State.FAIL)
-            text = to_one_line(check.text, TEXT_SHOWN)
+            text = to_error_text(check.text, TEXT_SHOWN)
             click.echo(f"{mark}  {to_one_line(check.name, 60)}: {text}")
             if check.remedy:
                 click.echo(f"      -> {to_one_line(check.remedy, TEXT_SHOWN)}")
@@ -165,6 +165,8 @@ def _check_all(machine: Machine, place: Path, *, start: bool) -> Iterator[Check]
             yield Check(State.OK, name, format_offer(trial))
         else:
             problem = trial.problem[:1].upper() + trial.problem[1:]
+            if trial.notes:
+                problem = f"{problem.removesuffix('.')}. It wrote: {trial.notes[-1]}"
             yield Check(State.FAIL, name, problem, trial.remedy or "toolscout servers test")
 
 

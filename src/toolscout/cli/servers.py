@@ -34,7 +34,7 @@ from toolscout.config.edits import add_server, read_own_text, remove_server, wri
 from toolscout.config.file import find_server
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig
-from toolscout.names import to_one_line
+from toolscout.names import to_error_text, to_one_line
 
 if TYPE_CHECKING:
     from toolscout.servers.oauth.callback import Callback
@@ -86,7 +86,7 @@ def list_(path: Path | None, as_json: bool) -> None:
         echo_json({"config": config.source, "servers": rows})
         return
     for note in config.notes:
-        click.echo(f"Note: {to_one_line(note, NOTE_SHOWN)}", err=True)
+        click.echo(f"Note: {to_error_text(note, NOTE_SHOWN)}", err=True)
     if not entries:
         click.echo("No servers. Add some with `toolscout init` or `toolscout servers add`.")
         return
@@ -150,7 +150,7 @@ def show_trial(trial: "ProbeResult", width: int) -> None:
         outcome = f"failed  {problem}. {trial.remedy}".rstrip()
     click.echo(f"{to_one_line(trial.server, NAME_SHOWN):<{width}}  {outcome}")
     for note in trial.notes:
-        click.echo(f"{'':<{width}}  {to_one_line(note, NOTE_SHOWN)}")
+        click.echo(f"{'':<{width}}  {to_error_text(note, NOTE_SHOWN)}")
 
 
 def format_offer(trial: "ProbeResult") -> str:

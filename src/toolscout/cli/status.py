@@ -30,8 +30,9 @@ from toolscout.cli.output import NAME_SHOWN, echo_json
 from toolscout.config.file import Config
 from toolscout.config.references import expand
 from toolscout.errors import UpstreamError, UsageError
-from toolscout.names import to_one_line
+from toolscout.names import to_error_text, to_one_line
 from toolscout.schemas import Json, is_list, is_object
+from toolscout.servers.diagnosis import choose_error_lines
 
 LOOPBACK = "127.0.0.1"
 ANY_HOST = ("", "0.0.0.0", "::")
@@ -41,7 +42,7 @@ STALE_SECONDS = 20.0
 """A gateway over stdio gives a sign of life every two seconds."""
 ANSWER_SECONDS = 10.0
 MAX_ANSWER_BYTES = 16 << 20
-REASON_SHOWN = 100
+REASON_SHOWN = 200
 LINES_SHOWN = 3
 BAD_PHASES = ("failed", "needs login")
 PHASE_STYLES = {"ready": "green", "failed": "red", "needs login": "yellow", "starting": "cyan"}
@@ -251,9 +252,9 @@ def _format_servers(servers: list[Json]) -> list[str]:
         lines.append(f"{line}  {server['since'] or ''}".rstrip())
         # While a server is well, its log is of no interest.
         is_bad = server["phase"] in BAD_PHASES
-        last: list[str] = server["lines"][-LINES_SHOWN:] if is_bad else []
+        last = choose_error_lines(server["lines"], LINES_SHOWN) if is_bad else []
         texts = [server["reason"], *server["problems"], *last]
-        lines += [f"  {to_one_line(text, REASON_SHOWN)}" for text in texts if text]
+        lines += [f"  {to_error_text(text, REASON_SHOWN)}" for text in texts if text]
     return lines
 
 

@@ -23,7 +23,7 @@ from toolscout.config.secrets import (
     mask_url,
 )
 from toolscout.errors import InvalidConfig
-from toolscout.names import to_one_line
+from toolscout.names import to_error_text, to_one_line
 from toolscout.options import (
     FLAG,
     PATTERNS,
@@ -308,7 +308,7 @@ class ServerConfig(Options):
 
     def quote(self, text: str) -> str:
         """Return a text from this server on one line, with the server's secrets masked."""
-        return to_one_line(self.build_mask().apply(text), QUOTE_CHARS)
+        return to_error_text(self.build_mask().apply(text), QUOTE_CHARS)
 
     def starts_like(self, other: "ServerConfig") -> bool:
         """Tell whether both seem to start the same server; a reference may equal a plain secret."""

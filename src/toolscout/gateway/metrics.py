@@ -18,6 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from toolscout.gateway.gateway import Gateway
 from toolscout.schemas import Json
+from toolscout.servers.diagnosis import choose_error_lines
 from toolscout.servers.state import Phase, ServerState
 from toolscout.sessions.events import Answered, Called, Described, Event, Searched
 
@@ -166,6 +167,9 @@ def build_status(gateway: Gateway, totals: Json, *, now: float, wall: datetime) 
 
 def _describe_server(member: ServerState, tools: int, since: datetime) -> Json:
     config = member.config
+    lines = list(member.lines)[-LINES_SHOWN:]
+    if member.phase is Phase.FAILED:
+        lines = choose_error_lines(member.lines, LINES_SHOWN)
     return {
         "name": config.name,
         "transport": config.transport.value,
@@ -179,5 +183,5 @@ def _describe_server(member: ServerState, tools: int, since: datetime) -> Json:
         "waiting": member.waiting,
         "tools": tools,
         "problems": [config.quote(problem) for problem in member.problems],
-        "lines": [config.quote(line) for line in list(member.lines)[-LINES_SHOWN:]],
+        "lines": [config.quote(line) for line in lines],
     }

@@ -17,11 +17,13 @@ from mcp.shared.exceptions import MCPError
 from toolscout.config.secrets import SecretMask
 from toolscout.config.servers import ServerConfig
 from toolscout.errors import CallFailed, ServerUnavailable
-from toolscout.names import to_one_line
+from toolscout.names import to_error_text
 from toolscout.schemas import Json
 from toolscout.servers.manifest import Manifest
 
-SAID_CHARS = 300
+REASON_CHARS = 300
+SAID_CHARS = 1_200
+"""What a model reads of a failed call; its cause often stands at the end."""
 FAILED, NEEDS_LOGIN, STOPPED = "failed", "needs login", "stopped"
 """The states in which a server is unavailable."""
 
@@ -109,7 +111,7 @@ def build_headers(config: ServerConfig) -> dict[str, str]:
 def call_failed_from_error(name: str, error: MCPError) -> CallFailed:
     """Return the error that the model sees for an error response."""
     said = f"{error.error.message} (code {error.error.code})"
-    return CallFailed(name, to_one_line(said, SAID_CHARS))
+    return CallFailed(name, to_error_text(said, SAID_CHARS, keep_lines=True))
 
 
 def describe_error(error: Exception) -> str:
@@ -128,7 +130,7 @@ def make_unavailable_error(
 ) -> ServerUnavailable:
     """Return the error for a server that cannot be used, on one line and without its secrets."""
     mask = SecretMask(config.list_secrets())
-    return ServerUnavailable(config.name, state, to_one_line(mask.apply(reason), SAID_CHARS))
+    return ServerUnavailable(config.name, state, to_error_text(mask.apply(reason), REASON_CHARS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from toolscout.config.secrets import SecretMask
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallFailed, ProtocolError, ServerUnavailable
-from toolscout.names import to_one_line
+from toolscout.names import to_error_text, to_one_line
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.servers.connection import (
     NEEDS_LOGIN,
@@ -225,7 +225,7 @@ class McpConnection:
         if isinstance(self._error, _UNREACHED):
             return make_unavailable_error(self._config, self.reason)
         said = f"the server is gone ({self.reason}); the call may still have had an effect"
-        return CallFailed(name, to_one_line(said, SAID_CHARS))
+        return CallFailed(name, to_error_text(said, SAID_CHARS))
 
     def _explain_start(self, error: Exception) -> ServerUnavailable:
         config = self._config

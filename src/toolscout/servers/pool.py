@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import random
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Set
 from dataclasses import replace
 from pathlib import Path
@@ -27,13 +28,14 @@ from toolscout.servers.connection import (
     Relay,
     make_unavailable_error,
 )
+from toolscout.servers.diagnosis import diagnose
 from toolscout.servers.listings import STOPPED_REASON, CatalogUpdater
 from toolscout.servers.mcp import McpConnection
 from toolscout.servers.oauth.login import make_auth
 from toolscout.servers.oauth.tokens import TokenFile
 from toolscout.servers.openapi.executor import OpenApiConnection
 from toolscout.servers.process import InstallSlots, ProcessReaper, choose_start_limit
-from toolscout.servers.state import CallSlot, Phase, ServerState, WatchedResources
+from toolscout.servers.state import LOG_LINES, CallSlot, Phase, ServerState, WatchedResources
 from toolscout.stores.store import Store
 
 PARALLEL_STARTS = 8
@@ -309,9 +311,11 @@ class Pool:
         server.starts += 1
         is_installed = server.manifest is not None and not server.failures
         has_changed = asyncio.Event()
+        written = deque[str](maxlen=LOG_LINES)
         try:
 
             def on_line(line: str) -> None:
+                written.append(line)
                 server.lines.append(line)
                 self.on_line(server.name, line)
                 _log.info("%s: %s", server.name, line)
@@ -342,7 +346,7 @@ class Pool:
         except Exception as error:
             if not isinstance(error, ToolscoutError | MCPError | TimeoutError):
                 _log.exception("Server %s cannot be started.", server.name)
-            failure = _failure_from_error(server.config, error)
+            failure = _failure_from_error(server.config, error, written)
             self._fail(server, failure)
             raise failure from error
         server.connection = connection
@@ -552,12 +556,20 @@ class Connector:
         self._reaper.close()
 
 
-def _failure_from_error(config: ServerConfig, error: Exception) -> ServerUnavailable:
+def _failure_from_error(
+    config: ServerConfig, error: Exception, lines: Iterable[str]
+) -> ServerUnavailable:
+    """Return the failure of a start; `lines` is what the server wrote meanwhile."""
     if isinstance(error, ServerUnavailable):
-        return error
-    reason = str(error)
-    if isinstance(error, TimeoutError):
-        reason = f"no lists within {config.start_seconds:g} s"
+        failure = error
+    elif isinstance(error, TimeoutError):
+        failure = make_unavailable_error(config, f"no lists within {config.start_seconds:g} s")
     elif isinstance(error, MCPError):
-        reason = f"it refused to list its tools: {error.error.message}"
-    return make_unavailable_error(config, reason)
+        said = f"it refused to list its tools: {error.error.message}"
+        failure = make_unavailable_error(config, said)
+    else:
+        failure = make_unavailable_error(config, str(error))
+    known = diagnose([failure.reason, *lines])
+    if known is None:
+        return failure
+    return make_unavailable_error(config, f"{failure.reason}: {known.problem}", failure.state)

@@ -10,7 +10,7 @@ import json
 import shlex
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +31,7 @@ from toolscout.servers.connection import (
     call_failed_from_error,
     make_unavailable_error,
 )
+from toolscout.servers.diagnosis import choose_error_lines, diagnose
 from toolscout.servers.listings import build_entries, read_stored_manifest, save_manifest
 from toolscout.servers.manifest import TOOL, Manifest
 from toolscout.servers.oauth.login import (
@@ -40,6 +41,7 @@ from toolscout.servers.oauth.login import (
     has_own_token,
 )
 from toolscout.servers.pool import Pool
+from toolscout.servers.state import LOG_LINES
 from toolscout.sessions.replies import Reply
 from toolscout.settings import Settings
 from toolscout.stores.store import Store
@@ -59,7 +61,7 @@ class ProbeResult:
     """How many tools, resources and prompts clients see, by kind."""
     protocol: str = ""
     notes: tuple[str, ...] = ()
-    """The entries that cannot be used, or the last lines written before a failure."""
+    """The entries that cannot be used, or the lines written before a failure that say most."""
     problem: str = ""
     remedy: str = ""
 
@@ -74,15 +76,15 @@ async def probe_server(
 ) -> ProbeResult:
     """Start a server, read its manifest and stop it; save the manifest if there is a store."""
     started = time.monotonic()
-    lines = deque[str](maxlen=LINES_SHOWN)
+    lines = deque[str](maxlen=LOG_LINES)
     try:
         manifest = await _read_manifest(config, dial, lines)
     except (ToolscoutError, MCPError) as error:
-        problem, remedy = _explain(config, error)
+        problem, remedy = _explain(config, error, lines)
         return ProbeResult(
             server=config.name,
             seconds=time.monotonic() - started,
-            notes=tuple(lines),
+            notes=tuple(choose_error_lines(lines, LINES_SHOWN)),
             problem=problem,
             remedy=remedy,
         )
@@ -114,7 +116,7 @@ async def _read_manifest(
         await connection.close()
 
 
-def _explain(config: ServerConfig, error: Exception) -> tuple[str, str]:
+def _explain(config: ServerConfig, error: Exception, lines: Iterable[str]) -> tuple[str, str]:
     """Return the problem and its remedy."""
     if isinstance(error, MCPError):
         return f"it refused to list its tools: {error.error.message}", "Ask its operator."
@@ -125,6 +127,9 @@ def _explain(config: ServerConfig, error: Exception) -> tuple[str, str]:
         return "it needs a login", f"Run `{format_login_command(config.name)}`."
     if error.state == NEEDS_LOGIN:
         return reason, "Put a valid token into its configuration."
+    known = diagnose([reason, *lines])
+    if known is not None:
+        return f"{reason}: {known.problem}", known.remedy
     if config.transport is not Transport.STDIO:
         return reason, "Check its address and whether it is running."
     if MISSING in reason:

@@ -38,7 +38,7 @@ from toolscout.errors import (
     UnknownTool,
     UpstreamError,
 )
-from toolscout.names import find_near_names, is_handle, to_one_line
+from toolscout.names import find_near_names, is_handle, to_error_text, to_one_line
 from toolscout.policies import Permission
 from toolscout.schemas import Json
 from toolscout.sessions.engine import Executor
@@ -59,7 +59,7 @@ AMBIGUOUS_SHOWN = 8
 REASON_CHARS = 200
 SERVER_CHARS = 60
 NAME_CHARS = 64
-ERROR_CHARS = 500
+ERROR_CHARS = 1_200
 MAX_CHAR_BYTES = 4
 
 _T = TypeVar("_T")
@@ -215,7 +215,7 @@ def explain_unavailable(server: str, availability: Availability | None = None) -
     if availability is None:
         return ServerUnavailable(name, "not connected")
     return ServerUnavailable(
-        name, availability.status, to_one_line(availability.reason, REASON_CHARS)
+        name, availability.status, to_error_text(availability.reason, REASON_CHARS)
     )
 
 
@@ -266,7 +266,7 @@ async def _run(state: SessionState, call: ApprovedCall, executor: Executor | Non
         # R108: what the tool was given or said is for the model, not for the log.
         _log.warning("A call of %s failed with %s.", tool.name, type(error).__name__)
         _log.debug("The failed call:", exc_info=True)
-        message = to_one_line(f"{type(error).__name__}: {error}", ERROR_CHARS)
+        message = to_error_text(f"{type(error).__name__}: {error}", ERROR_CHARS, keep_lines=True)
         raise CallFailed(tool.name, message) from error
 
 

@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import httpx2
 
-from toolscout.names import clean_text
+from toolscout.names import clean_text, to_error_text
 from toolscout.schemas import Json
 from toolscout.servers.openapi.request import is_json, normalize_media, to_json
 
@@ -82,7 +82,7 @@ def _describe_failure(response: httpx2.Response, said: str) -> str:
     if retry_after:
         head += f" (retry after {retry_after})"
     if len(said) > ERROR_CHARS:
-        said = said[: ERROR_CHARS - 1] + "…"
+        said = to_error_text(said, ERROR_CHARS, keep_lines=True)
     return f"{head}: {said}" if said else f"{head}."
 
 
