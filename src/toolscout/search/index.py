@@ -293,7 +293,9 @@ class Index:
         if not text or (asked.required and not split_words(text)):
             return _list_places(state, asked, state.sort_by_name(np.flatnonzero(mask)), limit)
         exact = _find_named(state, asked.words, mask) if asked.words else []
-        last = None if asked.wants_context else state.context
+        last = state.context
+        if last is not None and asked.wants_context:
+            last = None
         of_server = [] if asked.required else state.find_server_places(text, mask)
         if of_server:
             ranking = self._ranker.rank(state, text, mask, wanted=limit, last=last)

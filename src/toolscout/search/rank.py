@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
-from toolscout.encoders.encoder import Encoder, WordMemory
+from toolscout.encoders.encoder import Encoder, StaticEncoder, WordMemory
 from toolscout.search.fusion import (
     LATIN_FAMILIES,
     LIKELY,
@@ -32,7 +32,7 @@ from toolscout.search.fusion import (
 )
 from toolscout.search.hits import Why
 from toolscout.search.lexical import COVERED, ByTerm, Floats, Ints
-from toolscout.search.question import Question, read_question
+from toolscout.search.question import Question, find_opposites, read_question
 from toolscout.search.shard import Mask, Shard, State, group_by_shard
 from toolscout.search.text import STOP_WORDS, Field, drop_stop_words, split_words, stem
 from toolscout.search.translate import Lexicon
@@ -368,6 +368,9 @@ _T = TypeVar("_T")
 
 GUESSES = 3
 """Weak hits that are shown before better ones of a kind that comes last."""
+NONSENSE = ((2.55, 0.5), (4.0, 0.3))
+"""Letters in a piece of the least broken word, and the similarity below which such a text is
+nonsense; docs/search.md has the figures."""
 SHORTEST = 4
 """Letters of the shortest word that is corrected."""
 KNOWN_SHARE = 0.2
@@ -448,7 +451,24 @@ class Ranker:
             better = self.rank(state, text, mask, wanted=wanted, also=also, last=last, swap=swap)
             if better.top_chance > ranking.top_chance:
                 return better, swap
+        if not (read or swap) and self._is_nonsense(ranking):
+            return self.rank(state, text, np.zeros_like(mask)), {}
         return ranking, {}
+
+    def _is_nonsense(self, ranking: Ranking) -> bool:
+        """Tell whether a text is only letters: no tool has a word of it, and it means nothing.
+
+        What is no word falls into many short pieces. Those sum up to some vector all the same, but
+        to one that is less similar to any tool than those of requests are.
+        """
+        encoder = self._encoder
+        question = ranking.question
+        if question.numbers or not isinstance(encoder, StaticEncoder) or not question.words:
+            return False
+        words = question.words[:ASKED_WORDS]
+        piece = max(len(word) / max(encoder.count_pieces(word), 1) for word in words)
+        limit = next((limit for size, limit in NONSENSE if piece <= size), 0.0)
+        return float(ranking.evidence[:, Signal.MEANING].max(initial=0.0)) < limit
 
     def _translate(self, state: State, question: Question) -> tuple[str, Mapping[str, str]]:
         """Return a question's text in English, and its foreign words with their translations."""
@@ -500,6 +520,7 @@ class Ranker:
                     fill_name_meaning(table, question, state, places, vectors)
         fusion = self._fusion if lines is not None else choose_fusion("")
         scores = fusion.score(table.T, question.length, compute_gate(table.T)).round(9)
+        _lift_above_opposites(state, question, places, scores)
         order, rivals = _sort_by_score(state, places, scores)
 
         def predict(rows: NDArray[np.int64], rivals: Doubles) -> list[float]:
@@ -550,6 +571,51 @@ class Ranker:
         similar = Similarities(state, vectors, [texts.index(text) for text in listed])
         places, lines = choose_candidates(state, lexical, similar, mask, also, count)
         return places, lines, max(matched, len(places))
+
+
+def _lift_above_opposites(
+    state: State, question: Question, places: NDArray[np.int64], scores: Doubles
+) -> None:
+    """Exchange the scores of a tool that was asked for and of its opposite above it.
+
+    `delete_issue` and `create_issue` of one server differ in one word; a description that says
+    more must not put the wrong one first.
+    """
+    asked, opposites = find_opposites(question.words)
+    numbers = list(state.number_terms(opposites).values()) if opposites else []
+    if not numbers or not len(places):
+        return
+    listed = _list_name_words(state, places)
+    at = (listed >= 0).ravel().nonzero()[0]
+    terms = state.word_terms.take(listed.take(at))
+    found = np.logical_or.reduce(terms == np.array(numbers, np.int32)[:, None])
+    rows: list[int] = (at[found] // listed.shape[1]).tolist()
+    if not rows:
+        return
+    wrong = list(dict.fromkeys(rows))
+    all_places: list[int] = places.tolist()
+    tools = [state.tools[place] for place in all_places]
+    servers = {tools[row].server for row in wrong}
+    names = {row: _stem_leaf(tool) for row, tool in enumerate(tools) if tool.server in servers}
+    for row in sorted(names, key=lambda row: tools[row].name):
+        rest = names[row] - asked
+        if len(rest) == len(names[row]):
+            continue
+        rivals = [
+            other
+            for other in wrong
+            if tools[other].server == tools[row].server
+            and names[other] - opposites == rest
+            and names[other].isdisjoint(asked)
+            and scores[other] > scores[row]
+        ]
+        if rivals:
+            best = max(rivals, key=lambda other: (scores[other], tools[other].name))
+            scores[[row, best]] = scores[[best, row]]
+
+
+def _stem_leaf(tool: Tool) -> frozenset[str]:
+    return frozenset(map(stem, drop_stop_words(split_words(tool.leaf))))
 
 
 def _count_both_shown(first: list[float], rest: list[float]) -> tuple[int, int]:
@@ -656,6 +722,10 @@ def _list_drawbacks(
     ]
     if extra and ranking.evidence[row, Signal.NAME_MEANING] < 0.99:
         drawbacks.append(f"Its name also says: {', '.join(extra[:8])}.")
+    contrary = find_opposites(ranking.question.words)[1]
+    opposite = [word for word in split_words(tool.leaf) if stem(word) in contrary]
+    if opposite:
+        drawbacks.append(f"Its name says the opposite: {', '.join(opposite)}.")
     if not tool.description:
         drawbacks.append("It has no description.")
     if 0 < ranking.evidence[row, Signal.MEANING] < FAR:
