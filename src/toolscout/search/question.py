@@ -24,57 +24,6 @@ WORD_LIMIT = 300
 """How many distinct words of a query count; the rest of a longer one is ignored."""
 
 
-_OPPOSITES = """
-create make new insert / delete remove destroy drop
-add / remove delete
-enable activate / disable deactivate
-start begin resume / stop end pause
-open / close
-lock / unlock
-subscribe follow / unsubscribe unfollow
-archive / unarchive
-mute / unmute
-block / unblock
-pin / unpin
-star / unstar
-assign / unassign
-mark / unmark
-install / uninstall
-publish / unpublish
-connect attach / disconnect detach
-increase raise / decrease lower
-show / hide
-upload / download
-import / export
-push / pull
-forward next / back previous
-encrypt / decrypt
-mount / unmount
-deposit / withdraw
-approve accept / reject decline
-"""
-
-
-def _read_opposites(text: str) -> dict[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = {}
-    for line in text.strip().splitlines():
-        left, right = (frozenset(map(stem, side.split())) for side in line.split("/"))
-        for term in left | right:
-            found[term] = found.get(term, frozenset()) | (right if term in left else left)
-    return found
-
-
-OPPOSITES = _read_opposites(_OPPOSITES)
-"""The terms that mean the opposite of a term."""
-
-
-def find_opposites(words: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the terms of some words that have opposites, and these; none if both are there."""
-    terms = {stem(word) for word in words}
-    asked = frozenset(t for t in terms & OPPOSITES.keys() if terms.isdisjoint(OPPOSITES[t]))
-    return asked, frozenset[str]().union(*(OPPOSITES[term] for term in asked))
-
-
 @dataclass(frozen=True, slots=True)
 class Question:
     """What a query asks for, as numbers."""

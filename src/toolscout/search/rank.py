@@ -32,7 +32,7 @@ from toolscout.search.fusion import (
 )
 from toolscout.search.hits import Why
 from toolscout.search.lexical import COVERED, ByTerm, Floats, Ints
-from toolscout.search.question import Question, find_opposites, read_question
+from toolscout.search.question import Question, read_question
 from toolscout.search.shard import Mask, Shard, State, group_by_shard
 from toolscout.search.text import STOP_WORDS, Field, drop_stop_words, split_words, stem
 from toolscout.search.translate import Lexicon
@@ -540,8 +540,8 @@ class Ranker:
             groups = (predict(first, rivals[~is_last]), predict(rest, rivals))
             shown = _count_both_shown(*groups)
             rows: tuple[list[int], list[int]] = (first.tolist(), rest.tolist())
-            best = np.array(_alternate(*rows, shown)[:wanted])
-            chances = _alternate(*groups, shown)[:wanted]
+            best = np.array(_join_groups(*rows, shown)[:wanted])
+            chances = _join_groups(*groups, shown)[:wanted]
             worth = min(sum(shown), wanted)
         return Ranking(
             question, places, table.T, fusion, scores, order, total, best, chances, worth
@@ -581,14 +581,13 @@ def _lift_above_opposites(
     `delete_issue` and `create_issue` of one server differ in one word; a description that says
     more must not put the wrong one first.
     """
-    asked, opposites = find_opposites(question.words)
-    numbers = list(state.number_terms(opposites).values()) if opposites else []
-    if not numbers or not len(places):
+    asked, opposites = find_opposites(state, question)
+    if not opposites or not len(places):
         return
     listed = _list_name_words(state, places)
     at = (listed >= 0).ravel().nonzero()[0]
     terms = state.word_terms.take(listed.take(at))
-    found = np.logical_or.reduce(terms == np.array(numbers, np.int32)[:, None])
+    found = np.logical_or.reduce(terms == np.array([*opposites], np.int32)[:, None])
     rows: list[int] = (at[found] // listed.shape[1]).tolist()
     if not rows:
         return
@@ -596,7 +595,13 @@ def _lift_above_opposites(
     all_places: list[int] = places.tolist()
     tools = [state.tools[place] for place in all_places]
     servers = {tools[row].server for row in wrong}
-    names = {row: _stem_leaf(tool) for row, tool in enumerate(tools) if tool.server in servers}
+    names = {
+        row: frozenset(
+            state.number_terms(map(stem, drop_stop_words(split_words(tool.leaf)))).values()
+        )
+        for row, tool in enumerate(tools)
+        if tool.server in servers
+    }
     for row in sorted(names, key=lambda row: tools[row].name):
         rest = names[row] - asked
         if len(rest) == len(names[row]):
@@ -614,8 +619,14 @@ def _lift_above_opposites(
             scores[[row, best]] = scores[[best, row]]
 
 
-def _stem_leaf(tool: Tool) -> frozenset[str]:
-    return frozenset(map(stem, drop_stop_words(split_words(tool.leaf))))
+def find_opposites(state: State, question: Question) -> tuple[set[int], set[int]]:
+    """Return the terms of a question that have opposites, and these; none if both are there."""
+    table = state.opposites
+    known = [number for number in question.numbers if number in table]
+    if not known:
+        return set(), set()
+    asked = {number for number in known if table[number].isdisjoint(known)}
+    return asked, set[int]().union(*(table[number] for number in asked))
 
 
 def _count_both_shown(first: list[float], rest: list[float]) -> tuple[int, int]:
@@ -627,7 +638,7 @@ def _count_both_shown(first: list[float], rest: list[float]) -> tuple[int, int]:
     return count, sum(chance >= floor for chance in rest)
 
 
-def _alternate(first: list[_T], rest: list[_T], shown: tuple[int, int]) -> list[_T]:
+def _join_groups(first: list[_T], rest: list[_T], shown: tuple[int, int]) -> list[_T]:
     """Return the shown part of both, then the remainder of both."""
     a, b = shown
     return [*first[:a], *rest[:b], *first[a:], *rest[b:]]
@@ -703,12 +714,12 @@ def explain(state: State, ranking: Ranking, row: int) -> Why:
         shares=ranking.fusion.compute_shares(
             ranking.evidence[row], question.length, compute_gate(ranking.evidence)
         ),
-        held_back=tuple(_list_drawbacks(ranking, row, tool, matched)),
+        held_back=tuple(_list_drawbacks(state, ranking, row, tool, matched)),
     )
 
 
 def _list_drawbacks(
-    ranking: Ranking, row: int, tool: Tool, matched: dict[str, tuple[str, ...]]
+    state: State, ranking: Ranking, row: int, tool: Tool, matched: dict[str, tuple[str, ...]]
 ) -> list[str]:
     drawbacks: list[str] = []
     has = {word for listed in matched.values() for word in listed}
@@ -722,8 +733,8 @@ def _list_drawbacks(
     ]
     if extra and ranking.evidence[row, Signal.NAME_MEANING] < 0.99:
         drawbacks.append(f"Its name also says: {', '.join(extra[:8])}.")
-    contrary = find_opposites(ranking.question.words)[1]
-    opposite = [word for word in split_words(tool.leaf) if stem(word) in contrary]
+    contrary = find_opposites(state, ranking.question)[1]
+    opposite = [word for word in split_words(tool.leaf) if state.find(stem(word)) in contrary]
     if opposite:
         drawbacks.append(f"Its name says the opposite: {', '.join(opposite)}.")
     if not tool.description:
