@@ -229,3 +229,10 @@ def test_long_repetitions_are_read_at_once(piece: str):
         assert query_from_text(text).text
     except InvalidQuery as error:
         assert error.remedy
+
+
+@pytest.mark.parametrize("text", ["call +49 151 2345678", "raise it by +5%"])
+def test_a_number_with_a_plus_is_a_word(text: str):
+    query = query_from_text(text)
+
+    assert (query.words, query.required) == (text, ())

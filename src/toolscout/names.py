@@ -20,8 +20,9 @@ HASH_DIGITS = 8
 LEAF_SHARE = 36
 """How many characters of a leaf take precedence over the server's name in an overlong name."""
 
-SERVER_TEXT_LIMIT = 200
-"""A longer text is not the name of a server."""
+SERVER_WORDS = 7
+SERVER_CHARS = 100
+"""A text with more blanks or characters is not the name of a server."""
 NEAR_SCORE = 60.0
 NAMES_LISTED = 8
 """How many names a line lists before it says how many more there are."""
@@ -125,7 +126,7 @@ def list_server_spellings(text: str) -> list[tuple[int, str]]:
 
     Works for a server's name and for what someone typed; equal spellings mean the same server.
     """
-    if len(text) > SERVER_TEXT_LIMIT:
+    if text.count(" ") >= SERVER_WORDS or len(text) > SERVER_CHARS:
         return []
     words = _WORD_GAP.split(text.casefold())
     bare = fold_name("".join(word for word in words if word not in _SERVER_FILLERS))

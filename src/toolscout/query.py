@@ -30,7 +30,7 @@ _TOKEN = re.compile(r'(?<!\S)[+-]"[^"]*"|\S+')
 _PATTERN = re.compile(r"/(.+)/(i?)", re.IGNORECASE | re.DOTALL)
 _PATH = re.compile(r"[\w.~-]*(?:/[\w.~-]*)+")
 _CONTEXT = re.compile(r"\b(?:resource|prompt|template)s?\b", re.IGNORECASE)
-_NUMBER = re.compile(r"-[\d.,:%/-]+")
+_NUMBER = re.compile(r"[+-][\d.,:%/-]+")
 _PREFIX = re.compile(r"([^*]*[^\W_][^*]*)\*+|(.*[^\W_]_+|.*[\w-][./])")
 
 
@@ -110,7 +110,7 @@ def _read(rest: str, build: "partial[Query]", *, has_filter: bool) -> Query:
     excluded: list[str] = []
     for token in _TOKEN.findall(rest):
         term = token[1:].strip('"').strip()
-        if token[0] == "+" and _has_content(term):
+        if token[0] == "+" and _has_content(term) and not _NUMBER.fullmatch(token):
             required.append(term)
         elif token[0] == "-" and _is_exclusion(token):
             excluded.append(term)

@@ -287,10 +287,10 @@ def list_signature_parameters(schema: Json, *, optional: int = SHOWN_OPTIONAL) -
     found = list_parameters(schema, max_depth=1, max_parameters=SIGNATURE_PARAMETERS)
     outer = [parameter for parameter in found if not parameter.depth]
     rest = [parameter for parameter in outer if not parameter.required]
-    return [_parameter_to_json(p) for p in (*(p for p in outer if p.required), *rest[:optional])]
+    return [_describe_parameter(p) for p in (*(p for p in outer if p.required), *rest[:optional])]
 
 
-def _parameter_to_json(parameter: Parameter) -> Json:
+def _describe_parameter(parameter: Parameter) -> Json:
     row: Json = {
         "name": to_one_line(parameter.name, SHOWN_NAME),
         "type": to_one_line(parameter.type, 60),

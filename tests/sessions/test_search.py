@@ -351,7 +351,7 @@ def test_an_empty_catalogue_a_miss_and_a_broken_index_are_three_answers():
     catalog.set_pending("slow")
     waiting = Scout(catalog).session("b").search("mail")
     missed = Scout(load_demo_catalog()).session("a").search("+zzz qqq")
-    guessed = Scout(load_demo_catalog()).session("b").search("zzz qqq")
+    guessed = Scout(load_demo_catalog()).session("b").search("postpone")
     demo_tools = load_demo_catalog()
     index = Broken(demo_tools)
     broken = Scout(demo_tools, index=index).session("a").search("mail")
@@ -362,7 +362,7 @@ def test_an_empty_catalogue_a_miss_and_a_broken_index_are_three_answers():
     assert missed.text.startswith(
         "No tool found for '+zzz qqq'.\nServers with tools: github (20), "
     )
-    assert guessed.text.startswith("Nothing fits 'zzz qqq' well. Guesses:\n")
+    assert guessed.text.startswith("Nothing fits 'postpone' well. Guesses:\n")
     assert broken.text.startswith("The tool search failed")
     assert unencoded == broken
     assert "disk" not in json.dumps([broken.text, broken.details])

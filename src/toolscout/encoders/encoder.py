@@ -293,6 +293,10 @@ class StaticEncoder(Encoder):
             parts.append(normalize_rows(self._table.add_tokens(plain)))
         return np.concatenate(parts)
 
+    def count_pieces(self, word: str) -> int:
+        """Return into how many pieces of the table's vocabulary a word falls."""
+        return self._table.count_pieces(word)
+
     def _add_question(self, words: list[str]) -> Floats:
         if not words:
             return np.zeros(self._table.width, np.float32)
@@ -355,6 +359,10 @@ class Table:
             if ids:
                 np.matmul(self._sizes[ids], self._numbers[ids], out=row)
         return sums
+
+    def count_pieces(self, word: str) -> int:
+        """Return the number of a word's tokens; a common word is one, random letters are many."""
+        return len(self._tokenizer.encode(word, add_special_tokens=False).ids)
 
     def add_word_tokens(self, words: Sequence[str]) -> Floats:
         """Return the same for single words, most of which are plain and many a single token."""

@@ -48,7 +48,7 @@ from toolscout.search.text import (
 from toolscout.tools import Tool
 
 PATTERN_TEXT_LIMIT = 4_000
-SPELT_OUT_WORDS = 12
+SPELT_OUT_WORDS = 7
 """A query of more words is not taken for the names of a server and its tool."""
 ALL = 0.999999
 """A share above this is the whole; sums may be rounded."""
@@ -171,7 +171,10 @@ def find_spelt_out(state: State, ranking: Ranking) -> list[int]:
     question = ranking.question
     if not 1 < len(question.words) <= SPELT_OUT_WORDS:
         return []
-    covered: list[int] = ranking.places[ranking.evidence[:, Signal.NAME] > ALL].tolist()
+    is_covered = ranking.evidence[:, Signal.NAME] > ALL
+    if not is_covered.any():
+        return []
+    covered: list[int] = ranking.places[is_covered].tolist()
     length = sum(map(len, question.words))
     slack = len(question.words) + 2  # for separators and endings
     places = [p for p in covered if abs(_measure_names(state.tools[p]) - length) <= slack]
@@ -293,7 +296,9 @@ class Index:
         if not text or (asked.required and not split_words(text)):
             return _list_places(state, asked, state.sort_by_name(np.flatnonzero(mask)), limit)
         exact = _find_named(state, asked.words, mask) if asked.words else []
-        last = None if asked.wants_context else state.context
+        last = state.context
+        if last is not None and asked.wants_context:
+            last = None
         of_server = [] if asked.required else state.find_server_places(text, mask)
         if of_server:
             ranking = self._ranker.rank(state, text, mask, wanted=limit, last=last)

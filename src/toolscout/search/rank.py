@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
-from toolscout.encoders.encoder import Encoder, WordMemory
+from toolscout.encoders.encoder import Encoder, StaticEncoder, WordMemory
 from toolscout.search.fusion import (
     LATIN_FAMILIES,
     LIKELY,
@@ -368,6 +368,9 @@ _T = TypeVar("_T")
 
 GUESSES = 3
 """Weak hits that are shown before better ones of a kind that comes last."""
+NONSENSE = ((2.55, 0.5), (4.0, 0.3))
+"""Letters in a piece of the least broken word, and the similarity below which such a text is
+nonsense; docs/search.md has the figures."""
 SHORTEST = 4
 """Letters of the shortest word that is corrected."""
 KNOWN_SHARE = 0.2
@@ -448,7 +451,24 @@ class Ranker:
             better = self.rank(state, text, mask, wanted=wanted, also=also, last=last, swap=swap)
             if better.top_chance > ranking.top_chance:
                 return better, swap
+        if not (read or swap) and self._is_nonsense(ranking):
+            return self.rank(state, text, np.zeros_like(mask)), {}
         return ranking, {}
+
+    def _is_nonsense(self, ranking: Ranking) -> bool:
+        """Tell whether a text is only letters: no tool has a word of it, and it means nothing.
+
+        What is no word falls into many short pieces. Those sum up to some vector all the same, but
+        to one that is less similar to any tool than those of requests are.
+        """
+        encoder = self._encoder
+        question = ranking.question
+        if question.numbers or not isinstance(encoder, StaticEncoder) or not question.words:
+            return False
+        words = question.words[:ASKED_WORDS]
+        piece = max(len(word) / max(encoder.count_pieces(word), 1) for word in words)
+        limit = next((limit for size, limit in NONSENSE if piece <= size), 0.0)
+        return float(ranking.evidence[:, Signal.MEANING].max(initial=0.0)) < limit
 
     def _translate(self, state: State, question: Question) -> tuple[str, Mapping[str, str]]:
         """Return a question's text in English, and its foreign words with their translations."""
@@ -500,6 +520,7 @@ class Ranker:
                     fill_name_meaning(table, question, state, places, vectors)
         fusion = self._fusion if lines is not None else choose_fusion("")
         scores = fusion.score(table.T, question.length, compute_gate(table.T)).round(9)
+        _lift_above_opposites(state, question, places, scores)
         order, rivals = _sort_by_score(state, places, scores)
 
         def predict(rows: NDArray[np.int64], rivals: Doubles) -> list[float]:
@@ -519,8 +540,8 @@ class Ranker:
             groups = (predict(first, rivals[~is_last]), predict(rest, rivals))
             shown = _count_both_shown(*groups)
             rows: tuple[list[int], list[int]] = (first.tolist(), rest.tolist())
-            best = np.array(_alternate(*rows, shown)[:wanted])
-            chances = _alternate(*groups, shown)[:wanted]
+            best = np.array(_join_groups(*rows, shown)[:wanted])
+            chances = _join_groups(*groups, shown)[:wanted]
             worth = min(sum(shown), wanted)
         return Ranking(
             question, places, table.T, fusion, scores, order, total, best, chances, worth
@@ -552,6 +573,62 @@ class Ranker:
         return places, lines, max(matched, len(places))
 
 
+def _lift_above_opposites(
+    state: State, question: Question, places: NDArray[np.int64], scores: Doubles
+) -> None:
+    """Exchange the scores of a tool that was asked for and of its opposite above it.
+
+    `delete_issue` and `create_issue` of one server differ in one word; a description that says
+    more must not put the wrong one first.
+    """
+    asked, opposites = find_opposites(state, question)
+    if not opposites or not len(places):
+        return
+    listed = _list_name_words(state, places)
+    at = (listed >= 0).ravel().nonzero()[0]
+    terms = state.word_terms.take(listed.take(at))
+    found = np.logical_or.reduce(terms == np.array([*opposites], np.int32)[:, None])
+    rows: list[int] = (at[found] // listed.shape[1]).tolist()
+    if not rows:
+        return
+    wrong = list(dict.fromkeys(rows))
+    all_places: list[int] = places.tolist()
+    tools = [state.tools[place] for place in all_places]
+    servers = {tools[row].server for row in wrong}
+    names = {
+        row: frozenset(
+            state.number_terms(map(stem, drop_stop_words(split_words(tool.leaf)))).values()
+        )
+        for row, tool in enumerate(tools)
+        if tool.server in servers
+    }
+    for row in sorted(names, key=lambda row: tools[row].name):
+        rest = names[row] - asked
+        if len(rest) == len(names[row]):
+            continue
+        rivals = [
+            other
+            for other in wrong
+            if tools[other].server == tools[row].server
+            and names[other] - opposites == rest
+            and names[other].isdisjoint(asked)
+            and scores[other] > scores[row]
+        ]
+        if rivals:
+            best = max(rivals, key=lambda other: (scores[other], tools[other].name))
+            scores[[row, best]] = scores[[best, row]]
+
+
+def find_opposites(state: State, question: Question) -> tuple[set[int], set[int]]:
+    """Return the terms of a question that have opposites, and these; none if both are there."""
+    table = state.opposites
+    known = [number for number in question.numbers if number in table]
+    if not known:
+        return set(), set()
+    asked = {number for number in known if table[number].isdisjoint(known)}
+    return asked, set[int]().union(*(table[number] for number in asked))
+
+
 def _count_both_shown(first: list[float], rest: list[float]) -> tuple[int, int]:
     """Return how many of what comes first and of the rest are worth showing."""
     count = count_worth_showing(first)
@@ -561,7 +638,7 @@ def _count_both_shown(first: list[float], rest: list[float]) -> tuple[int, int]:
     return count, sum(chance >= floor for chance in rest)
 
 
-def _alternate(first: list[_T], rest: list[_T], shown: tuple[int, int]) -> list[_T]:
+def _join_groups(first: list[_T], rest: list[_T], shown: tuple[int, int]) -> list[_T]:
     """Return the shown part of both, then the remainder of both."""
     a, b = shown
     return [*first[:a], *rest[:b], *first[a:], *rest[b:]]
@@ -637,12 +714,12 @@ def explain(state: State, ranking: Ranking, row: int) -> Why:
         shares=ranking.fusion.compute_shares(
             ranking.evidence[row], question.length, compute_gate(ranking.evidence)
         ),
-        held_back=tuple(_list_drawbacks(ranking, row, tool, matched)),
+        held_back=tuple(_list_drawbacks(state, ranking, row, tool, matched)),
     )
 
 
 def _list_drawbacks(
-    ranking: Ranking, row: int, tool: Tool, matched: dict[str, tuple[str, ...]]
+    state: State, ranking: Ranking, row: int, tool: Tool, matched: dict[str, tuple[str, ...]]
 ) -> list[str]:
     drawbacks: list[str] = []
     has = {word for listed in matched.values() for word in listed}
@@ -656,6 +733,10 @@ def _list_drawbacks(
     ]
     if extra and ranking.evidence[row, Signal.NAME_MEANING] < 0.99:
         drawbacks.append(f"Its name also says: {', '.join(extra[:8])}.")
+    contrary = find_opposites(state, ranking.question)[1]
+    opposite = [word for word in split_words(tool.leaf) if state.find(stem(word)) in contrary]
+    if opposite:
+        drawbacks.append(f"Its name says the opposite: {', '.join(opposite)}.")
     if not tool.description:
         drawbacks.append("It has no description.")
     if 0 < ranking.evidence[row, Signal.MEANING] < FAR:

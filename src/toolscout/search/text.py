@@ -148,6 +148,50 @@ def pair_term(first: str, second: str) -> str:
     return first + stem(second)
 
 
+_OPPOSITES = """
+create make new insert / delete remove destroy drop
+add / remove delete
+enable activate / disable deactivate
+start begin resume / stop end pause
+open / close
+lock / unlock
+subscribe follow / unsubscribe unfollow
+archive / unarchive
+mute / unmute
+block / unblock
+pin / unpin
+star / unstar
+assign / unassign
+mark / unmark
+install / uninstall
+publish / unpublish
+connect attach / disconnect detach
+increase raise / decrease lower
+show / hide
+upload / download
+import / export
+push / pull
+forward next / back previous
+encrypt / decrypt
+mount / unmount
+deposit / withdraw
+approve accept / reject decline
+"""
+
+
+def _read_opposites(text: str) -> dict[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    for line in text.strip().splitlines():
+        left, right = (frozenset(map(stem, side.split())) for side in line.split("/"))
+        for term in left | right:
+            found[term] = found.get(term, frozenset()) | (right if term in left else left)
+    return found
+
+
+OPPOSITES = _read_opposites(_OPPOSITES)
+"""The terms that mean the opposite of a term."""
+
+
 def split_clauses(text: str) -> list[str]:
     """Return the parts of a request that may each need a different tool."""
     parts = [part.strip() for part in _CLAUSE_END.split(text)]

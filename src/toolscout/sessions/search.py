@@ -403,7 +403,7 @@ def _answer_to_json(state: SessionState, answer: QueryAnswer, shown: set[str]) -
             {
                 "name": hit.tool.name,
                 "server": hit.tool.server,
-                **_tool_to_json(hit.tool),
+                **_describe_tool(hit.tool),
                 "score": hit.score,
                 "confidence": hit.confidence.value,
                 "loaded": state.is_callable(hit.tool),
@@ -421,7 +421,7 @@ def _answer_to_json(state: SessionState, answer: QueryAnswer, shown: set[str]) -
 
 
 @lru_cache(maxsize=REMEMBERED_LINES)
-def _tool_to_json(tool: Tool) -> Json:
+def _describe_tool(tool: Tool) -> Json:
     return {
         "kind": to_one_line(tool.kind, KIND_CHARS),
         "title": to_one_line(tool.title, TITLE_CHARS),
