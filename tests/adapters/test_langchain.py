@@ -845,6 +845,17 @@ def test_the_listing_in_the_system_prompt_never_changes():
     assert len(set(prompts)) == 1
     assert prompts[0].startswith("Be brief.\n\n")
     assert "refund_invoice" in prompts[0]
+    assert "Hidden tools" not in str(
+        [request.body["tools"] for request in office.provider.requests]
+    )
+
+
+def test_without_a_listing_in_the_system_prompt_tool_search_has_it():
+    with Office([SEARCH, BRIDGED, "Done."]) as office:
+        office.run()
+
+    sent = [json.dumps(request.body["tools"]) for request in office.provider.requests]
+    assert all(text.count("Hidden tools, by server:") == 1 for text in sent)
 
 
 def state(step: int, *names: str) -> Json:

@@ -419,3 +419,14 @@ def test_a_call_that_the_sdk_postpones_is_not_reported():
         raise InterruptedError
 
     assert session.to_json() == before
+
+
+def test_the_first_tool_of_a_request_lists_what_exists():
+    tools = [Native(name, f"Do {name}.") for name in ("refund_invoice", "read_ledger")]
+    session = Toolkit(tools, define, settings=Settings(essential=())).open_session()
+
+    described = list_request_tools(session)[0].description
+
+    assert "\n- this program (2): " in described
+    assert described.endswith("\n- this program: read_ledger, refund_invoice")
+    assert "Hidden tools" not in session.system_prompt()

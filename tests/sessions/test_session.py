@@ -706,7 +706,7 @@ def test_removed_tools_leave_index_and_session_and_are_announced_once():
     """R83: to the model in the next reply, to the host by an announcement."""
     catalog = catalog_of_two()
     session = scout_of(catalog).session("a", pins=[CHANNELS])
-    session.system_prompt()
+    session.tools("mcp")
     session.search(f"select:{SEND},{ISSUE}")
     catalog.remove("slack")
     replies = [session.search("send a message to a channel") for _ in range(2)]
@@ -866,7 +866,7 @@ def _suggested(*names: str) -> list[str]:
 def test_a_suggested_tool_passes_the_gate_and_a_merely_listed_one_does_not():
     """R104"""
     session = scout_of(suggest=True).session("a")
-    assert MERGE in session.system_prompt()
+    assert MERGE.partition("__")[2] in session.get_listing()
     session.user_message("Please open a new issue")
 
     assert code_of(session, ISSUE) == "ok"

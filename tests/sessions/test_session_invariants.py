@@ -269,6 +269,8 @@ class SessionMachine(RuleBasedStateMachine):
         if go_there:
             self.parents.append((self.session, before))
             self.session = fork
+            if not inherit:  # it begins a conversation, which reads what exists now
+                self.array = fork.tools(DIALECT)
 
     # What servers do
 
