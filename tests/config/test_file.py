@@ -337,7 +337,7 @@ def test_a_list_that_admits_all_tools_and_a_table_of_tools_limit_nothing(tmp_pat
 def test_a_yaml_file_that_cannot_be_read_is_named_with_its_line(tmp_path: Path):
     path = write(tmp_path, "a: b\nextensions: [secret\n", "config.yaml")
 
-    with pytest.raises(InvalidFile, match=r"config\.yaml, line \d: is not YAML") as caught:
+    with pytest.raises(InvalidFile, match=r"config\.yaml, line 3, column 1: is not YAML") as caught:
         read_config(path)
 
     assert "secret" not in str(caught.value)
