@@ -227,7 +227,7 @@ NOT_OURS = {
     "README.md": (
         "22,665 definitions",
         "4,065,065 tokens",
-        "4,645 tokens",
+        "2,198 tokens",
         "239 tokens",
         "10,000 tools",
         "ten tools",

@@ -371,6 +371,8 @@ GUESSES = 3
 NONSENSE = ((2.55, 0.5), (4.0, 0.3))
 """Letters in a piece of the least broken word, and the similarity below which such a text is
 nonsense; docs/search.md has the figures."""
+OPPOSITES_CHECKED = 24
+"""Candidates among which opposites of what was asked for are looked for."""
 SHORTEST = 4
 """Letters of the shortest word that is corrected."""
 KNOWN_SHARE = 0.2
@@ -584,22 +586,23 @@ def _lift_above_opposites(
     asked, opposites = find_opposites(state, question)
     if not opposites or not len(places):
         return
-    listed = _list_name_words(state, places)
+    count = min(OPPOSITES_CHECKED, len(scores))
+    near: NDArray[np.int64] = (scores >= np.partition(scores, -count)[-count]).nonzero()[0]
+    listed = _list_name_words(state, places.take(near))
     at = (listed >= 0).ravel().nonzero()[0]
     terms = state.word_terms.take(listed.take(at))
     found = np.logical_or.reduce(terms == np.array([*opposites], np.int32)[:, None])
-    rows: list[int] = (at[found] // listed.shape[1]).tolist()
+    rows: list[int] = near.take(at[found] // listed.shape[1]).tolist()
     if not rows:
         return
     wrong = list(dict.fromkeys(rows))
-    all_places: list[int] = places.tolist()
-    tools = [state.tools[place] for place in all_places]
+    tools = {row: state.tools[places[row]] for row in near.tolist()}
     servers = {tools[row].server for row in wrong}
     names = {
         row: frozenset(
             state.number_terms(map(stem, drop_stop_words(split_words(tool.leaf)))).values()
         )
-        for row, tool in enumerate(tools)
+        for row, tool in tools.items()
         if tool.server in servers
     }
     for row in sorted(names, key=lambda row: tools[row].name):
