@@ -592,7 +592,7 @@ def _lift_above_opposites(
     at = (listed >= 0).ravel().nonzero()[0]
     terms = state.word_terms.take(listed.take(at))
     found = np.logical_or.reduce(terms == np.array([*opposites], np.int32)[:, None])
-    rows: list[int] = near.take(at[found] // listed.shape[1]).tolist()
+    rows: list[int] = near[at[found] // listed.shape[1]].tolist()
     if not rows:
         return
     wrong = list(dict.fromkeys(rows))
