@@ -44,6 +44,7 @@ def test_the_version_is_the_same_in_package_project_and_changelog():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     heads = [line for line in changelog.splitlines() if line.startswith("## ")]
+    released = [head for head in heads if head != "## Unreleased"]
 
     assert toolscout.__version__ == project["project"]["version"]
-    assert heads[0].split()[1] == project["project"]["version"]
+    assert released[0].split()[1] == project["project"]["version"]
