@@ -216,7 +216,7 @@ def test_a_file_that_cannot_be_read_is_replaced_only_by_force_and_backed_up(curs
     refused, forced = run("--yes"), run("--yes", "--force")
 
     assert refused.exit_code == 2
-    assert refused.stderr.startswith(f"Error: {path}, line 1: is not TOML. ")
+    assert refused.stderr.startswith(f"Error: {path}, line 1, column 9: is not TOML. ")
     assert refused.stderr.endswith(
         "Or use --force to overwrite the file; the old one is kept as toolscout.toml.bak.\n"
     )
@@ -471,7 +471,7 @@ def test_the_new_servers_are_tested_and_their_tokens_counted(home: Path):
     assert any(line.startswith("bad   failed  ") for line in lines[:3])
     assert "2 of 3 servers answered.\n" in tested
     assert "All 14 definitions of 2 servers" in tested
-    assert "With toolscout, in every request" in tested
+    assert "With the gateway, in every request" in tested
     assert lines[-1].startswith("Next: restart Cursor.")
 
 

@@ -84,8 +84,8 @@ def test_both_protocol_eras_search_and_call(mode: str, hold: Hold):
 def test_the_list_of_tools_is_the_same_before_and_after_any_use(tmp_path: Path):
     async def talk() -> None:
         async with client_of(configuration(tmp_path, {"time": TIME, "git": GIT})) as client:
-            before = await client.list_tools()
             await known(client, "time__get_current_time", "git__git_status")
+            before = await client.list_tools()
             await client.call_tool("tool_search", SEARCHED)
             await client.call_tool("tool_describe", {"names": ["git_status"]})
             await client.call_tool("tool_call", CALLED)

@@ -438,22 +438,24 @@ class Ranker:
         The other arguments are those of `rank`.
         """
         ranking = self.rank(state, text, mask, wanted=wanted, also=also, last=last)
-        if not ranking.question.unknown:
-            return ranking, {}
-        english, read = self._translate(state, ranking.question)
-        if read:
-            better = self.rank(state, english, mask, wanted=wanted, also=also, last=last)
-            if better.top_chance > ranking.top_chance:
-                return better, read
-        swap: Mapping[str, str] = {}
-        if ranking.top_chance < LIKELY:
-            unknown = [w for w in ranking.question.words if state.find(stem(w)) is None]
-            swap = find_corrections(unknown, state.live_words)
-        if swap:
-            better = self.rank(state, text, mask, wanted=wanted, also=also, last=last, swap=swap)
-            if better.top_chance > ranking.top_chance:
-                return better, swap
-        if not (read or swap) and self._is_nonsense(ranking):
+        read: Mapping[str, str] = {}
+        if ranking.question.unknown:
+            english, read = self._translate(state, ranking.question)
+            if read:
+                better = self.rank(state, english, mask, wanted=wanted, also=also, last=last)
+                if better.top_chance > ranking.top_chance:
+                    return better, read
+            swap: Mapping[str, str] = {}
+            if ranking.top_chance < LIKELY:
+                unknown = [w for w in ranking.question.words if state.find(stem(w)) is None]
+                swap = find_corrections(unknown, state.live_words)
+            if swap:
+                better = self.rank(
+                    state, text, mask, wanted=wanted, also=also, last=last, swap=swap
+                )
+                if better.top_chance > ranking.top_chance:
+                    return better, swap
+        if not read and self._is_nonsense(ranking):
             return self.rank(state, text, np.zeros_like(mask)), {}
         return ranking, {}
 
@@ -465,7 +467,10 @@ class Ranker:
         """
         encoder = self._encoder
         question = ranking.question
-        if question.numbers or not isinstance(encoder, StaticEncoder) or not question.words:
+        if not isinstance(encoder, StaticEncoder) or not question.words:
+            return False
+        # A word that only tools of others have must not make a difference (R77).
+        if ranking.evidence[:, Signal.MATCH].any():
             return False
         words = question.words[:ASKED_WORDS]
         piece = max(len(word) / max(encoder.count_pieces(word), 1) for word in words)

@@ -132,8 +132,8 @@ class SessionState:
 
     @property
     def hides_tools(self) -> bool:
-        """Whether tools are hidden, so that the model has the meta-tools."""
-        return self.record.hiding is not False
+        """Whether the model has the meta-tools: because tools are hidden, or from a gateway."""
+        return self.settings.shared or self.record.hiding is not False
 
     def is_callable(self, tool: Tool) -> bool:
         """Tell whether exactly this definition is loaded, pinned or shown in full."""
