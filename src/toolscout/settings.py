@@ -198,7 +198,7 @@ class Settings(Options):
     listing_tokens: int = declare(
         1_500,
         check_whole(0, 1_000_000),
-        "Maximum length of that list, of which names take at most 60 %. It never takes more than "
+        "Maximum length of that list, of which names take at most 55 %. It never takes more than "
         "5 % of the context window.",
         unit="tokens",
     )

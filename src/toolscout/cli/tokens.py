@@ -20,7 +20,6 @@ from toolscout.cli.output import Cell, Step, echo_json, make_table, show, show_b
 from toolscout.dialects import Dialect
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.sessions.session import Session
 from toolscout.settings import Hiding, Mode, Settings
 from toolscout.tokens import ENCODING, count_definition_tokens, count_tokens
 
@@ -49,9 +48,9 @@ class Costs:
     instructions: int
     """The part of the system prompt."""
     listing: int
-    """The part of the listing, which is in the description of `tool_search`."""
+    """The part of the listing, which is in the description of `tool_search`, in the gateway."""
     pinned: int
-    """Definitions that are always shown."""
+    """The part of definitions that are always shown, in the gateway."""
     encoding: str = ENCODING
 
     @property
@@ -133,10 +132,11 @@ def measure_costs(scout: Scout, progress: Step) -> Costs:
     for tool in scout.catalog.tools:
         by_server[tool.server] += count_definition_tokens(tool)
         progress(1)
-    pinned = map(scout.catalog.get, session.pinned)
     instructions = count_tokens(session.system_prompt())
-    requests = {way.value: instructions + _count_sent(session, way) for way in Dialect}
-    meta_tools = {way.value: _count_sent(session, way, meta_only=True) for way in Dialect}
+    requests = {way.value: instructions + _count_sent(session.tools(way)) for way in Dialect}
+    bare = {way.value: session.tools(way, listing=False) for way in Dialect}
+    meta_tools = {way: _count_sent(tools[:META_TOOLS]) for way, tools in bare.items()}
+    unlisted = _count_sent(bare[Dialect.MCP])
     return Costs(
         tools=len(scout.catalog),
         servers=len(by_server),
@@ -146,8 +146,8 @@ def measure_costs(scout: Scout, progress: Step) -> Costs:
         requests={GATEWAY: requests[Dialect.MCP], **requests},
         meta_tools=meta_tools,
         instructions=instructions,
-        listing=count_tokens(session.get_listing()),
-        pinned=sum(count_definition_tokens(tool) for tool in pinned if tool is not None),
+        listing=requests[Dialect.MCP] - instructions - unlisted,
+        pinned=unlisted - meta_tools[Dialect.MCP],
     )
 
 
@@ -162,11 +162,9 @@ def _choose_settings(paths: tuple[Path, ...], config_file: Path | None) -> Setti
     return replace(settings, mode=Mode.BRIDGE, hiding=Hiding.ON)
 
 
-def _count_sent(session: Session, dialect: Dialect, *, meta_only: bool = False) -> int:
-    """Count the definitions of a request as they are sent; `meta_only` without listing and pins."""
-    sent = session.tools(dialect, listing=not meta_only)
-    sent = sent[:META_TOOLS] if meta_only else sent
-    return count_tokens(json.dumps(sent, ensure_ascii=False))
+def _count_sent(definitions: list[Json]) -> int:
+    """Count the definitions of a request as they are sent."""
+    return count_tokens(json.dumps(definitions, ensure_ascii=False))
 
 
 def render_totals(
@@ -180,9 +178,8 @@ def render_totals(
     everything = f"All {costs.tools:,} definitions of {costs.servers:,} servers"
     rows = [
         make_row(everything, costs.definitions),
-        make_row("With the gateway, in every request", costs.requests[GATEWAY], "bold green"),
-        make_row("With the library, at most", costs.request, "bold green"),
-        make_row("  the three meta-tools", max(costs.meta_tools.values())),
+        make_row("With toolscout, in every request", costs.requests[GATEWAY], "bold green"),
+        make_row("  the three meta-tools", costs.meta_tools[Dialect.MCP]),
         make_row("  the listing of servers and tools", costs.listing),
         make_row("  instructions", costs.instructions),
         make_row("  pinned tools", costs.pinned),
