@@ -341,7 +341,7 @@ def test_objects_of_code_go_into_tools_and_come_back_as_they_are():
         assert code_agent(provider).run("Stamp it.") == 4
 
 
-def test_the_prompt_of_code_never_changes_and_shows_no_hidden_tool():
+def test_the_prompt_of_code_never_changes_and_defines_no_hidden_tool():
     with Provider(
         [FIND_IN_CODE, code("final_answer(1)"), code("final_answer(weigh_parcel(7))")]
     ) as provider:
@@ -352,7 +352,8 @@ def test_the_prompt_of_code_never_changes_and_shows_no_hidden_tool():
     assert again == "Parcel 7 has 3 kg."
     [prompt] = {request.system_bytes for request in provider.requests}
     assert b"def tool_search" in prompt
-    assert b"weigh_parcel" not in prompt
+    assert b"weigh_parcel" in prompt  # the listing names it
+    assert b"def weigh_parcel" not in prompt
 
 
 def test_the_session_of_code_goes_on_in_another_agent():

@@ -175,7 +175,7 @@ class _Metadata(ToolMetadata):
     """Accepts a description of any length: that of `tool_search` lists what exists."""
 
     def to_openai_tool(self, skip_length_check: bool = False) -> dict[str, Any]:
-        """Return the definition; OpenAI itself has dropped the limit that the SDK checks."""
+        """Return the definition; the SDK would refuse one of more than 1,024 characters."""
         return super().to_openai_tool(skip_length_check=True)
 
 
