@@ -467,7 +467,9 @@ class Ranker:
         """
         encoder = self._encoder
         question = ranking.question
-        if not isinstance(encoder, StaticEncoder) or not question.words:
+        if ranking.top_chance >= LIKELY or not question.words:
+            return False
+        if not isinstance(encoder, StaticEncoder):
             return False
         # A word that only tools of others have must not make a difference (R77).
         if ranking.evidence[:, Signal.MATCH].any():
@@ -588,8 +590,10 @@ def _lift_above_opposites(
     `delete_issue` and `create_issue` of one server differ in one word; a description that says
     more must not put the wrong one first.
     """
+    if state.opposites.keys().isdisjoint(question.numbers) or not len(places):
+        return
     asked, opposites = find_opposites(state, question)
-    if not opposites or not len(places):
+    if not opposites:
         return
     count = min(OPPOSITES_CHECKED, len(scores))
     near: NDArray[np.int64] = (scores >= np.partition(scores, -count)[-count]).nonzero()[0]
