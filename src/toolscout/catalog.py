@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import itemgetter
 from time import perf_counter, sleep
 from types import MappingProxyType
 from typing import cast
@@ -138,8 +139,8 @@ class Catalog:
     def unready(self) -> dict[str, Availability]:
         """The servers that are pending or failed, by name."""
         with self._lock:
-            states = self._states.items()
-            return {s: state for s, state in sorted(states) if state.status is not Status.READY}
+            unready = [item for item in self._states.items() if item[1].status is not Status.READY]
+        return dict(sorted(unready, key=itemgetter(0)))
 
     @property
     def unlisted(self) -> tuple[str, ...]:

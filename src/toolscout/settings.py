@@ -196,9 +196,9 @@ class Settings(Options):
         "of tools while they fit; only the servers; or nothing.",
     )
     listing_tokens: int = declare(
-        1_500,
+        1_400,
         check_whole(0, 1_000_000),
-        "Maximum length of that list, of which names take at most 55 %. It never takes more than "
+        "Maximum length of that list, of which names take at most 60 %. It never takes more than "
         "5 % of the context window.",
         unit="tokens",
     )

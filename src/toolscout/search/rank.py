@@ -34,7 +34,15 @@ from toolscout.search.hits import Why
 from toolscout.search.lexical import COVERED, ByTerm, Floats, Ints
 from toolscout.search.question import Question, read_question
 from toolscout.search.shard import Mask, Shard, State, group_by_shard
-from toolscout.search.text import STOP_WORDS, Field, drop_stop_words, split_words, stem
+from toolscout.search.text import (
+    OPPOSITES,
+    STOP_WORDS,
+    Field,
+    drop_stop_words,
+    split_words,
+    stem,
+    stem_name,
+)
 from toolscout.search.translate import Lexicon
 from toolscout.search.vectors import compare_vectors, encode_questions, take_leading_row
 from toolscout.tools import Tool
@@ -371,7 +379,7 @@ GUESSES = 3
 NONSENSE = ((2.55, 0.5), (4.0, 0.3))
 """Letters in a piece of the least broken word, and the similarity below which such a text is
 nonsense; docs/search.md has the figures."""
-OPPOSITES_CHECKED = 24
+OPPOSITES_CHECKED = 12
 """Candidates among which opposites of what was asked for are looked for."""
 SHORTEST = 4
 """Letters of the shortest word that is corrected."""
@@ -532,21 +540,19 @@ class Ranker:
         _lift_above_opposites(state, question, places, scores)
         order, rivals = _sort_by_score(state, places, scores)
 
-        def predict(rows: NDArray[np.int64], rivals: Doubles) -> list[float]:
-            signals = table.take(rows, axis=1).T
-            found = fusion.predict_chances(signals, scores.take(rows), rivals)
-            return [round(chance * 1e6) / 1e6 for chance in accumulate(found, min)]
-
         is_last = None if last is None else last.take(places.take(order))
         if is_last is None or is_last.all() or not is_last.any():
             best = order[:wanted]
-            chances = predict(best, rivals)
+            chances = _predict_chances(fusion, table, scores, best, rivals)
             worth = count_worth_showing(chances)
         else:
             # Those that come first are judged as if the others did not exist.
             first = order[~is_last][:wanted]
             rest = order[is_last][:wanted]
-            groups = (predict(first, rivals[~is_last]), predict(rest, rivals))
+            groups = (
+                _predict_chances(fusion, table, scores, first, rivals[~is_last]),
+                _predict_chances(fusion, table, scores, rest, rivals),
+            )
             shown = _count_both_shown(*groups)
             rows: tuple[list[int], list[int]] = (first.tolist(), rest.tolist())
             best = np.array(_join_groups(*rows, shown)[:wanted])
@@ -582,6 +588,14 @@ class Ranker:
         return places, lines, max(matched, len(places))
 
 
+def _predict_chances(
+    fusion: Fusion, table: Doubles, scores: Doubles, rows: NDArray[np.int64], rivals: Doubles
+) -> list[float]:
+    """Return how likely each of some rows is the wanted tool, never more than the row before."""
+    found = fusion.predict_chances(table.take(rows, axis=1).T, scores.take(rows), rivals)
+    return [round(chance * 1e6) / 1e6 for chance in accumulate(found, min)]
+
+
 def _lift_above_opposites(
     state: State, question: Question, places: NDArray[np.int64], scores: Doubles
 ) -> None:
@@ -590,30 +604,16 @@ def _lift_above_opposites(
     `delete_issue` and `create_issue` of one server differ in one word; a description that says
     more must not put the wrong one first.
     """
-    if state.opposites.keys().isdisjoint(question.numbers) or not len(places):
-        return
-    asked, opposites = find_opposites(state, question)
-    if not opposites:
+    asked, opposites = find_opposites(question)
+    if not opposites or not len(places):
         return
     count = min(OPPOSITES_CHECKED, len(scores))
-    near: NDArray[np.int64] = (scores >= np.partition(scores, -count)[-count]).nonzero()[0]
-    listed = _list_name_words(state, places.take(near))
-    at = (listed >= 0).ravel().nonzero()[0]
-    terms = state.word_terms.take(listed.take(at))
-    found = np.logical_or.reduce(terms == np.array([*opposites], np.int32)[:, None])
-    rows: list[int] = near[at[found] // listed.shape[1]].tolist()
-    if not rows:
+    near: list[int] = (scores >= np.partition(scores, -count)[-count]).nonzero()[0].tolist()
+    tools: dict[int, Tool] = {row: state.tools[places[row]] for row in near}
+    names = {row: stem_name(tool.leaf) for row, tool in tools.items()}
+    wrong = [row for row in near if not names[row].isdisjoint(opposites)]
+    if not wrong:
         return
-    wrong = list(dict.fromkeys(rows))
-    tools = {row: state.tools[places[row]] for row in near.tolist()}
-    servers = {tools[row].server for row in wrong}
-    names = {
-        row: frozenset(
-            state.number_terms(map(stem, drop_stop_words(split_words(tool.leaf)))).values()
-        )
-        for row, tool in tools.items()
-        if tool.server in servers
-    }
     for row in sorted(names, key=lambda row: tools[row].name):
         rest = names[row] - asked
         if len(rest) == len(names[row]):
@@ -631,14 +631,11 @@ def _lift_above_opposites(
             scores[[row, best]] = scores[[best, row]]
 
 
-def find_opposites(state: State, question: Question) -> tuple[set[int], set[int]]:
+def find_opposites(question: Question) -> tuple[set[str], set[str]]:
     """Return the terms of a question that have opposites, and these; none if both are there."""
-    table = state.opposites
-    known = [number for number in question.numbers if number in table]
-    if not known:
-        return set(), set()
-    asked = {number for number in known if table[number].isdisjoint(known)}
-    return asked, set[int]().union(*(table[number] for number in asked))
+    known = OPPOSITES.keys() & set(map(stem, question.words))
+    asked = {term for term in known if OPPOSITES[term].isdisjoint(known)}
+    return asked, set[str]().union(*(OPPOSITES[term] for term in asked))
 
 
 def _count_both_shown(first: list[float], rest: list[float]) -> tuple[int, int]:
@@ -726,12 +723,12 @@ def explain(state: State, ranking: Ranking, row: int) -> Why:
         shares=ranking.fusion.compute_shares(
             ranking.evidence[row], question.length, compute_gate(ranking.evidence)
         ),
-        held_back=tuple(_list_drawbacks(state, ranking, row, tool, matched)),
+        held_back=tuple(_list_drawbacks(ranking, row, tool, matched)),
     )
 
 
 def _list_drawbacks(
-    state: State, ranking: Ranking, row: int, tool: Tool, matched: dict[str, tuple[str, ...]]
+    ranking: Ranking, row: int, tool: Tool, matched: dict[str, tuple[str, ...]]
 ) -> list[str]:
     drawbacks: list[str] = []
     has = {word for listed in matched.values() for word in listed}
@@ -745,8 +742,8 @@ def _list_drawbacks(
     ]
     if extra and ranking.evidence[row, Signal.NAME_MEANING] < 0.99:
         drawbacks.append(f"Its name also says: {', '.join(extra[:8])}.")
-    contrary = find_opposites(state, ranking.question)[1]
-    opposite = [word for word in split_words(tool.leaf) if state.find(stem(word)) in contrary]
+    contrary = find_opposites(ranking.question)[1]
+    opposite = [word for word in split_words(tool.leaf) if stem(word) in contrary]
     if opposite:
         drawbacks.append(f"Its name says the opposite: {', '.join(opposite)}.")
     if not tool.description:

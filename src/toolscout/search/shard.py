@@ -25,7 +25,6 @@ from toolscout.search.lexical import (
     concatenate_postings,
     find_entries,
 )
-from toolscout.search.text import OPPOSITES
 from toolscout.search.vectors import Neighbours
 from toolscout.tools import Tool
 
@@ -344,15 +343,6 @@ class State:
         frequency = self.frequencies.item
         size = len(self.frequencies)
         return {term: n for term, n in known.items() if n < size and frequency(n)}
-
-    @cached_property
-    def opposites(self) -> dict[int, frozenset[int]]:
-        """For each term with opposites, their numbers, as far as living tools have them."""
-        numbers = self.number_terms(OPPOSITES)
-        return {
-            number: frozenset(numbers[t] for t in OPPOSITES[term] if t in numbers)
-            for term, number in numbers.items()
-        }
 
     def find_place(self, name: str) -> int | None:
         """Return the place of a living tool."""

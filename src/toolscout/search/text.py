@@ -188,6 +188,12 @@ def _read_opposites(text: str) -> dict[str, frozenset[str]]:
     return found
 
 
+@lru_cache(maxsize=20_000)
+def stem_name(leaf: str) -> frozenset[str]:
+    """Return the terms of a tool's own name."""
+    return frozenset(map(stem, drop_stop_words(split_words(leaf))))
+
+
 OPPOSITES = _read_opposites(_OPPOSITES)
 """The terms that mean the opposite of a term."""
 

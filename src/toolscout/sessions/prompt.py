@@ -37,7 +37,7 @@ DELTA_NAMES = 20
 """Names that an announcement lists for one server."""
 LISTING_SHARE = 0.05
 """The most of a context window that a listing takes."""
-NAMES_SHARE = 0.55
+NAMES_SHARE = 0.6
 """The share of its budget up to which a listing has names; the rest is for many servers."""
 LEAST_NAMES_TOKENS = 8
 """With less room than this for each server, a listing has no names."""

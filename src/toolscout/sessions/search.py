@@ -109,11 +109,11 @@ def search_tools(state: SessionState, request: SearchRequest) -> Reply:
 
 def _report_empty(state: SessionState, request: SearchRequest) -> Reply:
     absent = _describe_absent_servers(state)
-    context = replace(
-        absent,
+    context = ReplyContext(
+        **absent,
         notes=request.notes,
         news=state.take_news(),
-        next_step=report_empty_catalog(is_pending=bool(absent.pending)),
+        next_step=report_empty_catalog(is_pending=bool(absent["pending"])),
     )
     page = render_search([], context, request.max_tokens)
     details = _build_details(state, request, page, [], context, [])
@@ -305,7 +305,7 @@ def _describe_context(
         and not answer.missing
         for answer in answers
     )
-    absent = ReplyContext() if is_complete else _describe_absent_servers(state)
+    absent: Json = {} if is_complete else _describe_absent_servers(state)
     next_step = _choose_next_step(state, answers)
     if is_waiting:
         next_step = SEARCH_LATER
@@ -313,8 +313,8 @@ def _describe_context(
         next_step = GIVE_UP_PARTLY if state.list_absent(Status.FAILED) else GIVE_UP
     visible = state.list_visible() if fruitless else ()
     servers = Counter(tool.server or OWN_TOOLS for tool in visible)
-    return replace(
-        absent,
+    return ReplyContext(
+        **absent,
         notes=request.notes,
         news=state.take_news(),
         servers=tuple(sorted(servers.items(), key=lambda item: (-item[1], item[0]))),
@@ -331,20 +331,20 @@ def _find_said(state: SessionState, answers: Sequence[QueryAnswer]) -> dict[str,
     return state.find_unheard(h.tool for h in best if h.confidence is not Confidence.WEAK)
 
 
-def _describe_absent_servers(state: SessionState) -> ReplyContext:
-    """Return the servers that are still connecting and those that failed, and why (R45).
+def _describe_absent_servers(state: SessionState) -> Json:
+    """Return, for a `ReplyContext`, the servers that are connecting or failed, and why (R45).
 
     The text names them only if the conversation has not just read the same.
     """
     unready = state.list_unready().items()
     pending = tuple((name, at.reason) for name, at in unready if at.status is Status.PENDING)
     failed = tuple((name, at.reason) for name, at in unready if at.status is Status.FAILED)
-    return ReplyContext(
-        pending=pending,
-        failed=failed,
-        tells_pending=state.tell("pending", pending),
-        tells_failed=state.tell("failed", failed),
-    )
+    return {
+        "pending": pending,
+        "failed": failed,
+        "tells_pending": state.tell("pending", pending),
+        "tells_failed": state.tell("failed", failed),
+    }
 
 
 def _choose_next_step(state: SessionState, answers: Sequence[QueryAnswer]) -> str:
