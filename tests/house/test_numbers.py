@@ -228,7 +228,7 @@ NOT_OURS = {
         "22,665 definitions",
         "4,065,065 tokens",
         "2,090 tokens",
-        "234 tokens",
+        "240 tokens",
         "10,000 tools",
         "ten tools",
     ),
