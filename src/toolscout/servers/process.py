@@ -564,7 +564,7 @@ async def run_process(
     process: ServerProcess, config: ServerConfig, reaper: ProcessReaper
 ) -> AsyncGenerator[tuple[ProcessReader, ProcessWriter]]:
     """Start a process and yield its streams; end it and its group at the end."""
-    await asyncio.get_running_loop().subprocess_exec(
+    start = asyncio.get_running_loop().subprocess_exec(
         lambda: process,
         config.command,
         *config.args,
@@ -572,6 +572,14 @@ async def run_process(
         cwd=config.cwd or None,
         start_new_session=True,
     )
+    starting = asyncio.create_task(start)
+    try:
+        await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # Cancelling the start itself would kill the process at once.
+        await asyncio.wait((starting,))
+        await process.stop()
+        raise
     reaper.watch(process.pid)
     try:
         yield ProcessReader(process), ProcessWriter(process)
