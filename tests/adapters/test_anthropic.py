@@ -108,6 +108,20 @@ def test_the_mode_follows_from_the_address_and_an_override_wins():
         ToolScoutToolset(tools, own)
 
 
+def test_where_nothing_is_hidden_an_unknown_name_is_answered_without_a_meta_tool():
+    toolset = Desk(FEW, Ledger(), "https://proxy.test", "off").toolset
+    session = toolset.read_session()
+    unknown: Json = {"type": "tool_use", "id": "toolu_1", "name": "fly_to_the_moon", "input": {}}
+
+    [result] = toolset.answer(session, [unknown])
+    [same] = asyncio.run(toolset.answer_async(session, [unknown]))
+
+    assert result == same
+    assert result["is_error"] is True
+    assert "there is no tool 'fly_to_the_moon'" in str(result["content"])
+    assert "tool_search" not in str(result["content"])
+
+
 def test_an_asynchronous_tool_needs_an_asynchronous_client():
     with pytest.raises(UsageError, match="Use AsyncAnthropic"):
         ToolScoutToolset([async_runnable(SPECS[0], Ledger())], Anthropic(api_key="x"))

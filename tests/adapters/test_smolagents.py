@@ -36,6 +36,7 @@ from adapters.surfaces import Mode as ModeName
 from toolscout import Catalog, Mode, Scout, Settings
 from toolscout.adapters.smolagents import ToolScoutAgent, ToolScoutCodeAgent
 from toolscout.errors import UsageError
+from toolscout.settings import Hiding
 
 Json = dict[str, Any]
 CHAT: DialectName = "openai-chat"
@@ -329,6 +330,36 @@ def test_code_is_stopped_at_a_call_that_may_not_be_made(line: str, text: str):
     assert "ToolRefused" in said_to(provider)
     assert text in said_to(provider)
     assert "went on\n" not in said_to(provider)
+
+
+def test_where_nothing_is_hidden_neither_agent_reads_of_a_meta_tool():
+    plain = Settings(mode=Mode.NATIVE, hiding=Hiding.OFF)
+    with Provider([final("Done.")]) as provider:
+        shop_agent(provider, settings=plain).run("Weigh it.")
+
+    [request] = provider.requests
+    assert "weigh_parcel" in request.tool_names
+    assert b"tool_search" not in request.raw
+
+    odd = code('tool_call(name="fly_to_the_moon")')
+    with Provider([odd, WEIGH_IN_CODE]) as provider:
+        result = code_agent(provider, settings=plain).run("Weigh it.")
+
+    assert result == "Parcel 7 has 3 kg."
+    assert b"def weigh_parcel" in provider.requests[0].system_bytes
+    assert not any(b"tool_search" in request.raw for request in provider.requests)
+
+
+def test_the_prompt_of_code_defines_pinned_tools():
+    settings = Settings(mode=Mode.NATIVE, pins=("weigh_parcel",))
+    with Provider([WEIGH_IN_CODE]) as provider:
+        result = code_agent(provider, settings=settings).run("Weigh it.")
+
+    assert result == "Parcel 7 has 3 kg."
+    prompt = provider.requests[0].system_bytes
+    assert b"def tool_search" in prompt
+    assert b"def weigh_parcel" in prompt
+    assert b"def read_owner" not in prompt
 
 
 def test_objects_of_code_go_into_tools_and_come_back_as_they_are():

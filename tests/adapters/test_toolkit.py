@@ -20,6 +20,8 @@ from toolscout import (
     Tool,
 )
 from toolscout.adapters._toolkit import (
+    RESERVED_NAMES,
+    Hiding,
     Toolkit,
     add_notes,
     list_request_tools,
@@ -96,6 +98,18 @@ def test_in_bridge_mode_a_toolkit_shows_only_what_is_pinned_and_runs_calls_itsel
 
     assert list_natives(toolkit, session) == [NATIVES[1]]
     assert reply.text == "get_weather ran with ['city']"
+
+
+def test_where_nothing_is_hidden_no_reply_names_a_meta_tool():
+    bare = Tool.define("count_stars", description="Count the stars.")
+    settings = Settings(hiding=Hiding.OFF)
+    toolkit = make_toolkit(scout=Scout(Catalog({"": [bare]}), settings=settings))
+    session = toolkit.open_session("s")
+
+    replies = [session.handle_sync(name) for name in ("fly_to_the_moon", "count_stars")]
+
+    assert all(reply.is_error for reply in replies)
+    assert not any(name in reply.text for reply in replies for name in RESERVED_NAMES)
 
 
 @pytest.mark.requirement("R90")

@@ -30,7 +30,7 @@ from toolscout.errors import (
     ModelError,
     OwnNameNeeded,
     SdkChanged,
-    UnknownTool,
+    ServerUnavailable,
     UsageError,
 )
 from toolscout.names import make_exposed_name
@@ -274,7 +274,7 @@ class Toolkit(Generic[T]):
 
     def _execute(self, tool: Tool, arguments: Json) -> object:
         if self._run is None or tool.name not in self._natives:
-            raise UnknownTool(tool.name, ())
+            raise ServerUnavailable(tool.server, "not connected")
         return self._run(self._natives[tool.name], arguments)
 
 

@@ -15,15 +15,15 @@ from typing import Any, cast
 from toolscout import Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
     CALL,
+    RESERVED_NAMES,
     ApprovedCall,
     Json,
     Toolkit,
     add_notes,
-    build_meta_tools,
     is_list,
     report_outcome,
 )
-from toolscout.errors import MissingExtra, UnknownTool, UsageError
+from toolscout.errors import MissingExtra, UsageError
 
 try:
     from smolagents import CodeAgent, Model, MultiStepAgent, ToolCallingAgent
@@ -55,16 +55,19 @@ class _Conversation(MultiStepAgent):
         settings: Settings | None,
         session: Json | None,
     ) -> list[AgentTool]:
-        """Catalogue the tools, and return the meta-tools."""
+        """Catalogue the tools, and return those that the system prompt defines."""
         self._toolkit = Toolkit[AgentTool].create_growing(
             tools, _define, scout=scout, settings=settings
         )
         self.session = self._toolkit.open_session("", session)
-        # Code agents read the definitions in the system prompt only, others in every request too.
-        listing = "" if isinstance(self, ToolCallingAgent) else self.session.get_listing()
-        meta = build_meta_tools(listing)
-        self._meta = {tool.name: _OwnTool(tool, self._call) for tool in meta}
-        return [*self._meta.values()]
+        # Code agents read definitions in the system prompt only, others in every request.
+        is_code = isinstance(self, CodeAgent)
+        shown = [each.tool for each in self._toolkit.open_session().list_shown(listing=is_code)]
+        return [
+            _OwnTool(tool, self._call)
+            for tool in shown
+            if is_code or self._toolkit.get(tool.name) is None
+        ]
 
     def run(
         self, task: str, stream: bool = False, reset: bool = True, *more: Any, **options: Any
@@ -84,9 +87,10 @@ class _Conversation(MultiStepAgent):
         if isinstance(verdict, ApprovedCall):
             with report_outcome(self.session, verdict):
                 return self._toolkit.get_native(verdict)(**{**verdict.arguments, **odd})
-        if verdict is None or (verdict.is_error and not verdict.references):
-            raise ToolRefused(str(UnknownTool(name, ())) if verdict is None else verdict.text)
-        return verdict.text
+        reply = verdict or self.session.handle_sync(name, arguments)
+        if reply.is_error and not reply.references:
+            raise ToolRefused(reply.text)
+        return reply.text
 
 
 class ToolScoutAgent(_Conversation, ToolCallingAgent):
@@ -115,7 +119,7 @@ class ToolScoutAgent(_Conversation, ToolCallingAgent):
     @property
     def tools_and_managed_agents(self) -> list[Any]:
         """The tools of the next request: those never hidden, the meta-tools, and what was found."""
-        known = {*self._meta, *(tool.name for tool in self.session.list_visible())}
+        known = {tool.name for tool in self.session.list_visible()} | RESERVED_NAMES
         passed = [tool for name, tool in self.tools.items() if name not in known]
         shown = self._toolkit.list_tools(self.session, lambda tool: _OwnTool(tool, self._call))
         return [*passed, *self.managed_agents.values(), *shown]

@@ -39,7 +39,7 @@ from toolscout.adapters.anthropic.rounds import (
     unfold,
 )
 from toolscout.adapters.anthropic.streams import StreamMerger, to_frame
-from toolscout.errors import MissingExtra, UnknownTool, UsageError
+from toolscout.errors import MissingExtra, UsageError
 
 try:
     import httpx2
@@ -160,14 +160,14 @@ class ToolScoutToolset:
         """Return the content of a call's result, or raise `ToolError` with one."""
         verdict = self.toolkit.handle_sync(session, name, arguments)
         if not isinstance(verdict, ApprovedCall):
-            return _read_reply(name, verdict)
+            return _read_reply(verdict or session.handle_sync(name, arguments))
         with report_outcome(session, verdict):
             return _read_result(self._start(verdict), verdict)
 
     async def _call_async(self, session: Session, name: str, arguments: object) -> Any:
         verdict = await self.toolkit.handle(session, name, arguments)
         if not isinstance(verdict, ApprovedCall):
-            return _read_reply(name, verdict)
+            return _read_reply(verdict or await session.handle(name, arguments))
         with report_outcome(session, verdict):
             if isinstance(self.toolkit.get_native(verdict), SYNC):
                 result = await asyncio.to_thread(self._start, verdict)
@@ -410,9 +410,7 @@ def _make_result(call: Json, value: object) -> Json:
     return result | {"content": value}
 
 
-def _read_reply(name: str, reply: Reply | None) -> Any:
-    if reply is None:
-        raise ToolError(str(UnknownTool(name, ())))
+def _read_reply(reply: Reply) -> Any:
     content = reply.to_message(Dialect.ANTHROPIC)["content"]
     if reply.is_error:
         raise ToolError(content)
