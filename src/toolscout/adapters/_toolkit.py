@@ -14,11 +14,10 @@ import threading
 from base64 import b64decode
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import reduce
 from itertools import zip_longest
-from types import ModuleType
-from typing import Any, Generic, TypeGuard, TypeVar
+from types import ModuleType, SimpleNamespace
+from typing import Any, Generic, TypedDict, TypeGuard, TypeVar, Unpack
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -72,14 +71,21 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+class ToolkitOptions(TypedDict, total=False):
+    """The options of every adapter: settings, or a scout that has settings and other servers."""
+
+    scout: Scout | None
+    settings: Settings | None
+
+
 class Toolkit(Generic[T]):
     """The tools of an SDK, by the name under which a model calls them.
 
     `define` turns a tool of the SDK into a `Tool`. `run` calls one with checked arguments; a
     toolkit whose adapter handles calls itself needs none. `by_name` selects tools that the SDK
     treats by their names, to ask a person, to end a run or to wait: the SDK never sees what
-    `tool_call` runs, so the model has to call them directly. A `scout` passed in keeps its other
-    servers, and its settings apply.
+    `tool_call` runs, so the model has to call them directly. Without settings and a scout, the
+    default settings apply, with the given `mode`.
     """
 
     def __init__(
@@ -89,12 +95,13 @@ class Toolkit(Generic[T]):
         *,
         run: Callable[[T, Json], object] | None = None,
         by_name: Callable[[T], bool] | None = None,
+        mode: Mode = Mode.BRIDGE,
         scout: Scout | None = None,
         settings: Settings | None = None,
     ) -> None:
         if scout is not None and settings is not None:
             raise UsageError("Pass settings or a scout, not both: the scout has settings already.")
-        self.scout = scout or Scout(Catalog(), settings=settings)
+        self.scout = scout or Scout(Catalog(), settings=settings or Settings(mode=mode))
         self._define = define
         self._run = run
         # In mode `bridge`, found tools can be called in no other way.
@@ -113,17 +120,14 @@ class Toolkit(Generic[T]):
         define: Callable[[T], Tool],
         *,
         by_name: Callable[[T], bool] | None = None,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
+        **options: Unpack[ToolkitOptions],
     ) -> "Toolkit[T]":
         """Return a toolkit for an SDK that asks for its tools before every request.
 
         Found tools join the request, unless the settings choose mode `bridge`. The other modes
         need a provider's own API and are refused.
         """
-        if scout is None and settings is None:
-            settings = Settings(mode=Mode.NATIVE)
-        toolkit = cls(tools, define, by_name=by_name, scout=scout, settings=settings)
+        toolkit = cls(tools, define, by_name=by_name, mode=Mode.NATIVE, **options)
         if toolkit.mode not in (Mode.NATIVE, Mode.BRIDGE):
             raise UsageError(
                 f"Mode {str(toolkit.mode)!r} needs a provider's own API. Use 'native' or 'bridge'."
@@ -152,11 +156,8 @@ class Toolkit(Generic[T]):
         only new and changed ones are indexed. `open_session` and `rank` take the names.
         """
         with self._registering:
-            fresh: dict[str, T] = {}
-            for own, tool in tools.items():
-                known = self._natives.get(self._exposed.get(own, ""))
-                if known is None or (known is not tool and known != tool):
-                    fresh[own] = tool
+            known = {own: self._natives.get(self._exposed.get(own, "")) for own in tools}
+            fresh = {n: t for n, t in tools.items() if known[n] is not t and known[n] != t}
             if fresh:
                 defined = {own: self._define(tool) for own, tool in fresh.items()}
                 self.scout.catalog.add("", defined.values())
@@ -178,8 +179,7 @@ class Toolkit(Generic[T]):
         asked = [Query(text=text, words=text) for text in queries if text.strip()]
         results = self.scout.index.search_many(asked, limit, allowed=allowed)
         rounds = zip_longest(*(result.best for result in results))
-        hits = (hit for hits in rounds for hit in hits if hit is not None)
-        found = dict.fromkeys(hit.tool.name for hit in hits)
+        found = dict.fromkeys(hit.tool.name for hits in rounds for hit in hits if hit is not None)
         return [self._natives[name] for name in found][:limit]
 
     def get(self, name: str) -> T | None:
@@ -291,11 +291,10 @@ class Bridge(Toolkit[T]):
         define: Callable[[T], Tool],
         *,
         by_name: Callable[[T], bool] | None = None,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
+        **options: Unpack[ToolkitOptions],
     ) -> None:
         natives = list(tools)
-        super().__init__(natives, define, scout=scout, settings=settings)
+        super().__init__(natives, define, **options)
         if self.mode is not Mode.BRIDGE:
             raise UsageError(
                 f"Mode {str(self.mode)!r} changes the tools during a run, and this SDK fixes them "
@@ -344,22 +343,16 @@ def list_loaded(state: object) -> list[str]:
     return list(Record.from_json(state).entries)
 
 
-@dataclass(slots=True)
-class _Outcome:
-    """How a call ended that did not raise."""
-
-    failed: bool = False
-
-
 @contextmanager
 def report_outcome(
     session: Session, call: ApprovedCall, *, postponed: tuple[type[BaseException], ...] = ()
-) -> Generator[_Outcome]:
+) -> Generator[SimpleNamespace]:
     """Report to the session whether the call that is made in this context has failed.
 
-    The exceptions in `postponed` mean that the SDK will make the call later.
+    Set `failed` of the context if the call did not raise. The exceptions in `postponed` mean that
+    the SDK will make the call later.
     """
-    outcome = _Outcome()
+    outcome = SimpleNamespace(failed=False)
     try:
         yield outcome
     except postponed:

@@ -10,15 +10,16 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
-from toolscout import Reply, Scout, Session, Settings, Tool
+from toolscout import Reply, Session, Tool
 from toolscout.adapters._toolkit import (
     NEEDS_ASYNC_RUN,
     NO_REASON,
     ApprovedCall,
     Bridge,
     Json,
+    ToolkitOptions,
     add_notes,
     decode_images,
     merge_state,
@@ -51,21 +52,17 @@ class ToolScoutTools(Toolkit):
     def __init__(
         self,
         tools: Iterable[Toolkit | Function | Callable[..., object]],
-        *,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
+        **options: Unpack[ToolkitOptions],
     ) -> None:
         given = list(tools)
         natives = [native for tool in given for native in _list_natives(tool)]
-        self._bridge = Bridge(natives, _define, by_name=_waits, scout=scout, settings=settings)
+        self._bridge = Bridge(natives, _define, by_name=_waits, **options)
         functions = (native.both for native in natives)
         instructed = (*functions, *(tool for tool in given if isinstance(tool, Toolkit)))
         texts = [one.instructions for one in instructed if one.add_instructions]
+        instructions = "\n".join(filter(None, texts)) or None
         super().__init__(
-            STATE,
-            instructions="\n".join(filter(None, texts)) or None,
-            add_instructions=True,
-            auto_register=False,
+            STATE, instructions=instructions, add_instructions=True, auto_register=False
         )
         for tool, native in self._bridge.list_declared():
             if native is None:

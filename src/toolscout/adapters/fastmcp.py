@@ -8,7 +8,7 @@ indexed.
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Unpack, cast
 
 from toolscout import Mode, Reply, Scout, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
@@ -20,6 +20,7 @@ from toolscout.adapters._toolkit import (
     ApprovedCall,
     Json,
     Toolkit,
+    ToolkitOptions,
     build_meta_tools,
     list_request_tools,
     merge_state,
@@ -34,7 +35,7 @@ try:
     from fastmcp.server.dependencies import CurrentContext, get_access_token, get_context
     from fastmcp.server.transforms import GetToolNext
     from fastmcp.server.transforms.catalog import CatalogTransform
-    from fastmcp.server.transforms.search.base import BaseSearchTransform, SearchResultSerializer
+    from fastmcp.server.transforms.search.base import BaseSearchTransform
     from fastmcp.tools.base import Tool as ServerTool
     from fastmcp.tools.base import ToolResult
     from fastmcp.utilities.versions import VersionSpec, dedupe_with_versions
@@ -61,18 +62,17 @@ class ToolScoutTransform(CatalogTransform):
         max_results: int = 5,
         always_visible: Sequence[str] = (),
         listing_seconds: float = 0.0,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
+        **options: Unpack[ToolkitOptions],
     ) -> None:
         super().__init__()
-        if scout is None and settings is None:
+        if not any(options.values()):
             # One MCP session may serve many conversations, and a tool that is named like a shell
             # is not the host's own shell.
             pins = tuple(always_visible)
-            settings = Settings(limit=max_results, pins=pins, shared=True, essential=())
+            options["settings"] = Settings(limit=max_results, pins=pins, shared=True, essential=())
         elif max_results != 5 or always_visible:
             raise UsageError("Set `limit` and `pins` of the settings instead.")
-        self._toolkit: Toolkit[ServerTool] = Toolkit((), _define, scout=scout, settings=settings)
+        self._toolkit: Toolkit[ServerTool] = Toolkit((), _define, **options)
         if self._toolkit.mode is not Mode.BRIDGE:
             raise UsageError("A server's list of tools cannot grow. Use mode='bridge'.")
         self._listing_seconds = listing_seconds
@@ -131,36 +131,21 @@ class ToolScoutTransform(CatalogTransform):
         self, ctx: Context, session: Session, name: str, arguments: Json
     ) -> ToolResult:
         verdict = await self._toolkit.handle(session, name, arguments)
-        if isinstance(verdict, ApprovedCall):
-            own_name = self._toolkit.get_native(verdict).name
-            with report_outcome(session, verdict) as outcome:
-                result = await ctx.fastmcp.call_tool(own_name, verdict.arguments)
-                outcome.failed = result.is_error
-            return result
-        message = cast("Reply", verdict).to_message("mcp")
-        return ToolResult.from_mcp_result(CallToolResult.model_validate(message))
+        if not isinstance(verdict, ApprovedCall):
+            message = cast("Reply", verdict).to_message("mcp")
+            return ToolResult.from_mcp_result(CallToolResult.model_validate(message))
+        own_name = self._toolkit.get_native(verdict).name
+        with report_outcome(session, verdict) as outcome:
+            result = await ctx.fastmcp.call_tool(own_name, verdict.arguments)
+            outcome.failed = result.is_error
+        return result
 
 
 class ToolScoutSearchTransform(BaseSearchTransform):
     """`BM25SearchTransform` with toolscout's ranking: the same two tools, options and replies."""
 
-    def __init__(
-        self,
-        *,
-        max_results: int = 5,
-        always_visible: list[str] | None = None,
-        search_tool_name: str = "search_tools",
-        call_tool_name: str = "call_tool",
-        search_result_serializer: SearchResultSerializer | None = None,
-        scout: Scout | None = None,
-    ) -> None:
-        super().__init__(
-            max_results=max_results,
-            always_visible=always_visible,
-            search_tool_name=search_tool_name,
-            call_tool_name=call_tool_name,
-            search_result_serializer=search_result_serializer,
-        )
+    def __init__(self, *, scout: Scout | None = None, **options: Any) -> None:
+        super().__init__(**options)
         # What FastMCP's own search transforms override and use; none has a public name.
         require_members("fastmcp", self, "_get_visible_tools", "_render_results", "_search")
         require_members("fastmcp", self, "_make_search_tool", "_search_tool_name", "_max_results")

@@ -9,13 +9,14 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
-from toolscout import Reply, Scout, Session, Settings, Tool
+from toolscout import Reply, Session, Tool
 from toolscout.adapters._toolkit import (
     ApprovedCall,
     Json,
     Toolkit,
+    ToolkitOptions,
     add_notes,
     decode_images,
     is_object,
@@ -53,9 +54,7 @@ class ToolScoutToolset(BaseToolset):
     def __init__(
         self,
         tools: Sequence[BaseTool | BaseToolset | Callable[..., Any]],
-        *,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
+        **options: Unpack[ToolkitOptions],
     ) -> None:
         super().__init__()
         # With ADK's cache, found tools would be missing until the next user message.
@@ -64,13 +63,9 @@ class ToolScoutToolset(BaseToolset):
         known = (BaseTool, BaseToolset)
         self._given = [tool if isinstance(tool, known) else FunctionTool(tool) for tool in tools]
         self._toolsets = [given for given in self._given if isinstance(given, BaseToolset)]
+        # ADK looks at the tool that was called, and any other has its result at once.
         self._toolkit = Toolkit[BaseTool].create_growing(
-            (),
-            _define,
-            # ADK looks at the tool that was called, and any other has its result at once.
-            by_name=lambda tool: tool.is_long_running,
-            scout=scout,
-            settings=settings,
+            (), _define, by_name=lambda tool: tool.is_long_running, **options
         )
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:

@@ -9,14 +9,16 @@ the run record what was found, as finished `tool_search` items, so the SDK's ses
 import dataclasses
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from inspect import BoundArguments, signature
+from typing import Any, Unpack, cast
 
-from toolscout import Mode, Scout, Settings, Tool
+from toolscout import Mode, Tool
 from toolscout.adapters._toolkit import (
     SEARCH,
     Dialect,
     Json,
     Toolkit,
+    ToolkitOptions,
     choose_openai_mode,
     require_members,
     to_search,
@@ -28,30 +30,25 @@ try:
     from agents import (
         CodeInterpreterTool,
         FunctionTool,
-        Handoff,
         Model,
         ModelResponse,
-        ModelSettings,
-        ModelTracing,
         MultiProvider,
         OpenAIResponsesModel,
-        TResponseInputItem,
         Usage,
     )
     from agents import Tool as AgentTool
-    from agents.agent_output import AgentOutputSchemaBase
     from agents.items import TResponseOutputItem, TResponseStreamEvent
     from agents.tool import ToolSearchTool
     from openai.types.responses import (
         Response,
         ResponseFunctionToolCall,
-        ResponsePromptParam,
         ResponseToolSearchCall,
         ResponseToolSearchOutputItem,
     )
 except ModuleNotFoundError as error:
     raise MissingExtra("openai-agents", extra="openai-agents") from error
 
+_REQUEST = signature(Model.get_response)
 _TYPES: dict[str, Any] = {
     "function_call": ResponseFunctionToolCall,
     "tool_search_call": ResponseToolSearchCall,
@@ -67,94 +64,44 @@ class ToolScoutModel(Model):
     own servers.
     """
 
-    def __init__(
-        self,
-        model: Model | str,
-        *,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
-    ) -> None:
+    def __init__(self, model: Model | str, **options: Unpack[ToolkitOptions]) -> None:
         self._model = MultiProvider().get_model(model) if isinstance(model, str) else model
-        if scout is None and settings is None:
-            settings = Settings(mode=_choose_mode(self._model))
-        self._toolkit = Toolkit[FunctionTool]((), _define, scout=scout, settings=settings)
+        mode = Mode.NATIVE if any(options.values()) else _choose_mode(self._model)
+        self._toolkit = Toolkit[FunctionTool]((), _define, mode=mode, **options)
         if self._toolkit.mode is Mode.REFERENCE:
             raise UsageError("Mode 'reference' is Anthropic's. Use 'definitions' or 'native'.")
         self._memory = Memory()
 
-    async def get_response(
-        self,
-        system_instructions: str | None,
-        input: str | list[TResponseInputItem],  # noqa: A002  # the SDK's name
-        model_settings: ModelSettings,
-        tools: list[AgentTool],
-        output_schema: AgentOutputSchemaBase | None,
-        handoffs: list[Handoff],
-        tracing: ModelTracing,
-        *,
-        previous_response_id: str | None,
-        conversation_id: str | None,
-        prompt: ResponsePromptParam | None,
-    ) -> ModelResponse:
+    async def get_response(self, *args: Any, **named: Any) -> ModelResponse:
         """Return the first response that calls a tool of the agent, or no tool at all."""
-        turn = self._begin_turn(input, tools, handoffs, previous_response_id, conversation_id)
+        turn = self._begin_turn(args, named)
         usage = Usage()
         while True:
-            response = await self._model.get_response(
-                system_instructions,
-                turn.input,
-                model_settings,
-                turn.list_tools(model_settings),
-                output_schema,
-                handoffs,
-                tracing,
-                previous_response_id=turn.previous,
-                conversation_id=conversation_id,
-                prompt=prompt,
-            )
+            turn.prepare_request()
+            given = turn.request
+            response = await self._model.get_response(*given.args[1:], **given.kwargs)
             usage.add(response.usage)
             if not await turn.take(response.output, response.response_id):
-                self._memory.keep(turn.rounds, response.response_id, conversation_id)
+                self._memory.keep(turn.rounds, response.response_id, turn.conversation)
                 return dataclasses.replace(response, output=turn.output, usage=usage)
 
     async def stream_response(
-        self,
-        system_instructions: str | None,
-        input: str | list[TResponseInputItem],  # noqa: A002  # the SDK's name
-        model_settings: ModelSettings,
-        tools: list[AgentTool],
-        output_schema: AgentOutputSchemaBase | None,
-        handoffs: list[Handoff],
-        tracing: ModelTracing,
-        *,
-        previous_response_id: str | None,
-        conversation_id: str | None,
-        prompt: ResponsePromptParam | None,
+        self, *args: Any, **named: Any
     ) -> AsyncIterator[TResponseStreamEvent]:
         """Stream text at once, and calls when it is known who answers them."""
-        turn = self._begin_turn(input, tools, handoffs, previous_response_id, conversation_id)
+        turn = self._begin_turn(args, named)
         stream = StreamMerger()
         while True:
-            events = self._model.stream_response(
-                system_instructions,
-                turn.input,
-                model_settings,
-                turn.list_tools(model_settings),
-                output_schema,
-                handoffs,
-                tracing,
-                previous_response_id=turn.previous,
-                conversation_id=conversation_id,
-                prompt=prompt,
-            )
-            async for event in events:
+            turn.prepare_request()
+            given = turn.request
+            async for event in self._model.stream_response(*given.args[1:], **given.kwargs):
                 for passed in stream.feed(event):
                     yield passed
             done = cast("Response | None", stream.response)
             if done is None:
                 return
             if not await turn.take(done.output, done.id):
-                self._memory.keep(turn.rounds, done.id, conversation_id, alias=stream.id)
+                self._memory.keep(turn.rounds, done.id, turn.conversation, alias=stream.id)
                 for event in stream.end(turn.output):
                     yield event
                 return
@@ -164,33 +111,26 @@ class ToolScoutModel(Model):
         """Close the inner model."""
         await self._model.close()
 
-    def _begin_turn(
-        self,
-        given: str | list[TResponseInputItem],
-        tools: list[AgentTool],
-        handoffs: list[Handoff],
-        previous_response_id: str | None,
-        conversation_id: str | None,
-    ) -> "_Turn":
+    def _begin_turn(self, args: tuple[Any, ...], named: Json) -> "_Turn":
+        request = _REQUEST.bind(self, *args, **named)
+        given = request.arguments
+        tools: list[AgentTool] = given["tools"]
         hidden = {tool.name: tool for tool in tools if _is_hidden(tool)}
         names = self._toolkit.register(cast("dict[str, FunctionTool]", hidden))
-        items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        key = conversation_id or previous_response_id or ""
         passed = [t for t in tools if not _is_hidden(t) and not isinstance(t, ToolSearchTool)]
-        return _Turn(
-            toolkit=self._toolkit,
-            rounds=ResponsesLoop(
-                self._toolkit,
-                cast("list[Json]", items),
-                _to_definition,
-                only=names,
-                others={*(t.name for t in passed), *(h.tool_name for h in handoffs)},
-                before=self._memory,
-                key=key,
-            ),
-            passed=passed,
-            previous=self._memory.resolve(previous_response_id) if previous_response_id else None,
+        items = given["input"]
+        previous = given["previous_response_id"]
+        rounds = ResponsesLoop(
+            self._toolkit,
+            [{"role": "user", "content": items}] if isinstance(items, str) else items,
+            _to_definition,
+            only=names,
+            others={*(t.name for t in passed), *(h.tool_name for h in given["handoffs"])},
+            before=self._memory,
+            key=given["conversation_id"] or previous or "",
         )
+        given["previous_response_id"] = self._memory.resolve(previous) if previous else None
+        return _Turn(toolkit=self._toolkit, rounds=rounds, passed=passed, request=request)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -201,16 +141,16 @@ class _Turn:
     rounds: ResponsesLoop[FunctionTool]
     passed: Sequence[AgentTool]
     """Tools that stay visible: the provider's own, and those of namespaces."""
-    previous: str | None
-    """The response to continue, if the provider keeps the conversation."""
+    request: BoundArguments
+    """The arguments of the next request to the inner model, after the model itself."""
     originals: list[tuple[Json, TResponseOutputItem]] = field(
         default_factory=list[tuple[Json, TResponseOutputItem]]
     )
 
     @property
-    def input(self) -> list[TResponseInputItem]:
-        """The items of the next request."""
-        return cast("list[TResponseInputItem]", self.rounds.input)
+    def conversation(self) -> str | None:
+        """The conversation that the provider keeps, if it does."""
+        return self.request.arguments["conversation_id"]
 
     @property
     def output(self) -> list[TResponseOutputItem]:
@@ -221,19 +161,21 @@ class _Turn:
             for item in self.rounds.output
         ]
 
-    def list_tools(self, settings: ModelSettings) -> list[AgentTool]:
-        """Return the tools of the next request to the inner model."""
-        choice = settings.tool_choice
+    def prepare_request(self) -> None:
+        """Give the next request its items and tools."""
+        given = self.request.arguments
+        choice = given["model_settings"].tool_choice
         is_name = isinstance(choice, str) and choice not in ("auto", "required", "none")
         forced = str(choice) if is_name else ""
-        tools = self.toolkit.list_tools(self.rounds.session, self._create_tool, forced)
-        return [*self.passed, *tools]
+        found = self.toolkit.list_tools(self.rounds.session, self._create_tool, forced)
+        given |= {"input": self.rounds.input, "tools": [*self.passed, *found]}
 
     async def take(self, output: list[TResponseOutputItem], response_id: str | None) -> bool:
         """Process the output of the model; return whether another request is due."""
         items = [(item.model_dump(mode="json", exclude_unset=True), item) for item in output]
         self.originals += items
-        self.previous = response_id if self.previous else None
+        if self.request.arguments["previous_response_id"]:
+            self.request.arguments["previous_response_id"] = response_id
         return await self.rounds.take(item for item, _ in items)
 
     def _create_tool(self, tool: Tool) -> AgentTool:

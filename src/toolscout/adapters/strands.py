@@ -6,13 +6,14 @@ with its hooks and interrupts, but its requests carry only a few. The session li
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal, Unpack, cast
 
-from toolscout import Reply, Scout, Session, Settings, Tool
+from toolscout import Reply, Session, Tool
 from toolscout.adapters._toolkit import (
     ApprovedCall,
     Json,
     Toolkit,
+    ToolkitOptions,
     build_meta_tools,
     decode_images,
     list_request_tools,
@@ -60,18 +61,12 @@ class ToolScoutPlugin(Plugin):
         return "toolscout"
 
     def __init__(
-        self,
-        tools: Sequence[Any] | None = None,
-        *,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
+        self, tools: Sequence[Any] | None = None, **options: Unpack[ToolkitOptions]
     ) -> None:
         super().__init__()
         self._given = tools
         self._hidden: frozenset[str] | None = None
-        self._toolkit = Toolkit[AgentTool].create_growing(
-            (), _define, scout=scout, settings=settings
-        )
+        self._toolkit = Toolkit[AgentTool].create_growing((), _define, **options)
 
     def init_agent(self, agent: Agent) -> None:
         """Add the meta-tools, and the middleware that hides and guards the other tools."""
@@ -124,27 +119,21 @@ class ToolScoutPlugin(Plugin):
                 yield event
             return
         session, before = self._open_session(agent)
-        verdict = await self._handle(session, context)
-        if isinstance(verdict, ApprovedCall):
-            async for event in self._run_native(session, verdict, context, next_fn):
-                yield event
-        elif verdict is not None:
-            yield _to_event(context.tool_use, verdict)
-        else:
-            async for event in next_fn(context):
-                yield event
-        _save(agent, session, before)
-
-    async def _handle(
-        self, session: Session, context: ExecuteToolContext
-    ) -> ApprovedCall | Reply | None:
         name, given = context.tool_use["name"], cast("object", context.tool_use["input"])
         verdict = await self._toolkit.handle(session, name, given)
         if isinstance(verdict, Reply) and verdict.code == ApprovalNeeded.code:
             answer = context.interrupt(APPROVAL, reason=verdict.details).response
             if answer in _AGREED or str(answer).strip().lower() in _AGREED:
-                return await self._toolkit.handle(session, name, given, approved=True)
-        return verdict
+                verdict = await self._toolkit.handle(session, name, given, approved=True)
+        if isinstance(verdict, Reply):
+            yield _to_event(context.tool_use, verdict)
+        else:
+            run = next_fn(context)
+            if verdict is not None:
+                run = self._run_native(session, verdict, context, next_fn)
+            async for event in run:
+                yield event
+        _save(agent, session, before)
 
     async def _run_native(
         self, session: Session, call: ApprovedCall, context: ExecuteToolContext, next_fn: Next
@@ -174,21 +163,15 @@ def _fail(*_: object, **__: object) -> Any:
 
 
 def _to_spec(tool: Tool) -> ToolSpec:
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "inputSchema": {"json": tool.input_schema},
-    }
+    schema = {"json": tool.input_schema}
+    return {"name": tool.name, "description": tool.description, "inputSchema": schema}
 
 
 def _define(tool: AgentTool) -> Tool:
     spec = tool.tool_spec
     schema = cast("Json", spec["inputSchema"])
-    return Tool.define(
-        tool.tool_name,
-        description=spec["description"],
-        input_schema=cast("Json", schema.get("json", schema)),
-    )
+    whole = cast("Json", schema.get("json", schema))
+    return Tool.define(tool.tool_name, description=spec["description"], input_schema=whole)
 
 
 def _save(agent: Agent, session: Session, before: object) -> None:

@@ -291,7 +291,7 @@ def _split_rounds(content: Sequence[object]) -> tuple[list[object], list[Json]]:
     answers: dict[str, Json] = {}
     for block in content:
         if _is_ours(block, "tool_use_id"):
-            id_ = str(block["tool_use_id"]).removeprefix(MARK)
+            id_ = block["tool_use_id"].removeprefix(MARK)
             answers[id_] = _unfold_answer(id_, block.get("content"))
             continue
         if answers:

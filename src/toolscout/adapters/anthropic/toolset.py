@@ -13,15 +13,16 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, Unpack, cast
 
-from toolscout import Mode, Reply, Scout, Session, Settings, Tool
+from toolscout import Mode, Reply, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
     NO_CONTENT,
     ApprovedCall,
     Dialect,
     Json,
     Toolkit,
+    ToolkitOptions,
     add_notes,
     choose_anthropic_mode,
     report_outcome,
@@ -69,6 +70,13 @@ class Params(TypedDict):
     tools: list[Any]
 
 
+class _Options(ToolkitOptions, total=False):
+    """The options of this adapter; `hosted` leaves searching to the provider."""
+
+    mode: Mode | str | None
+    hosted: str
+
+
 class ToolScoutToolset:
     """Hides the tools of an agent behind `tool_search`, `tool_describe` and `tool_call`.
 
@@ -82,20 +90,25 @@ class ToolScoutToolset:
         tools: Iterable[object],
         client: object = None,
         *,
-        mode: Mode | str | None = None,
-        hosted: str = "",
         run: Callable[[str, Json], object] | None = None,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
+        **options: Unpack[_Options],
     ) -> None:
         given = [_to_native(tool) for tool in tools]
         self._run = run
         self._is_async = isinstance(client, AsyncAnthropic)
         self._passed = [tool for tool in given if not _is_hideable(tool)]
         for tool in given:
-            self._check(tool, client)
-        settings = _resolve_settings(client, mode, hosted, scout, settings)
-        self._declarations = _create_declarations(given, hosted, scout, settings)
+            name = _to_json(tool).get("name")
+            if isinstance(tool, ASYNC):
+                self._is_async = True
+                if isinstance(client, Anthropic):
+                    raise UsageError(f"Tool {name!r} is asynchronous. Use AsyncAnthropic with it.")
+            elif not isinstance(tool, SYNC) and _is_hideable(tool) and run is None:
+                raise UsageError(
+                    f"Tool {name!r} is a definition without a function. Pass `run=`, or use "
+                    "`wrap(client)` in a loop that runs the tools itself."
+                )
+        self._declarations = _create_declarations(given, _resolve_options(client, options))
         self.toolkit = self._declarations.toolkit
 
     def read_session(self, messages: Iterable[object] = ()) -> Session:
@@ -144,18 +157,6 @@ class ToolScoutToolset:
         values = await asyncio.gather(*started, return_exceptions=True)
         return [_make_result(call, value) for call, value in zip(calls, values, strict=True)]
 
-    def _check(self, tool: object, client: object) -> None:
-        name = _to_json(tool).get("name")
-        if isinstance(tool, ASYNC):
-            self._is_async = True
-            if isinstance(client, Anthropic):
-                raise UsageError(f"Tool {name!r} is asynchronous. Use AsyncAnthropic with it.")
-        if not isinstance(tool, SYNC + ASYNC) and _is_hideable(tool) and self._run is None:
-            raise UsageError(
-                f"Tool {name!r} is a definition without a function. Pass `run=`, or use "
-                "`wrap(client)` in a loop that runs the tools itself."
-            )
-
     def _call(self, session: Session, name: str, arguments: object) -> Any:
         """Return the content of a call's result, or raise `ToolError` with one."""
         verdict = self.toolkit.handle_sync(session, name, arguments)
@@ -189,18 +190,10 @@ class ToolScoutMiddleware(Middleware):
     tools of its own servers, and serves one list of tools at a time.
     """
 
-    def __init__(
-        self,
-        *,
-        mode: Mode | str | None = None,
-        hosted: str = "",
-        scout: Scout | None = None,
-        settings: Settings | None = None,
-        rounds: int = ROUNDS,
-    ) -> None:
-        settings = _resolve_settings(None, mode, hosted, scout, settings)
-        make = partial(_create_declarations, hosted=hosted, scout=scout, settings=settings)
-        self._wrapper = Wrapper(make, rounds=rounds, kept=LISTS_KEPT if scout is None else 1)
+    def __init__(self, *, rounds: int = ROUNDS, **options: Unpack[_Options]) -> None:
+        create = partial(_create_declarations, options=_resolve_options(None, options))
+        kept = LISTS_KEPT if options.get("scout") is None else 1
+        self._wrapper = Wrapper(create, rounds=rounds, kept=kept)
 
     def handle(self, request: APIRequest, call_next: Callable[[APIRequest], Any]) -> Any:
         """Answer a request of a synchronous client."""
@@ -236,9 +229,8 @@ class ToolScoutMiddleware(Middleware):
             if _is_final(request, response):
                 return response
             if request.stream:
-                return _replace_body(
-                    response, stream=_AsyncFrames(loop, response, request, call_next)
-                )
+                frames = _AsyncFrames(loop, response, request, call_next)
+                return _replace_body(response, stream=frames)
             final = await loop.take(json.loads(await response.http_response.aread()))
             if final is not None:
                 self._wrapper.forget(key)
@@ -246,18 +238,9 @@ class ToolScoutMiddleware(Middleware):
             self._wrapper.keep(key, loop)
 
 
-def wrap(
-    client: ClientT,
-    *,
-    mode: Mode | str | None = None,
-    hosted: str = "",
-    scout: Scout | None = None,
-    settings: Settings | None = None,
-    rounds: int = ROUNDS,
-) -> ClientT:
+def wrap(client: ClientT, *, rounds: int = ROUNDS, **options: Unpack[_Options]) -> ClientT:
     """Return a client that hides the tools of its requests, and is used like the original."""
-    settings = _resolve_settings(client, mode, hosted, scout, settings)
-    middleware = ToolScoutMiddleware(hosted=hosted, scout=scout, settings=settings, rounds=rounds)
+    middleware = ToolScoutMiddleware(rounds=rounds, **_resolve_options(client, options))
     return cast("Any", client).with_middleware(middleware)
 
 
@@ -341,33 +324,28 @@ class _AsyncFrames(_Rounds, httpx2.AsyncByteStream):
         await self._response.close()
 
 
-def _resolve_settings(
-    client: object,
-    mode: Mode | str | None,
-    hosted: str,
-    scout: Scout | None,
-    settings: Settings | None,
-) -> Settings | None:
-    if scout is not None:
+def _resolve_options(client: object, options: _Options) -> _Options:
+    """Return the options with the settings that follow from the mode or the client's address."""
+    settings, mode = options.get("settings"), options.get("mode")
+    hosted = options.get("hosted", "")
+    if options.get("scout") is not None:
         if mode is not None or hosted:
             raise UsageError("Pass a mode or a scout, not both: the scout's settings have a mode.")
-        return settings
+        return options
     if hosted:  # the provider searches, so toolscout does not know what it found
-        return replace(settings or Settings(), mode=Mode.REFERENCE, calls_by_name=True)
-    if settings is not None and mode is None:
-        return settings
-    address = str(getattr(client, "base_url", ""))
-    return replace(settings or Settings(), mode=mode or choose_anthropic_mode(address))
+        settings = replace(settings or Settings(), mode=Mode.REFERENCE, calls_by_name=True)
+    elif settings is None or mode is not None:
+        address = str(getattr(client, "base_url", ""))
+        settings = replace(settings or Settings(), mode=mode or choose_anthropic_mode(address))
+    return {"hosted": hosted, "settings": settings}
 
 
-def _create_declarations(
-    tools: Iterable[object], hosted: str, scout: Scout | None, settings: Settings | None
-) -> Declarations[object]:
+def _create_declarations(tools: Iterable[object], options: _Options) -> Declarations[object]:
     given = list(tools)
     passed = [_to_json(tool) for tool in given if not _is_hideable(tool)]
     hidden = [tool for tool in given if _is_hideable(tool)]
-    toolkit = Toolkit(hidden, _define, scout=scout, settings=settings)
-    return Declarations(toolkit, _to_json, passed=passed, hosted=hosted)
+    toolkit = Toolkit(hidden, _define, scout=options.get("scout"), settings=options.get("settings"))
+    return Declarations(toolkit, _to_json, passed=passed, hosted=options.get("hosted", ""))
 
 
 def _to_native(tool: object) -> object:
@@ -446,12 +424,10 @@ def _is_final(request: APIRequest, response: Any) -> bool:
 def _replace_body(response: Any, **body: Any) -> Any:
     """Return a response with another body."""
     original = response.http_response
-    kept = {k: v for k, v in original.headers.items() if k not in _ABOUT_BODY}
+    about_body = ("content-encoding", "content-length", "transfer-encoding")
+    kept = {k: v for k, v in original.headers.items() if k not in about_body}
     twin = copy(response)
     twin.http_response = httpx2.Response(
         original.status_code, headers=kept, request=original.request, **body
     )
     return twin
-
-
-_ABOUT_BODY = ("content-encoding", "content-length", "transfer-encoding")

@@ -31,11 +31,7 @@ class ChatLoop:
     """One request of a host, and the rounds that it takes."""
 
     def __init__(
-        self,
-        toolkit: Toolkit[Any],
-        messages: Iterable[Json],
-        *,
-        only: Collection[str] | None = None,
+        self, toolkit: Toolkit[Any], messages: Iterable[Json], only: Collection[str] | None = None
     ) -> None:
         given = list(messages)
         self.session = toolkit.open_session("chat", only=only)
@@ -45,7 +41,10 @@ class ChatLoop:
         self._toolkit = toolkit
         self._count = 0
         for message in given:
-            self._restore(message)
+            if message.get("role") == "assistant":
+                named = message.get(MEMBER)
+                called = [call.name for call in list_message_calls(message)]
+                load_by_name(self.session, [*map(str, named if is_list(named) else ()), *called])
 
     async def take(self, message: Json, usage: Json | None = None) -> Json | None:
         """Return the message for the host, or None if the model must be asked again."""
@@ -64,8 +63,9 @@ class ChatLoop:
                 answers.append(verdict.to_message(Dialect.OPENAI_CHAT, str(call.get("id"))))
             else:
                 written = write_arguments(arguments, verdict)
-                approved = {"name": verdict.tool.name, "arguments": written}
-                theirs.append(call | {"function": approved})
+                theirs.append(
+                    call | {"function": {"name": verdict.tool.name, "arguments": written}}
+                )
         if answers and not theirs:
             self._count += 1
             check_rounds(self._count)
@@ -77,14 +77,6 @@ class ChatLoop:
         if self.session.loaded:
             shown[MEMBER] = list(self.session.loaded)
         return shown
-
-    def _restore(self, message: Json) -> None:
-        if message.get("role") != "assistant":
-            return
-        named = message.get(MEMBER)
-        names = [str(name) for name in named] if is_list(named) else []
-        names += [call.name for call in list_message_calls(message)]
-        load_by_name(self.session, names)
 
 
 class ChunkMerger:

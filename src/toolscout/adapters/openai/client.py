@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from copy import copy
 from functools import partial
 from operator import attrgetter
-from typing import Any, ClassVar, Generic, NoReturn, TypeVar, cast
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar, Unpack, cast
 
-from toolscout import Mode, Scout, Session, Settings
+from toolscout import Mode, Session, Settings
 from toolscout.adapters._toolkit import (
     Dialect,
     Json,
     Toolkit,
+    ToolkitOptions,
     choose_openai_mode,
     require_members,
     run_sync,
@@ -60,25 +61,23 @@ class _Tools(ABC, Generic[ResponseT]):
     """
 
     dialect: ClassVar[Dialect]
+    _mode = Mode.NATIVE
+    _namespaces = False
 
     def __init__(
-        self,
-        tools: Iterable[object],
-        *,
-        run: Run | None = None,
-        namespaces: bool = False,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
+        self, tools: Iterable[object], *, run: Run | None = None, **options: Unpack[ToolkitOptions]
     ) -> None:
         self.hosted, natives = split_tools(tools, self.dialect)
         if run is None:
             check_runnable(natives)
-        execute = None if run is None else _run_by_name(run)
-        self.toolkit = Toolkit(
-            natives, attrgetter("tool"), run=execute, scout=scout, settings=settings
+        self.toolkit = Toolkit[Function](
+            natives,
+            attrgetter("tool"),
+            run=run and (lambda native, arguments: run(native.tool.name, arguments)),
+            mode=self._mode,
+            **options,
         )
-        self._namespaces = namespaces
-        check_mode(self.toolkit.scout.settings.mode)
+        check_mode(self.toolkit.mode)
 
     def open(self, id_: str, state: object = None) -> Session:
         """Return the session of a conversation, new or from the JSON of `Session.to_json()`."""
@@ -97,18 +96,13 @@ class _Tools(ABC, Generic[ResponseT]):
         answers: list[Json] = []
         for call in self.list_calls(response):
             reply = await session.handle(call.name, call.arguments)
-            answers.append(
-                to_answer(self.toolkit, call, reply, self.dialect, grouped=self._namespaces)
-            )
+            grouped = self._namespaces
+            answers.append(to_answer(self.toolkit, call, reply, self.dialect, grouped=grouped))
         return answers
 
     def answer_sync(self, session: Session, response: ResponseT) -> list[Any]:
         """Do the same in synchronous code."""
         return run_sync(lambda: self.answer(session, response))
-
-
-def _run_by_name(run: Run) -> Callable[[Function, Json], object]:
-    return lambda native, arguments: run(native.tool.name, arguments)
 
 
 class ToolScoutResponses(_Tools[Response]):
@@ -129,12 +123,11 @@ class ToolScoutResponses(_Tools[Response]):
         base_url: str = "",
         run: Run | None = None,
         namespaces: bool = False,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
+        **options: Unpack[ToolkitOptions],
     ) -> None:
-        if scout is None and settings is None:
-            settings = Settings(mode=choose_openai_mode(model, base_url))
-        super().__init__(tools, run=run, namespaces=namespaces, scout=scout, settings=settings)
+        self._mode = choose_openai_mode(model, base_url)
+        self._namespaces = namespaces
+        super().__init__(tools, run=run, **options)
 
     def list_calls(self, response: Response) -> list[Call]:
         """Return the calls that a response asks for."""
@@ -145,18 +138,6 @@ class ToolScoutChat(_Tools[ChatCompletion | ChatCompletionMessage]):
     """Tool search for a loop over `client.chat.completions.create` or `.stream`."""
 
     dialect = Dialect.OPENAI_CHAT
-
-    def __init__(
-        self,
-        tools: Iterable[object],
-        *,
-        run: Run | None = None,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
-    ) -> None:
-        if scout is None and settings is None:
-            settings = Settings(mode=Mode.NATIVE)
-        super().__init__(tools, run=run, scout=scout, settings=settings)
 
     def list_calls(self, response: ChatCompletion | ChatCompletionMessage) -> list[Call]:
         """Return the calls that a completion or its message asks for."""

@@ -49,15 +49,10 @@ class WrappedClient:
     def get_toolkit(self, dialect: Dialect, model: str) -> Toolkit[Function]:
         """Return the toolkit for a model; all requests of one mode share it."""
         settings = self._settings or Settings(hiding=Hiding.AUTO)
-        if dialect is Dialect.OPENAI_CHAT:
-            mode = Mode.NATIVE
-        elif self._settings is not None:
-            mode = settings.mode
-        else:
-            mode = choose_openai_mode(model, self._base_url)
-        key = (dialect, mode)
+        mode = settings.mode if self._settings else choose_openai_mode(model, self._base_url)
+        key = (dialect, Mode.NATIVE if dialect is Dialect.OPENAI_CHAT else mode)
         if key not in self._kits:
-            settings = replace(settings, mode=mode)
+            settings = replace(settings, mode=key[1])
             self._kits[key] = Toolkit((), attrgetter("tool"), settings=settings)
         return self._kits[key]
 
@@ -116,14 +111,12 @@ class ChatRequest(_Request):
         message = await self.chat.take(self.chunks.end_round(), usage)
         if message is None:
             return None
-        return self._create_chunks(self.chunks.end(message, self.chat.usage))
+        last = self.chunks.end(message, self.chat.usage)
+        return (self.kinds["chunk"](**chunk) for chunk in last)
 
     def feed(self, chunk: Any) -> Iterator[Any]:
         """Yield what is forwarded at once."""
-        return self._create_chunks(self.chunks.feed(_to_json(chunk)))
-
-    def _create_chunks(self, chunks: Iterator[Json]) -> Iterator[Any]:
-        return (self.kinds["chunk"](**chunk) for chunk in chunks)
+        return (self.kinds["chunk"](**passed) for passed in self.chunks.feed(_to_json(chunk)))
 
 
 class ResponsesRequest(_Request):
@@ -137,9 +130,11 @@ class ResponsesRequest(_Request):
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         conversation = _to_json(request.get("conversation"))
         named = conversation.get("id") if is_object(conversation) else conversation
-        previous = _to_text(request.get("previous_response_id"))
+        # The SDK marks what was left out by objects of its own.
+        self.conversation = named if isinstance(named, str) else ""
+        response_id = request.get("previous_response_id")
+        previous = response_id if isinstance(response_id, str) else ""
         self.previous = client.memory.resolve(previous)
-        self.conversation = _to_text(named)
         self.memory = client.memory
         self.rounds = ResponsesLoop(
             self.toolkit,
@@ -216,10 +211,6 @@ def _strip_parsed(item: Json) -> Json:
         parts = [part for part in content if is_object(part)]
         bare["content"] = [{k: v for k, v in part.items() if k != "parsed"} for part in parts]
     return bare
-
-
-def _to_text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _read_forced(choice: object) -> str:

@@ -139,11 +139,6 @@ class ResponsesLoop(Generic[T]):
         self.input = [*waiting, *self._list_input()]
         """The items of the next request, as the model made them or should see them."""
 
-    def _list_input(self) -> list[Json]:
-        delivered: set[str] = set()
-        marked: dict[str, Json] = {}
-        return [self._to_input(item, delivered, marked) for item in self.items]
-
     async def take(self, output: Iterable[Json]) -> bool:
         """Answer the calls in the model's output that are not the host's.
 
@@ -153,22 +148,26 @@ class ResponsesLoop(Generic[T]):
         answers: list[Json] = []
         host_calls = 0
         for item in output:
+            name = str(item.get("name"))
+            arguments = item.get("arguments")
             if item.get("type") == _SEARCH and item.get("execution") == "client":
-                reply = await self.session.handle(SEARCH, item.get("arguments"))
+                reply = await self.session.handle(SEARCH, arguments)
                 answers.append(self._create_search_output(item, reply.definitions))
                 shown += [item | {"execution": "server"}, _mark_done(answers[-1])]
                 continue
             verdict = None
-            if item.get("type") == _CALL and item.get("name") not in self._others:
-                name = str(item.get("name"))
-                arguments = item.get("arguments")
+            if item.get("type") == _CALL and name not in self._others:
                 verdict = await handle_call(self._toolkit, self.session, name, arguments)
             if isinstance(verdict, Reply):
                 answers.append(_create_output(item, verdict.text))
                 shown += self._to_search_items(item, verdict)
-            else:
-                shown.append(item if verdict is None else _rename_call(item, verdict))
-                host_calls += item.get("type") == _CALL
+                continue
+            if verdict is not None:
+                written = write_arguments(arguments, verdict)
+                item = {k: v for k, v in item.items() if k != "namespace"}
+                item |= {"name": verdict.tool.name, "arguments": written}
+            shown.append(item)
+            host_calls += item.get("type") == _CALL
         self.items += shown
         self.output += shown
         is_due = bool(answers) and not host_calls
@@ -198,33 +197,38 @@ class ResponsesLoop(Generic[T]):
         call_id = str(item.get("call_id"))
         return to_search_output(_DIALECT, call_id, tools, define=self._define)
 
-    def _to_input(self, item: Json, delivered: set[str], marked: dict[str, Json]) -> Json:
-        call_id = item.get("call_id")
-        match item.get("type"):
-            case "tool_search_call" if _is_kept(item):
-                mark = _read_mark(item)
-                if mark is None:
-                    return item | {"execution": "client"}
-                marked[str(call_id)] = mark
-                return mark["call"]
-            case "tool_search_output" if _is_kept(item):
-                mark = marked.get(str(call_id))
-                if mark is not None:
-                    return _create_output(item, mark["text"])
-                delivered.update(_list_names(item))
-                return {k: v for k, v in item.items() if k != "id"} | {"execution": "client"}
-            case "function_call" if not self._is_direct(str(item.get("name")), delivered):
-                request = {"name": item.get("name"), "arguments": to_object(item.get("arguments"))}
-                return item | {"name": CALL, "arguments": json.dumps(request, ensure_ascii=False)}
-            case _:
-                return item
+    def _list_input(self) -> list[Json]:
+        delivered: set[str] = set()
+        marked: dict[str, Json] = {}
+        listed: list[Json] = []
+        for item in self.items:
+            call_id = str(item.get("call_id"))
+            name = str(item.get("name"))
+            match item.get("type"):
+                case "tool_search_call" if _is_kept(item):
+                    mark = _read_mark(item)
+                    if mark is not None:
+                        marked[call_id] = mark
+                    item = item | {"execution": "client"} if mark is None else mark["call"]
+                case "tool_search_output" if _is_kept(item) and call_id in marked:
+                    item = _create_output(item, marked[call_id]["text"])
+                case "tool_search_output" if _is_kept(item):
+                    delivered.update(_list_names(item))
+                    item = {k: v for k, v in item.items() if k != "id"} | {"execution": "client"}
+                case "function_call" if not self._is_direct(name, delivered):
+                    request = {"name": name, "arguments": to_object(item.get("arguments"))}
+                    written = json.dumps(request, ensure_ascii=False)
+                    item = item | {"name": CALL, "arguments": written}
+                case _:
+                    pass
+            listed.append(item)
+        return listed
 
     def _is_direct(self, name: str, delivered: set[str]) -> bool:
         """Tell whether the model made a call by the tool's own name."""
-        if self.session.is_declared(name):
-            return True
         mode = self.session.settings.mode
-        return mode is Mode.NATIVE or (mode is Mode.DEFINITIONS and name in delivered)
+        is_delivered = mode is Mode.DEFINITIONS and name in delivered
+        return self.session.is_declared(name) or mode is Mode.NATIVE or is_delivered
 
     def _define(self, tool: Tool) -> Json:
         native = self._toolkit.get(tool.name)
@@ -242,8 +246,8 @@ class ResponsesLoop(Generic[T]):
                     self.session.note_delivered(tools)
             elif item.get("type") == _CALL and self._toolkit.get(str(item.get("name"))):
                 # A refused call is a search among these items, so this one was approved.
-                load_by_name(self.session, [str(item.get("name"))])
-                self.session.touch(str(item.get("name")))
+                load_by_name(self.session, [item["name"]])
+                self.session.touch(item["name"])
 
 
 def _is_kept(item: Json) -> bool:
@@ -270,13 +274,6 @@ def _list_names(output: Json) -> list[str]:
 
 def _create_output(item: Json, text: str) -> Json:
     return {"type": "function_call_output", "call_id": item.get("call_id"), "output": text}
-
-
-def _rename_call(item: Json, approved: ApprovedCall) -> Json:
-    """Return a call by the tool's own name, with the approved arguments."""
-    members = {key: value for key, value in item.items() if key != "namespace"}
-    arguments = write_arguments(item.get("arguments"), approved)
-    return members | {"name": approved.tool.name, "arguments": arguments}
 
 
 _HELD = (_CALL, _SEARCH)
@@ -314,9 +311,14 @@ class StreamMerger:
                 earlier = [e for e in self._beginnings if e.response.id == event.response.id]
                 self._beginnings = [*earlier, event]
                 self.id = str(event.response.id)
-        elif self._is_held(event):
-            self._held[_find_item_id(event)].append(event)
         else:
+            item = getattr(event, "item", None)
+            id_ = str(getattr(event, "item_id", None) or getattr(item, "id", None) or "")
+            if event.type in (_ADDED, _DONE) and event.item.type in _HELD:
+                self._held.setdefault(id_, [])
+            if id_ in self._held:
+                self._held[id_].append(event)
+                return
             yield from self._emit_beginnings()
             yield self._place(event)
 
@@ -339,16 +341,8 @@ class StreamMerger:
         yield self._number_event(self._end.model_copy(update={"response": whole}))
 
     def _emit_beginnings(self) -> Iterator[Any]:
-        beginnings = self._beginnings
-        self._beginnings = []
-        for event in beginnings:
-            yield self._number_event(event)
-
-    def _is_held(self, event: Any) -> bool:
-        id_ = _find_item_id(event)
-        if event.type in (_ADDED, _DONE) and event.item.type in _HELD:
-            self._held.setdefault(id_, [])
-        return id_ in self._held
+        while self._beginnings:
+            yield self._number_event(self._beginnings.pop(0))
 
     def _place(self, event: Any) -> Any:
         at = getattr(event, "output_index", None)
@@ -382,8 +376,3 @@ class StreamMerger:
                 yield self._number_event(event, output_index=place, arguments=item.arguments)
             elif event.type.endswith("arguments.delta") and is_unchanged:
                 yield self._number_event(event, output_index=place)
-
-
-def _find_item_id(event: Any) -> str:
-    item = getattr(event, "item", None)
-    return str(getattr(event, "item_id", None) or getattr(item, "id", None) or "")
