@@ -12,9 +12,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import MutableMapping
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, Unpack, cast
 
-from toolscout import Reply, Scout, Session, Settings, Tool
+from toolscout import Reply, Session, Tool
 from toolscout.adapters._toolkit import (
     ARGUMENTS_AS_TEXT,
     CALL,
@@ -22,6 +22,7 @@ from toolscout.adapters._toolkit import (
     ApprovedCall,
     Bridge,
     Json,
+    ToolkitOptions,
     add_notes,
     merge_state,
     report_outcome,
@@ -51,8 +52,7 @@ def hide_tools(
     owner: _Owner,
     *,
     state: MutableMapping[str, Any] | None = None,
-    scout: Scout | None = None,
-    settings: Settings | None = None,
+    **options: Unpack[ToolkitOptions],
 ) -> _Owner:
     """Replace the tools of an agent or a task by the meta-tools, and return it.
 
@@ -61,13 +61,7 @@ def hide_tools(
     """
     if not owner.tools:
         raise UsageError("There are no tools to hide. Give them to the agent or task first.")
-    bridge = Bridge(
-        owner.tools,
-        _define,
-        by_name=lambda tool: tool.result_as_answer,
-        scout=scout,
-        settings=settings,
-    )
+    bridge = Bridge(owner.tools, _define, by_name=lambda tool: tool.result_as_answer, **options)
     handler = _Handler(bridge, owner, state)
     owner.tools = [native or _MetaTool.create(t, handler) for t, native in bridge.list_declared()]
     return owner
@@ -80,10 +74,7 @@ class _Handler:
     """
 
     def __init__(
-        self,
-        bridge: Bridge[BaseTool],
-        owner: Agent | Task,
-        state: MutableMapping[str, Any] | None,
+        self, bridge: Bridge[BaseTool], owner: Agent | Task, state: MutableMapping[str, Any] | None
     ) -> None:
         self._bridge = bridge
         self._owner = owner

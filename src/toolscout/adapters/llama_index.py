@@ -8,13 +8,14 @@ per agent, and `ctx.to_dict()` saves it.
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, Unpack, cast
 
-from toolscout import Scout, Session, Settings, Tool
+from toolscout import Session, Tool
 from toolscout.adapters._toolkit import (
     ApprovedCall,
     Json,
     Toolkit,
+    ToolkitOptions,
     list_request_tools,
     make_exposed_name,
     merge_state,
@@ -56,24 +57,16 @@ class ToolScoutRetriever(ObjectRetriever[BaseTool]):
     """
 
     def __init__(
-        self,
-        tools: Sequence[BaseTool | Callable[..., Any]],
-        *,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
+        self, tools: Sequence[BaseTool | Callable[..., Any]], **options: Unpack[ToolkitOptions]
     ) -> None:
         # The base class is not initialized: it would need an index of nodes.
         natives = [
             adapt_to_async_tool(t if isinstance(t, BaseTool) else FunctionTool.from_defaults(t))
             for t in tools
         ]
+        # The agent looks at the tool that was called, and `tool_call` ends no run.
         self._toolkit = _AgentTools.create_growing(
-            natives,
-            _define,
-            # The agent looks at the tool that was called, and `tool_call` ends no run.
-            by_name=lambda native: native.metadata.return_direct,
-            scout=scout,
-            settings=settings,
+            natives, _define, by_name=lambda native: native.metadata.return_direct, **options
         )
 
     def retrieve(self, str_or_query_bundle: QueryType) -> list[BaseTool]:
@@ -223,8 +216,5 @@ def _find_context() -> Context[Any] | None:
 
 def _define(native: AsyncBaseTool) -> Tool:
     metadata = cast("Any", native.metadata)
-    return Tool.define(
-        metadata.get_name(),
-        description=metadata.description,
-        input_schema=metadata.get_parameters_dict(),
-    )
+    schema = metadata.get_parameters_dict()
+    return Tool.define(metadata.get_name(), description=metadata.description, input_schema=schema)
