@@ -9,7 +9,7 @@ agent's memory, the session is one conversation and ends with `run(reset=True)`.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from toolscout import Reply, Scout, Session, Settings, Tool
@@ -26,7 +26,7 @@ from toolscout.adapters._toolkit import (
 from toolscout.errors import MissingExtra, UsageError
 
 try:
-    from smolagents import CodeAgent, Model, MultiStepAgent, ToolCallingAgent
+    from smolagents import CodeAgent, Model, MultiStepAgent, PythonExecutor, ToolCallingAgent
     from smolagents import Tool as AgentTool
     from smolagents.models import get_tool_json_schema
 except ModuleNotFoundError as error:
@@ -48,14 +48,16 @@ class _Conversation(MultiStepAgent):
     session: Session
     """The session of the conversation."""
 
-    def _hide(
+    def __init__(
         self,
-        tools: Iterable[AgentTool],
-        scout: Scout | None,
-        settings: Settings | None,
-        session: Json | None,
-    ) -> list[AgentTool]:
-        """Catalogue the tools, and return those that the system prompt defines."""
+        tools: Sequence[AgentTool],
+        model: Model,
+        *,
+        scout: Scout | None = None,
+        settings: Settings | None = None,
+        session: Json | None = None,
+        **options: Any,
+    ) -> None:
         self._toolkit = Toolkit[AgentTool].create_growing(
             tools, _define, scout=scout, settings=settings
         )
@@ -63,11 +65,9 @@ class _Conversation(MultiStepAgent):
         # Code agents read definitions in the system prompt only, others in every request.
         is_code = isinstance(self, CodeAgent)
         shown = [each.tool for each in self._toolkit.open_session().list_shown(listing=is_code)]
-        return [
-            _OwnTool(tool, self._call)
-            for tool in shown
-            if is_code or self._toolkit.get(tool.name) is None
-        ]
+        declared = [tool for tool in shown if is_code or self._toolkit.get(tool.name) is None]
+        own: list[AgentTool] = [_OwnTool(tool, self._call) for tool in declared]
+        super().__init__(tools=own, model=model, **options)
 
     def run(
         self, task: str, stream: bool = False, reset: bool = True, *more: Any, **options: Any
@@ -102,19 +102,6 @@ class ToolScoutAgent(_Conversation, ToolCallingAgent):
 
     tools: dict[str, AgentTool]
     managed_agents: dict[str, Any]
-
-    def __init__(
-        self,
-        tools: Sequence[AgentTool],
-        model: Model,
-        *,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
-        session: Json | None = None,
-        **options: Any,
-    ) -> None:
-        meta = self._hide(tools, scout, settings, session)
-        super().__init__(tools=meta, model=model, **options)
 
     @property
     def tools_and_managed_agents(self) -> list[Any]:
@@ -156,30 +143,18 @@ class ToolScoutCodeAgent(_Conversation, CodeAgent):
     `ToolRefused`.
     """
 
-    def __init__(
-        self,
-        tools: Sequence[AgentTool],
-        model: Model,
-        *,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
-        session: Json | None = None,
-        executor_kwargs: Json | None = None,
-        **options: Any,
-    ) -> None:
+    def __init__(self, tools: Sequence[AgentTool], model: Model, **options: Any) -> None:
         if "executor" in options or options.get("executor_type", "local") != "local":
             raise UsageError(REMOTE)
-        meta = self._hide(tools, scout, settings, session)
-        given = executor_kwargs or {}
+        super().__init__(tools, model, **options)
+
+    def create_python_executor(self) -> PythonExecutor:
+        """Return an executor in which every hidden tool is a function."""
         visible = self.session.list_visible()
         functions = {tool.name: _create_function(tool, self._call) for tool in visible}
-        functions |= given.get("additional_functions", {})
-        super().__init__(
-            tools=meta,
-            model=model,
-            executor_kwargs={**given, "additional_functions": functions},
-            **options,
-        )
+        functions |= self.executor_kwargs.get("additional_functions", {})
+        self.executor_kwargs = {**self.executor_kwargs, "additional_functions": functions}
+        return super().create_python_executor()
 
 
 class _OwnTool(AgentTool):
