@@ -11,9 +11,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, NotRequired, TypeGuard, cast
+from typing import Annotated, Any, NotRequired, TypeGuard, Unpack, cast
 
-from toolscout import Mode, Reply, Scout, Session, Settings, Tool
+from toolscout import Mode, Reply, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
     CALL,
     RETRIEVE_DESCRIPTION,
@@ -24,6 +24,7 @@ from toolscout.adapters._toolkit import (
     Json,
     ShownTool,
     Toolkit,
+    ToolkitOptions,
     add_notes,
     build_meta_tools,
     choose_anthropic_mode,
@@ -204,9 +205,8 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
         self,
         tools: Sequence[BaseTool | Callable[..., Any]] | Loader | None = None,
         *,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
         listing: bool = False,
+        **options: Unpack[ToolkitOptions],
     ) -> None:
         super().__init__()
         self._load: Loader | None = tools if callable(tools) else None
@@ -219,8 +219,8 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
         self._seen: OrderedDict[str, frozenset[str]] = OrderedDict()
         self._kits: dict[Mode, Toolkit[BaseTool]] = {}
         self._mode: Mode | None = None
-        if scout is not None or settings is not None:
-            toolkit = Toolkit[BaseTool]((), _define, scout=scout, settings=settings)
+        if any(options.values()):
+            toolkit = Toolkit[BaseTool]((), _define, **options)
             self._mode = toolkit.mode
             self._kits[self._mode] = toolkit
 
@@ -361,9 +361,9 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
             return to_search(shown.tool, Dialect.OPENAI_RESPONSES)
         known = self._meta.get(name) if name != SEARCH else None
         tool = known or turn.natives.get(name) or _create_stub(shown.tool)
-        unwanted = ("cache_control", "input_examples") if shown.deferred else ("cache_control",)
-        extras = {k: v for k, v in (tool.extras or {}).items() if k not in unwanted}
+        extras = {k: v for k, v in (tool.extras or {}).items() if k != "cache_control"}
         if shown.deferred:
+            extras.pop("input_examples", None)
             extras["defer_loading"] = True
         elif name == CALL and point:
             # This is where the unchanging part ends; a hidden tool must not have the mark.
@@ -386,8 +386,9 @@ class ToolScoutMiddleware(AgentMiddleware[ToolScoutState, Any, Any]):
 def _read_response(turn: _Turn, response: ModelResponse[Any]) -> ExtendedModelResponse[Any]:
     """Return the response with calls by the names of the tools that run, and the state."""
     result = [_rename_calls(turn, m) if isinstance(m, AIMessage) else m for m in response.result]
-    changed = {**turn.state(), "step": turn.before.get("step")} != turn.before
-    command: Command[Any] | None = Command(update={KEY: turn.state()}) if changed else None
+    state = turn.state()
+    changed = {**state, "step": turn.before.get("step")} != turn.before
+    command: Command[Any] | None = Command(update={KEY: state}) if changed else None
     return ExtendedModelResponse(model_response=replace(response, result=result), command=command)
 
 
@@ -461,10 +462,8 @@ def _to_answer(
     """Return the answer to a search in the form of the mode, without tools that are gone."""
     found = to_object(to_object(message.artifact).get(KEY))
     if searched:
-        output = found.get("output") or to_search_output(
-            Dialect.OPENAI_RESPONSES, message.tool_call_id, ()
-        )
-        return HumanMessage([output])
+        nothing = to_search_output(Dialect.OPENAI_RESPONSES, message.tool_call_id, ())
+        return HumanMessage([found.get("output") or nothing])
     if mode is Mode.REFERENCE and found.get("references"):
         live = [name for name in found["references"] if name in names]
         blocks = [{"type": "tool_reference", "tool_name": name} for name in live]
@@ -474,9 +473,8 @@ def _to_answer(
 
 def _is_search(item: object) -> TypeGuard[Json]:
     """Tell whether an item of a message is a search that the provider leaves to its client."""
-    if not is_object(item):
-        return False
-    return item.get("type") == "tool_search_call" and item.get("execution") == "client"
+    kind = (item.get("type"), item.get("execution")) if is_object(item) else ()
+    return kind == ("tool_search_call", "client")
 
 
 def _ask_person(name: str, arguments: object) -> bool:
@@ -534,12 +532,11 @@ def retrieve_tools(
     registry: Mapping[str, BaseTool | Callable[..., Any]],
     *,
     limit: int = 5,
-    scout: Scout | None = None,
-    settings: Settings | None = None,
+    **options: Unpack[ToolkitOptions],
 ) -> tuple[Callable[[str], list[str]], Callable[[str], Awaitable[list[str]]]]:
     """Return the retrieval function of langgraph-bigtool, synchronous and asynchronous."""
     tools = [(id_, _to_tool(native)) for id_, native in registry.items()]
-    toolkit = Toolkit(tools, lambda entry: _define(entry[1]), scout=scout, settings=settings)
+    toolkit = Toolkit(tools, lambda entry: _define(entry[1]), **options)
 
     def retrieve_tools(query: str) -> list[str]:
         return [id_ for id_, _ in toolkit.rank([query], limit)]
