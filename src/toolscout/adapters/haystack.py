@@ -10,14 +10,15 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
-from toolscout import Reply, Scout, Settings, Tool
+from toolscout import Reply, Settings, Tool
 from toolscout.adapters._toolkit import (
     CALL,
     ApprovedCall,
     Json,
     Toolkit,
+    ToolkitOptions,
     add_notes,
     list_request_tools,
     report_outcome,
@@ -48,21 +49,15 @@ class ToolScoutToolset(Toolset):
     By default found tools join the request and are called by their own names.
     """
 
-    def __init__(
-        self, tools: ToolsType, *, scout: Scout | None = None, settings: Settings | None = None
-    ) -> None:
+    def __init__(self, tools: ToolsType, **options: Unpack[ToolkitOptions]) -> None:
         super().__init__([])
         self._given: Any = tools
-        self._settings = settings
+        self._settings = settings = options.get("settings")
         self._is_warm = False
-        self._is_plain = scout is None and not (settings and settings.hide)
+        self._is_plain = options.get("scout") is None and not (settings and settings.hide)
+        # Confirmation, exit conditions and the like depend on the name of the call.
         self._toolkit = Toolkit[AgentTool].create_growing(
-            (),
-            Tool.from_mcp,
-            # Confirmation, exit conditions and the like depend on the name of the call.
-            by_name=lambda tool: True,
-            scout=scout,
-            settings=settings,
+            (), Tool.from_mcp, by_name=lambda tool: True, **options
         )
         self._run = _Run(self._toolkit)
 
