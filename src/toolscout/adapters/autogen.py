@@ -8,13 +8,14 @@ with `ToolScoutWorkbench.save_state()`. One workbench serves one conversation.
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
-from toolscout import Reply, Scout, Session, Settings, Tool
+from toolscout import Reply, Session, Settings, Tool
 from toolscout.adapters._toolkit import (
     SEARCH,
     ApprovedCall,
     Toolkit,
+    ToolkitOptions,
     list_request_tools,
     report_outcome,
     require_members,
@@ -69,9 +70,7 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
     def __init__(
         self,
         tools: Sequence[BaseTool[Any, Any] | Callable[..., Any] | Workbench] | Workbench,
-        *,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
+        **options: Unpack[ToolkitOptions],
     ) -> None:
         super().__init__([])
         given = [tools] if isinstance(tools, Workbench) else tools
@@ -86,9 +85,9 @@ class ToolScoutWorkbench(StaticStreamWorkbench):
                 own.append(FunctionTool(tool, description=tool.__doc__ or ""))
         self._workbenches = [StaticStreamWorkbench(own), *inner] if own else inner
         self._static: dict[int, list[ToolSchema]] = {}
-        self._is_own = scout is None
+        self._is_own = options.get("scout") is None
         self._toolkit = Toolkit[Offer].create_growing(
-            (), lambda offer: Tool.from_openai(offer[0]), scout=scout, settings=settings
+            (), lambda offer: Tool.from_openai(offer[0]), **options
         )
         self._begin(None)
 
