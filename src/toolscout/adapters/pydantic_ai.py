@@ -7,15 +7,16 @@ meta-tools' results, so it follows the message history and ends at a compaction.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
-from toolscout import Mode, Reply, Scout, Session, Settings, Tool
+from toolscout import Mode, Reply, Scout, Session, Tool
 from toolscout.adapters._toolkit import (
     LIMIT_MAX,
     RESERVED_NAMES,
     ApprovedCall,
     Json,
     Toolkit,
+    ToolkitOptions,
     add_notes,
     decode_images,
     is_object,
@@ -90,16 +91,13 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
         wrapped: AbstractToolset[AgentDepsT]
         | Sequence[AgentTool[AgentDepsT] | ToolFuncEither[AgentDepsT, ...]],
         *,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
         toolkit: Toolkit[ToolDefinition] | None = None,
+        **options: Unpack[ToolkitOptions],
     ) -> None:
         if not isinstance(wrapped, AbstractToolset):
             wrapped = FunctionToolset(list(wrapped))
         super().__init__(wrapped)
-        if scout is None and settings is None:
-            settings = Settings(mode=Mode.NATIVE)
-        self.toolkit = toolkit or Toolkit((), _define, scout=scout, settings=settings)
+        self.toolkit = toolkit or Toolkit((), _define, mode=Mode.NATIVE, **options)
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> _Tools[AgentDepsT]:
         """Return the meta-tools, the pinned tools and what the conversation has found."""
@@ -115,10 +113,9 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
             if native is not None:
                 shown[native.name] = inner[native.name]
                 continue
+            schema = tool.input_schema
             definition = ToolDefinition(
-                name=tool.name,
-                description=tool.description,
-                parameters_json_schema=tool.input_schema,
+                name=tool.name, description=tool.description, parameters_json_schema=schema
             )
             shown[tool.name] = _OwnTool(
                 toolset=self,
@@ -155,11 +152,8 @@ class ToolScoutToolset(WrapperToolset[AgentDepsT]):
             if inner is None:
                 return await self.wrapped.call_tool(name, tool_args, ctx, tool)
             result = await self._run_inner(verdict, ctx, inner)
-        whole = (
-            cast("ToolReturn[Any]", result)
-            if isinstance(result, ToolReturn)
-            else ToolReturn(result)
-        )
+        is_whole = isinstance(result, ToolReturn)
+        whole = cast("ToolReturn[Any]", result if is_whole else ToolReturn(result))
         whole = replace(whole, return_value=add_notes(verdict, whole.return_value))
         metadata = cast("object", whole.metadata or {})
         if not is_object(metadata):

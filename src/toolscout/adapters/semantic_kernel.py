@@ -7,9 +7,9 @@ metadata of the meta-tools' results, so it follows the chat history and ends whe
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
-from toolscout import Reply, Scout, Session, Settings, Tool
+from toolscout import Reply, Session, Tool
 from toolscout.adapters._toolkit import (
     PLUGIN_DESCRIPTION,
     RESERVED_NAMES,
@@ -17,6 +17,7 @@ from toolscout.adapters._toolkit import (
     ApprovedCall,
     Bridge,
     Json,
+    ToolkitOptions,
     add_notes,
     is_made,
     merge_states,
@@ -61,15 +62,9 @@ class ToolScoutPlugin:
     name = "toolscout"
     description = PLUGIN_DESCRIPTION
 
-    def __init__(
-        self,
-        plugins: Iterable[object],
-        *,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
-    ) -> None:
+    def __init__(self, plugins: Iterable[object], **options: Unpack[ToolkitOptions]) -> None:
         functions = [function for plugin in plugins for function in _list_functions(plugin)]
-        self._bridge = Bridge(functions, _define, scout=scout, settings=settings)
+        self._bridge = Bridge(functions, _define, **options)
         declared = self._bridge.list_declared()
         self._pinned = [native for _, native in declared if native is not None]
         # The kernel looks for functions among the attributes of a plugin.
@@ -97,7 +92,8 @@ class ToolScoutPlugin:
                     "a model, with FunctionChoiceBehavior.Auto()."
                 )
             given = cast("Json", arguments)
-            asked = {key: given[key] for key in _get_properties(tool) if key in given}
+            names = tool.input_schema.get("properties", ())
+            asked = {key: given[key] for key in names if key in given}
             return await self._answer(arguments.context, tool.name, asked)
 
         answer.__name__ = tool.name
@@ -185,12 +181,11 @@ def _list_functions(plugin: object) -> Iterator[KernelFunction]:
         yield KernelFunctionFromMethod(method=cast("Any", plugin))
     else:
         name = str(getattr(plugin, "name", type(plugin).__name__))
-        made = (
-            plugin if isinstance(plugin, KernelPlugin) else KernelPlugin.from_object(name, plugin)
-        )
-        if not made.functions:
+        if not isinstance(plugin, KernelPlugin):
+            plugin = KernelPlugin.from_object(name, plugin)
+        if not plugin.functions:
             raise UsageError(f"{name!r} has no kernel functions. Mark them with @kernel_function.")
-        yield from made.functions.values()
+        yield from plugin.functions.values()
 
 
 def _define(function: KernelFunction) -> Tool:
@@ -203,23 +198,19 @@ def _to_parameters(tool: Tool) -> list[Json]:
     The kernel passes all arguments of a call as `arguments`, so every meta-tool needs a parameter
     of that name. The model sees it only where it is a parameter of the meta-tool itself.
     """
-    schema = tool.input_schema
-    properties = _get_properties(tool)
+    required = tool.input_schema.get("required", ())
+    properties = cast("dict[str, Json]", tool.input_schema.get("properties", {}))
     own = [
         {
             "name": name,
             "description": one.get("description"),
-            "is_required": name in schema.get("required", ()),
+            "is_required": name in required,
             "schema_data": one,
         }
         for name, one in properties.items()
     ]
     everything: Json = {"name": "arguments", "include_in_function_choices": False}
     return own if "arguments" in properties else [*own, everything]
-
-
-def _get_properties(tool: Tool) -> dict[str, Json]:
-    return cast("dict[str, Json]", tool.input_schema.get("properties", {}))
 
 
 def _read_state(history: ChatHistory | None) -> Json | None:
