@@ -7,15 +7,16 @@ session lives in the state of the `AgentSession`, under the provider's `source_i
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from pydantic_core import to_jsonable_python
 
-from toolscout import Scout, Session, Settings, Tool
+from toolscout import Session, Tool
 from toolscout.adapters._toolkit import (
     ApprovedCall,
     Json,
     Toolkit,
+    ToolkitOptions,
     build_meta_tools,
     decode_images,
     is_object,
@@ -60,17 +61,15 @@ class ToolScoutProvider(ContextProvider):
         self,
         tools: Sequence[FunctionTool | Callable[..., Any]] | None = None,
         *,
-        scout: Scout | None = None,
-        settings: Settings | None = None,
         source_id: str = "toolscout",
+        **options: Unpack[ToolkitOptions],
     ) -> None:
         super().__init__(source_id)
         self._given = _select_functions(normalize_tools(tools)) if tools is not None else None
         self._toolkit = Toolkit[FunctionTool].create_growing(
             (),
             lambda t: Tool.define(t.name, description=t.description, input_schema=t.parameters()),
-            scout=scout,
-            settings=settings,
+            **options,
         )
 
     async def before_run(
