@@ -83,7 +83,6 @@ ORDERS = {
     "toolscout.adapters.openai": """
         function_tools responses
         chat
-        requests
         client
     """,
     "toolscout.config": """
