@@ -117,17 +117,16 @@ def prune(messages: Iterable[object], declared: Collection[str]) -> list[object]
     loses all its references becomes a sentence, because the provider refuses an empty one.
     """
     names = frozenset(declared)
-    pruned = (_prune_message(message, names) for message in messages)
-    return [message for message in pruned if message is not None]
-
-
-def _prune_message(message: object, names: frozenset[str]) -> object | None:
-    blocks = to_list(message.get("content")) if is_mapping(message) else []
-    pruned = [_prune_block(block, names) for block in blocks]
-    if pruned == blocks:
-        return message
-    kept = [block for block in pruned if block is not None]
-    return {**cast("Mapping[str, Any]", message), "content": kept} if kept else None
+    left: list[object] = []
+    for message in messages:
+        blocks = to_list(message.get("content")) if is_mapping(message) else []
+        pruned = [_prune_block(block, names) for block in blocks]
+        kept = [block for block in pruned if block is not None]
+        if pruned == blocks:
+            left.append(message)
+        elif kept:
+            left.append({**cast("Mapping[str, Any]", message), "content": kept})
+    return left
 
 
 def _prune_block(block: object, names: frozenset[str]) -> object | None:

@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from threading import Lock
 from typing import Any, TypeGuard, cast
 
@@ -108,10 +109,8 @@ class SearchLoop:
         if stop_reason != "tool_use":
             # The response was cut off or refused, so its calls do not count.
             return [block for block in held if not _is_meta(block)], stop_reason, False
-        verdicts: dict[str, ApprovedCall | Reply | None] = {}
-        for call in list_calls(blocks):
-            handle = self._toolkit.handle
-            verdicts[call["id"]] = await handle(self.session, call["name"], call["input"])
+        handle = partial(self._toolkit.handle, self.session)
+        verdicts = {c["id"]: await handle(c["name"], c["input"]) for c in list_calls(blocks)}
         shown = [_to_shown(block, verdicts.get(str(block.get("id")))) for block in held]
         replies = {id_: reply for id_, reply in verdicts.items() if isinstance(reply, Reply)}
         results = [reply.to_message(Dialect.ANTHROPIC, id_) for id_, reply in replies.items()]

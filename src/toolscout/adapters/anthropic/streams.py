@@ -46,7 +46,14 @@ class StreamMerger:
                 self._begun = True
                 return [dict(event)] if is_first else []
             case "content_block_start":
-                return self._open(event)
+                block = dict(event["content_block"])
+                at = len(self.blocks)
+                self.blocks.append(block)
+                # Everything after a call waits too, so that blocks keep their order.
+                if block.get("type") == "tool_use" or self._passed < at:
+                    return []
+                self._passed += 1
+                return [{**event, "index": self._next + at}]
             case "content_block_delta" | "content_block_stop":
                 return self._continue(event)
             case "message_delta":
@@ -97,16 +104,6 @@ class StreamMerger:
             ending["stop_reason"] = stop_reason
         stop = self._stop | {"delta": ending, "usage": self._total_usage}
         return [*events, stop, {"type": "message_stop"}]
-
-    def _open(self, event: Mapping[str, Any]) -> list[Json]:
-        block = dict(event["content_block"])
-        at = len(self.blocks)
-        self.blocks.append(block)
-        # Everything after a call waits too, so that blocks keep their order.
-        if block.get("type") == "tool_use" or self._passed < at:
-            return []
-        self._passed += 1
-        return [{**event, "index": self._next + at}]
 
     def _continue(self, event: Mapping[str, Any]) -> list[Json]:
         at = int(event["index"])

@@ -121,16 +121,13 @@ class ToolScoutToolset:
         listed = list(messages)
         session = session or self.read_session(listed)
         params = self.build_params(listed, session)
+        runnable = _AsyncRunnable if self._is_async else _Runnable
+        call = self._call_async if self._is_async else self._call
         tools = list(self._passed)
         for definition in params["tools"][len(self._passed) :]:
-            if "input_schema" not in definition:  # the provider's own search
-                tools.append(definition)
-            elif self._is_async:
-                call = partial(self._call_async, session, str(definition["name"]))
-                tools.append(_AsyncRunnable(definition, call))
-            else:
-                call = partial(self._call, session, str(definition["name"]))
-                tools.append(_Runnable(definition, call))
+            is_own = "input_schema" in definition  # and not the provider's search
+            work = partial(call, session, str(definition["name"]))
+            tools.append(runnable(definition, work) if is_own else definition)
         return {"messages": params["messages"], "tools": tools}
 
     def build_params(self, messages: Iterable[object], session: Session) -> Params:
@@ -273,11 +270,7 @@ class _Rounds:
     ) -> None:
         self._loop = loop
         self._response = first
-        self._request = request
-        self._call_next = call_next
-
-    def _send(self) -> Any:
-        return self._call_next(self._request.copy(body=self._loop.request))
+        self._send = lambda: call_next(request.copy(body=loop.request))
 
 
 class _Frames(_Rounds, httpx2.SyncByteStream):
