@@ -14,9 +14,10 @@ import threading
 from base64 import b64decode
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import reduce
 from itertools import zip_longest
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any, Generic, TypedDict, TypeGuard, TypeVar, Unpack
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -343,16 +344,22 @@ def list_loaded(state: object) -> list[str]:
     return list(Record.from_json(state).entries)
 
 
+@dataclass(slots=True)
+class _Outcome:
+    """How a call ended that did not raise."""
+
+    failed: bool = False
+
+
 @contextmanager
 def report_outcome(
     session: Session, call: ApprovedCall, *, postponed: tuple[type[BaseException], ...] = ()
-) -> Generator[SimpleNamespace]:
+) -> Generator[_Outcome]:
     """Report to the session whether the call that is made in this context has failed.
 
-    Set `failed` of the context if the call did not raise. The exceptions in `postponed` mean that
-    the SDK will make the call later.
+    The exceptions in `postponed` mean that the SDK will make the call later.
     """
-    outcome = SimpleNamespace(failed=False)
+    outcome = _Outcome()
     try:
         yield outcome
     except postponed:

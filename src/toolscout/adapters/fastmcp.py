@@ -35,7 +35,7 @@ try:
     from fastmcp.server.dependencies import CurrentContext, get_access_token, get_context
     from fastmcp.server.transforms import GetToolNext
     from fastmcp.server.transforms.catalog import CatalogTransform
-    from fastmcp.server.transforms.search.base import BaseSearchTransform
+    from fastmcp.server.transforms.search.base import BaseSearchTransform, SearchResultSerializer
     from fastmcp.tools.base import Tool as ServerTool
     from fastmcp.tools.base import ToolResult
     from fastmcp.utilities.versions import VersionSpec, dedupe_with_versions
@@ -144,8 +144,23 @@ class ToolScoutTransform(CatalogTransform):
 class ToolScoutSearchTransform(BaseSearchTransform):
     """`BM25SearchTransform` with toolscout's ranking: the same two tools, options and replies."""
 
-    def __init__(self, *, scout: Scout | None = None, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self,
+        *,
+        max_results: int = 5,
+        always_visible: list[str] | None = None,
+        search_tool_name: str = "search_tools",
+        call_tool_name: str = "call_tool",
+        search_result_serializer: SearchResultSerializer | None = None,
+        scout: Scout | None = None,
+    ) -> None:
+        super().__init__(
+            max_results=max_results,
+            always_visible=always_visible,
+            search_tool_name=search_tool_name,
+            call_tool_name=call_tool_name,
+            search_result_serializer=search_result_serializer,
+        )
         # What FastMCP's own search transforms override and use; none has a public name.
         require_members("fastmcp", self, "_get_visible_tools", "_render_results", "_search")
         require_members("fastmcp", self, "_make_search_tool", "_search_tool_name", "_max_results")
