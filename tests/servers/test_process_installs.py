@@ -1,9 +1,12 @@
 """Package runners that install a server before they run it."""
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,8 @@ FAULTY = Path(__file__).with_name("faulty.py")
 DEADLINE_SECONDS = 120
 QUICK = Delays(first_retry=0.01, most_retry=0.05, change=0.01, exit=0.05, kill=0.2)
 SERVES = f'exec "{sys.executable}" -S "{FAULTY}" fine'
+HANGS = "cat > /dev/null"
+"""Reads its input and never answers."""
 WAITING = "npx may still be installing it"
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="runs shell scripts")
@@ -55,26 +60,34 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(limited())
 
 
-def wait_for(path: Path) -> str:
-    return f'while [ ! -e "{path}" ]; do sleep 0.02; done'
+class Gate:
+    """A pipe with a name, from which scripts read a line before they go on."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.wait = f'read -r line < "{path}"'
+        self._file = os.open(path, os.O_RDWR)  # a script that opens it does not wait for us
+
+    def let_pass(self, scripts: int = 1) -> None:
+        os.write(self._file, b"\n" * scripts)
 
 
 def test_an_installation_may_take_longer_than_a_start(tmp_path: Path):
-    done = tmp_path / "installed"
-    npx = make_runner(tmp_path, f"{wait_for(done)}\n{SERVES}")
+    installing = Gate(tmp_path / "installing")
+    npx = make_runner(tmp_path, f"{installing.wait}\n{SERVES}")
 
     async def work() -> None:
         async with pool_of(server(npx, start_seconds=0.1)) as pool:
-            loop = asyncio.get_running_loop()
             member = pool.servers["a"]
             await eventually(lambda: member.reason == WAITING)
-            until = loop.time() + 1.0
-            await eventually(lambda: loop.time() > until)
+            # A call gives up after start_seconds, and it began after the start.
+            with pytest.raises(ServerUnavailable):
+                await pool.request("a", "tools/call", {"name": "echo", "arguments": {}})
             state = pool.catalog.state("a")
             assert state is not None
             assert state.reason == WAITING
             assert member.phase is Phase.STARTING
-            done.touch()
+            installing.let_pass()
             pool.servers["a"].config = server(npx, start_seconds=30.0)  # for its lists
             await eventually(lambda: pool.catalog.get("a__echo"))
             await eventually(lambda: member.phase is Phase.READY)
@@ -86,7 +99,7 @@ def test_an_installation_may_take_longer_than_a_start(tmp_path: Path):
 
 
 def test_an_installation_that_takes_too_long_names_the_option(tmp_path: Path):
-    npx = make_runner(tmp_path, "sleep 600")
+    npx = make_runner(tmp_path, HANGS)
 
     async def work() -> None:
         config = server(npx, start_seconds=0.1, install_seconds=0.2)
@@ -114,7 +127,7 @@ def test_a_runner_that_ends_is_not_waited_for(tmp_path: Path):
 
 def test_a_server_that_answered_before_is_judged_by_its_start_until_that_fails(tmp_path: Path):
     slow = tmp_path / "slow"
-    npx = make_runner(tmp_path, f'[ -e "{slow}" ] && sleep 600\n{SERVES}')
+    npx = make_runner(tmp_path, f'[ -e "{slow}" ] && {HANGS}\n{SERVES}')
 
     async def work() -> None:
         store = MemoryStore()
@@ -136,56 +149,83 @@ def test_a_server_that_answered_before_is_judged_by_its_start_until_that_fails(t
 
 
 def test_no_more_than_four_installations_run_at_once(tmp_path: Path):
-    running, seen = tmp_path / "running", tmp_path / "seen"
+    running = tmp_path / "running"
     running.mkdir()
-    script = (
-        f'touch "{running}/$$"; ls "{running}" | wc -l >> "{seen}"; sleep 0.2; '
-        f'rm "{running}/$$"; {SERVES}'
+    seen = tmp_path / "seen"
+    seen.touch()
+    installing = Gate(tmp_path / "installing")
+    npx = make_runner(
+        tmp_path,
+        f'touch "{running}/$$"; ls "{running}" | wc -l >> "{seen}"; {installing.wait}; '
+        f'rm "{running}/$$"; {SERVES}',
     )
-    npx = make_runner(tmp_path, script)
     names = [f"s{number}" for number in range(10)]
 
     async def work() -> None:
         async with pool_of(*(server(npx, name) for name in names)) as pool:
+            await eventually(lambda: len(seen.read_text().split()) >= 4)
+            installing.let_pass(len(names))
             await eventually(lambda: all(one.manifest for one in pool.servers.values()))
 
     run(work())
     counts = [int(line) for line in seen.read_text().split()]
 
     assert len(counts) == len(names)
-    assert max(counts) <= 4
+    assert max(counts) == 4
 
 
 def test_an_installation_has_time_to_be_taken_back_when_the_gateway_ends(tmp_path: Path):
-    begun, undone = tmp_path / "begun", tmp_path / "undone"
+    begun = tmp_path / "begun"
+    asked = tmp_path / "asked"
+    undone = tmp_path / "undone"
+    installing = Gate(tmp_path / "installing")
     npx = make_runner(
         tmp_path,
-        f'trap \'sleep 1; touch "{undone}"; exit 0\' TERM; touch "{begun}"; '
-        "while :; do sleep 0.05; done",
+        f'trap \'touch "{asked}"; {installing.wait}; touch "{undone}"; exit 0\' TERM; '
+        f'touch "{begun}"; {installing.wait}',
     )
+    # Anything else is killed as soon as it is asked to end.
+    delays = replace(QUICK, kill=0.0, install_exit=DEADLINE_SECONDS)
+
+    async def take_back() -> None:
+        await eventually(asked.exists)
+        installing.let_pass()
 
     async def work() -> None:
-        async with pool_of(server(npx), delays=QUICK):
+        async with pool_of(server(npx), delays=delays):
             await eventually(begun.exists)
+            taking_back = asyncio.create_task(take_back())
+        await taking_back
 
     run(work())
 
     assert undone.exists()
 
 
-def test_an_installation_has_time_to_be_taken_back_when_the_gateway_is_killed(tmp_path: Path):
-    undone = tmp_path / "undone"
-    script = f"trap 'sleep 1; touch \"{undone}\"; exit 0' TERM; echo; while :; do sleep 0.05; done"
+def test_an_installation_has_time_to_be_taken_back_when_the_gateway_is_killed():
+    script = "trap 'echo asked; read -r line; echo undone; exit 0' TERM; echo begun; read -r line"
     reaper = ProcessReaper()
-    with subprocess.Popen(
-        ["/bin/sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True
-    ) as process:
+    with (
+        ThreadPoolExecutor(1) as thread,
+        subprocess.Popen(
+            ["/bin/sh", "-c", script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process,
+    ):
+        assert process.stdin is not None
         assert process.stdout is not None
-        process.stdout.readline()
+        assert process.stdout.readline() == "begun\n"
         reaper.watch(process.pid)
-        reaper.close()
+        closing = thread.submit(reaper.close)
+        assert process.stdout.readline() == "asked\n"
+        print(file=process.stdin, flush=True)
 
-    assert undone.exists()
+        assert process.stdout.readline() == "undone\n"
+        process.wait(DEADLINE_SECONDS)
+        closing.result(DEADLINE_SECONDS)
 
 
 @pytest.mark.parametrize(
