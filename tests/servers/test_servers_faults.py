@@ -1,6 +1,7 @@
 """What the pool does about servers that misbehave, each played by `faulty.py` as a process."""
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import AsyncGenerator, Coroutine
@@ -111,6 +112,25 @@ def test_a_server_that_hangs_at_start_is_given_up_and_ended():
             assert caught.value.reason == "no answer within 0.2 s (start_seconds)"
 
     run(work())
+
+
+@pytest.mark.parametrize("command", ["/no/such/file", "true"])
+def test_a_pool_may_end_at_any_moment_of_a_start_without_a_word_from_asyncio(command: str):
+    said: list[str] = []
+
+    async def work(turns: int) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: said.append(context["message"]))
+        config = ServerConfig(name="faulty", transport=Transport.STDIO, command=command)
+        async with pool_of(config):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+    for turns in range(30):
+        run(work(turns))
+    gc.collect()  # asyncio complains of a task once it is gone
+
+    assert said == []
 
 
 def test_servers_that_hang_at_start_delay_no_other():

@@ -450,13 +450,14 @@ class Pool:
     async def _learn(self, server: ServerState) -> None:
         """Start a server to learn its tools; if it fails, try again later."""
         await self.may_learn.wait()
-        while not server.is_held:
+        while not (server.is_held or self._is_closing):
             try:
-                async with self._starting:
-                    opening = asyncio.ensure_future(self._open(server))
-                    # A start that hangs must not keep all others waiting.
-                    await asyncio.wait((opening,), timeout=self._delays.gate)
-                await opening
+                # A start that hangs must not keep all others waiting.
+                with contextlib.suppress(TimeoutError):
+                    async with self._starting, asyncio.timeout(self._delays.gate):
+                        await self._open(server)
+                        return
+                await self._open(server)
                 return
             except ServerUnavailable:
                 if server.manifest is not None and not self._must_run(server):
