@@ -15,13 +15,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from toolscout.config.references import is_literal, is_possible_value, resolve_options
-from toolscout.config.secrets import (
-    TEXT_CHARS,
-    SecretMask,
-    is_secret_name,
-    mask_args,
-    mask_url,
-)
+from toolscout.config.secrets import TEXT_CHARS, SecretMask, is_secret_name, mask_args, mask_url
 from toolscout.errors import InvalidConfig
 from toolscout.names import to_error_text, to_one_line
 from toolscout.options import (

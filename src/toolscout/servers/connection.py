@@ -90,11 +90,7 @@ class ConnectionFactory(Protocol):
     """Creates connections without opening them."""
 
     def __call__(
-        self,
-        config: ServerConfig,
-        *,
-        on_change: Callable[[], None],
-        on_line: Callable[[str], None],
+        self, config: ServerConfig, *, on_change: Callable[[], None], on_line: Callable[[str], None]
     ) -> Connection:
         """Return a connection that reports changed lists and the lines written to stderr."""
         ...

@@ -529,11 +529,7 @@ class Connector:
         self._installs = InstallSlots(delays.install)
 
     def __call__(
-        self,
-        config: ServerConfig,
-        *,
-        on_change: Callable[[], None],
-        on_line: Callable[[str], None],
+        self, config: ServerConfig, *, on_change: Callable[[], None], on_line: Callable[[str], None]
     ) -> Connection:
         """Return a connection to a server whose references are resolved."""
         if config.transport is Transport.OPENAPI:

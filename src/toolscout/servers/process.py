@@ -280,10 +280,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
     """
 
     def __init__(
-        self,
-        on_line: Callable[[str], None],
-        on_end: Callable[[], None],
-        delays: Delays,
+        self, on_line: Callable[[str], None], on_end: Callable[[], None], delays: Delays
     ) -> None:
         self.reason = ""
         """Why the process ended, once it has."""

@@ -115,12 +115,7 @@ def check_login(config: ServerConfig) -> None:
 
 
 async def log_in(
-    config: ServerConfig,
-    folder: Path,
-    *,
-    callback: str,
-    redirect: Redirect,
-    answer: Answer,
+    config: ServerConfig, folder: Path, *, callback: str, redirect: Redirect, answer: Answer
 ) -> bool:
     """Have a person log in and save the tokens; return False if the server needs no login.
 
