@@ -13,7 +13,7 @@ import re
 import signal
 import subprocess
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import PureWindowsPath
 from typing import Any, cast
@@ -39,111 +39,45 @@ WAITING_MESSAGES = 256
 GROUP_CHECKS = 20
 """How often a process group is checked while it has time to end."""
 
-INHERITED = (
-    # Certificates of a company or a proxy.
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "REQUESTS_CA_BUNDLE",
-    "CURL_CA_BUNDLE",
-    "AWS_CA_BUNDLE",
-    "NODE_EXTRA_CA_CERTS",
-    "NODE_USE_SYSTEM_CA",
-    "DENO_CERT",
-    "DENO_TLS_CA_STORE",
-    "GIT_SSL_CAINFO",
-    "GIT_SSL_CAPATH",
-    # Proxies; programs disagree about the case.
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "all_proxy",
-    "no_proxy",
-    "NODE_USE_ENV_PROXY",
-    # Language and time zone.
-    "LANG",
-    "LANGUAGE",
-    "LC_*",
-    "TZ",
-    # Folders.
-    "TMPDIR",
-    "TEMP",
-    "TMP",
-    "XDG_*",
-    # Package runners: where they look for packages and keep them.
-    "npm_config_*",
-    "NPM_CONFIG_*",
-    "UV_*",
-    "UV_KEYRING_PROVIDER",
-    "PIP_*",
-    "PIP_KEYRING_PROVIDER",
-    "PIPX_*",
-    "PNPM_HOME",
-    "YARN_*",
-    "BUN_INSTALL*",
-    "DENO_DIR",
-    "DOCKER_HOST",
-    "DOCKER_CONTEXT",
-    "DOCKER_CONFIG",
-    "CONTAINER_HOST",
-    # Windows.
-    "ALLUSERSPROFILE",
-    "COMSPEC",
-    "NUMBER_OF_PROCESSORS",
-    "OS",
-    "PROGRAMDATA",
-    "PROGRAMFILES",
-    "PROGRAMFILES(X86)",
-    "PROGRAMW6432",
-    "PUBLIC",
-    "WINDIR",
-)
+INHERITED = " ".join(
+    (
+        # Certificates of a company or a proxy.
+        "SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE AWS_CA_BUNDLE",
+        "NODE_EXTRA_CA_CERTS NODE_USE_SYSTEM_CA DENO_CERT DENO_TLS_CA_STORE",
+        "GIT_SSL_CAINFO GIT_SSL_CAPATH",
+        # Proxies; programs disagree about the case.
+        "HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY",
+        "http_proxy https_proxy all_proxy no_proxy NODE_USE_ENV_PROXY",
+        # Language, time zone, folders.
+        "LANG LANGUAGE LC_* TZ TMPDIR TEMP TMP XDG_*",
+        # Package runners: where they look for packages and keep them.
+        "npm_config_* NPM_CONFIG_* UV_* UV_KEYRING_PROVIDER PIP_* PIP_KEYRING_PROVIDER PIPX_*",
+        "PNPM_HOME YARN_* BUN_INSTALL* DENO_DIR",
+        "DOCKER_HOST DOCKER_CONTEXT DOCKER_CONFIG CONTAINER_HOST",
+        # Windows.
+        "ALLUSERSPROFILE COMSPEC NUMBER_OF_PROCESSORS OS PROGRAMDATA PROGRAMFILES",
+        "PROGRAMFILES(X86) PROGRAMW6432 PUBLIC WINDIR",
+    )
+).split()
 """What every server gets from our environment, besides the few names that the MCP SDK passes.
 
 A pattern passes no name that looks like a credential. `NODE_OPTIONS` and the like are missing on
 purpose: they can load code into a server.
 """
 
-RUNNERS: Mapping[str, tuple[str, ...]] = {
-    "npx": (),
-    "pnpx": (),
-    "bunx": (),
-    "uvx": (),
-    "dnx": (),
-    "npm": ("exec", "x"),
-    "pnpm": ("dlx",),
-    "yarn": ("dlx",),
-    "bun": ("x",),
-    "uv": ("run",),
-    "pipx": ("run",),
-    "docker": ("run",),
-    "podman": ("run",),
-    "deno": ("npm:", "jsr:", "https:"),
-    "go": ("run",),
-    "cargo": ("run",),
+RUNNERS = {
+    **dict.fromkeys(("npx", "pnpx", "bunx", "uvx", "dnx"), ""),
+    **dict.fromkeys(("uv", "pipx", "docker", "podman", "go", "cargo"), "run"),
+    **dict.fromkeys(("pnpm", "yarn"), "dlx"),
+    "npm": "exec|x",
+    "bun": "x",
+    "deno": "(npm|jsr|https):.*",
 }
-"""Programs that may install a server before they run it, and a word that has to follow, if any."""
-_WRAPPERS = (
-    "sh",
-    "bash",
-    "zsh",
-    "dash",
-    "ksh",
-    "fish",
-    "cmd",
-    "powershell",
-    "pwsh",
-    "env",
-    "nice",
-    "nohup",
-    "sudo",
-    "time",
-    "timeout",
+"""Programs that may install a server before they run it, and which word has to follow, if any."""
+_WRAPPERS = re.compile(
+    "sh|bash|zsh|dash|ksh|fish|cmd|powershell|pwsh|env|nice|nohup|sudo|time|timeout"
 )
 """Programs that run another one, which their arguments name."""
-_PROGRAM_ENDINGS = (".exe", ".cmd", ".bat", ".ps1")
 _BETWEEN_WORDS = re.compile(r"[\s;&|()'\"]+")
 
 PARALLEL_INSTALLS = 4
@@ -185,28 +119,20 @@ def find_package_runner(command: str, args: Sequence[str]) -> str:
     Also finds it behind a shell, `cmd /c` or `env`.
     """
     words = [command, *args]
-    if _get_program(command) in _WRAPPERS:
+    is_wrapped = _WRAPPERS.fullmatch(_get_program(command))
+    if is_wrapped:
         words = [word for arg in args for word in _BETWEEN_WORDS.split(arg)]
-    for at, word in enumerate(words):
+    for at, word in enumerate(words if is_wrapped else words[:1]):
         program = _get_program(word)
         needed = RUNNERS.get(program)
-        if needed is not None:
-            rest = words[at + 1 :]
-            # A word that ends in a colon begins an argument, such as `npm:package`.
-            if not needed or any(_is_word(word, one) for word in rest for one in needed):
-                return program
-        if words[0] is command:
-            break
+        if needed == "" or (needed and any(re.fullmatch(needed, w) for w in words[at + 1 :])):
+            return program
     return ""
 
 
 def _get_program(word: str) -> str:
     name = PureWindowsPath(word).name.lower()  # which takes both kinds of slashes
-    return next((name.removesuffix(end) for end in _PROGRAM_ENDINGS if name.endswith(end)), name)
-
-
-def _is_word(word: str, wanted: str) -> bool:
-    return word.startswith(wanted) if wanted.endswith(":") else word == wanted
+    return re.sub(r"\.(exe|cmd|bat|ps1)$", "", name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,19 +184,11 @@ class InstallSlots:
             yield
             return
         await self._free.acquire()
-        has_left = asyncio.Event()
-
-        def leave() -> None:
-            if not has_left.is_set():
-                has_left.set()
-                self._free.release()
-
-        timer = asyncio.get_running_loop().call_later(self._seconds, leave)
-        try:
+        with ExitStack() as slot:  # which frees it once, however often it is closed
+            slot.callback(self._free.release)
+            timer = asyncio.get_running_loop().call_later(self._seconds, slot.close)
+            slot.callback(timer.cancel)
             yield
-        finally:
-            timer.cancel()
-            leave()
 
 
 class ServerProcess(asyncio.SubprocessProtocol):
@@ -451,8 +369,10 @@ class LineSplitter:
         self._size += len(part)
 
 
-class ProcessReader(ObjectReceiveStream[SessionMessage | Exception]):
-    """The messages of a process."""
+class ProcessStream(
+    ObjectReceiveStream[SessionMessage | Exception], ObjectSendStream[SessionMessage]
+):
+    """The messages of a process, and those to it."""
 
     def __init__(self, process: ServerProcess) -> None:
         self._process = process
@@ -470,21 +390,10 @@ class ProcessReader(ObjectReceiveStream[SessionMessage | Exception]):
                 # In two steps, which take a twentieth of the time of `validate_json` for a long
                 # list: that one reads the text again for every kind of message.
                 message = from_json(line)
-                return SessionMessage(
-                    types.jsonrpc_message_adapter.validate_python(message, by_name=False)
-                )
+                adapter = types.jsonrpc_message_adapter
+                return SessionMessage(adapter.validate_python(message, by_name=False))
             # Many servers greet or log on stdout; that is no reason to give them up.
             self._process.log(line)
-
-    async def aclose(self) -> None:
-        """Close nothing: the process owns the pipe."""
-
-
-class ProcessWriter(ObjectSendStream[SessionMessage]):
-    """The messages to a process."""
-
-    def __init__(self, process: ServerProcess) -> None:
-        self._process = process
 
     async def send(self, item: SessionMessage) -> None:
         """Write one message, and wait while the process does not read."""
@@ -494,7 +403,7 @@ class ProcessWriter(ObjectSendStream[SessionMessage]):
             await self._process.writable.wait()
 
     async def aclose(self) -> None:
-        """Close nothing: the process owns the pipe."""
+        """Close nothing: the process owns the pipes."""
 
 
 class ProcessReaper:
@@ -527,7 +436,16 @@ class ProcessReaper:
     def _send(self) -> None:
         line = " ".join(map(str, sorted(self._groups))) + "\n"
         for _ in range(2):  # the second time to a new shell, if someone ended the first
-            stdin = self._start_shell().stdin
+            if self._shell is None:
+                self._shell = subprocess.Popen(
+                    ["/bin/sh", "-c", _SCRIPT],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                    cwd="/",
+                )
+            stdin = self._shell.stdin
             try:
                 if stdin is not None:
                     stdin.write(line.encode())
@@ -543,33 +461,22 @@ class ProcessReaper:
                 shell.stdin.close()
             shell.wait()
 
-    def _start_shell(self) -> subprocess.Popen[bytes]:
-        if self._shell is None:
-            self._shell = subprocess.Popen(
-                ["/bin/sh", "-c", _SCRIPT],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                cwd="/",
-            )
-        return self._shell
-
 
 @asynccontextmanager
 async def run_process(
     process: ServerProcess, config: ServerConfig, reaper: ProcessReaper
-) -> AsyncGenerator[tuple[ProcessReader, ProcessWriter]]:
+) -> AsyncGenerator[tuple[ProcessStream, ProcessStream]]:
     """Start a process and yield its streams; end it and its group at the end."""
-    start = asyncio.get_running_loop().subprocess_exec(
-        lambda: process,
-        config.command,
-        *config.args,
-        env=build_environment(config),
-        cwd=config.cwd or None,
-        start_new_session=True,
+    starting = asyncio.create_task(
+        asyncio.get_running_loop().subprocess_exec(
+            lambda: process,
+            config.command,
+            *config.args,
+            env=build_environment(config),
+            cwd=config.cwd or None,
+            start_new_session=True,
+        )
     )
-    starting = asyncio.create_task(start)
     try:
         await asyncio.shield(starting)
     except asyncio.CancelledError:
@@ -579,7 +486,8 @@ async def run_process(
         raise
     reaper.watch(process.pid)
     try:
-        yield ProcessReader(process), ProcessWriter(process)
+        stream = ProcessStream(process)
+        yield stream, stream
     finally:
         # Shielded, or a cancelled start would leave the process behind.
         with anyio.CancelScope(shield=True):
