@@ -122,24 +122,19 @@ class McpConnection:
     async def open(self) -> None:
         """Start the server and agree on a protocol, or raise `ServerUnavailable`."""
         async with self._installs.enter(self._limit):
-            await self._open()
-
-    async def _open(self) -> None:
-        self._ready = asyncio.get_running_loop().create_future()
-        # The SDK requires that the task that entered a client also leaves it.
-        self._task = asyncio.create_task(self._run(self._ready))
-        try:
-            async with asyncio.timeout(self._limit.seconds):
-                await asyncio.shield(self._ready)
-        except TimeoutError:
-            await self.close()
-            raise make_unavailable_error(self._config, self._limit.describe_end()) from None
-        except Exception as error:
-            await self.close()
-            raise self._explain_start(error) from None
-        except asyncio.CancelledError:
-            await self.close()
-            raise
+            self._ready = asyncio.get_running_loop().create_future()
+            # The SDK requires that the task that entered a client also leaves it.
+            self._task = asyncio.create_task(self._run(self._ready))
+            try:
+                async with asyncio.timeout(self._limit.seconds):
+                    await asyncio.shield(self._ready)
+            except BaseException as error:
+                await self.close()
+                if isinstance(error, TimeoutError):
+                    raise make_unavailable_error(self._config, self._limit.describe_end()) from None
+                if isinstance(error, Exception):
+                    raise self._explain_start(error) from None
+                raise
 
     async def close(self) -> None:
         """Stop the server and wait until it is gone."""
@@ -235,9 +230,8 @@ class McpConnection:
             return make_unavailable_error(config, str(error), NEEDS_LOGIN)
         if self._is_refused:
             return make_unavailable_error(config, "it refused the credentials", NEEDS_LOGIN)
-        if self._process is not None and self._process.reason:
-            return make_unavailable_error(config, self._process.reason)
-        return make_unavailable_error(config, describe_error(error))
+        ended = self._process.reason if self._process is not None else ""
+        return make_unavailable_error(config, ended or describe_error(error))
 
     async def _run(self, ready: asyncio.Future[SdkClient]) -> None:
         try:

@@ -22,6 +22,7 @@ from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallTimedOut, ServerBusy, ServerUnavailable, ToolscoutError
 from toolscout.schemas import Json
 from toolscout.servers.connection import (
+    FAILED,
     Connection,
     ConnectionFactory,
     Delays,
@@ -192,7 +193,12 @@ class Pool:
             for name, config in wanted.items():
                 old = self.servers.get(name)
                 if old is not None and not old.config.needs_restart(config):
-                    await self._change_config(old, config)
+                    former = old.config
+                    old.config = config
+                    if former.concurrency != config.concurrency:
+                        old.slots = asyncio.Semaphore(config.concurrency)
+                    if former != config and old.manifest is not None:
+                        await self._updater.publish(old, old.manifest)
                     continue
                 server = self._add(config)
                 if old is not None:
@@ -205,14 +211,6 @@ class Pool:
         self.servers[config.name] = server
         return server
 
-    async def _change_config(self, server: ServerState, config: ServerConfig) -> None:
-        old = server.config
-        server.config = config
-        if old.concurrency != config.concurrency:
-            server.slots = asyncio.Semaphore(config.concurrency)
-        if old != config and server.manifest is not None:
-            await self._updater.publish(server, server.manifest)
-
     async def _retire(self, server: ServerState) -> None:
         """Take a server out of the catalogue and end it after its running calls."""
         server.is_held = True
@@ -224,11 +222,24 @@ class Pool:
     async def _send(
         self, server: ServerState, slot: CallSlot, method: str, params: Json, relay: Relay | None
     ) -> Json:
+        seconds = server.config.call_seconds
         for tries_left in reversed(range(TRIES)):
             connection = await self._open_for_call(server)
             try:
                 with server.count_running():
-                    return await self._send_once(server, connection, slot, method, params, relay)
+                    async with slot.limit(seconds):
+                        answer = await connection.request(method, params, relay)
+                server.failures = server.silences = 0
+                return answer
+            except TimeoutError:
+                server.silences += 1
+                if server.silences >= FAILURES_ALLOWED:
+                    reason = f"it left {server.silences} calls in a row unanswered"
+                    self._lose(server, connection, make_unavailable_error(server.config, reason))
+                raise CallTimedOut(str(params.get("name") or method), seconds) from None
+            except MCPError:
+                server.failures = server.silences = 0
+                raise
             except ServerUnavailable as error:
                 # The server never got the request, so it may be sent over another connection.
                 was_in_use = self._lose(server, connection, error)
@@ -237,34 +248,9 @@ class Pool:
                     self._fail(server, error)  # the end was noticed before its reason
                 if not tries_left or needs_login:
                     raise
+            finally:
+                server.used = self._get_time()
         raise AssertionError  # the last try returns or raises
-
-    async def _send_once(
-        self,
-        server: ServerState,
-        connection: Connection,
-        slot: CallSlot,
-        method: str,
-        params: Json,
-        relay: Relay | None,
-    ) -> Json:
-        seconds = server.config.call_seconds
-        try:
-            async with slot.limit(seconds):
-                answer = await connection.request(method, params, relay)
-        except TimeoutError:
-            server.silences += 1
-            if server.silences >= FAILURES_ALLOWED:
-                reason = f"it left {server.silences} calls in a row unanswered"
-                self._lose(server, connection, make_unavailable_error(server.config, reason))
-            raise CallTimedOut(str(params.get("name") or method), seconds) from None
-        except MCPError:
-            server.failures = server.silences = 0
-            raise
-        finally:
-            server.used = self._get_time()
-        server.failures = server.silences = 0
-        return answer
 
     # Start.
 
@@ -557,16 +543,16 @@ def _failure_from_error(
     config: ServerConfig, error: Exception, lines: Iterable[str]
 ) -> ServerUnavailable:
     """Return the failure of a start; `lines` is what the server wrote meanwhile."""
+    state = FAILED
+    reason = str(error)
     if isinstance(error, ServerUnavailable):
-        failure = error
+        state = error.state
+        reason = error.reason
     elif isinstance(error, TimeoutError):
-        failure = make_unavailable_error(config, f"no lists within {config.start_seconds:g} s")
+        reason = f"no lists within {config.start_seconds:g} s"
     elif isinstance(error, MCPError):
-        said = f"it refused to list its tools: {error.error.message}"
-        failure = make_unavailable_error(config, said)
-    else:
-        failure = make_unavailable_error(config, str(error))
-    known = diagnose([failure.reason, *lines])
-    if known is None:
-        return failure
-    return make_unavailable_error(config, f"{failure.reason}: {known.problem}", failure.state)
+        reason = f"it refused to list its tools: {error.error.message}"
+    known = diagnose([reason, *lines])
+    if known is not None:
+        reason = f"{reason}: {known.problem}"
+    return make_unavailable_error(config, reason, state)
