@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -33,23 +34,8 @@ _REMEDY = "Give an OpenAPI 3 document in JSON or YAML."
 _TOO_DEEP = f"it is nested deeper than {DOCUMENT_NESTING} levels"
 
 
-def read_text(path: Path, where: str) -> str:
-    """Return the text of a file; raises `InvalidFile`."""
-    try:
-        if path.stat().st_size > DOCUMENT_BYTES:
-            raise make_size_error(where, f"it is longer than {DOCUMENT_BYTES:,} bytes")
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        problem = "it is not UTF-8"
-    except OSError as error:
-        problem = f"it cannot be read ({error.strerror or error})"
-    except ValueError:  # a path with a null character
-        problem = "it is not a path"
-    raise InvalidFile(where, problem, remedy="Check the path and the file.")
-
-
-def parse(text: str, where: str) -> object:
-    """Parse a text in JSON or YAML; raises `InvalidFile`."""
+def _parse(text: str, where: str) -> object:
+    """Parse a text in JSON or YAML."""
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
         try:
             return json.loads(text)
@@ -57,21 +43,15 @@ def parse(text: str, where: str) -> object:
             pass  # YAML mappings may have braces too
         except (ValueError, RecursionError) as error:
             raise _make_unreadable(where, "JSON", error) from None
-    return _parse_yaml(text, where)
-
-
-def _parse_yaml(text: str, where: str) -> object:
     try:
         yaml: Any = import_module("yaml")
     except ImportError:
         raise MissingExtra("yaml", extra="gateway") from None
-    reader = _YamlReader(where)
     try:
-        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            reader.take(type(event).__name__, event)
+        events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return _build_from_yaml(events, where)
     except (yaml.YAMLError, ValueError) as error:
         raise _make_unreadable(where, "YAML", error) from None
-    return reader.value
 
 
 def _make_unreadable(where: str, language: str, error: Exception) -> InvalidFile:
@@ -86,45 +66,43 @@ def make_size_error(where: str, problem: str) -> InvalidFile:
     return InvalidFile(where, problem, remedy="Keep only the paths that you need.")
 
 
-class _YamlReader:
-    """Builds a value from YAML events.
+def _build_from_yaml(events: Iterable[Any], where: str) -> object:
+    """Build a value from YAML events.
 
     PyYAML's own loaders recurse for each level, in C without a limit, and copy merged mappings
     again and again; reading events avoids both.
     """
-
-    def __init__(self, where: str) -> None:
-        self.value: object = None
-        self._where = where
-        self._open: list[tuple[list[object], str | None]] = []
-        self._anchors: dict[str, object] = {}
-
-    def take(self, kind: str, event: Any) -> None:
+    documents: list[object] = []
+    open_nodes: list[tuple[list[object], str | None]] = [(documents, None)]
+    anchors: dict[str, object] = {}
+    for event in events:
+        kind = type(event).__name__
         if kind in ("SequenceStartEvent", "MappingStartEvent"):
-            if len(self._open) >= DOCUMENT_NESTING:
-                raise make_size_error(self._where, _TOO_DEEP)
-            self._open.append(([], event.anchor))
+            if len(open_nodes) > DOCUMENT_NESTING:
+                raise make_size_error(where, _TOO_DEEP)
+            open_nodes.append(([], event.anchor))
+            continue
+        if kind == "ScalarEvent":
+            value = _read_scalar(event)
+            anchor = event.anchor
         elif kind == "SequenceEndEvent":
-            self._put(*self._open.pop())
+            value, anchor = open_nodes.pop()
         elif kind == "MappingEndEvent":
-            members, anchor = self._open.pop()
-            self._put(dict(zip(map(_to_key, members[::2]), members[1::2], strict=True)), anchor)
-        elif kind == "ScalarEvent":
-            self._put(_read_scalar(event), event.anchor)
+            members, anchor = open_nodes.pop()
+            value = dict(zip(map(_to_key, members[::2]), members[1::2], strict=True))
         elif kind == "AliasEvent":
-            if event.anchor not in self._anchors:
+            if event.anchor not in anchors:
                 raise ValueError("an alias comes before the end of its anchor")
-            self._put(self._anchors[event.anchor], None)
-        elif kind == "DocumentStartEvent" and self.value is not None:
+            value = anchors[event.anchor]
+            anchor = None
+        elif kind == "DocumentStartEvent" and documents and documents[-1] is not None:
             raise ValueError("it contains several documents")
-
-    def _put(self, value: object, anchor: str | None) -> None:
-        if anchor:
-            self._anchors[anchor] = value
-        if self._open:
-            self._open[-1][0].append(value)
         else:
-            self.value = value
+            continue
+        if anchor:
+            anchors[anchor] = value
+        open_nodes[-1][0].append(value)
+    return documents[-1] if documents else None
 
 
 def _to_key(value: object) -> str:
@@ -168,15 +146,51 @@ def read_document(source: str | os.PathLike[str]) -> Json:
     """
     is_text = isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{"))
     where = "OpenAPI text" if is_text else str(source)
-    text = str(source) if is_text else read_text(Path(source), where)
-    if len(text) > DOCUMENT_BYTES:
-        raise make_size_error(where, f"it is longer than {DOCUMENT_BYTES:,} bytes")
-    return check_document(parse(text, where), where)
+    problem = ""
+    text = str(source)
+    try:
+        size = len(text) if is_text else Path(source).stat().st_size
+        if size > DOCUMENT_BYTES:
+            raise make_size_error(where, f"it is longer than {DOCUMENT_BYTES:,} bytes")
+        if not is_text:
+            text = Path(source).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        problem = "it is not UTF-8"
+    except OSError as error:
+        problem = f"it cannot be read ({error.strerror or error})"
+    except ValueError:  # a path with a null character
+        problem = "it is not a path"
+    if problem:
+        raise InvalidFile(where, problem, remedy="Check the path and the file.")
+    return check_document(_parse(text, where), where)
 
 
 def check_document(value: object, where: str) -> Json:
     """Return a copy of an OpenAPI 3.x document as plain JSON; raises `InvalidFile`."""
-    root = _Copy(where).copy(value, 0)
+    left = DOCUMENT_VALUES
+
+    def copy(node: object, depth: int) -> object:
+        """Copy JSON into a tree without shared parts; refuse anything but bounded JSON."""
+        nonlocal left
+        if isinstance(node, str):
+            return node if node.isascii() else node.encode("utf-8", "replace").decode()
+        if not isinstance(node, dict | list):
+            is_small = isinstance(node, int) and node.bit_length() <= NUMBER_BITS
+            if node is None or is_small or (isinstance(node, float) and math.isfinite(node)):
+                return node
+            problem = f"it contains a {type(node).__name__} that JSON cannot express"
+            raise InvalidFile(where, problem, remedy=_REMEDY)
+        container = cast("dict[object, object] | list[object]", node)
+        left -= len(container)
+        if left < 0:
+            raise make_size_error(where, f"it contains more than {DOCUMENT_VALUES:,} values")
+        if depth >= DOCUMENT_NESTING:
+            raise make_size_error(where, _TOO_DEEP)
+        if isinstance(container, list):
+            return [copy(value, depth + 1) for value in container]
+        return {str(copy(k, depth + 1)): copy(v, depth + 1) for k, v in container.items()}
+
+    root = copy(value, 0)
     version = root.get("openapi") if is_object(root) else None
     if is_object(root) and isinstance(version, str) and version.startswith("3."):
         return root
@@ -186,40 +200,6 @@ def check_document(value: object, where: str) -> Json:
         problem = f"it is Swagger {clean_text(str(root['swagger']), 20)}, not OpenAPI 3"
         remedy = "Convert it to OpenAPI 3 first, for example with swagger2openapi."
     raise InvalidFile(where, problem, remedy=remedy)
-
-
-class _Copy:
-    """Copies JSON into a tree without shared parts; refuses anything but bounded JSON."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._left = DOCUMENT_VALUES
-
-    def copy(self, node: object, depth: int) -> object:
-        if isinstance(node, str):
-            return node if node.isascii() else node.encode("utf-8", "replace").decode()
-        if isinstance(node, dict | list):
-            return self._copy_container(
-                cast("dict[object, object] | list[object]", node), depth + 1
-            )
-        if isinstance(node, float):
-            is_scalar = math.isfinite(node)
-        else:
-            is_scalar = node is None or (isinstance(node, int) and node.bit_length() <= NUMBER_BITS)
-        if not is_scalar:
-            problem = f"it contains a {type(node).__name__} that JSON cannot express"
-            raise InvalidFile(self._where, problem, remedy=_REMEDY)
-        return node
-
-    def _copy_container(self, node: dict[object, object] | list[object], depth: int) -> object:
-        self._left -= len(node)
-        if self._left < 0:
-            raise make_size_error(self._where, f"it contains more than {DOCUMENT_VALUES:,} values")
-        if depth > DOCUMENT_NESTING:
-            raise make_size_error(self._where, _TOO_DEEP)
-        if isinstance(node, list):
-            return [self.copy(value, depth) for value in node]
-        return {str(self.copy(key, depth)): self.copy(value, depth) for key, value in node.items()}
 
 
 class Document:

@@ -121,25 +121,25 @@ def _choose_leaves(operations: list[Operation], server: str) -> list[str]:
 
     Operations with the same name all get another one, so that no name depends on their order.
     """
-    found: dict[int, str] = {}
+    leaves = [""] * len(operations)
     taken: set[str] = set()
     names = [operation.list_names() for operation in operations]
     for choice in range(3):
-        wanted = {at: row[choice] for at, row in enumerate(names) if at not in found}
+        wanted = {at: names[at][choice] for at, leaf in enumerate(leaves) if not leaf}
         exposed = {at: make_exposed_name(server, leaf) for at, leaf in wanted.items()}
         counts = Counter(exposed.values())
-        unique = [at for at in wanted if counts[exposed[at]] == 1 and exposed[at] not in taken]
-        found.update((at, wanted[at]) for at in unique)
-        taken.update(exposed[at] for at in unique)
-    for at, row in enumerate(names):
-        if at not in found:
-            raise InvalidTool(
-                "has the same name as another operation",
-                server=server,
-                tool=row[-1],
-                remedy="Give it an operationId of its own.",
-            )
-    return [found[at] for at in range(len(operations))]
+        for at, name in exposed.items():
+            if counts[name] == 1 and name not in taken:
+                leaves[at] = wanted[at]
+                taken.add(name)
+    if "" in leaves:
+        raise InvalidTool(
+            "has the same name as another operation",
+            server=server,
+            tool=names[leaves.index("")][-1],
+            remedy="Give it an operationId of its own.",
+        )
+    return leaves
 
 
 def _make_tool(
@@ -152,31 +152,29 @@ def _make_tool(
             tool=leaf,
             remedy="Write the path without '.' and '..' segments.",
         )
-    tags = [tag for tag in _list_items(operation.said.get("tags")) if isinstance(tag, str)]
-    is_deprecated = operation.said.get("deprecated") is True
+    said = operation.said
+    tags = [tag for tag in _list_items(said.get("tags")) if isinstance(tag, str)]
+    summary = _get_text(said, "summary")
+    text = _get_text(said, "description")
+    parts = (text,) if text.startswith(summary.rstrip(".")) else (summary, text)
+    description = "\n\n".join(filter(None, parts))
+    description = description or f"{operation.method.upper()} {operation.path}"
+    if said.get("deprecated") is True:
+        tags.insert(0, "deprecated")
+        description = f"Deprecated: {description}"
+    if len(description) > DESCRIPTION_CHARS:
+        description = description[: DESCRIPTION_CHARS - 1] + "…"
     return Tool.define(
         leaf,
         server=server,
-        title=_get_text(operation.said, "summary"),
-        description=_build_description(operation, "Deprecated: " if is_deprecated else ""),
+        title=summary,
+        description=description,
         input_schema=arguments.build_schema(),
         output_schema=_find_output(operation, arguments.source, outputs),
-        tags=["deprecated", *tags] if is_deprecated else tags,
+        tags=tags,
         effect=EFFECTS[operation.method],
-        extras={EXTRA: arguments.build_template().to_json()},
+        extras={EXTRA: arguments.template.to_json()},
     )
-
-
-def _build_description(operation: Operation, mark: str) -> str:
-    summary = _get_text(operation.said, "summary")
-    text = _get_text(operation.said, "description")
-    if text.startswith(summary.rstrip(".")):
-        summary = ""
-    description = "\n\n".join(filter(None, (summary, text)))
-    description = mark + (description or f"{operation.method.upper()} {operation.path}")
-    if len(description) <= DESCRIPTION_CHARS:
-        return description
-    return description[: DESCRIPTION_CHARS - 1] + "…"
 
 
 def _find_output(operation: Operation, source: Document, outputs: Schemas) -> Json | None:
@@ -199,14 +197,16 @@ class Arguments:
     def __init__(self, source: Document, schemas: Schemas, operation: Operation) -> None:
         self.source = source
         self._schemas = schemas
-        self._operation = operation
         self._properties: Json = {}
         self._required: list[str] = []
-        self._places: list[Place] = []
-        self._body: Body | None = None
-        for name, where, said in self._list_parameters():
-            self._add_parameter(name, where, said)
-        self._add_body(source.follow(operation.said.get("requestBody")))
+        places = [self._add_parameter(*row) for row in self._list_parameters(operation)]
+        self.template = RequestTemplate(
+            method=operation.method.upper(),
+            path=operation.path,
+            places=tuple(places),
+            body=self._add_body(source.follow(operation.said.get("requestBody"))),
+        )
+        """Where in a request each argument goes."""
 
     def build_schema(self) -> Json:
         """Return the input schema, complete with its definitions."""
@@ -217,29 +217,20 @@ class Arguments:
         found["additionalProperties"] = False
         return self._schemas.complete(found, INPUT_VALUES)
 
-    def build_template(self) -> RequestTemplate:
-        """Return the template, which says where in a request each argument goes."""
-        return RequestTemplate(
-            method=self._operation.method.upper(),
-            path=self._operation.path,
-            places=tuple(self._places),
-            body=self._body,
-        )
-
-    def _list_parameters(self) -> Iterator[tuple[str, str, Json]]:
+    def _list_parameters(self, operation: Operation) -> Iterator[tuple[str, str, Json]]:
         """Yield name, place and definition of the parameters, those in the path first."""
         found: dict[tuple[str, str], Json] = {}
-        for holder in (self._operation.shared, self._operation.said):
+        for holder in (operation.shared, operation.said):
             for row in _list_items(holder.get("parameters")):
                 said = self.source.follow(row)
                 name, where = said.get("name"), said.get("in")
                 if isinstance(name, str) and isinstance(where, str) and _is_usable(name, where):
                     found[name, where] = said
-        variables = dict.fromkeys(VARIABLE.findall(self._operation.path))
+        variables = dict.fromkeys(VARIABLE.findall(operation.path))
         yield from ((name, "path", found.get((name, "path"), {})) for name in variables)
         yield from ((*at, said) for at, said in found.items() if at[1] != "path")
 
-    def _add_parameter(self, name: str, where: str, said: Json) -> None:
+    def _add_parameter(self, name: str, where: str, said: Json) -> Place:
         media, entry = next(iter(_get_content(said).items()), ("", said))
         schema = dict(self._schemas.translate(entry.get("schema")))
         if where == "path" and not schema:
@@ -250,8 +241,10 @@ class Arguments:
             schema["deprecated"] = True
         style = _read_style(said, STYLES[where])
         explode = said.get("explode")
-        place = Place(
-            key=self._find_free_key(name, where),
+        key = self._find_free_key(name, where)
+        self._put(key, schema, required=where == "path" or said.get("required") is True)
+        return Place(
+            key=key,
             name=name,
             where=where,
             style=style,
@@ -259,8 +252,6 @@ class Arguments:
             is_json=bool(media),
             keeps_reserved=said.get("allowReserved") is True,
         )
-        self._places.append(place)
-        self._put(place.key, schema, required=where == "path" or said.get("required") is True)
 
     def _put(self, key: str, schema: Json, *, required: bool) -> None:
         self.source.count_work(ARGUMENT_WORK)
@@ -279,46 +270,50 @@ class Arguments:
             key = f"_{key}"[:KEY_CHARS]
         return key
 
-    def _add_body(self, said: Json) -> None:
+    def _add_body(self, said: Json) -> Body | None:
         content = _get_content(said)
         if not content:
-            return
+            return None
         media = min(content, key=lambda media: KINDS.index(_find_body_kind(media)))
-        kind, entry = _find_body_kind(media), content[media]
-        schema = self._schemas.translate(entry.get("schema"))
+        kind = _find_body_kind(media)
+        schema = self._schemas.translate(content[media].get("schema"))
         body = Body(
             kind=kind,
             media=_choose_sent_media(media, kind),
             required=said.get("required") is True,
-            styles=_read_styles(entry) if kind == "form" else {},
+            styles=_read_styles(content[media]) if kind == "form" else {},
         )
         members = None if kind == "text" else self._schemas.merge_members(schema)
         keys = {_make_key(name): name for name in members[0]} if members else {}
         if members and len(keys) == len(members[0]) and not keys.keys() & self._properties.keys():
-            self._add_members(body, keys, *members)
-        else:
-            self._add_whole(body, schema, _get_text(said, "description"))
+            return self._add_members(body, keys, *members)
+        text = _get_text(said, "description")
+        if kind == "text":
+            text = f"Content of type {body.media}. {_FILE_NOTE}"
+            schema = {"type": "string", "description": text}
+        elif text:
+            schema = {**schema, "description": clean_text(text, DESCRIPTION_CHARS)}
+        key = self._find_free_key("body", "request")
+        self._put(key, schema, required=body.required)
+        return dataclasses.replace(body, key=key)
 
-    def _add_members(self, body: Body, keys: dict[str, str], said: Json, wanted: list[str]) -> None:
+    def _add_members(self, body: Body, keys: dict[str, str], said: Json, wanted: list[str]) -> Body:
         files: list[str] = []
         must = set(wanted) if body.required else set[str]()
         for key, name in keys.items():
             schema = said[name]
             if body.kind == "multipart" and _is_file(schema):
                 files.append(name)
-                schema = _make_file_schema(schema)
+                text = f"{schema.get('description', '')} {_FILE_NOTE}".strip()
+                is_array = schema.get("type") == "array"
+                schema = (
+                    {"type": "array", "items": {"type": "string"}}
+                    if is_array
+                    else {"type": "string"}
+                )
+                schema["description"] = text
             self._put(key, schema, required=name in must)
-        self._body = dataclasses.replace(body, members=keys, files=files)
-
-    def _add_whole(self, body: Body, schema: Json, text: str) -> None:
-        key = self._find_free_key("body", "request")
-        if body.kind == "text":
-            text = f"Content of type {body.media}. {_FILE_NOTE}"
-            schema = {"type": "string", "description": text}
-        elif text:
-            schema = {**schema, "description": clean_text(text, DESCRIPTION_CHARS)}
-        self._put(key, schema, required=body.required)
-        self._body = dataclasses.replace(body, key=key)
+        return dataclasses.replace(body, members=keys, files=files)
 
 
 def _is_usable(name: str, where: str) -> bool:
@@ -347,9 +342,8 @@ def _read_style(said: Json, usual: str) -> str:
 
 def _read_styles(entry: Json) -> dict[str, list[Any]]:
     encoding = entry.get("encoding")
-    rows = islice(encoding.items(), MAX_PARAMETERS) if is_object(encoding) else ()
     styles: dict[str, list[Any]] = {}
-    for name, said in rows:
+    for name, said in islice(encoding.items(), MAX_PARAMETERS) if is_object(encoding) else ():
         if is_object(said) and "style" in said:
             style = _read_style(said, "form")
             styles[name] = [style, said.get("explode", style == "form") is True]
@@ -379,13 +373,6 @@ def _is_file(schema: object) -> bool:
         return False
     is_raw = "contentMediaType" in schema and "contentEncoding" not in schema
     return schema.get("format") == "binary" or is_raw or _is_file(schema.get("items"))
-
-
-def _make_file_schema(schema: Json) -> Json:
-    text = f"{schema.get('description', '')} {_FILE_NOTE}".strip()
-    if schema.get("type") == "array":
-        return {"type": "array", "items": {"type": "string"}, "description": text}
-    return {"type": "string", "description": text}
 
 
 def _get_text(said: Json, key: str) -> str:
