@@ -34,6 +34,19 @@ def test_the_words_of_openapi_3_0_become_json_schema():
     assert tool.input_schema["$defs"] == {"Pet": {"type": "object"}}
 
 
+def test_what_stands_beside_a_reference_is_ignored_in_openapi_3_0():
+    schema = {
+        "$ref": "#/components/schemas/Pet",
+        "properties": {"id": {"type": "string", "readOnly": True}},
+    }
+    given = operation("post", requestBody=body({"type": "array", "items": schema}))
+    given["components"] = {"schemas": {"Pet": {"type": "object"}}}
+
+    assert only(given).input_schema["properties"] == {
+        "body": {"type": "array", "items": {"$ref": "#/$defs/Pet"}}
+    }
+
+
 def test_the_words_of_openapi_3_1_are_kept():
     schema: Json = {
         "properties": {

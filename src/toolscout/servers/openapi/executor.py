@@ -20,26 +20,14 @@ from toolscout.errors import (
     ServerUnavailable,
     ToolscoutError,
     UnknownTool,
-    UpstreamError,
 )
 from toolscout.names import clean_text
 from toolscout.schemas import Json, is_object
 from toolscout.servers.connection import Relay, build_headers, make_unavailable_error
 from toolscout.servers.manifest import Manifest
+from toolscout.servers.openapi import request as requests
 from toolscout.servers.openapi.document import DOCUMENT_BYTES, read_document
 from toolscout.servers.openapi.operations import tools_from_openapi
-from toolscout.servers.openapi.request import (
-    CONTROL,
-    TOKEN,
-    RequestTemplate,
-    build_argument_headers,
-    build_cookies,
-    build_payload,
-    build_target,
-    has_dots,
-    make_argument_error,
-    quote_text,
-)
 from toolscout.servers.openapi.response import build_result
 from toolscout.tools import Tool
 
@@ -80,23 +68,25 @@ class OpenApi:
         Raises `InvalidArguments` if a request cannot carry an argument, and `UpstreamError` if
         there is no response.
         """
-        template = RequestTemplate.from_tool(tool)
-        target = build_target(tool, template, arguments)
+        template = requests.RequestTemplate.from_tool(tool)
+        target = requests.build_target(tool, template, arguments)
         try:
             url = httpx2.URL(f"{str(self._base).rstrip('/')}{target}")
         except httpx2.InvalidURL:
-            raise make_argument_error(tool, "", "url", "make a URL that is too long") from None
+            raise requests.make_argument_error(
+                tool, "", "url", "make a URL that is too long"
+            ) from None
         if _get_origin(url) != _get_origin(self._base):
             raise CallFailed(tool.name, "its path leads to another server")
-        content, media = build_payload(template.body, arguments)
+        content, media = requests.build_payload(template.body, arguments)
         # Arguments cannot replace configured headers.
         headers = {
             "accept": "application/json, */*;q=0.8",
             "accept-encoding": "gzip, deflate",
             "user-agent": "toolscout",
-            **build_argument_headers(tool, template, arguments),
+            **requests.build_headers(tool, template, arguments),
             **self._headers,
-            "cookie": build_cookies(template, arguments, self._headers.get("cookie", "")),
+            "cookie": requests.build_cookies(template, arguments, self._headers.get("cookie", "")),
             "content-type": media,  # empty if the body sets its own
         }
         request = httpx2.Request(
@@ -110,23 +100,18 @@ class OpenApi:
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._request(tool, request)
-        except TimeoutError:
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError):
+            raise ServerUnavailable(self._server, "unreachable") from None
+        except (TimeoutError, httpx2.TimeoutException):
             raise CallTimedOut(tool.name, self._timeout) from None
         except httpx2.HTTPError as error:
-            raise self._explain_failure(tool, error) from None
+            # The error's own message may contain hosts and addresses.
+            said = "no whole answer came back; it may still have had an effect"
+            raise CallFailed(tool.name, f"{said} ({type(error).__name__})") from None
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.aclose()
-
-    def _explain_failure(self, tool: Tool, error: httpx2.HTTPError) -> UpstreamError:
-        if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
-            return ServerUnavailable(self._server, "unreachable")
-        if isinstance(error, httpx2.TimeoutException):
-            return CallTimedOut(tool.name, self._timeout)
-        # The error's own message may contain hosts and addresses.
-        said = "no whole answer came back; it may still have had an effect"
-        return CallFailed(tool.name, f"{said} ({type(error).__name__})")
 
     async def _request(self, tool: Tool, request: httpx2.Request) -> Json:
         response = await self._client.send(request, stream=True, follow_redirects=False)
@@ -147,7 +132,7 @@ class OpenApi:
             await response.aclose()
         is_cut = len(data) > self._max_bytes
         note = f"(Cut after {self._max_bytes:,} bytes. Ask for less.)" if is_cut else ""
-        uri = f"openapi://{quote_text(self._server)}/{quote_text(tool.leaf)}"
+        uri = f"openapi://{requests.quote_text(self._server)}/{requests.quote_text(tool.leaf)}"
         return build_result(response, bytes(data[: self._max_bytes]), note, uri)
 
     def _follow_redirect(self, response: httpx2.Response) -> httpx2.Request | None:
@@ -181,7 +166,7 @@ def _check_base(base_url: str) -> httpx2.URL:
         url = httpx2.URL("")
     if url.scheme not in ("http", "https") or not url.host:
         problem = "is not an http or https URL"
-    elif url.userinfo or url.query or url.fragment or has_dots(url.path):
+    elif url.userinfo or url.query or url.fragment or requests.has_dots(url.path):
         problem = "has more than a scheme, a host and a path"
     else:
         return url
@@ -191,7 +176,7 @@ def _check_base(base_url: str) -> httpx2.URL:
 def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return configured headers by lower-case name; raises `InvalidConfig`."""
     for name, value in headers.items():
-        if not TOKEN.fullmatch(name) or CONTROL.search(value):
+        if not requests.TOKEN.fullmatch(name) or requests.CONTROL.search(value):
             # The value may be a secret, so the message leaves it out.
             raise InvalidConfig(
                 f"headers.{clean_text(name, 80)}",
@@ -220,11 +205,18 @@ class OpenApiConnection:
         try:
             async with asyncio.timeout(config.start_seconds):
                 source = await _fetch(config.spec) if "://" in config.spec else config.spec
-                self._api = await asyncio.to_thread(_load, config, source)
+                self._api = await asyncio.to_thread(
+                    lambda: OpenApi(
+                        read_document(source),
+                        server=config.name,
+                        base_url=config.url,
+                        headers=build_headers(config),
+                        timeout=config.call_seconds,
+                    )
+                )
         except TimeoutError:
-            raise make_unavailable_error(
-                config, f"no document within {config.start_seconds:g} s"
-            ) from None
+            reason = f"no document within {config.start_seconds:g} s"
+            raise make_unavailable_error(config, reason) from None
         except (OSError, ValueError, httpx2.HTTPError, ToolscoutError) as error:
             raise make_unavailable_error(config, f"its document cannot be used: {error}") from None
 
@@ -259,16 +251,6 @@ class OpenApiConnection:
         if self._api is None or self.ended.is_set():
             raise make_unavailable_error(self._config, self.reason)
         return self._api
-
-
-def _load(config: ServerConfig, source: str) -> OpenApi:
-    return OpenApi(
-        read_document(source),
-        server=config.name,
-        base_url=config.url,
-        headers=build_headers(config),
-        timeout=config.call_seconds,
-    )
 
 
 async def _fetch(url: str) -> str:

@@ -154,8 +154,17 @@ class Schemas:
                 found[key] = value
         reference = schema.get("$ref")
         if isinstance(reference, str):
-            found = self._make_reference(reference, found)
-        self._leave_out_hidden(found, schema.get("properties"))
+            # OpenAPI 3.0 ignores everything next to a reference; a description does no harm.
+            if self._document.is_oldest:
+                found = {key: found[key] for key in ("description",) if key in found}
+            key = self._make_key(reference)
+            found = {"$ref": f"#/$defs/{key}", **found} if key else found
+        if "properties" in found:
+            said: Json = schema["properties"]
+            hidden = {k for k, v in said.items() if is_object(v) and v.get(self._hidden) is True}
+            found["properties"] = {k: v for k, v in found["properties"].items() if k not in hidden}
+            if "required" in found:
+                found["required"] = [k for k in found["required"] if k not in hidden]
         for flag, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
             if schema.get(flag) is True and limit in found:
                 found[flag] = found.pop(limit)
@@ -164,13 +173,6 @@ class Schemas:
         if not found.get("required", True):
             del found["required"]
         return _add_null(found) if schema.get("nullable") is True else found
-
-    def _make_reference(self, reference: str, beside: Json) -> Json:
-        # OpenAPI 3.0 ignores everything next to a reference; a description does no harm.
-        if self._document.is_oldest:
-            beside = {key: beside[key] for key in ("description",) if key in beside}
-        key = self._make_key(reference)
-        return {"$ref": f"#/$defs/{key}", **beside} if key else beside
 
     def _make_key(self, reference: str) -> str:
         """Return the key of a referenced schema in `$defs`, or "" if the schema does not exist.
@@ -190,14 +192,6 @@ class Schemas:
                 self._targets.setdefault(key, target)
         return self._keys[reference]
 
-    def _leave_out_hidden(self, found: Json, said: object) -> None:
-        if not is_object(said):
-            return
-        hidden = {k for k, v in said.items() if is_object(v) and v.get(self._hidden) is True}
-        if hidden:
-            found["properties"] = {k: v for k, v in found["properties"].items() if k not in hidden}
-            found["required"] = [k for k in found.get("required", []) if k not in hidden]
-
     def read_schema(self, value: object) -> object:
         """Translate one inner schema; true and false are schemas too."""
         if isinstance(value, bool):
@@ -210,8 +204,7 @@ class Schemas:
 
     def read_schemas(self, value: object) -> object:
         """Translate a list of inner schemas."""
-        listed = [self.translate(v) for v in value] if is_list(value) else []
-        return listed or _ABSENT
+        return [self.translate(v) for v in value] or _ABSENT if is_list(value) else _ABSENT
 
     def read_members(self, value: object) -> object:
         """Translate inner schemas by name."""

@@ -318,7 +318,7 @@ class Arguments:
 
 def _is_usable(name: str, where: str) -> bool:
     if where == "header":
-        return TOKEN.fullmatch(name) is not None and name.lower() not in NO_PARAMETERS
+        return TOKEN.fullmatch(name) is not None and not NO_PARAMETERS.fullmatch(name)
     if where == "cookie":
         return TOKEN.fullmatch(name) is not None
     return where in STYLES and 0 < len(name) <= NAME_CHARS

@@ -10,7 +10,7 @@ import binascii
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import quote, unquote, unquote_to_bytes
@@ -27,14 +27,15 @@ TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 MEDIA = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}", re.ASCII)
 MEDIA_CHARS = 1_000
-# OpenAPI forbids parameters to set the first three; the others would change where a request goes
-# or where it ends.
-NO_PARAMETERS = frozenset(
-    (
-        *("accept", "authorization", "content-type", "host", "cookie", "connection", "upgrade"),
-        *("content-length", "transfer-encoding", "te", "trailer", "expect", "proxy-authorization"),
-    )
+NO_PARAMETERS = re.compile(
+    "accept|authorization|content-type|host|cookie|connection|upgrade|content-length"
+    "|transfer-encoding|te|trailer|expect|proxy-authorization",
+    re.IGNORECASE,
 )
+"""Headers that are not for parameters.
+
+OpenAPI forbids the first three; the others would change where a request goes or where it ends.
+"""
 
 _JOINERS = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C"}
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),")
@@ -135,14 +136,12 @@ def build_target(tool: Tool, template: RequestTemplate, arguments: Json) -> str:
     return f"{path}?{'&'.join(pairs)}" if pairs else path
 
 
-def build_argument_headers(
-    tool: Tool, template: RequestTemplate, arguments: Json
-) -> dict[str, str]:
+def build_headers(tool: Tool, template: RequestTemplate, arguments: Json) -> dict[str, str]:
     """Return the headers set by arguments, by lower-case name."""
     headers: dict[str, str] = {}
     for place in template.places:
         value = place.get_value(arguments) if place.where == "header" else None
-        if value is None or place.name.lower() in NO_PARAMETERS:
+        if value is None or NO_PARAMETERS.fullmatch(place.name):
             continue
         text = ",".join(_to_texts(value, place.explode))
         if CONTROL.search(text):
@@ -228,32 +227,18 @@ def _to_pairs(
     name: str, value: object, style: str, *, explode: bool, safe: str = ""
 ) -> Iterator[str]:
     """Yield percent-encoded `name=value` pairs for one parameter."""
-    key = quote_text(name)
-    is_inner = is_object(value) or is_list(value)
-    if style == "deepObject" and is_inner:
-        yield from _list_deep_pairs(name, value)
+    if style == "deepObject" and (is_object(value) or is_list(value)):
+        for key, item in value.items() if is_object(value) else enumerate(value):
+            yield from _to_pairs(f"{name}[{key}]", item, style, explode=explode)
     elif is_object(value) and explode:
         for member, item in value.items():
             if item is not None:
                 yield f"{quote_text(member)}={quote_text(_to_text(item), safe)}"
-    elif is_inner:
+    elif value is not None:
         texts = [quote_text(text, safe) for text in _to_texts(value, explode=False)]
         if texts and not explode:
             texts = [_JOINERS.get(style, ",").join(texts)]
-        yield from (f"{key}={text}" for text in texts)
-    elif value is not None:
-        yield f"{key}={quote_text(_to_text(value), safe)}"
-
-
-def _list_deep_pairs(name: str, value: object) -> Iterator[str]:
-    if is_object(value) or is_list(value):
-        inner: Iterable[tuple[object, object]] = (
-            value.items() if is_object(value) else enumerate(value)
-        )
-        for key, item in inner:
-            yield from _list_deep_pairs(f"{name}[{key}]", item)
-    elif value is not None:
-        yield f"{quote_text(name)}={quote_text(_to_text(value))}"
+        yield from (f"{quote_text(name)}={text}" for text in texts)
 
 
 def _to_segment(place: Place, arguments: Json) -> str:
