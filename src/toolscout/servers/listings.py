@@ -241,16 +241,19 @@ def _compile_patterns(patterns: Iterable[str]) -> Callable[[str], object]:
 
 
 def _read_entries(server: str, manifest: Manifest, problems: list[str]) -> Iterable[Tool]:
-    makers: tuple[tuple[Iterable[Json], Callable[[Json, str], Tool]], ...] = (
-        (manifest.tools, lambda row, name: Tool.from_mcp(row, server=name)),
-        (manifest.resources, _resource_from_row),
-        (manifest.templates, _template_from_row),
-        (manifest.prompts, _prompt_from_row),
-    )
-    for rows, make in makers:
+    lists = {
+        TOOL: manifest.tools,
+        RESOURCE: manifest.resources,
+        TEMPLATE: manifest.templates,
+        PROMPT: manifest.prompts,
+    }
+    for kind, rows in lists.items():
         for row in rows:
             try:
-                yield make(row, server)
+                if kind == TOOL:
+                    yield Tool.from_mcp(row, server=server)
+                else:
+                    yield _entry_from_row(kind, row, server)
             except InvalidTool as error:
                 problems.append(str(error))
 
@@ -292,52 +295,35 @@ def _find_first(values: Mapping[str, _Value], leaf: str) -> _Value | None:
     return next((value for glob, value in values.items() if fnmatchcase(leaf, glob)), None)
 
 
-def _resource_from_row(row: Json, server: str) -> Tool:
+def _entry_from_row(kind: str, row: Json, server: str) -> Tool:
+    """Return a resource, a template or a prompt as an entry of the catalogue."""
+    address = str(row.get("uri" if kind == RESOURCE else "uriTemplate") or "")
+    extras: Json = {"uri": row.get("uri"), "mimeType": row.get("mimeType")}
+    descriptions: dict[str, Any] = {}
+    required: list[str] = []
+    if kind == TEMPLATE:
+        parts = [part.split(",") for part in _PLACEHOLDER.findall(address)]
+        descriptions = dict.fromkeys(name.strip("*") for part in parts for name in part)
+        required = list(descriptions)
+        extras = {"uriTemplate": address}
+    elif kind == PROMPT:
+        value: Any = row.get("arguments")
+        arguments = [a for a in value if is_object(a) and a.get("name")] if is_list(value) else []
+        descriptions = {str(a["name"]): a.get("description") for a in arguments}
+        required = [str(a["name"]) for a in arguments if a.get("required") is True]
+        extras = {"prompt": row.get("name")}
+    properties: Json = {
+        name: {"type": "string", "description": text} if text else {"type": "string"}
+        for name, text in descriptions.items()
+    }
+    schema = {"type": "object", "properties": properties, "required": required}
     return Tool.define(
-        str(row.get("name") or row.get("uri")),
+        str(row.get("name") or address),
         server=server,
         title=row.get("title") or "",
-        description=row.get("description") or f"Read {row.get('uri')}.",
-        kind=RESOURCE,
+        description=row.get("description") or (f"Read {address}." if address else ""),
+        input_schema=None if kind == RESOURCE else schema,
+        kind=kind,
         effect=Effect.READ,
-        extras={"uri": row.get("uri"), "mimeType": row.get("mimeType")},
+        extras=extras,
     )
-
-
-def _template_from_row(row: Json, server: str) -> Tool:
-    uri = str(row.get("uriTemplate"))
-    names = [name.strip("*") for part in _PLACEHOLDER.findall(uri) for name in part.split(",")]
-    return Tool.define(
-        str(row.get("name") or uri),
-        server=server,
-        title=row.get("title") or "",
-        description=row.get("description") or f"Read {uri}.",
-        input_schema=_make_text_schema(dict.fromkeys(names), list(dict.fromkeys(names))),
-        kind=TEMPLATE,
-        effect=Effect.READ,
-        extras={"uriTemplate": uri},
-    )
-
-
-def _prompt_from_row(row: Json, server: str) -> Tool:
-    value: Any = row.get("arguments")
-    arguments = [a for a in value if is_object(a) and a.get("name")] if is_list(value) else []
-    descriptions = {str(a["name"]): a.get("description") for a in arguments}
-    required = [str(a["name"]) for a in arguments if a.get("required") is True]
-    return Tool.define(
-        str(row.get("name")),
-        server=server,
-        title=row.get("title") or "",
-        description=row.get("description") or "",
-        input_schema=_make_text_schema(descriptions, required),
-        kind=PROMPT,
-        effect=Effect.READ,
-        extras={"prompt": row.get("name")},
-    )
-
-
-def _make_text_schema(descriptions: Mapping[str, str | None], required: list[str]) -> Json:
-    properties: Json = {}
-    for name, text in descriptions.items():
-        properties[name] = {"type": "string"} | ({"description": text} if text else {})
-    return {"type": "object", "properties": properties, "required": required}

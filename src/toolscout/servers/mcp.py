@@ -188,10 +188,9 @@ class McpConnection:
         try:
             if relay is None:
                 return await session.send_request(request, _RAW)
+            report = relay.report_progress
             with self._relays.register(relay):
-                return await session.send_request(
-                    request, _RAW, progress_callback=relay.report_progress
-                )
+                return await session.send_request(request, _RAW, progress_callback=report)
         except MCPError as error:
             raise await self._explain_failure(error, params.get("name") or method) from error
         except ValidationError as error:
@@ -302,7 +301,11 @@ class McpConnection:
                 cwd=config.cwd or None,
             )
             return stdio_client(parameters)
-        self._process = ServerProcess(self._log, self._end, self._delays)
+
+        def log(line: str) -> None:
+            self._on_line(self._mask.apply(line))
+
+        self._process = ServerProcess(log, self._end, self._delays)
         return run_process(self._process, config, self._reaper)
 
     def _make_http_client(
@@ -352,9 +355,6 @@ class McpConnection:
         if self._ready is None or not self._ready.done() or self.ended.is_set():
             raise make_unavailable_error(self._config, self.reason)
         return self._ready.result()
-
-    def _log(self, line: str) -> None:
-        self._on_line(self._mask.apply(line))
 
 
 def _unwrap_error(error: BaseException) -> Exception:
@@ -466,17 +466,7 @@ class ServerNotifications:
         self._on_update = on_update
         if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
             await self._reopen(client, frozenset(uris))
-        else:
-            await self._subscribe(send, frozenset(uris))
-        return self._agreed
-
-    def close(self) -> None:
-        """End the stream, if there is one."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream.cancel()
-
-    async def _subscribe(self, send: _Send, uris: frozenset[str]) -> None:
+            return self._agreed
         for uri in sorted(uris - self._agreed):
             with contextlib.suppress(MCPError):
                 await send("resources/subscribe", {"uri": uri})
@@ -485,6 +475,13 @@ class ServerNotifications:
             self._agreed -= {uri}
             with contextlib.suppress(MCPError):
                 await send("resources/unsubscribe", {"uri": uri})
+        return self._agreed
+
+    def close(self) -> None:
+        """End the stream, if there is one."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.cancel()
 
     async def _reopen(self, client: SdkClient, uris: frozenset[str]) -> None:
         """Open one stream for all resources, in place of the one before."""

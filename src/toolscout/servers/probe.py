@@ -205,15 +205,22 @@ def arguments_from_words(tool: Tool, words: Sequence[str]) -> Json:
     A value stays text if the tool accepts text; otherwise it is parsed as JSON if possible.
     """
     if len(words) == 1 and words[0].lstrip().startswith("{"):
-        return _parse_object(words[0])
+        try:
+            value = cast("object", json.loads(words[0]))
+        except (ValueError, RecursionError) as error:
+            problem = f"The arguments are not JSON ({error}). Quote them for your shell."
+            raise UsageError(problem) from None
+        if not is_object(value):
+            remedy = 'Write them as \'{"key": "value"}\'.'
+            raise UsageError(f"The arguments are not a JSON object. {remedy}")
+        return value
     types = {p.name: p.type for p in list_parameters(tool.input_schema, max_depth=1)}
     found: Json = {}
     for word in words:
         key, sign, text = word.partition("=")
         if not sign or not key:
-            raise UsageError(
-                f"{word!r} is not an argument. Write key=value, or one JSON object for all."
-            )
+            remedy = "Write key=value, or one JSON object for all."
+            raise UsageError(f"{word!r} is not an argument. {remedy}")
         found[key] = text
         if "string" not in types.get(key, "any").split("|"):
             with suppress(ValueError, RecursionError):
@@ -244,15 +251,3 @@ async def call_tool(
 
         session = Scout(pool.catalog, encoder=None, settings=settings).session("call")
         return await session.call(tool.name, arguments, approved=True, executor=execute)
-
-
-def _parse_object(text: str) -> Json:
-    try:
-        value = cast("object", json.loads(text))
-    except (ValueError, RecursionError) as error:
-        raise UsageError(
-            f"The arguments are not JSON ({error}). Quote them for your shell."
-        ) from None
-    if not is_object(value):
-        raise UsageError('The arguments are not a JSON object. Write them as \'{"key": "value"}\'.')
-    return value

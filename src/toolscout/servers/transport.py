@@ -18,23 +18,7 @@ import httpx2
 from toolscout.errors import MissingExtra
 
 try:
-    from aiohttp import (
-        ClientConnectionError,
-        ClientConnectorDNSError,
-        ClientConnectorError,
-        ClientError,
-        ClientPayloadError,
-        ClientResponse,
-        ClientSession,
-        ClientTimeout,
-        ConnectionTimeoutError,
-        DummyCookieJar,
-        InvalidURL,
-        NonHttpUrlClientError,
-        ServerDisconnectedError,
-        SocketTimeoutError,
-        TCPConnector,
-    )
+    import aiohttp
     from yarl import URL
 except ImportError:  # an upgrade without the extra does not install its new packages
     raise MissingExtra("aiohttp", extra="gateway") from None
@@ -47,16 +31,20 @@ HEAD_BYTES = 100 << 10
 """The longest header line that is accepted."""
 
 _ERRORS: tuple[tuple[type[Exception], type[httpx2.TransportError], str], ...] = (
-    (ConnectionTimeoutError, httpx2.ConnectTimeout, "no connection came about in time"),
-    (SocketTimeoutError, httpx2.ReadTimeout, "no answer came in time"),
-    (ClientConnectorDNSError, httpx2.ConnectError, "the name of its host is not known"),
-    (ClientConnectorError, httpx2.ConnectError, "no connection came about"),
-    (ServerDisconnectedError, httpx2.RemoteProtocolError, "it ended the connection unasked"),
-    (ClientConnectionError, httpx2.ReadError, "the connection was lost"),
-    (ClientPayloadError, httpx2.RemoteProtocolError, "its answer broke off"),
-    (InvalidURL, httpx2.UnsupportedProtocol, "its address cannot be used"),
-    (NonHttpUrlClientError, httpx2.UnsupportedProtocol, "its address is not one of HTTP"),
-    (ClientError, httpx2.RemoteProtocolError, "its answer is not HTTP"),
+    (aiohttp.ConnectionTimeoutError, httpx2.ConnectTimeout, "no connection came about in time"),
+    (aiohttp.SocketTimeoutError, httpx2.ReadTimeout, "no answer came in time"),
+    (aiohttp.ClientConnectorDNSError, httpx2.ConnectError, "the name of its host is not known"),
+    (aiohttp.ClientConnectorError, httpx2.ConnectError, "no connection came about"),
+    (
+        aiohttp.ServerDisconnectedError,
+        httpx2.RemoteProtocolError,
+        "it ended the connection unasked",
+    ),
+    (aiohttp.ClientConnectionError, httpx2.ReadError, "the connection was lost"),
+    (aiohttp.ClientPayloadError, httpx2.RemoteProtocolError, "its answer broke off"),
+    (aiohttp.InvalidURL, httpx2.UnsupportedProtocol, "its address cannot be used"),
+    (aiohttp.NonHttpUrlClientError, httpx2.UnsupportedProtocol, "its address is not one of HTTP"),
+    (aiohttp.ClientError, httpx2.RemoteProtocolError, "its answer is not HTTP"),
     (ValueError, httpx2.LocalProtocolError, "a header has characters that cannot be sent"),
 )
 """The first match counts. The texts of aiohttp name addresses, which a model must not read.
@@ -91,7 +79,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self) -> None:
         self._tls = httpx2.create_ssl_context()
-        self._session: ClientSession | None = None
+        self._session: aiohttp.ClientSession | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request and return the answer with an unread body."""
@@ -107,7 +95,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
                 headers=request.headers.multi_items(),
                 data=body or None,
                 allow_redirects=False,
-                timeout=ClientTimeout(
+                timeout=aiohttp.ClientTimeout(
                     connect=seconds.get("pool"),
                     sock_connect=seconds.get("connect"),
                     sock_read=seconds.get("read"),
@@ -128,14 +116,14 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         if self._session is not None:
             await self._session.close()
 
-    def _open_session(self) -> ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         # A session belongs to an event loop, and a client may be made before one runs.
         if self._session is None:
-            self._session = ClientSession(
-                connector=TCPConnector(
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
                     ssl=self._tls, limit=CONNECTIONS_LIMIT, keepalive_timeout=IDLE_SECONDS
                 ),
-                cookie_jar=DummyCookieJar(),
+                cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
                 auto_decompress=False,
                 max_line_size=HEAD_BYTES,
@@ -147,7 +135,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
 class _Body(httpx2.AsyncByteStream):
     """The body of an answer; closing it early ends its connection."""
 
-    def __init__(self, answer: ClientResponse) -> None:
+    def __init__(self, answer: aiohttp.ClientResponse) -> None:
         self._answer = answer
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
@@ -163,7 +151,7 @@ class _Body(httpx2.AsyncByteStream):
 def _translate_errors() -> Generator[None]:
     try:
         yield
-    except (ClientError, ValueError) as error:
+    except (aiohttp.ClientError, ValueError) as error:
         kind, said = next((kind, said) for found, kind, said in _ERRORS if isinstance(error, found))
         cause = error.__cause__
         raise kind(str(cause) if isinstance(cause, ssl.SSLError) else said) from error

@@ -65,13 +65,12 @@ class Callback:
     @property
     def url(self) -> str:
         """The redirect address."""
-        return format_callback_url(
-            self._server.sockets[0].getsockname()[1] if self._server else PORT
-        )
+        port = self._server.sockets[0].getsockname()[1] if self._server else PORT
+        return format_callback_url(port)
 
     def expect(self, authorization_url: str) -> None:
         """Remember the state that the answer has to carry."""
-        self._state = _get_parameter(authorization_url, "state")
+        self._state = _read_parameters(authorization_url).get("state", "")
 
     def take(self, url: str) -> bool:
         """Accept an address that a person pasted; return whether it is the answer."""
@@ -124,25 +123,25 @@ class Callback:
             return 400
         if path != PATH:
             return 404
-        state = _get_parameter(url, "state")
+        found = _read_parameters(url)
+        state = found.get("state", "")
         if not self._state or not secrets.compare_digest(state.encode(), self._state.encode()):
             return 400
-        if _get_parameter(url, "error"):
+        if found.get("error"):
             return 403
-        return 200 if _get_parameter(url, "code") else 400
+        return 200 if found.get("code") else 400
 
     def _settle(self, url: str, status: int) -> None:
         if self._answer is None or self._answer.done():
             return
+        found = _read_parameters(url)
         if status == 200:
             answer = AuthorizationCodeResult(
-                code=_get_parameter(url, "code"),
-                state=_get_parameter(url, "state"),
-                iss=_get_parameter(url, "iss") or None,
+                code=found["code"], state=found["state"], iss=found.get("iss")
             )
             self._answer.set_result(answer)
         elif status == 403:
-            said = f"{_get_parameter(url, 'error')} {_get_parameter(url, 'error_description')}"
+            said = f"{found['error']} {found.get('error_description', '')}"
             self._answer.set_exception(LoginRefused(to_one_line(said, SAID_CHARS)))
 
 
@@ -151,12 +150,12 @@ def format_callback_url(port: int) -> str:
     return f"http://{HOST}:{port}{PATH}"
 
 
-def _get_parameter(url: str, name: str) -> str:
+def _read_parameters(url: str) -> dict[str, str]:
     try:
         found = parse_qs(urlsplit(url).query, max_num_fields=MAX_FIELDS)
     except ValueError:
-        return ""
-    return found.get(name, [""])[0]
+        return {}
+    return {name: values[0] for name, values in found.items()}
 
 
 def _render_page(status: int) -> bytes:

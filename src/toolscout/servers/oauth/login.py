@@ -234,12 +234,14 @@ class BearerAuth(httpx2.Auth):
         stored = self._read_login()
         if stored.is_over(self._now()):
             stored = await self._get_renewed(stored)
-        response = yield _sign(request, stored)
-        if response.status_code != UNAUTHORIZED:
-            return
-        response = yield _sign(request, await self._get_renewed(stored))
-        if response.status_code == UNAUTHORIZED:
-            raise LoginNeeded(self._config.name)
+        for is_last in (False, True):
+            request.headers["Authorization"] = f"Bearer {stored.tokens.access_token}"
+            response = yield request
+            if response.status_code != UNAUTHORIZED:
+                return
+            if not is_last:
+                stored = await self._get_renewed(stored)
+        raise LoginNeeded(self._config.name)
 
     def _read_login(self) -> StoredLogin:
         stored = self._file.read()
@@ -275,8 +277,3 @@ class BearerAuth(httpx2.Auth):
         if stored.tokens.access_token == spent.tokens.access_token:
             raise LoginNeeded(self._config.name)
         return stored  # another process renewed them first
-
-
-def _sign(request: httpx2.Request, stored: StoredLogin) -> httpx2.Request:
-    request.headers["Authorization"] = f"Bearer {stored.tokens.access_token}"
-    return request

@@ -21,14 +21,7 @@ from mcp.shared.auth import (
     OAuthToken,
     ProtectedResourceMetadata,
 )
-from pydantic import (
-    AnyUrl,
-    BaseModel,
-    Field,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-)
+from pydantic import AnyUrl, BaseModel, Field, ValidationError, WrapValidator
 
 from toolscout.config.documents import read_document, write_private
 from toolscout.config.servers import ServerConfig
@@ -39,7 +32,7 @@ EARLY_SECONDS = 10.0
 """How early tokens count as expired, so that none expires on its way to the server."""
 
 
-def _drop_invalid(value: object, validate: ValidatorFunctionWrapHandler) -> Any:
+def _drop_invalid(value: object, validate: Callable[[object], Any]) -> Any:
     try:
         return validate(value)
     except ValidationError:
