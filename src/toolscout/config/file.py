@@ -168,8 +168,7 @@ def choose_name(server: ServerConfig, taken: Mapping[str, ServerConfig]) -> str:
             break
         name = f"{server.name}-{number}"
     if name not in taken and len(taken) >= MAX_SERVERS:
-        remedy = f"Configure at most {MAX_SERVERS:,}."
-        raise InvalidConfig("servers", "are too many", remedy=remedy)
+        raise InvalidConfig("servers", "are too many", remedy=f"Configure at most {MAX_SERVERS:,}.")
     return name
 
 

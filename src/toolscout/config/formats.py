@@ -53,18 +53,10 @@ TOOL_LISTS = {
     **dict.fromkeys(("disabledTools", "excludeTools", "disabled_tools"), "deny"),
     **dict.fromkeys(("enabledTools", "includeTools", "enabled_tools", "tools"), "allow"),
 }
-OTHER_KEYS = (
-    "type",
-    "transport",
-    "enabled",
-    "env_keys",
-    "requestOptions",
-    "name",
-    "source",
-    "description",
-    "bundled",
-)
-"""Keys that are used in another way, or that only name an entry."""
+OTHER_KEYS = ("type", "transport", "enabled", "env_keys", "requestOptions")
+"""Keys that are used in another way."""
+LABEL_KEYS = ("name", "source", "description", "bundled")
+"""Keys that only name an entry."""
 CODEX_KEYS = (
     "bearer_token_env_var",
     "env_http_headers",
@@ -158,16 +150,13 @@ def _find_tables(
         yield {str(one.get("name")): one for one in listed if is_object(one)}, root
     extensions = tables.get("extensions")
     if document.is_yaml and is_object(extensions):
-        yield {name: one for name, one in extensions.items() if _is_goose_server(one)}, root
+        kinds = {name: find_value(extensions, (name, "type")) for name in extensions}
+        yield {name: extensions[name] for name in extensions if kinds[name] in GOOSE_TYPES}, root
     for folder, settings in _list_members(tables.get("projects")):
         servers = settings.get("mcpServers") if is_object(settings) else None
         is_wanted = folders is None or Path(folder) in folders
         if is_object(servers) and servers and is_wanted:
             yield servers, Path(folder)
-
-
-def _is_goose_server(entry: object) -> bool:
-    return is_object(entry) and entry.get("type") in GOOSE_TYPES
 
 
 def _list_members(value: object) -> list[tuple[str, object]]:
@@ -185,11 +174,9 @@ def _translate_json(
         key: _change_texts(value, lambda text: _replace_variables(text, root, inputs))
         for key, value in found.items()
     }
-    if has_dollars:
-        change = partial(_DOLLAR.sub, r"${\1}")
-        entry |= {
-            key: _change_texts(entry[key], change) for key in ("env", "headers") if key in entry
-        }
+    for key in ("env", "headers") if has_dollars else ():
+        if key in entry:
+            entry[key] = _change_texts(entry[key], partial(_DOLLAR.sub, r"${\1}"))
     notes = [
         f"Server {quote_name(name)} asks for the input {quote_name(asked)}. "
         f"Set the variable {variable} instead."
@@ -201,7 +188,8 @@ def _translate_json(
         table["transport"] = TRANSPORTS.get(kind.lower(), kind) if isinstance(kind, str) else kind
     if table.get("transport") == "remote":
         del table["transport"]
-    if "transport" not in table and _has_sse_address(table):
+    address = str(table.get("url", "")).partition("?")[0]
+    if "transport" not in table and address.rstrip("/").endswith("/sse"):
         table["transport"] = "sse"
     if "enabled" in entry:
         table["disabled"] = entry["enabled"] is False or table.get("disabled", False)
@@ -213,7 +201,7 @@ def _translate_json(
         table["cwd"] = anchor_path(cwd, root)
     elif root is not None and any(isinstance(word, str) and _HERE.match(word) for word in words):
         table["cwd"] = escape(str(root))  # the command names files relative to it
-    used = {*SHARED_KEYS, *RENAMED_KEYS, *TOOL_LISTS, *OTHER_KEYS}
+    used = {*SHARED_KEYS, *RENAMED_KEYS, *TOOL_LISTS, *OTHER_KEYS, *LABEL_KEYS}
     unused = [key for key, value in found.items() if key not in used and value]
     return _build_entry(name, table, notes, unused)
 
@@ -225,10 +213,8 @@ def _spread_parts(found: Json) -> Json:
     if is_list(command):  # OpenCode
         entry |= {"command": command[0] if command else "", "args": command[1:]}
     elif is_object(command):  # Zed before 2025
-        entry |= {
-            "command": command.get("path"),
-            **{k: command[k] for k in ("args", "env") if k in command},
-        }
+        entry |= {key: command[key] for key in ("args", "env") if key in command}
+        entry["command"] = command.get("path")
     options = entry.get("requestOptions")
     if is_object(options) and "headers" in options:  # Continue
         entry.setdefault("headers", options["headers"])
@@ -238,10 +224,6 @@ def _spread_parts(found: Json) -> Json:
         given = entry.get("envs")
         entry["envs"] = {**secrets, **(given if is_object(given) else {})}
     return entry
-
-
-def _has_sse_address(table: Json) -> bool:
-    return str(table.get("url", "")).partition("?")[0].rstrip("/").endswith("/sse")
 
 
 def _translate_codex(name: str, found: object) -> ListedServer:

@@ -65,8 +65,7 @@ class LogLevel(StrEnum):
 
 
 def _read_effects(key: str, value: object) -> tuple[Effect, ...]:
-    check = check_choice(Effect)
-    return tuple(check.read(key, word) for word in read_some_names(key, value))
+    return tuple(check_choice(Effect).read(key, word) for word in read_some_names(key, value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -84,10 +84,9 @@ def mask_args(args: Iterable[str]) -> Iterator[str]:
 
 def has_secret_args(args: tuple[str, ...]) -> bool:
     """Tell whether arguments seem to contain a secret in plain text."""
-    pairs = zip(args, mask_args(args), strict=True)
     return any(
         MASK in masked and arg != masked and (is_literal(arg) or _BEARER.search(arg) is not None)
-        for arg, masked in pairs
+        for arg, masked in zip(args, mask_args(args), strict=True)
     )
 
 

@@ -101,8 +101,7 @@ def _read_url(key: str, value: object) -> str:
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return url
-    remedy = "Begin it with https:// or http://."
-    raise InvalidConfig(key, "is not a web address", remedy=remedy)
+    raise InvalidConfig(key, "is not a web address", remedy="Begin it with https:// or http://.")
 
 
 def _read_renames(key: str, value: object) -> Mapping[str, str]:
@@ -334,9 +333,7 @@ class ServerConfig(Options):
         pairs = [(self.token, other.token)] if self.token and other.token else []
         for mine, theirs in ((self.env, other.env), (self.headers, other.headers)):
             pairs += [(mine[key], theirs[key]) for key in mine.keys() & theirs.keys()]
-        return any(
-            first != second and is_literal(first) == is_literal(second) for first, second in pairs
-        )
+        return any(a != b and is_literal(a) == is_literal(b) for a, b in pairs)
 
     def needs_restart(self, new: "ServerConfig") -> bool:
         """Tell whether a running server has to be restarted to follow a new configuration."""

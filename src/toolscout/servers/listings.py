@@ -141,8 +141,7 @@ class CatalogUpdater:
                 _log.warning("Server %s: %s", server.name, problem)
         server.manifest = manifest
         server.problems = tuple(problems)
-        summary = summarize(server.config, manifest)
-        self._catalog.replace(server.name, tools, summary=summary)
+        self._catalog.replace(server.name, tools, summary=summarize(server.config, manifest))
         if server.is_held:  # it was stopped meanwhile, which marked it as failed before
             self._catalog.set_failed(server.name, STOPPED_REASON)
 

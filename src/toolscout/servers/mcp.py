@@ -389,8 +389,7 @@ class FilteredStream(ObjectReceiveStream[SessionMessage | Exception]):
             for key in _ENTRIES.keys() & message.result.keys():
                 entries: object = message.result[key]
                 if is_list(entries):
-                    valid = [entry for entry in entries if self._is_valid(entry, key)]
-                    message.result[key] = valid
+                    message.result[key] = [one for one in entries if self._is_valid(one, key)]
         return item
 
     async def aclose(self) -> None:
@@ -402,8 +401,7 @@ class FilteredStream(ObjectReceiveStream[SessionMessage | Exception]):
         try:
             _ENTRIES[key].model_validate(entry, by_name=False)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "it"
+            where = ".".join(map(str, error.errors()[0]["loc"])) or "it"
             name = entry.get("name") if is_object(entry) else None
             label = to_one_line(str(name or "without a name"), NAME_CHARS)
             self._problems.append(f"One of its {key} was left out: {label!r}, for {where!r}.")

@@ -488,12 +488,10 @@ class Pool:
             raise ServerUnavailable(name, "not configured")
         return self.servers[name]
 
-    def _spawn(
-        self, work: Coroutine[Any, Any, None], *, closes: bool = False
-    ) -> asyncio.Task[None]:
-        """Run work that the end of the pool cancels; or waits for, if the work closes something."""
+    def _spawn(self, job: Coroutine[Any, Any, None], *, closes: bool = False) -> asyncio.Task[None]:
+        """Run a job that the end of the pool cancels; or waits for, if the job closes something."""
         tasks = self._closing if closes else self._tasks
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(job)
         tasks.add(task)
         task.add_done_callback(tasks.discard)
         return task

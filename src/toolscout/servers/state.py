@@ -153,7 +153,14 @@ class CallSlot:
     async def pause(self) -> AsyncGenerator[None]:
         """Let the call rest; it rests until all questions are answered."""
         self._questions += 1
-        self._start_resting()
+        if not (self._is_over or self._is_resting):
+            self._is_resting = True
+            self._server.resting += 1
+            self._release()
+            clock = self._clock
+            if clock is not None and not clock.expired():
+                self._seconds_left = (clock.when() or 0.0) - asyncio.get_running_loop().time()
+                clock.reschedule(None)
         try:
             yield
         except BaseException:
@@ -164,26 +171,12 @@ class CallSlot:
             raise
         self._questions -= 1
         if not self._questions:
-            await self._resume()
-
-    def _start_resting(self) -> None:
-        if self._is_over or self._is_resting:
-            return
-        self._is_resting = True
-        self._server.resting += 1
-        self._release()
-        clock = self._clock
-        if clock is not None and not clock.expired():
-            self._seconds_left = (clock.when() or 0.0) - asyncio.get_running_loop().time()
-            clock.reschedule(None)
-
-    async def _resume(self) -> None:
-        await self._slots.acquire()
-        if self._is_over or self._questions or not self._is_resting:
-            self._slots.release()
-            return
-        self._has_slot = True
-        self._wake()
+            await self._slots.acquire()
+            if self._is_over or self._questions or not self._is_resting:
+                self._slots.release()
+            else:
+                self._has_slot = True
+                self._wake()
 
     def _wake(self) -> None:
         if not self._is_resting:

@@ -55,10 +55,8 @@ Only failures before anything was sent may become a `ConnectError` or a `Connect
 
 def make_transport() -> "AiohttpTransport | None":
     """Return a transport for one client; None if its requests go through a proxy."""
-    proxies = getproxies()
-    if any(proxies.get(scheme) for scheme in ("http", "https", "all")):
-        return None
-    return AiohttpTransport()
+    has_proxy = any(map(getproxies().get, ("http", "https", "all")))
+    return None if has_proxy else AiohttpTransport()
 
 
 class HttpClient(httpx2.AsyncClient):

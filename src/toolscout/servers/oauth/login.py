@@ -161,8 +161,7 @@ async def log_in(
 
 async def _send_first_request(config: ServerConfig, provider: OAuthClientProvider) -> int:
     """Trigger the login with a first request; return the status of the last response."""
-    is_stream = config.transport is Transport.SSE
-    method, body = ("GET", None) if is_stream else ("POST", HELLO)
+    method, body = ("GET", None) if config.transport is Transport.SSE else ("POST", HELLO)
     headers = {**config.headers, **ACCEPT}
     async with httpx2.AsyncClient(auth=provider, headers=headers, timeout=HTTP_SECONDS) as http:
         async with http.stream(method, config.url, json=body) as response:

@@ -73,9 +73,8 @@ class OpenApi:
         try:
             url = httpx2.URL(f"{str(self._base).rstrip('/')}{target}")
         except httpx2.InvalidURL:
-            raise requests.make_argument_error(
-                tool, "", "url", "make a URL that is too long"
-            ) from None
+            problem = "make a URL that is too long"
+            raise requests.make_argument_error(tool, "", "url", problem) from None
         if _get_origin(url) != _get_origin(self._base):
             raise CallFailed(tool.name, "its path leads to another server")
         content, media = requests.build_payload(template.body, arguments)

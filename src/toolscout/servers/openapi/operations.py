@@ -54,9 +54,7 @@ STYLES = {"path": "simple", "query": "form", "header": "simple", "cookie": "form
 KINDS = ("json", "form", "multipart", "text")
 """The kinds of bodies, the preferred one first."""
 
-_KNOWN_STYLES = frozenset(
-    ("simple", "label", "matrix", "form", "spaceDelimited", "pipeDelimited", "deepObject")
-)
+_STYLE = re.compile("simple|label|matrix|form|spaceDelimited|pipeDelimited|deepObject")
 _FILE_NOTE = "Text, or a `data:` URL with base64 for binary content."
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -70,10 +68,9 @@ def tools_from_openapi(document: Json, server: str) -> list[Tool]:
     operations = list(_list_operations(source))
     inputs = Schemas(source, hidden="readOnly")
     outputs = Schemas(source, hidden="writeOnly")
-    leaves = _choose_leaves(operations, server)
     return [
         _make_tool(operation, leaf, server, Arguments(source, inputs, operation), outputs)
-        for operation, leaf in zip(operations, leaves, strict=True)
+        for operation, leaf in zip(operations, _choose_leaves(operations, server), strict=True)
     ]
 
 
@@ -306,12 +303,8 @@ class Arguments:
                 files.append(name)
                 text = f"{schema.get('description', '')} {_FILE_NOTE}".strip()
                 is_array = schema.get("type") == "array"
-                schema = (
-                    {"type": "array", "items": {"type": "string"}}
-                    if is_array
-                    else {"type": "string"}
-                )
-                schema["description"] = text
+                schema = {"type": "array", "items": {"type": "string"}} if is_array else {}
+                schema = {"type": "string", **schema, "description": text}
             self._put(key, schema, required=name in must)
         return dataclasses.replace(body, members=keys, files=files)
 
@@ -337,7 +330,7 @@ def _hash(text: str) -> str:
 
 def _read_style(said: Json, usual: str) -> str:
     style = said.get("style")
-    return style if isinstance(style, str) and style in _KNOWN_STYLES else usual
+    return style if isinstance(style, str) and _STYLE.fullmatch(style) else usual
 
 
 def _read_styles(entry: Json) -> dict[str, list[Any]]:

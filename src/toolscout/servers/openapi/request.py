@@ -223,9 +223,7 @@ def _list_pairs(place: Place, arguments: Json, safe: str = "") -> Iterator[str]:
     return _to_pairs(place.name, value, place.style, explode=place.explode, safe=safe)
 
 
-def _to_pairs(
-    name: str, value: object, style: str, *, explode: bool, safe: str = ""
-) -> Iterator[str]:
+def _to_pairs(name: str, value: object, style: str, explode: bool, safe: str = "") -> Iterator[str]:
     """Yield percent-encoded `name=value` pairs for one parameter."""
     if style == "deepObject" and (is_object(value) or is_list(value)):
         for key, item in value.items() if is_object(value) else enumerate(value):
