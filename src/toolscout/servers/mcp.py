@@ -270,14 +270,25 @@ class McpConnection:
 
     @asynccontextmanager
     async def _open_streams(self) -> AsyncGenerator[tuple["FilteredStream", Any]]:
+        config = self._config
+        streams: AbstractAsyncContextManager[Any]
         async with contextlib.AsyncExitStack() as stack:
-            match self._config.transport:
+            match config.transport:
+                case Transport.STDIO if sys.platform == "win32":
+                    parameters = StdioServerParameters(
+                        command=config.command,
+                        args=list(config.args),
+                        env=build_environment(config),
+                        cwd=config.cwd or None,
+                    )
+                    streams = stdio_client(parameters)
                 case Transport.STDIO:
-                    streams = self._start_process()
+                    self._process = ServerProcess(self._log, self._end, self._delays)
+                    streams = run_process(self._process, config, self._reaper)
                 case Transport.SSE:
                     streams = sse_client(
-                        self._config.url,
-                        headers=build_headers(self._config),
+                        config.url,
+                        headers=build_headers(config),
                         timeout=HTTP_CONNECT_SECONDS,
                         sse_read_timeout=STREAM_SECONDS,
                         httpx_client_factory=self._make_http_client,
@@ -285,28 +296,14 @@ class McpConnection:
                     )
                 case _:
                     timeout = httpx2.Timeout(HTTP_CONNECT_SECONDS, read=None)
-                    http = self._make_http_client(build_headers(self._config), timeout, self._auth)
+                    http = self._make_http_client(build_headers(config), timeout, self._auth)
                     await stack.enter_async_context(http)
-                    streams = streamable_http_client(self._config.url, http_client=http)
+                    streams = streamable_http_client(config.url, http_client=http)
             read, write = await stack.enter_async_context(streams)
             yield FilteredStream(read, self._end, self._problems), write
 
-    def _start_process(self) -> AbstractAsyncContextManager[Any]:
-        config = self._config
-        if sys.platform == "win32":
-            parameters = StdioServerParameters(
-                command=config.command,
-                args=list(config.args),
-                env=build_environment(config),
-                cwd=config.cwd or None,
-            )
-            return stdio_client(parameters)
-
-        def log(line: str) -> None:
-            self._on_line(self._mask.apply(line))
-
-        self._process = ServerProcess(log, self._end, self._delays)
-        return run_process(self._process, config, self._reaper)
+    def _log(self, line: str) -> None:
+        self._on_line(self._mask.apply(line))
 
     def _make_http_client(
         self,

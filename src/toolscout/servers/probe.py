@@ -163,23 +163,18 @@ def list_servers(
 
     `store` is the gateway's store, `tokens` its folder of tokens.
     """
-    return tuple(
-        ServerSummary(
+    found: list[ServerSummary] = []
+    for server in config.servers:
+        manifest = None if store is None else read_stored_manifest(store, server)
+        entries = None if manifest is None else build_entries(server, manifest)[0]
+        summary = ServerSummary(
             server=server,
             file=config.origins.get(server.name, config.source),
-            tools=_count_known_tools(server, store),
+            tools=None if entries is None else sum(entry.kind == TOOL for entry in entries),
             login=_find_login(server, tokens, env, now),
         )
-        for server in config.servers
-    )
-
-
-def _count_known_tools(server: ServerConfig, store: Store | None) -> int | None:
-    manifest = None if store is None else read_stored_manifest(store, server)
-    if manifest is None:
-        return None
-    tools, _ = build_entries(server, manifest)
-    return sum(tool.kind == TOOL for tool in tools)
+        found.append(summary)
+    return tuple(found)
 
 
 def _find_login(
