@@ -20,12 +20,7 @@ import click
 from rich.live import Live
 from rich.text import Text
 
-from toolscout.cli.inputs import (
-    config_option,
-    find_config_file,
-    get_reports_folder,
-    read_servers,
-)
+from toolscout.cli.inputs import config_option, find_config_file, get_reports_folder, read_servers
 from toolscout.cli.output import NAME_SHOWN, echo_json
 from toolscout.config.file import Config
 from toolscout.config.references import expand

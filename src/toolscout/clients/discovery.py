@@ -216,9 +216,7 @@ def _find_same(
     alike = [one for one in own if one.has_same_start(server)]
     same = [one for one in alike if one.name not in seen or not one.has_other_values(server)]
     return min(
-        same,
-        key=lambda one: (one.name != server.name, one.has_other_values(server)),
-        default=None,
+        same, key=lambda one: (one.name != server.name, one.has_other_values(server)), default=None
     )
 
 

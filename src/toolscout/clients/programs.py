@@ -90,11 +90,7 @@ CLIENTS = (
         project_files=(".codex/config.toml",),
         keys=("mcp_servers",),
     ),
-    Client(
-        name="windsurf",
-        title="Windsurf",
-        files=("{home}/.codeium/windsurf/mcp_config.json",),
-    ),
+    Client(name="windsurf", title="Windsurf", files=("{home}/.codeium/windsurf/mcp_config.json",)),
     Client(
         name="opencode",
         title="OpenCode",
