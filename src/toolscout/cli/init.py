@@ -6,13 +6,12 @@ that is printed contains the value of a variable, header or token.
 """
 
 import asyncio
-import logging
 import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from glob import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -48,7 +47,6 @@ from toolscout.clients.rewrite import (
     plan_rewrite,
 )
 from toolscout.clients.undo import (
-    Undo,
     explain_conflict,
     find_backup,
     find_undos,
@@ -59,7 +57,7 @@ from toolscout.config.documents import is_file, read_document
 from toolscout.config.edits import add_server, put_profile, read_own_text, to_toml, write_edit
 from toolscout.config.file import Config, import_servers, is_own_document, read_config
 from toolscout.config.gateway import Profile
-from toolscout.config.servers import is_matched
+from toolscout.config.servers import ServerConfig, is_matched
 from toolscout.errors import UsageError
 from toolscout.names import clean_text, to_one_line
 from toolscout.scout import Scout
@@ -85,11 +83,6 @@ class Plan:
     """Changes to files that toolscout reads but does not rewrite."""
     notes: list[str]
 
-    @property
-    def is_new(self) -> bool:
-        """Whether toolscout's own file would change."""
-        return bool(self.text)
-
     def find_gains(self, rewrite: Rewrite) -> list[str]:
         """Return the servers that a client gets in addition to those it had."""
         if rewrite.profile:
@@ -104,28 +97,12 @@ class ManualChange:
     """A change that a person has to make in a client's file."""
 
     source: Source
-    launch: Launch
-    taken: tuple[str, ...]
+    profile: str
+    """The profile that toolscout's entry names; empty if the client sees everything."""
     servers: tuple[str, ...]
-    """Their names in toolscout's configuration."""
-
-    @property
-    def profile(self) -> str:
-        """The profile that the entry names, if any."""
-        return self.launch.profile
-
-    @property
-    def lines(self) -> list[str]:
-        """What to change, line by line."""
-        return format_manual_change(self.source, self.launch, self.taken)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trials:
-    """The outcome of testing the new servers."""
-
-    results: list["ProbeResult"] = field(default_factory=list["ProbeResult"])
-    costs: Costs | None = None
+    """The names, in toolscout's configuration, of the servers that it takes over."""
+    lines: list[str]
+    """What to change, line by line."""
 
 
 @click.command()
@@ -218,14 +195,14 @@ def init(
     own, old = _read_own(place, overwrites=force)
     named = [Source(program="", path=path.absolute()) for path in paths]
     findings = find_servers(named or list_known_files(machine), machine, own, project=project)
-    servers = tuple(finding.server for finding in findings.found)
-    config = replace(own, servers=servers, notes=())
+    config = replace(own, servers=tuple(one.server for one in findings.found), notes=())
     notes = list(findings.notes)
     changes: list[Rewrite | ManualChange] = []
     if findings.found and not (paths or keep_clients):
+        files = _choose_files(machine, clients, project=project)
         folders = machine.project_folders if project else ()
-        for source in _choose_files(machine, clients, project=project):
-            always = bool(clients)
+        always = bool(clients)
+        for source in files:
             try:
                 changes += _plan_change(source, config, folders, profiles=profiles, always=always)
             except UsageError as error:
@@ -257,24 +234,19 @@ def _read_own(place: Path, *, overwrites: bool) -> tuple[Config, str]:
     empty = Config(source=place)
     if not is_file(place):
         return empty, ""
+    is_foreign = False
+    with suppress(UsageError):
+        is_foreign = not is_own_document(read_document(place))
     try:
         text = read_own_text(place)
         return read_config(place, text), text
     except UsageError as error:
-        if _is_foreign(place):
+        if is_foreign:
             raise
         if overwrites:
             return empty, ""
-        kept = f"{place.name}.bak"
-        remedy = f"Or use --force to overwrite the file; the old one is kept as {kept}."
+        remedy = f"Or use --force to overwrite the file; the old one is kept as {place.name}.bak."
         raise UsageError(f"{error} {remedy}") from None
-
-
-def _is_foreign(place: Path) -> bool:
-    try:
-        return not is_own_document(read_document(place))
-    except UsageError:
-        return False
 
 
 def _edit_own(config: Config, own: Config, text: str) -> str:
@@ -318,29 +290,28 @@ def _plan_change(
 ) -> Sequence[Rewrite | ManualChange]:
     """Return the change of a client's file, if there is any; `always` adds toolscout anyway."""
     client = find_client(source.program)
-    launch = _make_launch(config.source)
-    if client is not None and profiles:
-        launch = launch.add_profile(client.name)
-    if client is not None and client.is_yaml:
+    args = ("serve", "--config", str(config.source))
+    profile = client.name if profiles else ""
+    # A client has its own PATH, which may have another toolscout.
+    installed = shutil.which("toolscout", path=str(Path(sys.executable).parent))
+    if installed:
+        launch = Launch(command=installed, args=args, profile=profile)
+    else:
+        launch = Launch(command=sys.executable, args=("-m", "toolscout", *args), profile=profile)
+    if client.is_yaml:
         return _plan_by_hand(source, launch, config, always=always)
-    return _plan_rewrite(source, launch, config, folders, always=always)
-
-
-def _plan_rewrite(
-    source: Source, launch: Launch, config: Config, folders: Sequence[Path], *, always: bool
-) -> list[Rewrite]:
-    """Return the change of a client's file, if there is any."""
     plan = plan_rewrite(source, launch, config, folders, always=always)
-    is_known = launch.profile in config.gateway.profiles
-    if launch.profile and not is_known and plan.was_own:
+    is_new_profile = bool(profile) and profile not in config.gateway.profiles
+    if is_new_profile and plan.was_own:
         # An earlier run has moved servers that the profile should name too.
         backup = find_backup(source.path)
         moved = find_moved_servers(source, backup, config) if backup else []
         plan = plan_rewrite(source, launch, config, folders, always=bool(moved) or always)
         plan = replace(plan, servers=tuple(dict.fromkeys((*moved, *plan.servers))))
-    if launch.profile and not is_known and not plan.servers:
+    if is_new_profile and not plan.servers:
         # There is nothing that the profile could name.
-        plan = plan_rewrite(source, launch.remove_profile(), config, folders, always=always)
+        launch = replace(launch, profile="")
+        plan = plan_rewrite(source, launch, config, folders, always=always)
     return [plan] if plan.is_change else []
 
 
@@ -357,10 +328,10 @@ def _plan_by_hand(
             taken[one.name] = same[0]
     if not taken and (own or not always):
         return []
-    if not taken:
-        launch = launch.remove_profile()
+    launch = launch if taken else replace(launch, profile="")
     servers = tuple(dict.fromkeys(taken.values()))
-    return [ManualChange(source=source, launch=launch, taken=tuple(taken), servers=servers)]
+    lines = format_manual_change(source, launch, taken)
+    return [ManualChange(source=source, profile=launch.profile, servers=servers, lines=lines)]
 
 
 def _extend_profile(config: Config, name: str, servers: Sequence[str]) -> Config:
@@ -373,16 +344,6 @@ def _extend_profile(config: Config, name: str, servers: Sequence[str]) -> Config
     profile = replace(old or Profile(), servers=(*patterns, *added))
     profiles = {**config.gateway.profiles, name: profile}
     return replace(config, gateway=replace(config.gateway, profiles=profiles))
-
-
-def _make_launch(config: Path) -> Launch:
-    """Return the command with which clients start this toolscout."""
-    args = ("serve", "--config", str(config))
-    # A client has its own PATH, which may have another toolscout.
-    installed = shutil.which("toolscout", path=str(Path(sys.executable).parent))
-    if installed:
-        return Launch(command=installed, args=args)
-    return Launch(command=sys.executable, args=("-m", "toolscout", *args))
 
 
 def _show_plan(plan: Plan) -> None:
@@ -402,10 +363,10 @@ def _show_plan(plan: Plan) -> None:
         click.echo(f"- {note}")
     place = plan.config.source
     added = sum(finding.is_new for finding in findings.found)
+    count = format_count(added, "server")
     if added and added == len(findings.found):
-        click.echo(f"\nThis puts {format_count(added, 'server')} into {place}.")
+        click.echo(f"\nThis puts {count} into {place}.")
     elif added:
-        count = format_count(added, "server")
         click.echo(f"\nThis adds {count} to {place}.")
         click.echo("Every client that starts toolscout without a profile can then use them.")
     for rewrite in plan.rewrites:
@@ -449,7 +410,7 @@ def _show_diff(path: Path, old: str, new: str) -> None:
 
 def _carry_out(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool, tests: bool) -> None:
     place = plan.config.source
-    is_wanted = plan.is_new and not dry_run
+    is_wanted = bool(plan.text) and not dry_run
     is_written = is_wanted and (yes or ask(f"Write {place}?"))
     if is_written:
         write_edit(place, plan.text)
@@ -458,7 +419,7 @@ def _carry_out(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool, tests: bo
     elif is_wanted:
         click.echo("Nothing was written.", err=True)
     # A client must not start a toolscout that does not know its servers.
-    is_ready = is_written or not (plan.is_new or dry_run)
+    is_ready = is_written or not (plan.text or dry_run)
     backups: dict[Path, Path] = {}
     for rewrite in plan.rewrites if is_ready else []:
         path = rewrite.source.path
@@ -466,11 +427,17 @@ def _carry_out(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool, tests: bo
             backups[path] = write_rewrite(rewrite)
             if not as_json:
                 click.echo(f"Changed {path}. The old file is kept as {backups[path].name}.")
-    trials = Trials()
-    if is_written and tests:
-        trials = _test_servers(plan, as_json=as_json)
+    chosen = [one.server for one in plan.findings.found if one.is_new and not one.server.disabled]
+    trials: list[ProbeResult] = []
+    costs: Costs | None = None
+    if is_written and tests and chosen:
+        trials, costs = _test_servers(plan.config, chosen, as_json=as_json)
     if as_json:
-        echo_json(_to_json(plan, backups, trials, is_written=is_written))
+        answer = _to_json(plan, backups, is_written=is_written) | {
+            "tests": [json_from_trial(trial) for trial in trials],
+            "tokens": costs.to_json() if costs else None,
+        }
+        echo_json(answer)
     elif backups:
         changed = [r.source.program for r in plan.rewrites if r.source.path in backups]
         programs = ", ".join(dict.fromkeys(changed))
@@ -481,18 +448,14 @@ def _carry_out(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool, tests: bo
         click.echo("Nothing to change.")
 
 
-def _test_servers(plan: Plan, *, as_json: bool) -> Trials:
-    """Start the new servers, print the outcome of each, and count what their tools cost."""
-    found = [finding.server for finding in plan.findings.found if finding.is_new]
-    chosen = [server for server in found if not server.disabled]
-    if not chosen:
-        return Trials()
+def _test_servers(
+    config: Config, chosen: Sequence[ServerConfig], *, as_json: bool
+) -> "tuple[list[ProbeResult], Costs | None]":
+    """Start servers, print the outcome of each, and count what all tools cost."""
     if find_spec("mcp") is None:
         problem = "The servers were not tested, because the MCP SDK is not installed."
         click.echo(f"{problem} Run `pip install 'toolscout[gateway]'`.", err=True)
-        return Trials()
-    # The SDK also logs the exceptions that it raises.
-    logging.getLogger("mcp").setLevel(logging.CRITICAL)
+        return [], None
     width = max(len(to_one_line(server.name, NAME_SHOWN)) for server in chosen)
 
     def report(trial: "ProbeResult") -> None:
@@ -502,8 +465,8 @@ def _test_servers(plan: Plan, *, as_json: bool) -> Trials:
     if not as_json:
         count = format_count(len(chosen), "server")
         click.echo(f"\nTesting {count}; skip this with --no-test.")
-    results = asyncio.run(start_servers(plan.config, chosen, report))
-    catalog = recall_tools(plan.config)
+    results = asyncio.run(start_servers(config, chosen, report))
+    catalog = recall_tools(config)
     costs = measure_costs(Scout(catalog, encoder=None), lambda _: None) if len(catalog) else None
     if not as_json:
         answered = sum(trial.is_ok for trial in results)
@@ -511,12 +474,10 @@ def _test_servers(plan: Plan, *, as_json: bool) -> Trials:
         if costs is not None:
             show(render_totals(costs))
             click.echo()
-    return Trials(results=results, costs=costs)
+    return results, costs
 
 
-def _to_json(
-    plan: Plan, backups: Mapping[Path, Path], trials: Trials, *, is_written: bool
-) -> dict[str, object]:
+def _to_json(plan: Plan, backups: Mapping[Path, Path], *, is_written: bool) -> dict[str, object]:
     servers = [
         {
             "name": finding.server.name,
@@ -544,18 +505,17 @@ def _to_json(
         }
         for rewrite in plan.rewrites
     ]
+    by_hand = [
+        {"program": change.source.program, "file": change.source.path, "lines": change.lines}
+        for change in plan.by_hand
+    ]
     return {
         "config": plan.config.source,
         "written": is_written,
         "servers": servers,
         "notes": plan.notes,
         "clients": clients,
-        "by_hand": [
-            {"program": change.source.program, "file": change.source.path, "lines": change.lines}
-            for change in plan.by_hand
-        ],
-        "tests": [json_from_trial(trial) for trial in trials.results],
-        "tokens": trials.costs.to_json() if trials.costs else None,
+        "by_hand": by_hand,
     }
 
 
@@ -564,16 +524,18 @@ def _undo_clients(
 ) -> None:
     machine = get_machine()
     undos = list(find_undos(_list_client_files(machine, clients)))
-    configs = _find_configs(undos, machine)
     rows: list[dict[str, object]] = []
+    named: list[Path] = []
     for undo in undos:
         program, path = undo.source.program, undo.source.path
+        with suppress(UsageError):
+            named += find_config_files(parse_document(path, undo.current))
         if not as_json:
             how = "exactly as it was" if undo.is_exact else "keeping later edits"
             would = "restored only with --force" if undo.conflicts else f"restored, {how}"
-            click.echo(f"{undo.source.program}: {undo.source.path} would be {would}:")
+            click.echo(f"{program}: {path} would be {would}:")
             try:
-                _show_diff(undo.source.path, undo.current, undo.restored)
+                _show_diff(path, undo.current, undo.restored)
             except UsageError as error:
                 click.echo(str(error))
         is_allowed = not dry_run and (force or not undo.conflicts)
@@ -592,6 +554,8 @@ def _undo_clients(
                 "conflicts": undo.conflicts,
             }
         )
+    # The configuration files that clients named stay after an undo.
+    configs = [path for path in dict.fromkeys(named or [machine.config_file]) if is_file(path)]
     if as_json:
         echo_json({"clients": rows, "configs": configs})
     elif not undos:
@@ -606,12 +570,3 @@ def _undo_clients(
     refused = [undo for undo in undos if undo.conflicts and not force]
     if refused and not dry_run:
         raise explain_conflict(refused[0])
-
-
-def _find_configs(undos: Sequence[Undo], machine: Machine) -> list[Path]:
-    """Return the configuration files that clients named, and that stay after an undo."""
-    named: list[Path] = []
-    for undo in undos:
-        with suppress(UsageError):
-            named += find_config_files(parse_document(undo.source.path, undo.current))
-    return [path for path in dict.fromkeys(named or [machine.config_file]) if is_file(path)]

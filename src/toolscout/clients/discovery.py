@@ -52,7 +52,7 @@ class Machine:
             return self.home / "Library" / "Application Support"
         if self.platform == "win32":
             return self._find_folder("APPDATA", self.home / "AppData" / "Roaming")
-        return self._find_folder("XDG_CONFIG_HOME", self.home / ".config")
+        return self._config
 
     @property
     def user_file(self) -> Path:
@@ -171,7 +171,11 @@ def find_servers(
         for source in existing.values()
         for server in _read(source, machine, notes, project=project)
     ]
-    seen = {server.name for server, _ in listed if _is_known(server, own)}
+    seen = {
+        server.name
+        for server, _ in listed
+        if any(one.name == server.name and one.starts_like(server) for one in own.servers)
+    }
     for server, source in listed:
         quoted = quote_name(server.name)
         if starts_own(server.command, server.url, server.args):
@@ -186,9 +190,8 @@ def find_servers(
         if name in servers:
             continue
         if name != server.name:
-            notes.append(
-                f"{source.path}: another server is {quoted} already. This one is {name!r}."
-            )
+            taken = f"another server is {quoted} already"
+            notes.append(f"{source.path}: {taken}. This one is {name!r}.")
         servers[name] = replace(server, name=name)
         found.append(FoundServer(server=servers[name], source=source))
     known = (home,) if own.servers else ()
@@ -200,10 +203,6 @@ def is_same_server(server: ServerConfig, own: ServerConfig) -> bool:
     if not own.has_same_start(server):
         return False
     return own.name == server.name or own.starts_like(server) or not own.has_other_values(server)
-
-
-def _is_known(server: ServerConfig, own: Config) -> bool:
-    return any(one.name == server.name and one.starts_like(server) for one in own.servers)
 
 
 def _find_same(
@@ -307,9 +306,8 @@ def _read(
     staying = _count_others(config) - _count_others(mine)
     if staying:
         count = "1 server" if staying == 1 else f"{staying:,} servers"
-        notes.append(
-            f"{source.path}: {count} for this project not moved. Add --project to include projects."
-        )
+        problem = f"{count} for this project not moved"
+        notes.append(f"{source.path}: {problem}. Add --project to include projects.")
     return mine.servers
 
 

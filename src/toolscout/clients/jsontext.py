@@ -1,13 +1,13 @@
 """Finds and replaces members of a JSON object in a text, leaving everything else as it is.
 
 `find_object` follows keys into a text and returns where that object and its members begin and
-end; `replace_members` returns the text with other members in it. Comments, trailing commas and a
-byte order mark are understood. Nothing else is checked: callers read the result back.
+end; `add_member` and `remove_members` return the text with other members in it. Comments, trailing
+commas and a byte order mark are understood. Nothing else is checked: callers read the result back.
 """
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 _BLANK = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?(?:\*/|\Z))*", re.DOTALL)
@@ -49,17 +49,43 @@ def find_object(text: str, keys: Sequence[str] = ()) -> Span | None:
     return span
 
 
-def replace_members(text: str, span: Span, keep: Iterable[Member], added: Sequence[str]) -> str:
-    """Return a text whose object keeps some of its members and gets others at its end.
+def add_member(text: str, keys: Sequence[str], member: str) -> str:
+    """Return a text with another member in an object, which is created if it is missing."""
+    span = find_object(text, keys)
+    if span is not None:
+        return _replace_members(text, span, (), member)
+    if not keys:
+        return text
+    inner = "\n".join(f"  {line}" for line in member.split("\n"))
+    return add_member(text, keys[:-1], f"{json.dumps(keys[-1])}: {{\n{inner}\n}}")
+
+
+def remove_members(text: str, keys: Sequence[str], names: Collection[str]) -> str:
+    """Return a text without some members of an object."""
+    span = find_object(text, keys)
+    return text if span is None or not names else _replace_members(text, span, names)
+
+
+def _replace_members(text: str, span: Span, gone: Collection[str], added: str = "") -> str:
+    """Return a text whose object loses some of its members and may get one at its end.
 
     Comments in front of a member belong to it; comments after the last one stay.
     """
     newline = "\r\n" if "\r\n" in text else "\n"
     indent = _extract_indent(text, span.begin)
-    lead = _choose_lead(text, span, newline + indent + ("\t" if "\t" in indent else STEP))
-    parts = [_extract_member(text, span, member) for member in keep]
-    parts += [lead + one.replace("\n", lead) for one in added]
-    tail = _extract_tail(text, span)
+    lead = newline + indent + ("\t" if "\t" in indent else STEP)
+    if span.members:
+        front = text[: span.members[0].begin]
+        line = front[front.rfind("\n") + 1 :]
+        if not line.strip() and "\n" in front[span.begin :]:
+            lead = newline + line
+    parts = [
+        _extract_gap(text, span, place) + text[member.begin : member.end]
+        for place, member in enumerate(span.members)
+        if member.key not in gone
+    ]
+    parts += [lead + added.replace("\n", lead)] if added else []
+    tail = _extract_gap(text, span, len(span.members))
     if parts and "\n" not in tail:
         tail = newline + indent
     return f"{text[: span.begin]}{{{','.join(parts)}{tail}}}{text[span.end :]}"
@@ -72,38 +98,14 @@ def format_member(text: str, member: Member) -> str:
     return "\n".join([first, *(line.removeprefix(indent) for line in rest)])
 
 
-def _extract_member(text: str, span: Span, member: Member) -> str:
-    """Return a member with the blanks and comments in front of it."""
-    place = span.members.index(member)
+def _extract_gap(text: str, span: Span, place: int) -> str:
+    """Return the blanks and comments in front of a member, or behind the last one."""
     begin = span.members[place - 1].end if place else span.begin + 1
-    front = text[begin : member.begin]
-    if place:  # the comma goes, and with it the end of a line that a comment may share
-        front = front[_find_comma(front) + 1 :]
-    return front + text[member.begin : member.end]
-
-
-def _find_comma(front: str) -> int:
-    place = _skip_blank(front, 0)
+    end = span.members[place].begin if place < len(span.members) else span.end - 1
+    gap = text[begin:end]
+    comma = _skip_blank(gap, 0)
     # A comment in front of the comma belongs to the member before it, which may be gone.
-    return place if front[place : place + 1] == "," else -1
-
-
-def _extract_tail(text: str, span: Span) -> str:
-    if not span.members:
-        return text[span.begin + 1 : span.end - 1]
-    rest = text[span.members[-1].end : span.end - 1]
-    return rest[_find_comma(rest) + 1 :]
-
-
-def _choose_lead(text: str, span: Span, otherwise: str) -> str:
-    """Return the line break and indent in front of the object's members."""
-    if not span.members:
-        return otherwise
-    blank = text[: span.members[0].begin]
-    line = blank[blank.rfind("\n") + 1 :]
-    if line.strip() or "\n" not in blank[span.begin :]:
-        return otherwise
-    return ("\r\n" if "\r\n" in text else "\n") + line
+    return gap[comma + 1 :] if place and gap[comma : comma + 1] == "," else gap
 
 
 def _extract_indent(text: str, place: int) -> str:

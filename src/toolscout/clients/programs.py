@@ -46,9 +46,8 @@ class Client:
         """Return the entry that makes this client start a program."""
         if self.joins_command:
             return {**self.extra, "command": [command, *args]}
-        if "cmd" in self.extra:
-            return {**self.extra, "cmd": command, "args": list(args)}
-        return {**self.extra, "command": command, "args": list(args)}
+        key = "cmd" if "cmd" in self.extra else "command"
+        return {**self.extra, key: command, "args": list(args)}
 
 
 CLIENTS = (
@@ -171,6 +170,7 @@ CLIENTS = (
 )
 
 
-def find_client(program: str) -> Client | None:
-    """Return the client with this name or title."""
-    return next((one for one in CLIENTS if program in (one.name, one.title)), None)
+def find_client(program: str) -> Client:
+    """Return the client with this name or title; one without a name is any other program."""
+    found = (one for one in CLIENTS if program in (one.name, one.title))
+    return next(found, Client(name="", title="", files=()))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolscout.clients.discovery import OWN, Source, is_same_server, starts_own
-from toolscout.clients.jsontext import find_object, replace_members
+from toolscout.clients.jsontext import add_member, remove_members
 from toolscout.clients.programs import Keys, find_client
 from toolscout.config.documents import ConfigDocument, document_from_text
 from toolscout.config.edits import append_tables, format_toml, remove_tables
@@ -45,27 +45,13 @@ class Launch:
 
     command: str
     args: tuple[str, ...]
-
-    @property
-    def profile(self) -> str:
-        """The profile that limits the client; empty if it sees everything."""
-        return find_option(self.args, PROFILE_FLAG)
-
-    def add_profile(self, name: str) -> "Launch":
-        """Return a launch that is limited to a profile."""
-        return replace(self, args=(*self.args, PROFILE_FLAG, name))
-
-    def remove_profile(self) -> "Launch":
-        """Return a launch that shows everything."""
-        place = self.args.index(PROFILE_FLAG) if self.profile else len(self.args)
-        return replace(self, args=self.args[:place] + self.args[place + 2 :])
+    profile: str = ""
+    """The profile that limits the client; empty if it sees everything."""
 
     def to_entry(self, program: str) -> Json:
         """Return the entry for a client's file."""
-        client = find_client(program)
-        if client is None:
-            return {"command": self.command, "args": list(self.args)}
-        return client.build_entry(self.command, self.args)
+        limit = (PROFILE_FLAG, self.profile) if self.profile else ()
+        return find_client(program).build_entry(self.command, (*self.args, *limit))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,22 +113,17 @@ def plan_rewrite(
     old = read_text(source.path)
     document = parse_document(source.path, old)
     places = list_places(document, folders)
-    own = [
-        (name, find_table(document.tables, keys)[name])
-        for keys in places
-        for name in find_own_names(document, keys)
-    ]
+    own = _list_own_entries(document, places)
     profiles = [find_option(_list_words(entry), PROFILE_FLAG) for _, entry in own]
     if any(profiles) and not launch.profile:
-        launch = launch.add_profile(next(filter(None, profiles)))
+        launch = replace(launch, profile=next(filter(None, profiles)))
     taken = {keys: _find_taken(document, keys, folders, config) for keys in places}
     names = [name for found in taken.values() for name in found]
     entry = launch.to_entry(source.program)
     new = old
     if names or (always and [found for _, found in own] != [entry]):
         gone = {keys: [*found, *find_own_names(document, keys)] for keys, found in taken.items()}
-        home = _choose_home(source, document, places)
-        new = _edit_text(document, old, gone, entry, home)
+        new = _edit_text(source, document, old, gone, entry)
     every = [name for keys in places for name in find_table(document.tables, keys)]
     owned = [name for name, _ in own]
     return Rewrite(
@@ -166,21 +147,16 @@ def find_moved_servers(source: Source, backup: Path, config: Config) -> list[str
 
 def format_manual_change(source: Source, launch: Launch, taken: Iterable[str]) -> list[str]:
     """Return what to change by hand in a file that toolscout does not rewrite."""
-    client = find_client(source.program)
-    keys = client.keys if client else ("mcpServers",)
+    [key] = find_client(source.program).keys
     entry = launch.to_entry(source.program)
-    is_list_of_servers = keys == ("mcpServers",)
-    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in entry.items()]
-    if is_list_of_servers:
+    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in entry.items()]
+    if key == "mcpServers":  # a list of servers
         block = [f"  {'  ' if place else '- '}{line}" for place, line in enumerate(lines)]
     else:
         block = [f"  {OWN}:", *(f"    {line}" for line in lines)]
     gone = ", ".join(taken)
-    return [
-        f"Under '{keys[0]}' in {source.path}, {f'remove {gone} and ' if gone else ''}add:",
-        f"{keys[0]}:",
-        *block,
-    ]
+    remove = f"remove {gone} and " if gone else ""
+    return [f"Under '{key}' in {source.path}, {remove}add:", f"{key}:", *block]
 
 
 def list_places(document: ConfigDocument, folders: Collection[Path] | None) -> list[Keys]:
@@ -220,12 +196,15 @@ def is_own_entry(entry: object) -> bool:
 
 def find_config_files(document: ConfigDocument) -> list[Path]:
     """Return the configuration files that a client's entries for toolscout name."""
-    named = [
-        find_option(_list_words(find_table(document.tables, keys)[name]), "--config")
-        for keys in list_places(document, None)
-        for name in find_own_names(document, keys)
-    ]
+    entries = _list_own_entries(document, list_places(document, None))
+    named = [find_option(_list_words(entry), "--config") for _, entry in entries]
     return [Path(name) for name in named if name]
+
+
+def _list_own_entries(document: ConfigDocument, places: Iterable[Keys]) -> list[tuple[str, object]]:
+    """Return the entries for toolscout itself in some tables of servers, with their names."""
+    entries = [item for keys in places for item in find_table(document.tables, keys).items()]
+    return [(name, entry) for name, entry in entries if is_own_entry(entry)]
 
 
 def _list_words(entry: object) -> list[str]:
@@ -256,31 +235,15 @@ def check_edit(path: Path, text: str, wanted: Json) -> str:
     return text
 
 
-def add_member(text: str, keys: Keys, member: str) -> str:
-    """Return a JSON text with another member in an object, which is created if it is missing."""
-    span = find_object(text, keys)
-    if span is not None:
-        return replace_members(text, span, span.members, [member])
-    if not keys:
-        return text
-    inner = "\n".join(f"  {line}" for line in member.split("\n"))
-    return add_member(text, keys[:-1], f"{json.dumps(keys[-1])}: {{\n{inner}\n}}")
-
-
-def remove_members(text: str, keys: Keys, names: Iterable[str]) -> str:
-    """Return a JSON text without some members of an object."""
-    removed = set(names)
-    span = find_object(text, keys)
-    if span is None or not removed:
-        return text
-    keep = [member for member in span.members if member.key not in removed]
-    return replace_members(text, span, keep, [])
-
-
 def _edit_text(
-    document: ConfigDocument, text: str, gone: dict[Keys, list[str]], entry: Json, home: Keys
+    source: Source, document: ConfigDocument, text: str, gone: dict[Keys, list[str]], entry: Json
 ) -> str:
     """Return a text without some servers and with toolscout; raise if that is not safe."""
+    # The entry belongs among the servers for all projects.
+    usual = find_client(source.program).keys
+    if usual == ("servers",) and source.path.name == "settings.json":
+        usual = ("mcp", "servers")  # VS Code before it had a file for servers
+    home = next((keys for keys in gone if keys[0] != "projects"), usual)
     wanted = deepcopy(document.tables)
     for keys, names in gone.items():
         for name in names:
@@ -315,17 +278,6 @@ def _find_taken(
             for server in [*exact, *same][:1]:
                 taken[name] = server.name
     return taken
-
-
-def _choose_home(source: Source, document: ConfigDocument, places: Sequence[Keys]) -> Keys:
-    """Return where toolscout's entry belongs: among the servers for all projects."""
-    if document.is_toml:
-        return (CODEX_TABLE,)
-    client = find_client(source.program)
-    usual = client.keys if client else ("mcpServers",)
-    if usual == ("servers",) and source.path.name == "settings.json":
-        usual = ("mcp", "servers")  # VS Code before it had a file for servers
-    return next((keys for keys in places if keys[0] != "projects"), usual)
 
 
 def add_table(tables: Json, keys: Keys, members: Json) -> None:
@@ -363,7 +315,10 @@ def _format_servers(document: ConfigDocument, places: Iterable[Keys]) -> list[st
     masked: Json = {}
     for keys in places:
         table = find_table(document.tables, keys)
-        add_table(masked, keys, {name: _mask_entry(entry) for name, entry in table.items()})
+        for name, entry in table.items():
+            members = entry.items() if is_object(entry) else ()
+            plain = {key: _mask_member(key, value) for key, value in members}
+            add_table(masked, keys, {name: plain if is_object(entry) else _mask_texts(entry)})
     if document.is_toml:
         return format_toml(masked).splitlines()
 
@@ -372,12 +327,6 @@ def _format_servers(document: ConfigDocument, places: Iterable[Keys]) -> list[st
 
     text = json.dumps(masked, indent=2, ensure_ascii=False)
     return _LIST.sub(join_lines, text).splitlines()
-
-
-def _mask_entry(entry: object) -> object:
-    if not is_object(entry):
-        return _mask_texts(entry)
-    return {key: _mask_member(key, value) for key, value in entry.items()}
 
 
 def _mask_member(key: str, value: object) -> object:

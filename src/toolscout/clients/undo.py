@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolscout.clients.discovery import Source
-from toolscout.clients.jsontext import find_object, format_member
+from toolscout.clients.jsontext import add_member, find_object, format_member, remove_members
 from toolscout.clients.programs import Keys
 from toolscout.clients.rewrite import (
     CODEX_TABLE,
     Rewrite,
-    add_member,
     add_table,
     check_edit,
     find_own_names,
@@ -28,7 +27,6 @@ from toolscout.clients.rewrite import (
     list_places,
     parse_document,
     read_text,
-    remove_members,
 )
 from toolscout.config.documents import is_file, keep_backup, write_private
 from toolscout.config.edits import append_tables, extract_tables, remove_tables
@@ -86,9 +84,29 @@ def find_undos(sources: Iterable[Source]) -> Iterator[Undo]:
     for source in sources:
         path = source.path.resolve()
         backup = find_backup(path)
-        if path not in seen and backup is not None:
-            seen.add(path)
-            yield _plan_undo(source, backup)
+        if path in seen or backup is None:
+            continue
+        seen.add(path)
+        old = read_text(backup)
+        current = read_text(path) if is_file(path) else ""
+        is_written = f"{MARK}{_hash_text(current)}{ENDING}" in backup.name
+        is_exact = not current or current == old or is_written
+        restored = old
+        conflicts: list[str] = []
+        if not is_exact:
+            try:
+                merged, conflicts = _merge_servers(path, current, old)
+                restored = old if conflicts else merged
+            except InvalidFile as error:
+                conflicts = [error.problem]
+        yield Undo(
+            source=source,
+            backup=backup,
+            current=current,
+            restored=restored,
+            is_exact=is_exact,
+            conflicts=tuple(conflicts),
+        )
 
 
 def put_back(undo: Undo, *, force: bool = False) -> None:
@@ -112,31 +130,6 @@ def explain_conflict(undo: Undo) -> InvalidFile:
         str(undo.source.path),
         f"has changed since `toolscout init`, and the old file would undo that: {listed}",
         remedy=f"Merge it by hand with {undo.backup}, or pass --force to restore the old file.",
-    )
-
-
-def _plan_undo(source: Source, backup: Path) -> Undo:
-    path = source.path.resolve()
-    old = read_text(backup)
-    current = read_text(path) if is_file(path) else ""
-    is_exact = (
-        not current or current == old or f"{MARK}{_hash_text(current)}{ENDING}" in backup.name
-    )
-    restored = old
-    conflicts: list[str] = []
-    if not is_exact:
-        try:
-            merged, conflicts = _merge_servers(path, current, old)
-            restored = old if conflicts else merged
-        except InvalidFile as error:
-            conflicts = [error.problem]
-    return Undo(
-        source=source,
-        backup=backup,
-        current=current,
-        restored=restored,
-        is_exact=is_exact,
-        conflicts=tuple(conflicts),
     )
 
 
