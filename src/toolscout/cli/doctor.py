@@ -20,10 +20,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -75,20 +75,12 @@ ANSWER_SECONDS = 3.0
 _UNFINISHED = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}")
 
 
-class State(StrEnum):
-    """The outcome of a check."""
-
-    OK = "ok"
-    WARN = "warn"
-    """It works, but not as well as it could, or not for everyone."""
-    FAIL = "fail"
-
-
 @dataclass(frozen=True, slots=True)
 class Check:
     """The result of one check."""
 
-    state: State
+    state: Literal["ok", "warn", "fail"]
+    """A warning means that it works, but not as well as it could, or not for everyone."""
     name: str
     """The subject of the check, such as `python`, `cache` or `server github`."""
     text: str
@@ -116,13 +108,13 @@ def doctor(path: Path | None, start: bool, as_json: bool) -> None:
         checks.append(check)
         if not as_json:
             style = STYLES[check.state]
-            mark = click.style(f"{check.state:<4}", fg=style, bold=check.state is State.FAIL)
+            mark = click.style(f"{check.state:<4}", fg=style, bold=check.state == "fail")
             text = to_error_text(check.text, TEXT_SHOWN)
             click.echo(f"{mark}  {to_one_line(check.name, 60)}: {text}")
             if check.remedy:
                 click.echo(f"      -> {to_one_line(check.remedy, TEXT_SHOWN)}")
-    failed = sum(check.state is State.FAIL for check in checks)
-    warned = sum(check.state is State.WARN for check in checks)
+    failed = sum(check.state == "fail" for check in checks)
+    warned = sum(check.state == "warn" for check in checks)
     if as_json:
         rows = [asdict(check) for check in checks]
         echo_json({"ok": not failed, "checks": rows})
@@ -135,13 +127,7 @@ def doctor(path: Path | None, start: bool, as_json: bool) -> None:
 
 def _check_all(machine: Machine, place: Path, *, start: bool) -> Iterator[Check]:
     """Yield every check as it is done; `place` is the configuration file."""
-    yield Check(State.OK, "python", f"Python {platform.python_version()}")
-    yield _check_program(machine.env)
-    yield _check_sdk()
-    for extra, module in EXTRAS.items():
-        text = "not installed (optional)" if find_spec(module) is None else _find_version(module)
-        yield Check(State.OK, f"extra {extra}", text)
-    yield _check_vectors()
+    yield from _check_installation(machine.env)
     found: list[Config] = []
     yield from _check_configuration(place, found)
     config = found[0] if found else Config(source=place)
@@ -162,73 +148,75 @@ def _check_all(machine: Machine, place: Path, *, start: bool) -> Iterator[Check]
     for trial in asyncio.run(start_servers(config, chosen)) if chosen else []:
         name = f"start {trial.server}"
         if trial.is_ok:
-            yield Check(State.OK, name, format_offer(trial))
+            yield Check("ok", name, format_offer(trial))
         else:
             problem = trial.problem[:1].upper() + trial.problem[1:]
             if trial.notes:
                 problem = f"{problem.removesuffix('.')}. It wrote: {trial.notes[-1]}"
-            yield Check(State.FAIL, name, problem, trial.remedy or "toolscout servers test")
+            yield Check("fail", name, problem, trial.remedy or "toolscout servers test")
 
 
-def _check_program(env: Mapping[str, str]) -> Check:
-    """Check whether the shell and clients find this toolscout."""
+def _check_installation(env: Mapping[str, str]) -> Iterator[Check]:
+    """Check Python, whether the shell and clients find this toolscout, and its packages."""
+    yield Check("ok", "python", f"Python {platform.python_version()}")
     mine = f"toolscout {version('toolscout')}"
     found = shutil.which("toolscout", path=env.get("PATH", ""))
     folder = Path(sys.executable).parent
     if found is None:
-        return Check(State.WARN, "toolscout", f"{mine} is not on PATH.", f"Add {folder} to PATH.")
-    if Path(found).parent.resolve() != folder.resolve():
+        yield Check("warn", "toolscout", f"{mine} is not on PATH.", f"Add {folder} to PATH.")
+    elif Path(found).parent.resolve() != folder.resolve():
         text = f"{mine} runs, but {found} comes first on PATH."
         remedy = f"Put {folder} first on PATH, or uninstall the other."
-        return Check(State.WARN, "toolscout", text, remedy)
-    return Check(State.OK, "toolscout", mine)
-
-
-def _check_sdk() -> Check:
+        yield Check("warn", "toolscout", text, remedy)
+    else:
+        yield Check("ok", "toolscout", mine)
+    sdk = _find_version("mcp")
     remedy = "pip install 'toolscout[gateway]'"
-    if find_spec("mcp") is None:
-        return Check(State.FAIL, "extra gateway", "The MCP SDK is not installed.", remedy)
-    found = _find_version("mcp")
-    if found.partition(".")[0] != SDK_MAJOR:
-        text = f"The MCP SDK is {found}; the gateway needs {SDK_MAJOR}.x."
-        return Check(State.FAIL, "extra gateway", text, remedy)
-    return Check(State.OK, "extra gateway", f"MCP SDK {found}")
+    if not sdk:
+        yield Check("fail", "extra gateway", "The MCP SDK is not installed.", remedy)
+    elif sdk.partition(".")[0] != SDK_MAJOR:
+        text = f"The MCP SDK is {sdk}; the gateway needs {SDK_MAJOR}.x."
+        yield Check("fail", "extra gateway", text, remedy)
+    else:
+        yield Check("ok", "extra gateway", f"MCP SDK {sdk}")
+    for extra, package in EXTRAS.items():
+        text = _find_version(package) or "not installed (optional)"
+        yield Check("ok", f"extra {extra}", text)
+    try:
+        StaticEncoder().encode(["a"], kind="tool")
+        yield Check("ok", "vectors", "the static vectors are in place")
+    except (ToolscoutError, ImportError) as error:
+        yield Check("fail", "vectors", str(error), "pip install --force-reinstall toolscout")
 
 
 def _find_version(package: str) -> str:
+    """Return the version of a package; empty if it is not installed."""
+    if find_spec(package) is None:
+        return ""
     try:
         return version(package)
     except PackageNotFoundError:
         return "installed"
 
 
-def _check_vectors() -> Check:
-    try:
-        StaticEncoder().encode(["a"], kind="tool")
-    except (ToolscoutError, ImportError) as error:
-        return Check(State.FAIL, "vectors", str(error), "pip install --force-reinstall toolscout")
-    return Check(State.OK, "vectors", "the static vectors are in place")
-
-
 def _check_configuration(place: Path, found: list[Config]) -> Iterator[Check]:
     """Check the configuration file, and append it to `found` if it can be used."""
     name = "configuration"
     if not is_file(place):
-        yield Check(State.WARN, name, f"{place} does not exist.", "toolscout init")
+        yield Check("warn", name, f"{place} does not exist.", "toolscout init")
         return
     try:
         config = read_config(place)
     except UsageError as error:
-        yield Check(State.FAIL, name, str(error), f"Fix {place}.")
+        yield Check("fail", name, str(error), f"Fix {place}.")
         return
     found.append(config)
-    yield Check(State.OK, name, f"{place} lists {format_count(len(config.servers), 'server')}")
+    yield Check("ok", name, f"{place} lists {format_count(len(config.servers), 'server')}")
     for note in config.notes:
-        yield Check(State.WARN, name, note, "toolscout servers list")
-    holds_secrets = any(find_secret_places(server) for server in config.servers)
-    if holds_secrets and _is_readable_by_others(place):
+        yield Check("warn", name, note, "toolscout servers list")
+    if any(map(find_secret_places, config.servers)):
         text = f"Others can read {place}, which contains secrets in plain text."
-        yield Check(State.FAIL, name, text, f"chmod 600 {shlex.quote(str(place))}")
+        yield from _check_mode(name, place, text)
 
 
 def _check_servers(config: Config, tokens: Path, env: Mapping[str, str]) -> Iterator[Check]:
@@ -236,48 +224,47 @@ def _check_servers(config: Config, tokens: Path, env: Mapping[str, str]) -> Iter
     for server in config.servers:
         name = f"server {to_one_line(server.name, NAME_SHOWN)}"
         if server.disabled:
-            yield Check(State.OK, name, "disabled")
+            yield Check("ok", name, "disabled")
             continue
         try:
             ready = server.resolve(env)
         except InvalidConfig as error:
             text = f"Setting {error.key!r} {error.problem}."
-            yield Check(State.FAIL, name, text, error.remedy)
+            yield Check("fail", name, text, error.remedy)
             continue
         if ready.transport is Transport.STDIO:
             yield _check_process(name, ready, env)
         elif ready.transport is Transport.OPENAPI:
-            yield Check(State.OK, name, "an OpenAPI document")
+            yield Check("ok", name, "an OpenAPI document")
         else:
             yield _check_login(name, ready, tokens)
 
 
 def _check_process(name: str, server: ServerConfig, env: Mapping[str, str]) -> Check:
-    path = server.env.get("PATH", env.get("PATH", ""))
     folder = Path(server.cwd) if server.cwd else None
     if folder is not None and not folder.is_dir():
-        return Check(State.FAIL, name, f"Its folder {folder} does not exist.", "Change its 'cwd'.")
+        return Check("fail", name, f"Its folder {folder} does not exist.", "Change its 'cwd'.")
     is_path = len(Path(server.command).parts) > 1
     command = str(folder / server.command) if folder and is_path else server.command
-    found = shutil.which(command, path=path)
+    found = shutil.which(command, path=server.env.get("PATH", env.get("PATH", "")))
     if found is None:
         text = f"Its command {to_one_line(server.command, 100)!r} was not found."
         remedy = f"Install {shlex.quote(server.command)}, or change its 'command'."
-        return Check(State.FAIL, name, text, remedy)
-    return Check(State.OK, name, f"starts {found}")
+        return Check("fail", name, text, remedy)
+    return Check("ok", name, f"starts {found}")
 
 
 def _check_login(name: str, server: ServerConfig, tokens: Path) -> Check:
     place = mask_url(server.url)
     if find_spec("mcp") is None:
-        return Check(State.OK, name, place)
+        return Check("ok", name, place)
     from toolscout.servers.oauth.login import LoginState, find_login_state, format_login_command
 
     state = find_login_state(server, tokens, time.time())
     if state in (LoginState.NEEDED, LoginState.EXPIRED):
         remedy = format_login_command(server.name)
-        return Check(State.WARN, name, f"The login at {place} is {state}.", remedy)
-    return Check(State.OK, name, f"{place} (login: {state})")
+        return Check("warn", name, f"The login at {place} is {state}.", remedy)
+    return Check("ok", name, f"{place} (login: {state})")
 
 
 def _check_node(commands: list[str], env: Mapping[str, str]) -> Iterator[Check]:
@@ -286,57 +273,45 @@ def _check_node(commands: list[str], env: Mapping[str, str]) -> Iterator[Check]:
     remedy = f"Install Node {OLDEST_NODE} or later."
     program = shutil.which("node", path=env.get("PATH", ""))
     if program is None:
-        yield Check(State.FAIL, "node", "Servers start with npx, but Node is not on PATH.", remedy)
+        yield Check("fail", "node", "Servers start with npx, but Node is not on PATH.", remedy)
         return
     answer = ""
     with suppress(OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
-        done = subprocess.run(
-            [program, "--version"],
-            capture_output=True,
-            text=True,
-            timeout=NODE_SECONDS,
-            check=False,
-        )
+        command = [program, "--version"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=NODE_SECONDS)
         answer = done.stdout.strip()[:40]
     major = answer.removeprefix("v").partition(".")[0]
     if not major.isdecimal():
         text = f"{program} does not report its version."
-        yield Check(State.FAIL, "node", text, "Install Node again.")
+        yield Check("fail", "node", text, "Install Node again.")
     elif int(major) < OLDEST_NODE:
-        yield Check(State.WARN, "node", f"Node {answer} is too old for most servers.", remedy)
+        yield Check("warn", "node", f"Node {answer} is too old for most servers.", remedy)
     else:
-        yield Check(State.OK, "node", f"Node {answer}")
+        yield Check("ok", "node", f"Node {answer}")
 
 
 def _check_cache(config: Config, file: Path) -> Iterator[Check]:
     """Check the store of the gateway: a file, or a database."""
     if config.gateway.store:
-        yield _check_database(config)
+        try:
+            from toolscout.stores import PostgresStore
+
+            with PostgresStore(config.gateway.resolve_store()):
+                yield Check("ok", "cache", "the database answers")
+        except MissingExtra as error:
+            yield Check("fail", "cache", str(error), "pip install 'toolscout[postgres]'")
+        except ToolscoutError as error:
+            yield Check("fail", "cache", str(error), "Check 'gateway.store'.")
     elif is_file(file):
         yield _check_file(file)
-        if _is_readable_by_others(file):
-            remedy = f"chmod 600 {shlex.quote(str(file))}"
-            yield Check(State.FAIL, "cache", f"Others can read {file}.", remedy)
+        yield from _check_mode("cache", file, f"Others can read {file}.")
     else:
         folder = next((one for one in file.parents if one.exists()), file.parent)
         if folder.is_dir() and os.access(folder, os.W_OK):
-            text = f"{file} will be created by the first `toolscout serve`"
-            yield Check(State.OK, "cache", text)
+            yield Check("ok", "cache", f"{file} will be created by the first `toolscout serve`")
         else:
             remedy = "Make the folder writable, or set 'gateway.cache' to another file."
-            yield Check(State.FAIL, "cache", f"{file} cannot be created.", remedy)
-
-
-def _check_database(config: Config) -> Check:
-    try:
-        from toolscout.stores import PostgresStore
-
-        with PostgresStore(config.gateway.resolve_store()):
-            return Check(State.OK, "cache", "the database answers")
-    except MissingExtra as error:
-        return Check(State.FAIL, "cache", str(error), "pip install 'toolscout[postgres]'")
-    except ToolscoutError as error:
-        return Check(State.FAIL, "cache", str(error), "Check 'gateway.store'.")
+            yield Check("fail", "cache", f"{file} cannot be created.", remedy)
 
 
 def _check_file(file: Path) -> Check:
@@ -350,26 +325,25 @@ def _check_file(file: Path) -> Check:
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
             remedy = "Stop the `toolscout serve` that hangs, then run `toolscout doctor` again."
-            return Check(State.WARN, "cache", f"{file} is locked by another process.", remedy)
-        remedy = "Check its permissions."
-        return Check(State.FAIL, "cache", f"{file} cannot be opened for writing.", remedy)
+            return Check("warn", "cache", f"{file} is locked by another process.", remedy)
+        text = f"{file} cannot be opened for writing."
+        return Check("fail", "cache", text, "Check its permissions.")
     except sqlite3.DatabaseError:
-        return Check(State.FAIL, "cache", f"{file} is damaged, or not a database.", move)
+        return Check("fail", "cache", f"{file} is damaged, or not a database.", move)
     if answer != "ok":
-        return Check(State.FAIL, "cache", f"{file} is damaged.", move)
-    return Check(State.OK, "cache", f"{file}, {file.stat().st_size / 1e6:.1f} MB")
+        return Check("fail", "cache", f"{file} is damaged.", move)
+    return Check("ok", "cache", f"{file}, {file.stat().st_size / 1e6:.1f} MB")
 
 
 def _check_token_files(folder: Path) -> Iterator[Check]:
     files = sorted(folder.glob("*.json")) if folder.is_dir() else []
-    exposed = [file for file in files if _is_readable_by_others(file)]
-    for file in exposed:
-        text = f"Others can read the tokens in {file}."
-        yield Check(State.FAIL, "token files", text, f"chmod 600 {shlex.quote(str(file))}")
+    texts = {file: f"Others can read the tokens in {file}." for file in files}
+    exposed = [check for file in files for check in _check_mode("token files", file, texts[file])]
+    yield from exposed
     if not exposed:
         count = format_count(len(files), "token file")
         text = f"{count}, readable only by you" if files else "no logins yet"
-        yield Check(State.OK, "token files", text)
+        yield Check("ok", "token files", text)
 
 
 def _find_leftovers(folders: Iterable[Path]) -> Iterator[Check]:
@@ -379,35 +353,34 @@ def _find_leftovers(folders: Iterable[Path]) -> Iterator[Check]:
             match = _UNFINISHED.fullmatch(file.name)
             if match and match["name"].endswith((".toml", ".json", ".bak")):
                 text = f"{file} was left behind by an interrupted write."
-                yield Check(State.WARN, "leftovers", text, f"rm {shlex.quote(str(file))}")
+                yield Check("warn", "leftovers", text, f"rm {shlex.quote(str(file))}")
 
 
-def _is_readable_by_others(path: Path) -> bool:
-    if sys.platform == "win32":
-        return False  # file modes there say nothing about who may read
-    try:
-        return bool(stat.S_IMODE(path.stat().st_mode) & OTHERS)
-    except OSError:
-        return False
+def _check_mode(name: str, path: Path, problem: str) -> Iterator[Check]:
+    """Check that only its owner can read a file."""
+    with suppress(OSError):
+        # On Windows, file modes say nothing about who may read.
+        if sys.platform != "win32" and stat.S_IMODE(path.stat().st_mode) & OTHERS:
+            yield Check("fail", name, problem, f"chmod 600 {shlex.quote(str(path))}")
 
 
 def _check_port(gateway: GatewayConfig) -> Check:
     """Check the port on which `toolscout serve --http` would listen."""
     place = f"{gateway.host}:{gateway.port}"
     if gateway.port == 0:
-        return Check(State.OK, "port", "any free port")
+        return Check("ok", "port", "any free port")
     if _is_free(gateway.host, gateway.port):
-        return Check(State.OK, "port", f"{place} is free")
+        return Check("ok", "port", f"{place} is free")
     if _ask_gateway(gateway, "/healthz").get("alive") is not True:
         text = f"{place} is used by another program."
-        return Check(State.WARN, "port", text, f"toolscout serve --http --port {gateway.port + 1}")
+        return Check("warn", "port", text, f"toolscout serve --http --port {gateway.port + 1}")
     versions = _ask_gateway(gateway, "/status").get("versions")
     running = versions.get("toolscout") if is_object(versions) else None
     mine = version("toolscout")
     if isinstance(running, str) and running != mine:
         text = f"The gateway at {place} is toolscout {running[:40]}; installed is {mine}."
-        return Check(State.WARN, "port", text, "Stop it and run `toolscout serve --http` again.")
-    return Check(State.OK, "port", f"a gateway answers at {place}")
+        return Check("warn", "port", text, "Stop it and run `toolscout serve --http` again.")
+    return Check("ok", "port", f"a gateway answers at {place}")
 
 
 def _is_free(host: str, number: int) -> bool:
@@ -436,45 +409,42 @@ def _check_clients(machine: Machine) -> Iterator[Check]:
         name = f"client {source.program}"
         client = find_client(source.program)
         project = " --project" if source.is_project else ""
-        remedy = f"toolscout init --client {client.name if client else ''}{project}"
+        remedy = f"toolscout init --client {client.name}{project}"
         try:
             document = parse_document(source.path, read_text(source.path))
             found = import_document(document, machine.project_folders if project else ())
         except UsageError as error:
-            yield Check(State.WARN, name, str(error), f"Fix {source.path}.")
+            yield Check("warn", name, str(error), f"Fix {source.path}.")
             continue
         servers = found.servers if found else ()
         own = [one for one in servers if starts_own(one.command, one.url, one.args)]
         if own:
-            count = len(servers) - len(own)
-            yield from (_check_entry(name, source, one, machine.env, remedy, count) for one in own)
+            is_alone = len(servers) == len(own)
+            for one in own:
+                yield _check_entry(source, one, machine.env, remedy, is_alone=is_alone)
         elif servers:
             count = format_count(len(servers), "server")
-            how = "shows how to put them" if client and client.is_yaml else "puts them"
+            how = "shows how to put them" if client.is_yaml else "puts them"
             text = f"{source.path} has {count} of its own; `{remedy}` {how} behind toolscout"
-            yield Check(State.OK, name, text)
+            yield Check("ok", name, text)
 
 
 def _check_entry(
-    name: str,
-    source: Source,
-    server: ServerConfig,
-    env: Mapping[str, str],
-    remedy: str,
-    others: int,
+    source: Source, server: ServerConfig, env: Mapping[str, str], remedy: str, *, is_alone: bool
 ) -> Check:
-    """Check an entry for toolscout, next to which its client has some other servers."""
+    """Check an entry for toolscout, next to which its client may have other servers."""
+    name = f"client {source.program}"
     if not server.command:
-        return Check(State.OK, name, f"{source.path} connects to toolscout by URL")
+        return Check("ok", name, f"{source.path} connects to toolscout by URL")
     if shutil.which(server.command, path=env.get("PATH", "")) is None:
         text = f"{source.path} starts {server.command[:200]}, which was not found."
-        return Check(State.FAIL, name, text, remedy)
+        return Check("fail", name, text, remedy)
     config = find_option(server.args, "--config")
     if not config or is_file(Path(config)):
-        return Check(State.OK, name, f"{source.path} starts toolscout")
+        return Check("ok", name, f"{source.path} starts toolscout")
     text = f"{source.path} names {config}, which does not exist."
     if find_backup(source.path) is not None:
         remedy = f"{remedy} --undo"
-    elif not others:
+    elif is_alone:
         remedy = f"Restore {config}, or remove toolscout from {source.path}."
-    return Check(State.FAIL, name, text, remedy)
+    return Check("fail", name, text, remedy)
