@@ -16,7 +16,7 @@ SHOWN_CHANGE = 300
 PLAIN = ("title", "summary", "hint", "kind", "effect", "always_load", "aliases", "tags")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Detail:
     """One thing about a tool that changed."""
 
@@ -71,20 +71,18 @@ def compare_catalogs(old: Iterable[Tool], new: Iterable[Tool]) -> Difference:
 
 def _list_details(old: Tool, new: Tool) -> Iterator[Detail]:
     if old.description != new.description:
-        yield Detail(
-            what="description", text=_describe_difference(old.description, new.description)
-        )
+        yield Detail("description", _describe_difference(old.description, new.description))
     if to_canonical_json(old.input_schema) != to_canonical_json(new.input_schema):
         changes = list(_list_parameter_changes(old.input_schema, new.input_schema))
         for text in changes or ["a rule of the schema changed"]:
-            yield Detail(what="parameters", text=to_one_line(text, SHOWN_CHANGE))
+            yield Detail("parameters", to_one_line(text, SHOWN_CHANGE))
     if to_canonical_json(old.output_schema) != to_canonical_json(new.output_schema):
-        yield Detail(what="output", text="the schema of its results changed")
+        yield Detail("output", "the schema of its results changed")
     for member in PLAIN:
         one = getattr(old, member)
         other = getattr(new, member)
         if one != other:
-            yield Detail(what=member, text=f"{_quote(one)} became {_quote(other)}")
+            yield Detail(member, f"{_quote(one)} became {_quote(other)}")
 
 
 def _describe_difference(old: str, new: str) -> str:

@@ -74,22 +74,17 @@ def find_twins(index: Index, progress: Callable[[int], None]) -> Iterator[Findin
             partners.setdefault(one, []).append(other)
             partners.setdefault(other, []).append(one)
     for place in sorted(partners):
-        yield _make_finding(tools[place], [tools[other] for other in partners[place]])
-
-
-def _make_finding(tool: Tool, others: Sequence[Tool]) -> Finding:
-    names = sorted({other.name for other in others})
-    elsewhere = all(other.server != tool.server for other in others)
-    return Finding(
-        tool=tool.name,
-        code="near-duplicate",
+        tool = tools[place]
+        others = [tools[other] for other in partners[place]]
+        names = tuple(sorted({other.name for other in others}))
+        message = f"It says nearly the same as {list_some(names, SHOWN_TWINS)}."
+        remedy = "Merge them, or begin each description with what sets it apart"
         # Two services may well offer the same thing, but within one server it only confuses.
-        severity=Severity.INFO if elsewhere else Severity.WARNING,
-        message=f"It says nearly the same as {list_some(names, SHOWN_TWINS)}.",
-        remedy="Merge them, or begin each description with what sets it apart"
-        + (", such as the name of its service." if elsewhere else "."),
-        others=tuple(names),
-    )
+        severity = Severity.WARNING
+        if all(other.server != tool.server for other in others):
+            severity = Severity.INFO
+            remedy += ", such as the name of its service"
+        yield Finding(tool.name, "near-duplicate", severity, message, f"{remedy}.", names)
 
 
 def _find_near_pairs(vectors: NDArray[np.int16], progress: Callable[[int], None]) -> Iterator[Pair]:

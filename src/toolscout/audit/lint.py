@@ -51,14 +51,9 @@ def find_clashing_names(tools: Sequence[Tool]) -> Iterator[Finding]:
     """Find tools of one server whose names differ only in case and separators."""
     for tool, group in _pair_with_groups(tools, lambda tool: fold_name(tool.leaf)):
         others = tuple(sorted(other.name for other in group if other is not tool))
-        yield Finding(
-            tool=tool.name,
-            code="name-clash",
-            severity=Severity.ERROR,
-            message=f"Its name differs only in spelling from {list_some(others, SHOWN_OTHERS)}.",
-            remedy="Rename one: to models and searches, these are the same name.",
-            others=others,
-        )
+        message = f"Its name differs only in spelling from {list_some(others, SHOWN_OTHERS)}."
+        remedy = "Rename one: to models and searches, these are the same name."
+        yield Finding(tool.name, "name-clash", Severity.ERROR, message, remedy, others)
 
 
 def find_similar_names(tools: Sequence[Tool]) -> Iterator[Finding]:
@@ -71,15 +66,10 @@ def find_similar_names(tools: Sequence[Tool]) -> Iterator[Finding]:
         folded = fold_name(tool.leaf)
         others = tuple(sorted(other.name for other in group if fold_name(other.leaf) != folded))
         if others:
-            yield Finding(
-                tool=tool.name,
-                code="similar-name",
-                severity=Severity.INFO,
-                message=f"Its name has the same words as {list_some(others, SHOWN_OTHERS)}.",
-                remedy="Say in the name and the first sentence what sets it apart, such as "
-                "'one' or 'all'.",
-                others=others,
-            )
+            message = f"Its name has the same words as {list_some(others, SHOWN_OTHERS)}."
+            place = "in the name and the first sentence"
+            remedy = f"Say {place} what sets it apart, such as 'one' or 'all'."
+            yield Finding(tool.name, "similar-name", Severity.INFO, message, remedy, others)
 
 
 def _name_owner(tool: Tool) -> str:
@@ -88,15 +78,10 @@ def _name_owner(tool: Tool) -> str:
 
 
 def _report_taken_name(tool: Tool, owner: str) -> Finding:
-    return Finding(
-        tool=tool.name,
-        code="name-taken",
-        severity=Severity.ERROR,
-        message=f"{_name_owner(tool)} would be "
-        f"{tool.name!r}, the name of {to_one_line(owner, 2 * SHOWN_NAME)}. It cannot be "
-        "catalogued.",
-        remedy="Rename the tool or its server.",
-    )
+    taken = f"{tool.name!r}, the name of {to_one_line(owner, 2 * SHOWN_NAME)}"
+    message = f"{_name_owner(tool)} would be {taken}. It cannot be catalogued."
+    remedy = "Rename the tool or its server."
+    return Finding(tool.name, "name-taken", Severity.ERROR, message, remedy)
 
 
 def _pair_with_groups(

@@ -50,9 +50,8 @@ def read_probes(path: Path) -> list[Probe]:
             try:
                 probes.append(_probe_from_row(json.loads(line)))
             except (ValueError, KeyError, TypeError):
-                raise InvalidFile(
-                    str(path), "has no query with a tool", line=number, remedy=REMEDY
-                ) from None
+                problem = "has no query with a tool"
+                raise InvalidFile(str(path), problem, line=number, remedy=REMEDY) from None
     return probes
 
 
@@ -67,7 +66,13 @@ def find_missed_queries(
             if rank is None or rank > FOUND_WITHIN:
                 yield _report_missed(wanted[0], probe.query, rank, names, given=True)
         else:
-            yield _report_unknown(probe, catalog)
+            name = probe.tools[0]
+            near = tuple(find_near_names(name, (tool.name for tool in catalog.tools)))
+            asked = to_one_line(probe.query, SHOWN_QUERY)
+            missing = f"{to_one_line(name, SHOWN_QUERY)!r}, which is not in the catalogue"
+            message = f"The query {asked!r} should find {missing}."
+            remedy = f"Near: {', '.join(near)}." if near else "Check the name."
+            yield Finding(name, "missed-query", Severity.ERROR, message, remedy, near)
 
 
 def find_missed_sentences(tools: Iterable[Tool], index: Index) -> Iterator[Finding]:
@@ -103,34 +108,17 @@ def find_rank(
 def _report_missed(
     tool: Tool, query: str, rank: int | None, names: Sequence[str], *, given: bool
 ) -> Finding:
-    better = names[:SHOWN_BETTER]
+    better = tuple(names[:SHOWN_BETTER])
     place = f"at rank {rank}" if rank is not None else f"not among the first {LOOKED_AT}"
     first = f", behind {', '.join(better)}" if better else ""
-    source = "" if given else " of its own description"
-    return Finding(
-        tool=tool.name,
-        code="missed-query" if given else "missed-sentence",
-        severity=Severity.ERROR if given else Severity.WARNING,
-        message=f"The query {to_one_line(query, SHOWN_QUERY)!r}{source} finds it {place}{first}.",
-        remedy="Use the words of the query in its description, or add them as a search hint."
-        if given
-        else "Begin the description with what only this tool does, and name its subject.",
-        others=tuple(better),
-    )
-
-
-def _report_unknown(probe: Probe, catalog: Catalog) -> Finding:
-    name = probe.tools[0]
-    close = find_near_names(name, (tool.name for tool in catalog.tools))
-    return Finding(
-        tool=name,
-        code="missed-query",
-        severity=Severity.ERROR,
-        message=f"The query {to_one_line(probe.query, SHOWN_QUERY)!r} should find "
-        f"{to_one_line(name, SHOWN_QUERY)!r}, which is not in the catalogue.",
-        remedy=f"Near: {', '.join(close)}." if close else "Check the name.",
-        others=tuple(close),
-    )
+    asked = to_one_line(query, SHOWN_QUERY)
+    if given:
+        message = f"The query {asked!r} finds it {place}{first}."
+        remedy = "Use the words of the query in its description, or add them as a search hint."
+        return Finding(tool.name, "missed-query", Severity.ERROR, message, remedy, better)
+    message = f"The query {asked!r} of its own description finds it {place}{first}."
+    remedy = "Begin the description with what only this tool does, and name its subject."
+    return Finding(tool.name, "missed-sentence", Severity.WARNING, message, remedy, better)
 
 
 def _probe_from_row(row: object) -> Probe:

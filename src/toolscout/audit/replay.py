@@ -7,7 +7,7 @@ which would hide the effect of a change.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
@@ -35,7 +35,7 @@ class Fate(StrEnum):
     SAME = "same"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Move:
     """One query and the rank of its tool before and after."""
 
@@ -61,12 +61,12 @@ class Replay:
     @property
     def found(self) -> float:
         """The share of recorded queries whose tool is found, weighted by how often they ran."""
-        return self._compute_share([move.after for move in self.moves])
+        return self._compute_share(move.after for move in self.moves)
 
     @property
     def found_before(self) -> float | None:
         """The same for the old catalogue, or None without one."""
-        return self._compute_share([move.before for move in self.moves]) if self.compared else None
+        return self._compute_share(move.before for move in self.moves) if self.compared else None
 
     @property
     def counts(self) -> Counter[Fate]:
@@ -84,7 +84,7 @@ class Replay:
             "moves": [asdict(move) for move in self.moves],
         }
 
-    def _compute_share(self, ranks: Sequence[int | None]) -> float:
+    def _compute_share(self, ranks: Iterable[int | None]) -> float:
         asked = sum(move.times for move in self.moves)
         pairs = zip(self.moves, ranks, strict=True)
         hit = sum(move.times for move, rank in pairs if rank is not None and rank <= self.within)
@@ -137,20 +137,10 @@ def replay(
     for probe in probes:
         before = _rank(old, probe) if old else None
         after = _rank(new, probe)
-        if not any(map(new.catalog.resolve, probe.tools)):
-            fate = Fate.GONE
-        else:
+        fate = Fate.GONE
+        if any(map(new.catalog.resolve, probe.tools)):
             fate = _decide_fate(before, after, within, compared=old is not None)
-        moves.append(
-            Move(
-                query=probe.query,
-                tool=probe.tools[0],
-                times=probe.times,
-                before=before,
-                after=after,
-                fate=fate,
-            )
-        )
+        moves.append(Move(probe.query, probe.tools[0], probe.times, before, after, fate))
         progress(1)
     order = list(Fate)
     moves.sort(key=lambda move: (order.index(move.fate), -move.times, move.query, move.tool))

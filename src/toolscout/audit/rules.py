@@ -30,7 +30,7 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """A problem that a rule found with a tool."""
 
@@ -85,13 +85,9 @@ def find_empty_description(tool: Tool) -> Finding | None:
     if not _PLACEHOLDER.fullmatch(tool.description.strip()):
         return None
     text = to_one_line(tool.description, TEXT_SHOWN)
-    return Finding(
-        tool=tool.name,
-        code="empty-description",
-        severity=Severity.ERROR,
-        message=f"Its description is {text!r}." if text else "It has no description.",
-        remedy="Say in one sentence what it does, in the words of someone who would ask for it.",
-    )
+    message = f"Its description is {text!r}." if text else "It has no description."
+    remedy = "Say in one sentence what it does, in the words of someone who would ask for it."
+    return Finding(tool.name, "empty-description", Severity.ERROR, message, remedy)
 
 
 def find_vague_description(tool: Tool) -> Finding | None:
@@ -101,14 +97,10 @@ def find_vague_description(tool: Tool) -> Finding | None:
     named = {*_stem_text(tool.leaf), *_stem_text(tool.server)}
     if _stem_text(tool.description) - named - EMPTY_WORDS:
         return None
-    return Finding(
-        tool=tool.name,
-        code="vague-description",
-        severity=Severity.WARNING,
-        message=f"Its description, {to_one_line(tool.description, TEXT_SHOWN)!r}, says no more "
-        "than its name.",
-        remedy="Say what it works on, what it returns and when to use it.",
-    )
+    text = to_one_line(tool.description, TEXT_SHOWN)
+    message = f"Its description, {text!r}, says no more than its name."
+    remedy = "Say what it works on, what it returns and when to use it."
+    return Finding(tool.name, "vague-description", Severity.WARNING, message, remedy)
 
 
 def find_vague_name(tool: Tool) -> Finding | None:
@@ -117,13 +109,9 @@ def find_vague_name(tool: Tool) -> Finding | None:
     parts = [part for token in split_tokens(tool.leaf) for part in _split_part(token)]
     if any(stem(part) not in VAGUE_NAME_WORDS for part in parts):
         return None
-    return Finding(
-        tool=tool.name,
-        code="vague-name",
-        severity=Severity.WARNING,
-        message=f"The name {to_one_line(tool.leaf, TEXT_SHOWN)!r} does not say what it is about.",
-        remedy="Name it with a verb and its object, such as 'create_invoice'.",
-    )
+    message = f"The name {to_one_line(tool.leaf, TEXT_SHOWN)!r} does not say what it is about."
+    remedy = "Name it with a verb and its object, such as 'create_invoice'."
+    return Finding(tool.name, "vague-name", Severity.WARNING, message, remedy)
 
 
 def find_undescribed_parameters(tool: Tool) -> Finding | None:
@@ -132,29 +120,21 @@ def find_undescribed_parameters(tool: Tool) -> Finding | None:
     bare = [p for p in outer if not p.description.strip() and len(p.enum) < 2]
     if not bare:
         return None
-    names = [to_one_line(p.name, TEXT_SHOWN) for p in bare]
-    return Finding(
-        tool=tool.name,
-        code="undescribed-parameters",
-        severity=Severity.WARNING if any(p.required for p in bare) else Severity.INFO,
-        message=f"{len(bare)} of {len(outer)} parameters have no description: "
-        f"{list_some(names, SHOWN_PARAMETERS)}.",
-        remedy="Give each a 'description' with its meaning, its format and an example.",
-    )
+    names = list_some([to_one_line(p.name, TEXT_SHOWN) for p in bare], SHOWN_PARAMETERS)
+    severity = Severity.WARNING if any(p.required for p in bare) else Severity.INFO
+    message = f"{len(bare)} of {len(outer)} parameters have no description: {names}."
+    remedy = "Give each a 'description' with its meaning, its format and an example."
+    return Finding(tool.name, "undescribed-parameters", severity, message, remedy)
 
 
 def find_unknown_effect(tool: Tool) -> Finding | None:
     """Find a tool that does not say whether it changes anything."""
     if tool.effect is not Effect.UNKNOWN:
         return None
-    return Finding(
-        tool=tool.name,
-        code="unknown-effect",
-        severity=Severity.INFO,
-        message="It does not say whether it reads, writes or destroys.",
-        remedy="Set MCP's 'readOnlyHint' and 'destructiveHint' annotations, or 'effects' in "
-        "toolscout's configuration.",
-    )
+    message = "It does not say whether it reads, writes or destroys."
+    hints = "MCP's 'readOnlyHint' and 'destructiveHint' annotations"
+    remedy = f"Set {hints}, or 'effects' in toolscout's configuration."
+    return Finding(tool.name, "unknown-effect", Severity.INFO, message, remedy)
 
 
 def find_overlong_definition(tool: Tool) -> Finding | None:
@@ -166,14 +146,9 @@ def find_overlong_definition(tool: Tool) -> Finding | None:
     cost = count_definition_tokens(tool)
     if cost <= LONG_DEFINITION_TOKENS:
         return None
-    return Finding(
-        tool=tool.name,
-        code="overlong-definition",
-        severity=Severity.WARNING,
-        message=f"Its definition takes {cost:,} tokens; {LONG_DEFINITION_TOKENS:,} is already a "
-        "lot.",
-        remedy="Move examples and reference text out of it, or split it into several tools.",
-    )
+    message = f"Its definition takes {cost:,} tokens; {LONG_DEFINITION_TOKENS:,} is already a lot."
+    remedy = "Move examples and reference text out of it, or split it into several tools."
+    return Finding(tool.name, "overlong-definition", Severity.WARNING, message, remedy)
 
 
 RULES: tuple[Callable[[Tool], Finding | None], ...] = (
@@ -194,8 +169,5 @@ def _split_part(token: str) -> tuple[str, ...]:
 
 
 def _stem_text(text: str) -> set[str]:
-    return {
-        stem(word)
-        for word in drop_stop_words(split_words(text))
-        if len(word) > 1 and not word.isdigit()
-    }
+    words = drop_stop_words(split_words(text))
+    return {stem(word) for word in words if len(word) > 1 and not word.isdigit()}
