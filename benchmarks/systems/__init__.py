@@ -10,16 +10,40 @@ from importlib import import_module
 from typing import cast
 
 from benchmarks.systems.system import MissingPeer
+from toolscout.catalog import Catalog
 from toolscout.errors import MissingExtra, UsageError
 from toolscout.evaluate.quality import PACKAGES as OUR_PACKAGES
 from toolscout.evaluate.quality import Ranked, System, Tier
+from toolscout.search.index import Index
 from toolscout.tools import Tool
 
+
+class GrowingTier(Tier):
+    """One of our tiers, which can also add tools to those it has."""
+
+    def add(self, tools: Sequence[Tool]) -> None:
+        """Add tools to the catalogue; the index follows."""
+        by_server: dict[str, list[Tool]] = {}
+        for tool in tools:
+            by_server.setdefault(tool.server, []).append(tool)
+        for server, its_tools in by_server.items():
+            self.catalog.add(server, its_tools)
+
+
+class ApproximateTier(GrowingTier):
+    """One of our tiers with an approximate search among the vectors."""
+
+    def build(self, tools: Sequence[Tool]) -> None:
+        """Index these tools and forget the ones before."""
+        self.catalog = Catalog(tools)
+        self._index = Index(self.catalog, encoder=self._encoder, approximate=True)
+
+
 _OURS: dict[str, Callable[[], System]] = {
-    "toolscout": partial(Tier, "static"),
-    "toolscout-lexical": partial(Tier, "none"),
-    "toolscout-onnx": partial(Tier, "onnx"),
-    "toolscout-approximate": partial(Tier, "static", approximate=True),
+    "toolscout": partial(GrowingTier, "static"),
+    "toolscout-lexical": partial(GrowingTier, "none"),
+    "toolscout-onnx": partial(GrowingTier, "onnx"),
+    "toolscout-approximate": partial(ApproximateTier, "static"),
 }
 _OTHERS = {
     "oh-my-pi": ("oh_my_pi", "OhMyPi"),

@@ -41,10 +41,7 @@ def build_catalog(tools: Iterable[Tool]) -> tuple[Catalog, list[Finding]]:
             del by_name[tool.name]
         elif owner is not tool and owner != tool:
             found.append(_report_taken_name(tool, _name_owner(owner)))
-    by_server: dict[str, list[Tool]] = {}
-    for tool in by_name.values():
-        by_server.setdefault(tool.server, []).append(tool)
-    return Catalog(by_server), found
+    return Catalog(list(by_name.values())), found
 
 
 def find_clashing_names(tools: Sequence[Tool]) -> Iterator[Finding]:

@@ -75,11 +75,8 @@ class ChosenCatalog:
 
 def catalog_from_tools(tools: Iterable[Tool]) -> Catalog:
     """Return the catalogue of some tools; raises `DuplicateTool` if names collide."""
-    by_server: dict[str, dict[Tool, None]] = {}
-    for tool in tools:
-        # Listings put together by hand often hold a tool twice; only different ones collide.
-        by_server.setdefault(tool.server, {})[tool] = None
-    return Catalog(by_server)
+    # Listings put together by hand often hold a tool twice; only different ones collide.
+    return Catalog(list(dict.fromkeys(tools)))
 
 
 def read_all(paths: Sequence[Path]) -> list[Tool]:

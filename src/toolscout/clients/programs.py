@@ -17,7 +17,7 @@ Keys = tuple[str, ...]
 _STORAGE = "{settings}/Code/User/globalStorage"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Client:
     """Where a program keeps its servers.
 
@@ -51,119 +51,93 @@ class Client:
 
 
 CLIENTS = (
+    Client("claude-desktop", "Claude Desktop", ("{settings}/Claude/claude_desktop_config.json",)),
     Client(
-        name="claude-desktop",
-        title="Claude Desktop",
-        files=("{settings}/Claude/claude_desktop_config.json",),
-    ),
-    Client(
-        name="claude-code",
-        title="Claude Code",
-        files=("{claude}/.claude.json",),
-        project_files=(".mcp.json",),
+        "claude-code",
+        "Claude Code",
+        ("{claude}/.claude.json",),
+        (".mcp.json",),
         extra={"type": "stdio"},
     ),
+    Client("cursor", "Cursor", ("{home}/.cursor/mcp.json",), (".cursor/mcp.json",)),
     Client(
-        name="cursor",
-        title="Cursor",
-        files=("{home}/.cursor/mcp.json",),
-        project_files=(".cursor/mcp.json",),
-    ),
-    Client(
-        name="vscode",
-        title="VS Code",
-        files=(
+        "vscode",
+        "VS Code",
+        (
             "{settings}/Code/User/mcp.json",
             "{settings}/Code/User/settings.json",
             "{settings}/Code - Insiders/User/mcp.json",
             "{settings}/Code - Insiders/User/settings.json",
         ),
-        project_files=(".vscode/mcp.json",),
+        (".vscode/mcp.json",),
         keys=("servers",),
         extra={"type": "stdio"},
     ),
     Client(
-        name="codex",
-        title="Codex",
-        files=("{codex}/config.toml",),
-        project_files=(".codex/config.toml",),
-        keys=("mcp_servers",),
+        "codex", "Codex", ("{codex}/config.toml",), (".codex/config.toml",), keys=("mcp_servers",)
     ),
-    Client(name="windsurf", title="Windsurf", files=("{home}/.codeium/windsurf/mcp_config.json",)),
+    Client("windsurf", "Windsurf", ("{home}/.codeium/windsurf/mcp_config.json",)),
     Client(
-        name="opencode",
-        title="OpenCode",
-        files=("{config}/opencode/opencode.json", "{config}/opencode/opencode.jsonc"),
-        project_files=("opencode.json", "opencode.jsonc", ".opencode/opencode.json"),
+        "opencode",
+        "OpenCode",
+        ("{config}/opencode/opencode.json", "{config}/opencode/opencode.jsonc"),
+        ("opencode.json", "opencode.jsonc", ".opencode/opencode.json"),
         keys=("mcp",),
         extra={"type": "local"},
         joins_command=True,
     ),
     Client(
-        name="gemini-cli",
-        title="Gemini CLI",
-        files=("{home}/.gemini/settings.json",),
-        project_files=(".gemini/settings.json",),
+        "gemini-cli", "Gemini CLI", ("{home}/.gemini/settings.json",), (".gemini/settings.json",)
     ),
     Client(
-        name="copilot-cli",
-        title="Copilot CLI",
-        files=("{copilot}/mcp-config.json",),
+        "copilot-cli",
+        "Copilot CLI",
+        ("{copilot}/mcp-config.json",),
         extra={"type": "local", "tools": ["*"]},
     ),
     Client(
-        name="zed",
-        title="Zed",
-        files=("{config}/zed/settings.json", "{settings}/Zed/settings.json"),
-        project_files=(".zed/settings.json",),
+        "zed",
+        "Zed",
+        ("{config}/zed/settings.json", "{settings}/Zed/settings.json"),
+        (".zed/settings.json",),
         keys=("context_servers",),
     ),
     Client(
-        name="cline",
-        title="Cline",
-        files=(
+        "cline",
+        "Cline",
+        (
             f"{_STORAGE}/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
             "{home}/.cline/data/settings/cline_mcp_settings.json",
         ),
     ),
     Client(
-        name="roo",
-        title="Roo Code",
-        files=(f"{_STORAGE}/rooveterinaryinc.roo-cline/settings/mcp_settings.json",),
-        project_files=(".roo/mcp.json",),
+        "roo",
+        "Roo Code",
+        (f"{_STORAGE}/rooveterinaryinc.roo-cline/settings/mcp_settings.json",),
+        (".roo/mcp.json",),
     ),
+    Client("kiro", "Kiro", ("{home}/.kiro/settings/mcp.json",), (".kiro/settings/mcp.json",)),
+    Client("lm-studio", "LM Studio", ("{home}/.lmstudio/mcp.json",)),
     Client(
-        name="kiro",
-        title="Kiro",
-        files=("{home}/.kiro/settings/mcp.json",),
-        project_files=(".kiro/settings/mcp.json",),
-    ),
-    Client(name="lm-studio", title="LM Studio", files=("{home}/.lmstudio/mcp.json",)),
-    Client(
-        name="amp",
-        title="Amp",
-        files=("{home}/.config/amp/settings.json", "{home}/.config/amp/settings.jsonc"),
-        project_files=(".amp/settings.json", ".amp/settings.jsonc"),
+        "amp",
+        "Amp",
+        ("{home}/.config/amp/settings.json", "{home}/.config/amp/settings.jsonc"),
+        (".amp/settings.json", ".amp/settings.jsonc"),
         keys=("amp.mcpServers",),
     ),
+    Client("junie", "JetBrains Junie", ("{home}/.junie/mcp/mcp.json",), (".junie/mcp/mcp.json",)),
     Client(
-        name="junie",
-        title="JetBrains Junie",
-        files=("{home}/.junie/mcp/mcp.json",),
-        project_files=(".junie/mcp/mcp.json",),
-    ),
-    Client(
-        name="goose",
-        title="Goose",
-        files=("{config}/goose/config.yaml", "{settings}/Block/goose/config/config.yaml"),
+        "goose",
+        "Goose",
+        ("{config}/goose/config.yaml", "{settings}/Block/goose/config/config.yaml"),
         keys=("extensions",),
         extra={"name": "toolscout", "type": "stdio", "enabled": True, "cmd": "", "timeout": 300},
         is_yaml=True,
     ),
     Client(
-        name="continue",
-        title="Continue",
-        files=("{home}/.continue/config.yaml",),
+        "continue",
+        "Continue",
+        ("{home}/.continue/config.yaml",),
         extra={"name": "toolscout"},
         is_yaml=True,
     ),
@@ -173,4 +147,4 @@ CLIENTS = (
 def find_client(program: str) -> Client:
     """Return the client with this name or title; one without a name is any other program."""
     found = (one for one in CLIENTS if program in (one.name, one.title))
-    return next(found, Client(name="", title="", files=()))
+    return next(found, Client("", "", ()))

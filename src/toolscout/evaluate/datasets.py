@@ -9,7 +9,7 @@ are variants of one tool and form a *group*: finding any of them finds the group
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -82,15 +82,16 @@ def read_dataset(folder: str | Path) -> Dataset:
     if tool_file is None:
         problem = f"there is no {' or '.join(TOOL_FILES)}"
         raise InvalidFile(str(folder), problem, remedy="Name a folder that holds one.")
-    ids, tools = _read_tools(tool_file)
+    tools = _read_tools(tool_file)
     queries = folder / QUERY_FILE
     known: dict[tuple[str, str], int] = {}
+    groups = [known.setdefault((tool.server, tool.leaf), len(known)) for tool in tools.values()]
     return Dataset(
         name=folder.resolve().name,
-        tools=tools,
-        ids=ids,
-        groups=tuple(known.setdefault((tool.server, tool.leaf), len(known)) for tool in tools),
-        queries=_read_queries(queries, frozenset(ids)) if queries.exists() else (),
+        tools=make_names_unique(tuple(tools.values())),
+        ids=tuple(tools),
+        groups=tuple(groups),
+        queries=_read_queries(queries, tools.keys()) if queries.exists() else (),
     )
 
 
@@ -131,7 +132,8 @@ def _find_tool_file(folder: Path) -> Path | None:
     return next((folder / name for name in TOOL_FILES if (folder / name).exists()), None)
 
 
-def _read_tools(path: Path) -> tuple[tuple[str, ...], tuple[Tool, ...]]:
+def _read_tools(path: Path) -> dict[str, Tool]:
+    """Return the tools of a file by their ids."""
     tools: dict[str, Tool] = {}
     for reader in _read_rows(path, _TOOL_REMEDY):
         key = reader.read_text("id")
@@ -146,10 +148,10 @@ def _read_tools(path: Path) -> tuple[tuple[str, ...], tuple[Tool, ...]]:
             )
         except InvalidTool as error:
             raise reader.make_error(f"the tool {error.tool!r} {error.problem}") from error
-    return tuple(tools), make_names_unique(list(tools.values()))
+    return tools
 
 
-def _read_queries(path: Path, ids: frozenset[str]) -> tuple[Question, ...]:
+def _read_queries(path: Path, ids: Collection[str]) -> tuple[Question, ...]:
     queries: dict[str, Question] = {}
     for reader in _read_rows(path, _QUERY_REMEDY):
         query = Question(
@@ -161,10 +163,9 @@ def _read_queries(path: Path, ids: frozenset[str]) -> tuple[Question, ...]:
         )
         if query.id in queries:
             raise reader.make_error(f"the id {query.id!r} came before")
-        unknown = [key for key in query.relevant if key not in ids]
+        unknown = ", ".join(repr(key) for key in query.relevant if key not in ids)
         if unknown:
-            names = ", ".join(repr(key) for key in unknown)
-            raise reader.make_error(f"no tool has the relevant id {names}")
+            raise reader.make_error(f"no tool has the relevant id {unknown}")
         queries[query.id] = query
     return tuple(queries.values())
 

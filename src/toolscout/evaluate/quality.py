@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from math import log2
+from math import inf, log2
 from platform import python_version
 from random import Random
 from time import perf_counter
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.catalog import Catalog
-from toolscout.encoders.encoder import Encoder, StaticEncoder
+from toolscout.encoders.encoder import StaticEncoder
 from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.errors import ModelError, UsageError
 from toolscout.evaluate.datasets import Dataset
@@ -77,10 +77,8 @@ def compute_ndcg(ranking: Ranking, relevant: Groups, k: int) -> float:
 
 def compute_mrr(ranking: Ranking, relevant: Groups, k: int) -> float:
     """Return one divided by the rank of the first relevant group, 0 if none is in the first `k`."""
-    for rank, group in enumerate(ranking[:k], start=1):
-        if group in relevant:
-            return 1.0 / rank
-    return 0.0
+    ranks = (rank for rank, group in enumerate(ranking[:k], start=1) if group in relevant)
+    return 1.0 / next(ranks, inf)
 
 
 _DISCOUNTS = [1.0 / log2(rank + 2) for rank in range(RANKING_DEPTH)]
@@ -162,10 +160,8 @@ def estimate_means(datasets: Sequence[Resampled]) -> list[Estimate]:
     centre = np.mean([dataset.values.mean(axis=0) for dataset in datasets], axis=0)
     means = np.mean([dataset.means for dataset in datasets], axis=0)
     low, high = np.percentile(means, (2.5, 97.5), axis=0)
-    return [
-        Estimate(mean=float(middle), low=float(bottom), high=float(top))
-        for middle, bottom, top in zip(centre, low, high, strict=True)
-    ]
+    rows = np.stack([centre, low, high], axis=1).tolist()
+    return [Estimate(mean=mean, low=bottom, high=top) for mean, bottom, top in rows]
 
 
 Progress = Callable[[str, int, int], None]
@@ -278,15 +274,11 @@ def measure_quality(
     _check(datasets, systems)
     for name in systems:
         make(name)  # a wrong name or a missing package must not end a long run
-    outcomes: dict[str, dict[str, Outcome]] = {}
-    for stream, dataset in enumerate(datasets):
-        outcomes[dataset.name] = {
-            name: _run(make(name), name, dataset, stream, progress) for name in systems
-        }
-    macro = {
-        name: _compute_macro([by_system[name] for by_system in outcomes.values()])
-        for name in systems
+    outcomes = {
+        dataset.name: {name: _run(make(name), name, dataset, stream, progress) for name in systems}
+        for stream, dataset in enumerate(datasets)
     }
+    macro = {name: _compute_macro([found[name] for found in outcomes.values()]) for name in systems}
     return Quality(datasets=outcomes, macro=macro, versions=find_versions(packages))
 
 
@@ -311,9 +303,8 @@ def _check(datasets: Sequence[Dataset], systems: Sequence[str]) -> None:
         raise UsageError("There is nothing to measure. Name a dataset and a system.")
     for dataset in datasets:
         if not dataset.queries:
-            raise UsageError(
-                f"The dataset {dataset.name!r} has no queries. Add a queries.jsonl to its folder."
-            )
+            remedy = "Add a queries.jsonl to its folder."
+            raise UsageError(f"The dataset {dataset.name!r} has no queries. {remedy}")
     for what, names in (("dataset", [d.name for d in datasets]), ("system", list(systems))):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -356,15 +347,13 @@ def _run(system: System, name: str, dataset: Dataset, stream: int, progress: Pro
 
 def _compute_macro(outcomes: Sequence[Outcome]) -> Outcome:
     resampled = [samples for outcome in outcomes for samples in outcome.resampled]
+    times = [(outcome.ms.p50, outcome.ms.p99, outcome.ms.mean) for outcome in outcomes]
+    p50, p99, mean = np.mean(times, axis=0).tolist()
     return Outcome(
         metrics=_estimate_metrics(resampled),
         resampled=resampled,
         reply_tokens=float(np.mean([outcome.reply_tokens for outcome in outcomes])),
-        ms=Milliseconds(
-            p50=float(np.mean([outcome.ms.p50 for outcome in outcomes])),
-            p99=float(np.mean([outcome.ms.p99 for outcome in outcomes])),
-            mean=float(np.mean([outcome.ms.mean for outcome in outcomes])),
-        ),
+        ms=Milliseconds(p50=p50, p99=p99, mean=mean),
         queries=sum(outcome.queries for outcome in outcomes),
         tools=sum(outcome.tools for outcome in outcomes),
     )
@@ -380,28 +369,15 @@ class Tier:
     Raises `MissingExtra` if the encoder's packages are missing.
     """
 
-    def __init__(self, encoder: str, *, approximate: bool = False) -> None:
-        self._encoder: Encoder | None = None
-        if encoder == "onnx":
-            self._encoder = OnnxEncoder()
-        elif encoder == "static":
-            self._encoder = StaticEncoder()
-        self._approximate = approximate
+    def __init__(self, encoder: str) -> None:
+        makers = {"static": StaticEncoder, "onnx": OnnxEncoder}
+        self._encoder = makers[encoder]() if encoder in makers else None
         self.build(())
 
     def build(self, tools: Sequence[Tool]) -> None:
         """Index these tools and forget the ones before."""
-        self._catalog = Catalog()
-        self.add(tools)
-        self._index = Index(self._catalog, encoder=self._encoder, approximate=self._approximate)
-
-    def add(self, tools: Sequence[Tool]) -> None:
-        """Add tools to the catalogue; the index follows."""
-        by_server: dict[str, list[Tool]] = {}
-        for tool in tools:
-            by_server.setdefault(tool.server, []).append(tool)
-        for server, its_tools in by_server.items():
-            self._catalog.add(server, its_tools)
+        self.catalog = Catalog(tools)
+        self._index = Index(self.catalog, encoder=self._encoder)
 
     def search(self, query: str, limit: int) -> list[Ranked]:
         """Return the best tools; a query that cannot be read finds none."""
@@ -416,9 +392,8 @@ class Tier:
 
     def reply(self, query: str, hits: Sequence[Ranked]) -> str:
         """Return a line for each tool: signature and first sentence."""
-        return (
-            "\n".join(render_hit_line(hit.tool) for hit in hits) or f"No tool found for {query!r}."
-        )
+        lines = [render_hit_line(hit.tool) for hit in hits]
+        return "\n".join(lines) or f"No tool found for {query!r}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -432,25 +407,16 @@ class Table:
 
 def summarize(quality: Quality) -> Table:
     """Return one row for each system: every metric, tokens and time, averaged over datasets."""
+    titles = [metric.title for metric in METRICS.values()]
+    rows: list[tuple[str, ...]] = []
+    for system, outcome in quality.macro.items():
+        means = [f"{outcome.metrics[metric].mean:.3f}" for metric in METRICS]
+        times = (f"{outcome.ms.p50:.2f}", f"{outcome.ms.p99:.2f}")
+        rows.append((system, *means, f"{outcome.reply_tokens:.0f}", *times))
     return Table(
         title=f"Macro mean, datasets: {len(quality.datasets)}",
-        head=(
-            "system",
-            *(metric.title for metric in METRICS.values()),
-            "tokens",
-            "p50 ms",
-            "p99 ms",
-        ),
-        rows=tuple(
-            (
-                system,
-                *(f"{outcome.metrics[metric].mean:.3f}" for metric in METRICS),
-                f"{outcome.reply_tokens:.0f}",
-                f"{outcome.ms.p50:.2f}",
-                f"{outcome.ms.p99:.2f}",
-            )
-            for system, outcome in quality.macro.items()
-        ),
+        head=("system", *titles, "tokens", "p50 ms", "p99 ms"),
+        rows=tuple(rows),
     )
 
 
@@ -468,8 +434,5 @@ def tabulate_outcomes(quality: Quality, title: str, cell: Callable[[Outcome], st
     """Return one figure of each dataset and system, and of the macro mean in the last row."""
     systems = list(quality.macro)
     rows = [*quality.datasets.items(), ("macro", quality.macro)]
-    return Table(
-        title=title,
-        head=("dataset", *systems),
-        rows=tuple((name, *(cell(found[system]) for system in systems)) for name, found in rows),
-    )
+    cells = tuple((name, *(cell(found[system]) for system in systems)) for name, found in rows)
+    return Table(title=title, head=("dataset", *systems), rows=cells)
