@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from toolscout.catalog import Catalog
 from toolscout.cli import ExitCode, fail
 from toolscout.cli.completion import complete_tools
 from toolscout.cli.inputs import (
@@ -23,7 +22,7 @@ from toolscout.cli.inputs import (
     recall_tools,
 )
 from toolscout.cli.output import echo_json, show_bars
-from toolscout.config.file import Config, find_server
+from toolscout.config.file import find_server
 from toolscout.names import clean_text, make_exposed_name, to_one_line
 from toolscout.sessions.replies import Reply
 from toolscout.tools import Effect, Tool
@@ -62,7 +61,11 @@ def call(name: str, words: tuple[str, ...], path: Path | None, yes: bool, as_jso
     # The SDK also logs the exceptions that it raises.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
     config = read_servers(path)
-    catalog = _find_catalog(config, name)
+    catalog = recall_tools(config)
+    # A name that begins with the name of a server whose tools are not known yet.
+    meant = [s for s in catalog.unready if name.startswith(make_exposed_name(s, "x")[:-1])]
+    if meant and not catalog.resolve(name):
+        catalog = fetch_tools(config, meant[0])
     announce_known(config, catalog)
     tool = find_tool(catalog, name)
     given = (sys.stdin.read(),) if words == ("-",) else words
@@ -83,15 +86,6 @@ def call(name: str, words: tuple[str, ...], path: Path | None, yes: bool, as_jso
         progress(f"Calling {tool.name}", 0, 0)
         reply = asyncio.run(call_tool(server, store, tool, arguments, tokens=tokens))
     _print_reply(tool, reply, as_json=as_json)
-
-
-def _find_catalog(config: Config, name: str) -> Catalog:
-    """Return the known tools; first asks an unknown server if the name begins with its name."""
-    catalog = recall_tools(config)
-    meant = [s for s in catalog.unready if name.startswith(make_exposed_name(s, "x")[:-1])]
-    if catalog.resolve(name) or not meant:
-        return catalog
-    return fetch_tools(config, meant[0])
 
 
 def _print_reply(tool: Tool, reply: Reply, *, as_json: bool) -> None:

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from toolscout.audit.diff import Difference, compare_catalogs
 from toolscout.audit.lint import build_catalog, lint_catalog, sample_tools
 from toolscout.audit.probes import read_probes
-from toolscout.audit.rules import Finding
+from toolscout.audit.rules import Finding, Severity
 from toolscout.catalog import Catalog
 from toolscout.cli import ExitCode, Group
 from toolscout.cli.completion import complete_servers
@@ -46,7 +46,6 @@ from toolscout.files import Shape, export_tools, write_tools
 from toolscout.names import find_near_names
 from toolscout.tools import Tool
 
-SEVERITIES = ("info", "warning", "error")
 SEVERITY_STYLES = {"info": "dim", "warning": "yellow", "error": "bold red"}
 CHANGE_STYLES = {"+": "green", "-": "red", "~": "yellow"}
 
@@ -213,7 +212,7 @@ def _render_changes(found: Difference) -> Iterator[RenderableType]:
 @click.option(
     "--show",
     "least",
-    type=click.Choice(SEVERITIES),
+    type=click.Choice([severity.value for severity in Severity]),
     default="warning",
     show_default=True,
     help="The lowest severity to print.",
@@ -246,26 +245,6 @@ def lint(
       toolscout catalog lint --catalog tools.json
       toolscout catalog lint --queries queries.jsonl --fail-on warning --json
     """
-    catalog, findings = _lint(paths, config_file, queries_file)
-    if as_json:
-        echo_json(
-            {
-                "tools": len(catalog),
-                "tried": len(sample_tools(catalog.tools)),
-                "counts": dict(Counter(finding.severity.value for finding in findings)),
-                "findings": [finding.to_json() for finding in findings],
-            }
-        )
-    else:
-        show(_render_findings(catalog, findings, least))
-    if worst != "never" and any(_is_as_bad(finding, worst) for finding in findings):
-        raise click.exceptions.Exit(ExitCode.FAILED)
-
-
-def _lint(
-    paths: tuple[Path, ...], config_file: Path | None, queries_file: Path | None
-) -> tuple[Catalog, list[Finding]]:
-    """Return the catalogue and its findings, sorted by tool and severity."""
     probes = read_probes(queries_file) if queries_file else []
     collisions: list[Finding] = []
     if paths and not config_file:
@@ -275,20 +254,29 @@ def _lint(
         catalog = choose_catalog(paths, config_file).catalog
     index = build_scout(catalog, "static").index
     with show_bars() as progress:
-        found = lint_catalog(
+        by_tool = lint_catalog(
             catalog, index, probes=probes, collisions=collisions, progress=progress
         )
-    return catalog, list(chain.from_iterable(found.values()))
-
-
-def _is_as_bad(finding: Finding, severity: str) -> bool:
-    return finding.severity.rank >= SEVERITIES.index(severity)
+    findings = list(chain.from_iterable(by_tool.values()))
+    if as_json:
+        answer = {
+            "tools": len(catalog),
+            "tried": len(sample_tools(catalog.tools)),
+            "counts": dict(Counter(finding.severity.value for finding in findings)),
+            "findings": [finding.to_json() for finding in findings],
+        }
+        echo_json(answer)
+    else:
+        show(_render_findings(catalog, findings, Severity(least)))
+    ranks = [finding.severity.rank for finding in findings]
+    if worst != "never" and max(ranks, default=-1) >= Severity(worst).rank:
+        raise click.exceptions.Exit(ExitCode.FAILED)
 
 
 def _render_findings(
-    catalog: Catalog, findings: Sequence[Finding], least: str
+    catalog: Catalog, findings: Sequence[Finding], least: Severity
 ) -> Iterator[RenderableType]:
-    shown = [finding for finding in findings if _is_as_bad(finding, least)]
+    shown = [finding for finding in findings if finding.severity.rank >= least.rank]
     for name, group in groupby(shown, lambda finding: finding.tool):
         if sys.stdout.isatty():
             yield style((name, "bold cyan"))

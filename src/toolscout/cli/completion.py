@@ -12,7 +12,6 @@ from toolscout.cli import main
 from toolscout.cli.inputs import read_servers, recall_tools
 
 COMPLETED = 200
-HELP_CHARS = 60
 
 
 @click.command()
@@ -38,10 +37,7 @@ def complete_tools(
 ) -> list[CompletionItem]:
     """Return the known tools whose exposed name begins like this."""
     found = [tool for tool in _recall_catalog().tools if tool.name.startswith(incomplete)]
-    return [
-        CompletionItem(tool.name, help=tool.first_sentence[:HELP_CHARS])
-        for tool in found[:COMPLETED]
-    ]
+    return [CompletionItem(tool.name, help=tool.first_sentence[:60]) for tool in found[:COMPLETED]]
 
 
 def complete_servers(

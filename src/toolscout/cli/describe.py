@@ -70,11 +70,8 @@ def _render_tool(tool: Tool) -> Iterator[RenderableType]:
     yield ""
     description = clean_text(tool.description, len(tool.description)).strip()
     yield style((description or "(no description)", ""))
-    yield from _render_parameters(tool)
-
-
-def _render_parameters(tool: Tool) -> Iterator[RenderableType]:
-    def make_row(parameter: Parameter) -> list[Cell | str]:
+    rows: list[list[Cell | str]] = []
+    for parameter in _order_parameters(list_parameters(tool.input_schema)):
         text = to_one_line(parameter.description, 400)
         if parameter.enum:
             more = " …" if len(parameter.enum) > ENUM_SHOWN else ""
@@ -82,12 +79,10 @@ def _render_parameters(tool: Tool) -> Iterator[RenderableType]:
             text = f"{text} One of: {values}{more}".strip()
         name = "  " * parameter.depth + to_one_line(parameter.name, 60)
         need = ("required", "bold") if parameter.required else ("optional", "dim")
-        return [(name, "cyan"), (to_one_line(parameter.type, 40), "dim"), need, text]
-
-    listed = _order_parameters(list_parameters(tool.input_schema))
-    if listed:
+        rows.append([(name, "cyan"), (to_one_line(parameter.type, 40), "dim"), need, text])
+    if rows:
         yield ""
-        yield make_table(("parameter", "type", "", "meaning"), map(make_row, listed))
+        yield make_table(("parameter", "type", "", "meaning"), rows)
 
 
 def _order_parameters(listed: list[Parameter]) -> list[Parameter]:

@@ -1,6 +1,7 @@
 """The options that several commands share, and the catalogue, configuration or store they name."""
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -35,8 +36,6 @@ TOOL_FILE_ENDINGS = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".nd
 CONFIG_ENDING = ".toml"
 TOKENS_FOLDER = "tokens"
 REPORTS_FOLDER = "running"
-UNKNOWN_SHOWN = 5
-PATHS_SHOWN = 3
 STARTED_TOGETHER = 8
 PATIENT_SECONDS = 10.0
 """How long a command waits for an installation before it says so."""
@@ -139,14 +138,13 @@ def announce_known(config: Config, catalog: Catalog) -> None:
     """Say which configuration a command uses, and the tools of which servers are not known."""
     announce(catalog, [config.source])
     if catalog.unready:
-        names = list_some(list(catalog.unready), UNKNOWN_SHOWN)
-        problem = f"The tools of {names} are not known yet."
+        problem = f"The tools of {list_some(list(catalog.unready), 5)} are not known yet."
         click.echo(f"{problem} Run `toolscout servers test` to fetch them.", err=True)
 
 
 def announce(catalog: Catalog, sources: Iterable[Path]) -> None:
     """Say which tools a command uses."""
-    places = list_some([str(source) for source in sources], PATHS_SHOWN)
+    places = list_some([str(source) for source in sources], 3)
     tools = format_count(len(catalog), "tool")
     servers = format_count(len(catalog.servers), "server")
     click.echo(f"Using {tools} of {servers} in {places}.", err=True)
@@ -186,11 +184,11 @@ async def start_servers(
     from toolscout.servers.probe import probe_server
     from toolscout.servers.process import choose_start_limit
 
+    # The SDK also logs the exceptions that it raises.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
     gate = asyncio.Semaphore(STARTED_TOGETHER)
-    with (
-        open_store(config) as store,
-        closing(Connector(Delays(), get_tokens_folder(config))) as connector,
-    ):
+    connector = Connector(Delays(), get_tokens_folder(config))
+    with open_store(config) as store, closing(connector):
 
         async def start(server: ServerConfig) -> "ProbeResult":
             async with gate:
@@ -278,8 +276,7 @@ def open_store(config: Config) -> "SqliteStore | PostgresStore":
         from toolscout.stores import PostgresStore
 
         return PostgresStore(address)
-    file = get_machine().find_cache_file(config.gateway)
-    return SqliteStore(file)
+    return SqliteStore(get_machine().find_cache_file(config.gateway))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from time import monotonic
 import click
 from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TimeRemainingColumn
 from rich.progress import Progress as ProgressBars
 from rich.table import Table
 from rich.text import Text
@@ -116,12 +116,9 @@ def make_table(
     numbers = frozenset(right)
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=any(head), header_style="dim")
     for place, title in enumerate(head):
-        table.add_column(
-            style((title, "")),
-            justify="right" if place in numbers else "left",
-            overflow="fold",
-            no_wrap=place in numbers,
-        )
+        is_number = place in numbers
+        justify = "right" if is_number else "left"
+        table.add_column(Text(title), justify=justify, overflow="fold", no_wrap=is_number)
     for row in rows:
         texts = [(cell, "") if isinstance(cell, str) else cell for cell in row]
         table.add_row(*(text if isinstance(text, Text) else style(text) for text in texts))
@@ -134,12 +131,7 @@ def show_bars() -> Generator[Progress]:
     if not sys.stderr.isatty():
         yield lambda stage, done, total: None
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     # No refreshing thread: it would take time from searches that are timed.
     with ProgressBars(*columns, console=console, auto_refresh=False, transient=True) as bars:
@@ -225,18 +217,13 @@ def render_answers(answers: Sequence[Answer], *, explain: bool) -> Iterator[Rend
             yield style((f"Query: {answer.result.query.text}", "bold"))
         if answer.hits:
             yield _make_hit_table(answer.hits)
-        if explain:
-            for rank, hit in enumerate(answer.hits, 1):
+            for rank, hit in enumerate(answer.hits, 1) if explain else ():
                 yield ""
                 yield from _explain_hit(rank, hit)
-        if answer.hits:
             yield ""
         yield from (style((remark, "")) for remark in _list_remarks(answer))
-        tokens = (
-            f"This reply: {answer.reply_tokens:,} tokens. "
-            f"All {answer.tools:,} definitions: {answer.definition_tokens:,} tokens (estimated)."
-        )
-        yield style((tokens, "dim"))
+        every = f"All {answer.tools:,} definitions: {answer.definition_tokens:,} tokens"
+        yield style((f"This reply: {answer.reply_tokens:,} tokens. {every} (estimated).", "dim"))
 
 
 def render_tour(answers: Sequence[Answer], *, servers: int) -> Iterator[RenderableType]:
@@ -289,11 +276,9 @@ def _make_hit_table(hits: Sequence[Hit]) -> RenderableType:
 def _explain_hit(rank: int, hit: Hit) -> Iterator[RenderableType]:
     block = "\N{FULL BLOCK}" if sys.stdout.isatty() else "#"
     why = hit.why
-    yield style(
-        (f"{rank}  {hit.tool.name}", "bold cyan"),
-        (f"  {hit.confidence}", STYLES[hit.confidence]),
-        (f"  {hit.score:.0%} likely to be the right tool", "dim"),
-    )
+    chance = (f"  {hit.score:.0%} likely to be the right tool", "dim")
+    match = (f"  {hit.confidence}", STYLES[hit.confidence])
+    yield style((f"{rank}  {hit.tool.name}", "bold cyan"), match, chance)
     rows: list[tuple[str, Text | str]] = []
     for signal, share in _sort_shares(why.shares):
         bar = block * max(1, round(share * BAR_WIDTH))

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from toolscout.audit import replay as replays
 from toolscout.audit.probes import read_probes
-from toolscout.audit.replay import Move, Replay, read_recording
+from toolscout.audit.replay import Replay, read_recording
 from toolscout.cli import ExitCode
 from toolscout.cli.inputs import (
     choose_catalog,
@@ -143,29 +143,26 @@ def _record(file: Path, config_file: Path | None) -> None:
         made = read_recording(store)
     write_text(file, made.to_lines(), what=f"{len(made.probes):,} queries")
     if made.hashed:
-        click.echo(
-            f"Skipped {made.hashed:,} calls whose query is stored as a hash. Set 'hash_queries' to "
-            "false under [sessions] to store queries as text.",
-            err=True,
-        )
+        remedy = "Set 'hash_queries' to false under [sessions] to store queries as text."
+        problem = f"Skipped {made.hashed:,} calls whose query is stored as a hash."
+        click.echo(f"{problem} {remedy}", err=True)
 
 
 def _render(done: Replay, *, show_all: bool) -> Iterator[RenderableType]:
     quiet = "same" if done.compared else "found"
     moves = [move for move in done.moves if show_all or move.fate != quiet]
     if moves:
+        rows: list[list[Cell | str]] = []
+        for move in moves:
+            ranks = ["-" if rank is None else str(rank) for rank in (move.before, move.after)]
+            tool = (to_one_line(move.tool, 80), "cyan")
+            query = to_one_line(move.query, QUERY_SHOWN)
+            rows.append([(move.fate, STYLES[move.fate]), *ranks, tool, query])
         head = ("", "before", "after", "tool", "query") if sys.stdout.isatty() else ("",) * 5
-        yield make_table(head, map(_make_row, moves), right=(1, 2))
+        yield make_table(head, rows, right=(1, 2))
         yield ""
     counts = ", ".join(f"{count:,} {fate}" for fate, count in done.counts.items())
     before = "" if done.found_before is None else f" ({done.found_before:.1%} before)"
     noun = "query" if len(done.moves) == 1 else "queries"
     yield style((f"{len(done.moves):,} {noun}: {counts or 'nothing to ask'}.", ""))
     yield style((f"Found among the first {done.within}: {done.found:.1%}{before}.", "bold"))
-
-
-def _make_row(move: Move) -> list[Cell | str]:
-    before, after = ("-" if rank is None else str(rank) for rank in (move.before, move.after))
-    fate = (move.fate, STYLES[move.fate])
-    tool = (to_one_line(move.tool, 80), "cyan")
-    return [fate, before, after, tool, to_one_line(move.query, QUERY_SHOWN)]

@@ -146,24 +146,22 @@ def _search(scout: Scout, query: str, limit: int, show_all: bool) -> Answer:
 
 
 def _to_json(answer: Answer) -> Json:
-    hits: list[Json] = []
-    for hit in answer.hits:
-        why = hit.why
-        hits.append(
-            {
-                "name": hit.tool.name,
-                "server": hit.tool.server,
-                "score": hit.score,
-                "confidence": hit.confidence.value,
-                "signature": hit.tool.render_signature(),
-                "summary": hit.tool.first_sentence,
-                "why": {
-                    "matched": {field: list(words) for field, words in why.matched.items()},
-                    "shares": {signal: round(share, 4) for signal, share in why.shares.items()},
-                    "held_back": list(why.held_back),
-                },
-            }
-        )
+    hits = [
+        {
+            "name": hit.tool.name,
+            "server": hit.tool.server,
+            "score": hit.score,
+            "confidence": hit.confidence.value,
+            "signature": hit.tool.render_signature(),
+            "summary": hit.tool.first_sentence,
+            "why": {
+                "matched": {field: list(words) for field, words in hit.why.matched.items()},
+                "shares": {signal: round(share, 4) for signal, share in hit.why.shares.items()},
+                "held_back": list(hit.why.held_back),
+            },
+        }
+        for hit in answer.hits
+    ]
     return {
         "query": answer.result.query.text,
         "hits": hits,
@@ -191,9 +189,8 @@ async def _show_gateway(folder: str) -> None:
                 break
             await asyncio.sleep(READY_SECONDS)
         click.echo(f"> tool_search: {GATEWAY_QUERY}\n{textwrap.indent(reply, '  ')}\n")
-        called = await client.call_tool(
-            "tool_call", {"name": GATEWAY_TOOL, "arguments": GATEWAY_ARGUMENTS}
-        )
+        request = {"name": GATEWAY_TOOL, "arguments": GATEWAY_ARGUMENTS}
+        called = await client.call_tool("tool_call", request)
         click.echo(f"> tool_call: {GATEWAY_TOOL} {json.dumps(GATEWAY_ARGUMENTS)}")
         click.echo(f"{textwrap.indent(_read_text(called), '  ')}\n")
     # The cache now knows all tools, so that the same gateway can list them at once.
@@ -204,9 +201,7 @@ async def _show_gateway(folder: str) -> None:
         f"With toolscout: {_count_cost(listed):,}, and {count_tokens(reply):,} for this search "
         "(estimated)."
     )
-    click.echo("\nTo set it up for your own servers:")
-    for line in CLIENT_LINES:
-        click.echo(f"  {line}")
+    click.echo("\n  ".join(("\nTo set it up for your own servers:", *CLIENT_LINES)))
 
 
 def _open_client(folder: str, *options: str) -> "Client":

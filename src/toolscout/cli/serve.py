@@ -16,6 +16,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -175,11 +176,8 @@ async def _serve_http(gateway: "Gateway") -> None:
     from toolscout.console.app import Console
     from toolscout.gateway.http import serve_http
 
-    await serve_http(
-        gateway,
-        pages=Console.from_gateway(gateway).pages,
-        ready=lambda address: _log.info("The console is at %s/.", address),
-    )
+    pages = Console.from_gateway(gateway).pages
+    await serve_http(gateway, pages=pages, ready=partial(_log.info, "The console is at %s/."))
 
 
 async def _report(gateway: "Gateway", file: Path) -> None:

@@ -67,9 +67,9 @@ def list_(path: Path | None, as_json: bool) -> None:
     from toolscout.servers.probe import list_servers
 
     config = read_servers(path)
-    folder = get_tokens_folder(config)
+    tokens = get_tokens_folder(config)
     with open_known_store(config) as store:
-        entries = list_servers(config, store, folder, env=os.environ, now=time.time())
+        entries = list_servers(config, store, tokens, env=os.environ, now=time.time())
     if as_json:
         rows = [
             {
@@ -218,8 +218,7 @@ def add(
     place = find_config_file(path)
     write_edit(place, add_server(place, read_own_text(place), server))
     verb = "login" if oauth else "test"
-    next_step = f"toolscout servers {verb} {shlex.quote(name)}"
-    click.echo(f"Added {name!r} to {place}.\nNext: {next_step}")
+    click.echo(f"Added {name!r} to {place}.\nNext: toolscout servers {verb} {shlex.quote(name)}")
 
 
 def _parse_pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
@@ -282,11 +281,11 @@ def login(name: str, path: Path | None, no_browser: bool, port: int | None) -> N
     config = read_servers(path)
     server = find_server(config, name).resolve()
     check_login(server)
-    folder = get_tokens_folder(config)
-    if asyncio.run(_log_in(server, folder, port, open_browser=not no_browser)):
-        click.echo(f"Logged in to {name!r}.")
-    else:
-        click.echo(f"Server {name!r} does not require a login.")
+    tokens = get_tokens_folder(config)
+    is_new = asyncio.run(_log_in(server, tokens, port, open_browser=not no_browser))
+    click.echo(
+        f"Logged in to {name!r}." if is_new else f"Server {name!r} does not require a login."
+    )
 
 
 @servers.command()
@@ -305,11 +304,9 @@ def logout(name: str, path: Path | None) -> None:
     from toolscout.servers.oauth.tokens import TokenFile
 
     config = read_servers(path)
-    server = find_server(config, name).resolve()
-    if TokenFile(get_tokens_folder(config), server).forget():
-        click.echo(f"Logged out of {name!r}.")
-    else:
-        click.echo(f"There was no login for {name!r}.")
+    tokens = TokenFile(get_tokens_folder(config), find_server(config, name).resolve())
+    was_there = tokens.forget()
+    click.echo(f"Logged out of {name!r}." if was_there else f"There was no login for {name!r}.")
 
 
 async def _log_in(
@@ -327,10 +324,8 @@ async def _log_in(
             click.echo(f"Open this address to log in:\n\n  {url}\n", err=True)
             if open_browser and webbrowser.open(url):
                 click.echo("Opened a browser.", err=True)
-            waiting = (
-                "Waiting. If the browser cannot return here, paste the address it ended up at."
-            )
-            click.echo(waiting, err=True)
+            remedy = "If the browser cannot return here, paste the address it ended up at."
+            click.echo(f"Waiting. {remedy}", err=True)
             _read_pasted(callback)
 
         return await log_in(

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
@@ -97,17 +96,16 @@ def status(
     """
     token = expand(reference, os.environ, key="--token").strip()
     if not token.isascii() or not token.isprintable():
-        raise UsageError(
-            "--token contains characters that are not allowed in a header. "
-            "Use ${VAR} or ${file:PATH} with the gateway's token."
-        )
-    if url is None:
-        place = find_config_file(path)
-        config = read_servers(path) if path or place.exists() else Config()
-        fetch = partial(_fetch_all, config, token)
-    else:
-        target = _parse_url(url)
-        fetch = partial(_fetch_one, target, token)
+        remedy = "Use ${VAR} or ${file:PATH} with the gateway's token."
+        raise UsageError(f"--token contains characters that are not allowed in a header. {remedy}")
+    target = None if url is None else _parse_url(url)
+    config = Config()
+    if target is None and (path or find_config_file(path).exists()):
+        config = read_servers(path)
+
+    def fetch() -> list[Json]:
+        return [_fetch_status(target, token)] if target else _fetch_all(config, token)
+
     reports = fetch()
     if watch:
         _watch(reports, fetch, every=every, as_json=as_json)
@@ -121,10 +119,6 @@ def _print_reports(reports: list[Json], *, as_json: bool) -> None:
             echo_json(report)
     else:
         click.echo("\n\n".join("\n".join(_format_status(report)) for report in reports))
-
-
-def _fetch_one(target: SplitResult, token: str) -> list[Json]:
-    return [_fetch_status(target, token)]
 
 
 def _fetch_all(config: Config, token: str) -> list[Json]:
@@ -179,26 +173,23 @@ def _parse_url(url: str) -> SplitResult:
 
 def _fetch_status(target: SplitResult, token: str) -> Json:
     place = f"{target.scheme}://{target.netloc.rpartition('@')[2]}"
-    secure = target.scheme == "https"
-    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+    is_secure = target.scheme == "https"
+    kind = http.client.HTTPSConnection if is_secure else http.client.HTTPConnection
     connection = kind(target.hostname or "", target.port, timeout=ANSWER_SECONDS)
     try:
         code, report = fetch_json(connection, f"{target.path.rstrip('/')}/status", token)
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
-        raise UpstreamError(
-            f"No gateway answers at {place} ({reason}). "
-            "Start one with `toolscout serve --http`, or name another with --url."
-        ) from None
+        remedy = "Start one with `toolscout serve --http`, or name another with --url."
+        raise UpstreamError(f"No gateway answers at {place} ({reason}). {remedy}") from None
     if code == 200 and is_object(report) and is_list(report.get("servers")):
         return report
     error = report.get("error") if is_object(report) else None
     message = error.get("message") if is_object(error) else None
     if isinstance(message, str):
         raise UpstreamError(f"The gateway at {place} refused: {to_one_line(message, 300)}")
-    raise UpstreamError(
-        f"The server at {place} (HTTP {code}) is not a gateway. Name another with --url."
-    )
+    problem = f"The server at {place} (HTTP {code}) is not a gateway."
+    raise UpstreamError(f"{problem} Name another with --url.")
 
 
 def fetch_json(

@@ -2,25 +2,19 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
 from rich.console import RenderableType
 
-from toolscout.cli.inputs import (
-    catalog_option,
-    choose_catalog,
-    configured_option,
-    find_config_file,
-    read_servers,
-)
+from toolscout.cli.inputs import catalog_option, choose_catalog, configured_option
 from toolscout.cli.output import Cell, Step, echo_json, make_table, show, show_bar, style
 from toolscout.dialects import Dialect
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.settings import Hiding, Mode, Settings
+from toolscout.settings import Hiding, Mode
 from toolscout.tokens import ENCODING, count_definition_tokens, count_tokens
 
 SERVERS_SHOWN = 10
@@ -101,10 +95,11 @@ def tokens(
       toolscout tokens --config toolscout.toml --price 2.50 --requests 10000
       toolscout tokens --catalog tools.json --json
     """
-    catalog = choose_catalog(paths, config_file).catalog
-    with show_bar("Counting tokens", len(catalog)) as step:
-        settings = _choose_settings(paths, config_file)
-        costs = measure_costs(Scout(catalog, settings=settings, encoder=None), step)
+    chosen = choose_catalog(paths, config_file)
+    # As in the gateway, which always hides tools, and calls them by `tool_call`.
+    settings = replace(chosen.settings, mode=Mode.BRIDGE, hiding=Hiding.ON)
+    with show_bar("Counting tokens", len(chosen.catalog)) as step:
+        costs = measure_costs(Scout(chosen.catalog, settings=settings, encoder=None), step)
     if as_json:
         figures = costs.to_json()
         if price is not None:
@@ -151,17 +146,6 @@ def measure_costs(scout: Scout, progress: Step) -> Costs:
     )
 
 
-def _choose_settings(paths: tuple[Path, ...], config_file: Path | None) -> Settings:
-    """Return the settings of the configuration that the tools come from, as the gateway uses them.
-
-    The gateway always hides tools, and calls them by `tool_call`.
-    """
-    named = paths[0] if len(paths) == 1 and paths[0].suffix == ".toml" else config_file
-    is_configured = named or (not paths and find_config_file(None).exists())
-    settings = read_servers(named).sessions if is_configured else Settings()
-    return replace(settings, mode=Mode.BRIDGE, hiding=Hiding.ON)
-
-
 def _count_sent(definitions: list[Json]) -> int:
     """Count the definitions of a request as they are sent."""
     return count_tokens(json.dumps(definitions, ensure_ascii=False))
@@ -171,20 +155,15 @@ def render_totals(
     costs: Costs, price: float | None = None, requests: int = 1
 ) -> Iterator[RenderableType]:
     """Yield what every request carries with toolscout and without, and the difference."""
-
-    def make_row(label: str, count: int, style: str = "") -> list[Cell]:
-        return _make_row(label, count, style, price=price, requests=requests)
-
-    everything = f"All {costs.tools:,} definitions of {costs.servers:,} servers"
     rows = [
-        make_row(everything, costs.definitions),
-        make_row("With toolscout, in every request", costs.requests[GATEWAY], "bold green"),
-        make_row("  the three meta-tools", costs.meta_tools[Dialect.MCP]),
-        make_row("  the listing of servers and tools", costs.listing),
-        make_row("  instructions", costs.instructions),
-        make_row("  pinned tools", costs.pinned),
+        (f"All {costs.tools:,} definitions of {costs.servers:,} servers", costs.definitions, ""),
+        ("With toolscout, in every request", costs.requests[GATEWAY], "bold green"),
+        ("  the three meta-tools", costs.meta_tools[Dialect.MCP], ""),
+        ("  the listing of servers and tools", costs.listing, ""),
+        ("  instructions", costs.instructions, ""),
+        ("  pinned tools", costs.pinned, ""),
     ]
-    yield make_table(_make_head(price, requests), rows, right=(1, 2))
+    yield _make_count_table(rows, price, requests)
     yield ""
     saved = 1 - costs.request / max(1, costs.definitions)
     text = f"Saved in every request: {saved:.1%} (estimated, {costs.encoding})."
@@ -194,18 +173,18 @@ def render_totals(
     yield style((text, "bold"))
 
 
-def _make_row(
-    label: str, count: int, style: str = "", *, price: float | None, requests: int
-) -> list[Cell]:
-    cells = [(label, style), (f"{count:,}", style)]
-    if price is not None:
-        amount = count * requests * price / MILLION
-        cells.append((f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}", style))
-    return cells
-
-
-def _make_head(price: float | None, requests: int) -> tuple[str, ...]:
-    return ("", "") if price is None else ("", "tokens", f"{requests:,} requests")
+def _make_count_table(
+    counts: Iterable[tuple[str, int, str]], price: float | None, requests: int
+) -> RenderableType:
+    """Return a table of labels, counts and, if there is a price, costs, each with its style."""
+    head = ("", "") if price is None else ("", "tokens", f"{requests:,} requests")
+    rows: list[list[Cell]] = []
+    for label, count, look in counts:
+        rows.append([(label, look), (f"{count:,}", look)])
+        if price is not None:
+            amount = count * requests * price / MILLION
+            rows[-1].append((f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}", look))
+    return make_table(head, rows, right=(1, 2))
 
 
 def _render(costs: Costs, price: float | None, requests: int) -> Iterator[RenderableType]:
@@ -214,10 +193,7 @@ def _render(costs: Costs, price: float | None, requests: int) -> Iterator[Render
         yield style((f"At ${price:g} per million input tokens, with nothing cached.", "dim"))
     yield ""
     yield "Definitions by server:"
-    servers = [
-        _make_row(f"  {name or '(none)'}", count, price=price, requests=requests)
-        for name, count in costs.by_server.items()
-    ]
-    yield make_table(_make_head(price, requests), servers[:SERVERS_SHOWN], right=(1, 2))
-    if len(servers) > SERVERS_SHOWN:
-        yield f"  and {len(servers) - SERVERS_SHOWN:,} more"
+    counts = [(f"  {name or '(none)'}", count, "") for name, count in costs.by_server.items()]
+    yield _make_count_table(counts[:SERVERS_SHOWN], price, requests)
+    if len(counts) > SERVERS_SHOWN:
+        yield f"  and {len(counts) - SERVERS_SHOWN:,} more"
