@@ -8,19 +8,8 @@ from pathlib import Path
 
 import click
 
-from toolscout.cli import ExitCode, fail
+from toolscout.cli import ExitCode, fail, inputs
 from toolscout.cli.completion import complete_tools
-from toolscout.cli.inputs import (
-    announce_known,
-    config_option,
-    fetch_tools,
-    find_tool,
-    get_tokens_folder,
-    need_sdk,
-    open_store,
-    read_servers,
-    recall_tools,
-)
 from toolscout.cli.output import echo_json, show_bars
 from toolscout.config.file import find_server
 from toolscout.names import clean_text, make_exposed_name, to_one_line
@@ -40,9 +29,9 @@ REPLY_EXIT_CODES = {
 @click.command()
 @click.argument("name", shell_complete=complete_tools)
 @click.argument("words", nargs=-1, metavar="[JSON | KEY=VALUE…]")
-@config_option
-@click.option("--yes", is_flag=True, help="Do not ask before a call that may destroy something.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@inputs.config_option
+@inputs.flag_option("--yes", help="Do not ask before a call that may destroy something.")
+@inputs.flag_option("--json", "as_json", help="Print the result as JSON.")
 def call(name: str, words: tuple[str, ...], path: Path | None, yes: bool, as_json: bool) -> None:
     """Call a tool of a configured server.
 
@@ -55,19 +44,19 @@ def call(name: str, words: tuple[str, ...], path: Path | None, yes: bool, as_jso
       toolscout call time__get_current_time timezone=Europe/Berlin
       toolscout call github__create_issue '{"title": "Broken link"}' --yes
     """
-    need_sdk()
+    inputs.need_sdk()
     from toolscout.servers.probe import arguments_from_words, call_tool
 
     # The SDK also logs the exceptions that it raises.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
-    config = read_servers(path)
-    catalog = recall_tools(config)
+    config = inputs.read_servers(path)
+    catalog = inputs.recall_tools(config)
     # A name that begins with the name of a server whose tools are not known yet.
     meant = [s for s in catalog.unready if name.startswith(make_exposed_name(s, "x")[:-1])]
     if meant and not catalog.resolve(name):
-        catalog = fetch_tools(config, meant[0])
-    announce_known(config, catalog)
-    tool = find_tool(catalog, name)
+        catalog = inputs.fetch_tools(config, meant[0])
+    inputs.announce_known(config, catalog)
+    tool = inputs.find_tool(catalog, name)
     given = (sys.stdin.read(),) if words == ("-",) else words
     arguments = arguments_from_words(tool, given)
     if tool.effect is Effect.DESTRUCTIVE and not yes:
@@ -81,8 +70,8 @@ def call(name: str, words: tuple[str, ...], path: Path | None, yes: bool, as_jso
             click.echo("Not called.", err=True)
             raise click.exceptions.Exit(ExitCode.USAGE)
     server = find_server(config, tool.server)
-    tokens = get_tokens_folder(config)
-    with show_bars() as progress, open_store(config) as store:
+    tokens = inputs.get_tokens_folder(config)
+    with show_bars() as progress, inputs.open_store(config) as store:
         progress(f"Calling {tool.name}", 0, 0)
         reply = asyncio.run(call_tool(server, store, tool, arguments, tokens=tokens))
     _print_reply(tool, reply, as_json=as_json)

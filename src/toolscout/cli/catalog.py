@@ -14,23 +14,8 @@ from toolscout.audit.lint import build_catalog, lint_catalog, sample_tools
 from toolscout.audit.probes import read_probes
 from toolscout.audit.rules import Finding, Severity
 from toolscout.catalog import Catalog
-from toolscout.cli import ExitCode, Group
+from toolscout.cli import ExitCode, Group, inputs
 from toolscout.cli.completion import complete_servers
-from toolscout.cli.inputs import (
-    announce,
-    catalog_from_tools,
-    catalog_option,
-    choose_catalog,
-    config_option,
-    configured_option,
-    fetch_tools,
-    import_tools,
-    json_option,
-    need_sdk,
-    read_all,
-    read_catalog_or_config,
-    read_servers,
-)
 from toolscout.cli.output import (
     build_scout,
     echo_json,
@@ -59,12 +44,10 @@ def catalog() -> None:
 @click.argument(
     "sources", nargs=-1, required=True, metavar="SOURCE…", shell_complete=complete_servers
 )
-@click.option(
+@inputs.file_option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    metavar="FILE",
     help="The .json or .jsonl file to write; add .gz to compress it.",
 )
 @click.option(
@@ -74,7 +57,7 @@ def catalog() -> None:
     metavar="NAME",
     help="The server name for tools that have none.",
 )
-@config_option
+@inputs.config_option
 def import_(sources: tuple[str, ...], output: Path, owner: str, path: Path | None) -> None:
     """Combine files and servers into one catalogue file.
 
@@ -86,9 +69,9 @@ def import_(sources: tuple[str, ...], output: Path, owner: str, path: Path | Non
       toolscout catalog import listing.json petstore.yaml -o tools.jsonl --server github
       toolscout catalog import github linear -o tools.json.gz
     """
-    need_sdk()
+    inputs.need_sdk()
     found = [tool for source in sources for tool in _read_source(source, owner, path)]
-    combined = catalog_from_tools(found)
+    combined = inputs.catalog_from_tools(found)
     write_tools(output, combined.tools)
     tools = format_count(len(combined), "tool")
     servers = format_count(len({tool.server for tool in combined.tools}), "server")
@@ -98,18 +81,18 @@ def import_(sources: tuple[str, ...], output: Path, owner: str, path: Path | Non
 def _read_source(source: str, owner: str, config_file: Path | None) -> list[Tool]:
     place = Path(source)
     if place.is_dir():
-        return read_all([place])
+        return inputs.read_all([place])
     if place.exists():
-        return import_tools(place, owner)
+        return inputs.import_tools(place, owner)
     if place.suffix or "/" in source:
         raise InvalidFile(source, "does not exist", remedy="Name a file or a configured server.")
-    known = fetch_tools(read_servers(config_file), source)
+    known = inputs.fetch_tools(inputs.read_servers(config_file), source)
     return [tool for tool in known.tools if tool.server == source]
 
 
 @catalog.command()
-@catalog_option
-@configured_option
+@inputs.catalog_option
+@inputs.configured_option
 @click.option(
     "--format",
     "shape",
@@ -125,12 +108,11 @@ def _read_source(source: str, owner: str, config_file: Path | None) -> list[Tool
     metavar="NAME",
     help="Only tools of this server; may be repeated.",
 )
-@click.option(
+@inputs.file_option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    type=inputs.FILE_OR_DASH,
     default="-",
-    metavar="FILE",
     help="The file to write. Default: stdout.",
 )
 def export(
@@ -147,7 +129,7 @@ def export(
       toolscout catalog export --format anthropic --server github -o github.json
       toolscout catalog export --catalog tools.jsonl --format mcp
     """
-    tools = choose_catalog(paths, config_file).catalog.tools
+    tools = inputs.choose_catalog(paths, config_file).catalog.tools
     known = {tool.server for tool in tools}
     for name in servers:
         if name not in known:
@@ -160,8 +142,8 @@ def export(
 @catalog.command()
 @click.argument("old", type=click.Path(path_type=Path, exists=True))
 @click.argument("new", type=click.Path(path_type=Path, exists=True))
-@json_option
-@click.option("--exit-code", "ends", is_flag=True, help="Exit with code 1 if they differ.")
+@inputs.json_option
+@inputs.flag_option("--exit-code", "ends", help="Exit with code 1 if they differ.")
 def diff(old: Path, new: Path, as_json: bool, ends: bool) -> None:
     """Show which tools were added, removed or changed between two catalogues.
 
@@ -172,8 +154,8 @@ def diff(old: Path, new: Path, as_json: bool, ends: bool) -> None:
       toolscout catalog diff old.json new.json
       toolscout catalog diff old.json toolscout.toml --json --exit-code
     """
-    before = read_catalog_or_config(old)
-    after = read_catalog_or_config(new)
+    before = inputs.read_catalog_or_config(old)
+    after = inputs.read_catalog_or_config(new)
     found = compare_catalogs(before.tools, after.tools)
     if as_json:
         echo_json(found.to_json())
@@ -200,13 +182,12 @@ def _render_changes(found: Difference) -> Iterator[RenderableType]:
 
 
 @catalog.command()
-@catalog_option
-@configured_option
-@click.option(
+@inputs.catalog_option
+@inputs.configured_option
+@inputs.file_option(
     "--queries",
     "queries_file",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    metavar="FILE",
+    type=inputs.EXISTING_FILE,
     help='JSON lines of queries that should find a tool: {"query": "…", "tool": "name"}.',
 )
 @click.option(
@@ -225,7 +206,7 @@ def _render_changes(found: Difference) -> Iterator[RenderableType]:
     show_default=True,
     help="Exit with code 1 if there is a finding of this severity.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print all findings as JSON.")
+@inputs.flag_option("--json", "as_json", help="Print all findings as JSON.")
 def lint(
     paths: tuple[Path, ...],
     config_file: Path | None,
@@ -248,10 +229,10 @@ def lint(
     probes = read_probes(queries_file) if queries_file else []
     collisions: list[Finding] = []
     if paths and not config_file:
-        catalog, collisions = build_catalog(read_all(paths))
-        announce(catalog, paths)
+        catalog, collisions = build_catalog(inputs.read_all(paths))
+        inputs.announce(catalog, paths)
     else:
-        catalog = choose_catalog(paths, config_file).catalog
+        catalog = inputs.choose_catalog(paths, config_file).catalog
     index = build_scout(catalog, "static").index
     with show_bars() as progress:
         by_tool = lint_catalog(

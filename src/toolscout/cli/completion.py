@@ -8,8 +8,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from toolscout.catalog import Catalog
-from toolscout.cli import main
-from toolscout.cli.inputs import read_servers, recall_tools
+from toolscout.cli import inputs, main
 
 COMPLETED = 200
 
@@ -51,6 +50,6 @@ def complete_servers(
 
 def _recall_catalog() -> Catalog:
     try:
-        return recall_tools(read_servers(None))
+        return inputs.recall_tools(inputs.read_servers(None))
     except Exception:  # a broken configuration must not print into a command line
         return Catalog()

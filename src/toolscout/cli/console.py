@@ -9,22 +9,17 @@ from pathlib import Path
 
 import click
 
-from toolscout.cli.inputs import catalog_option, choose_catalog, configured_option, need_sdk
+from toolscout.cli import inputs
 from toolscout.config.gateway import GatewayConfig
 
 
 @click.command()
-@catalog_option
-@configured_option
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=8766,
-    show_default=True,
-    metavar="N",
-    help="Local port to listen on; 0 picks a free one.",
+@inputs.catalog_option
+@inputs.configured_option
+@inputs.number_option(
+    "--port", type=inputs.PORT, default=8766, help="Local port to listen on; 0 picks a free one."
 )
-@click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
+@inputs.flag_option("--open", "open_browser", help="Open the page in a browser.")
 def console(
     paths: tuple[Path, ...], config_file: Path | None, port: int, open_browser: bool
 ) -> None:
@@ -40,11 +35,11 @@ def console(
       toolscout console --open
       toolscout console --catalog tools.json --port 9000
     """
-    need_sdk()
+    inputs.need_sdk()
     from toolscout.console.app import build_console, serve_console
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-    chosen = choose_catalog(paths, config_file)
+    chosen = inputs.choose_catalog(paths, config_file)
 
     def announce(address: str) -> None:
         click.echo(f"{len(chosen.catalog):,} tools at {address}/ (press Ctrl-C to stop)")

@@ -6,13 +6,8 @@ from pathlib import Path
 import click
 from rich.console import RenderableType
 
+from toolscout.cli import inputs
 from toolscout.cli.completion import complete_tools
-from toolscout.cli.inputs import (
-    catalog_option,
-    choose_catalog,
-    configured_option,
-    fail_unknown_tool,
-)
 from toolscout.cli.output import Cell, echo_json, make_table, show, style
 from toolscout.files import json_from_tool
 from toolscout.names import clean_text, to_one_line
@@ -26,9 +21,9 @@ EFFECT_STYLES = {"read": "green", "write": "yellow", "destructive": "bold red", 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_tools)
-@catalog_option
-@configured_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per tool.")
+@inputs.catalog_option
+@inputs.configured_option
+@inputs.flag_option("--json", "as_json", help="Print one JSON object per tool.")
 def describe(
     names: tuple[str, ...], paths: tuple[Path, ...], config_file: Path | None, as_json: bool
 ) -> None:
@@ -42,10 +37,10 @@ def describe(
       toolscout describe github__create_issue
       toolscout describe create_issue send_message --catalog tools.json --json
     """
-    catalog = choose_catalog(paths, config_file).catalog
+    catalog = inputs.choose_catalog(paths, config_file).catalog
     found: dict[str, Tool] = {}
     for name in names:
-        matched = catalog.resolve(name) or fail_unknown_tool(catalog, name)
+        matched = catalog.resolve(name) or inputs.fail_unknown_tool(catalog, name)
         found.update((tool.name, tool) for tool in matched)
     if as_json:
         for tool in found.values():

@@ -27,15 +27,7 @@ from typing import Literal
 
 import click
 
-from toolscout.cli import ExitCode
-from toolscout.cli.inputs import (
-    TOKENS_FOLDER,
-    config_option,
-    find_config_file,
-    get_machine,
-    json_option,
-    start_servers,
-)
+from toolscout.cli import ExitCode, inputs
 from toolscout.cli.output import NAME_SHOWN, echo_json, format_count
 from toolscout.cli.servers import format_offer
 from toolscout.cli.status import fetch_json
@@ -89,9 +81,9 @@ class Check:
 
 
 @click.command()
-@config_option
-@click.option("--start", is_flag=True, help="Also start every server, as `servers test` does.")
-@json_option
+@inputs.config_option
+@inputs.flag_option("--start", help="Also start every server, as `servers test` does.")
+@inputs.json_option
 def doctor(path: Path | None, start: bool, as_json: bool) -> None:
     """Check this machine for problems and suggest fixes.
 
@@ -104,7 +96,7 @@ def doctor(path: Path | None, start: bool, as_json: bool) -> None:
       toolscout doctor --start --json
     """
     checks: list[Check] = []
-    for check in _check_all(get_machine(), find_config_file(path), start=start):
+    for check in _check_all(inputs.get_machine(), inputs.find_config_file(path), start=start):
         checks.append(check)
         if not as_json:
             style = STYLES[check.state]
@@ -135,7 +127,7 @@ def _check_all(machine: Machine, place: Path, *, start: bool) -> Iterator[Check]
         file = machine.find_cache_file(config.gateway)
     except UsageError:  # a reference without a value, which reading the file does not notice
         file = machine.find_cache_file(Config().gateway)
-    tokens = file.parent / TOKENS_FOLDER
+    tokens = file.parent / inputs.TOKENS_FOLDER
     yield from _check_servers(config, tokens, machine.env)
     commands = [one.command for one in config.servers if one.command and not one.disabled]
     yield from _check_node(commands, machine.env)
@@ -145,7 +137,7 @@ def _check_all(machine: Machine, place: Path, *, start: bool) -> Iterator[Check]
     yield _check_port(config.gateway)
     yield from _check_clients(machine)
     chosen = [server for server in config.servers if start and not server.disabled]
-    for trial in asyncio.run(start_servers(config, chosen)) if chosen else []:
+    for trial in asyncio.run(inputs.start_servers(config, chosen)) if chosen else []:
         name = f"start {trial.server}"
         if trial.is_ok:
             yield Check("ok", name, format_offer(trial))

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolscout.cli import ExitCode, fail
-from toolscout.cli.inputs import file_option, get_machine, recall_tools, start_servers
+from toolscout.cli import ExitCode, fail, inputs
 from toolscout.cli.output import NAME_SHOWN, ask, echo_json, format_count, show
 from toolscout.cli.servers import json_from_trial, show_trial
 from toolscout.cli.tokens import Costs, measure_costs, render_totals
@@ -106,7 +105,7 @@ class ManualChange:
 
 
 @click.command()
-@file_option(
+@inputs.file_option(
     "--config",
     "target",
     help="The file to write. Default: ./toolscout.toml if it exists, or the one in your "
@@ -116,7 +115,7 @@ class ManualChange:
     "--from",
     "paths",
     multiple=True,
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=inputs.EXISTING_FILE,
     metavar="PATH",
     help="Read servers from this file and change no client; may be repeated. "
     "Default: the files of all known clients.",
@@ -128,28 +127,23 @@ class ManualChange:
     type=click.Choice([client.name for client in CLIENTS]),
     help="Change only this client; may be repeated. Default: all that have servers.",
 )
-@click.option("--keep-clients", is_flag=True, help="Do not change the files of clients.")
-@click.option(
-    "--project",
-    is_flag=True,
-    help="Also move the servers of this folder, such as those in .mcp.json.",
+@inputs.flag_option("--keep-clients", help="Do not change the files of clients.")
+@inputs.flag_option(
+    "--project", help="Also move the servers of this folder, such as those in .mcp.json."
 )
-@click.option(
-    "--profiles",
-    is_flag=True,
-    help="Limit each client to the servers it had, with a profile of its own.",
+@inputs.flag_option(
+    "--profiles", help="Limit each client to the servers it had, with a profile of its own."
 )
-@click.option("--no-test", is_flag=True, help="Do not start the new servers to test them.")
-@click.option("--undo", is_flag=True, help="Restore the files of clients.")
-@click.option("--yes", "-y", is_flag=True, help="Write without asking.")
-@click.option("--dry-run", is_flag=True, help="Show what would change without writing anything.")
-@click.option(
+@inputs.flag_option("--no-test", help="Do not start the new servers to test them.")
+@inputs.flag_option("--undo", help="Restore the files of clients.")
+@inputs.flag_option("--yes", "-y", help="Write without asking.")
+@inputs.flag_option("--dry-run", help="Show what would change without writing anything.")
+@inputs.flag_option(
     "--force",
-    is_flag=True,
     help="Overwrite a file that cannot be read, or undo despite conflicts; the old file is kept "
     "as FILE.bak.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what was found and done as JSON.")
+@inputs.flag_option("--json", "as_json", help="Print what was found and done as JSON.")
 def init(
     target: Path | None,
     paths: tuple[Path, ...],
@@ -190,7 +184,7 @@ def init(
     if undo:
         _undo_clients(clients, yes=yes, dry_run=dry_run, force=force, as_json=as_json)
         return
-    machine = get_machine()
+    machine = inputs.get_machine()
     place = (target or machine.config_file).absolute()
     own, old = _read_own(place, overwrites=force)
     named = [Source(program="", path=path.absolute()) for path in paths]
@@ -465,8 +459,8 @@ def _test_servers(
     if not as_json:
         count = format_count(len(chosen), "server")
         click.echo(f"\nTesting {count}; skip this with --no-test.")
-    results = asyncio.run(start_servers(config, chosen, report))
-    catalog = recall_tools(config)
+    results = asyncio.run(inputs.start_servers(config, chosen, report))
+    catalog = inputs.recall_tools(config)
     costs = measure_costs(Scout(catalog, encoder=None), lambda _: None) if len(catalog) else None
     if not as_json:
         answered = sum(trial.is_ok for trial in results)
@@ -522,7 +516,7 @@ def _to_json(plan: Plan, backups: Mapping[Path, Path], *, is_written: bool) -> d
 def _undo_clients(
     clients: Sequence[str], *, yes: bool, dry_run: bool, force: bool, as_json: bool
 ) -> None:
-    machine = get_machine()
+    machine = inputs.get_machine()
     undos = list(find_undos(_list_client_files(machine, clients)))
     rows: list[dict[str, object]] = []
     named: list[Path] = []

@@ -40,15 +40,20 @@ STARTED_TOGETHER = 8
 PATIENT_SECONDS = 10.0
 """How long a command waits for an installation before it says so."""
 
-catalog_option = click.option(
+flag_option = partial(click.option, is_flag=True)
+number_option = partial(click.option, type=click.IntRange(min=1), show_default=True, metavar="N")
+path_option = partial(click.option, type=click.Path(path_type=Path, exists=True), metavar="PATH")
+file_option = partial(click.option, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE")
+EXISTING_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+FILE_OR_DASH = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
+PORT = click.IntRange(0, 65_535)
+
+catalog_option = path_option(
     "--catalog",
     "paths",
     multiple=True,
-    type=click.Path(path_type=Path, exists=True),
-    metavar="PATH",
     help="A .json or .jsonl file of tools, or a folder of them; may be repeated.",
 )
-file_option = partial(click.option, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE")
 configured_option = file_option(
     "--config",
     "config_file",
@@ -61,7 +66,7 @@ config_option = file_option(
     help="The configuration file. Default: ./toolscout.toml, or the one in your configuration "
     "folder.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_option = flag_option("--json", "as_json", help="Print JSON.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

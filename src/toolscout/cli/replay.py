@@ -10,16 +10,7 @@ from rich.console import RenderableType
 from toolscout.audit import replay as replays
 from toolscout.audit.probes import read_probes
 from toolscout.audit.replay import Replay, read_recording
-from toolscout.cli import ExitCode
-from toolscout.cli.inputs import (
-    choose_catalog,
-    config_option,
-    json_option,
-    open_known_store,
-    read_catalog_or_config,
-    read_known_catalog,
-    read_servers,
-)
+from toolscout.cli import ExitCode, inputs
 from toolscout.cli.output import (
     Cell,
     build_scout,
@@ -46,29 +37,23 @@ STYLES = {
 
 
 @click.command()
-@click.argument(
-    "recording", required=False, type=click.Path(path_type=Path, exists=True, dir_okay=False)
-)
-@click.option(
+@click.argument("recording", required=False, type=inputs.EXISTING_FILE)
+@inputs.path_option(
     "--catalog",
     "new",
-    type=click.Path(path_type=Path, exists=True),
     metavar="NEW",
     help="The file or folder of tools to try. Default: your own configuration.",
 )
-@click.option(
+@inputs.path_option(
     "--against",
     "old",
-    type=click.Path(path_type=Path, exists=True),
     metavar="OLD",
     help="The file or folder of tools, or configuration (.toml), to compare with.",
 )
-@click.option(
+@inputs.number_option(
     "--within",
     type=click.IntRange(1, 50),
     default=5,
-    show_default=True,
-    metavar="N",
     help="Count a tool as found if it is among the first N hits.",
 )
 @click.option(
@@ -77,18 +62,15 @@ STYLES = {
     metavar="SHARE",
     help="Exit with code 1 if a smaller share of the queries finds its tool.",
 )
-@click.option(
-    "--all", "show_all", is_flag=True, help="Also list queries whose result did not change."
-)
-@click.option(
+@inputs.flag_option("--all", "show_all", help="Also list queries whose result did not change.")
+@inputs.file_option(
     "--record",
     "record_file",
-    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    metavar="FILE",
+    type=inputs.FILE_OR_DASH,
     help="Write the past calls of your gateway to this file instead.",
 )
-@config_option
-@json_option
+@inputs.config_option
+@inputs.json_option
 def replay(
     recording: Path | None,
     new: Path | None,
@@ -117,8 +99,11 @@ def replay(
         _record(record_file, path)
         return
     assert recording is not None
-    after = choose_catalog([new], path).catalog if new else read_known_catalog(read_servers(path))
-    before = read_catalog_or_config(old) if old else None
+    if new:
+        after = inputs.choose_catalog([new], path).catalog
+    else:
+        after = inputs.read_known_catalog(inputs.read_servers(path))
+    before = inputs.read_catalog_or_config(old) if old else None
     probes = read_probes(recording)
     changed = build_scout(after, "static")
     original = build_scout(before, "static") if before is not None else None
@@ -134,8 +119,8 @@ def replay(
 
 
 def _record(file: Path, config_file: Path | None) -> None:
-    config = read_servers(config_file)
-    with open_known_store(config) as store:
+    config = inputs.read_servers(config_file)
+    with inputs.open_known_store(config) as store:
         if store is None:
             problem = "belongs to a gateway that has recorded nothing yet"
             remedy = "Run the gateway with `toolscout serve` first."

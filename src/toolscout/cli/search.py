@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolscout.cli import ExitCode
-from toolscout.cli.inputs import catalog_option, choose_catalog, configured_option, need_sdk
+from toolscout.cli import ExitCode, inputs
 from toolscout.cli.output import Answer, build_scout, echo_json, render_answers, render_tour, show
 from toolscout.config.file import build_demo_config
 from toolscout.demo import load_demo_catalog
@@ -52,19 +51,12 @@ CLIENT_LINES = (
 
 @click.command()
 @click.argument("queries", nargs=-1, required=True, metavar="QUERY…")
-@catalog_option
-@configured_option
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=5,
-    show_default=True,
-    metavar="N",
-    help="Maximum hits per query.",
-)
-@click.option("--all", "show_all", is_flag=True, help="Also show hits far behind the best.")
-@click.option("--explain", is_flag=True, help="Explain why each tool was found.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per query.")
+@inputs.catalog_option
+@inputs.configured_option
+@inputs.number_option("--limit", default=5, help="Maximum hits per query.")
+@inputs.flag_option("--all", "show_all", help="Also show hits far behind the best.")
+@inputs.flag_option("--explain", help="Explain why each tool was found.")
+@inputs.flag_option("--json", "as_json", help="Print one JSON object per query.")
 @click.option(
     "--encoder",
     type=click.Choice([name.value for name in EncoderName]),
@@ -92,7 +84,7 @@ def search(
       toolscout search "open a pull request" "email the team" --explain
       toolscout search "server:slack +channel create" --catalog tools.json --json
     """
-    chosen = choose_catalog(paths, config_file)
+    chosen = inputs.choose_catalog(paths, config_file)
     scout = build_scout(chosen.catalog, encoder or chosen.settings.encoder)
     answers = [_search(scout, query, limit, show_all) for query in queries]
     if as_json:
@@ -105,9 +97,7 @@ def search(
 
 
 @click.command(name="try")
-@click.option(
-    "--gateway", is_flag=True, help="Show the gateway in front of real MCP servers instead."
-)
+@inputs.flag_option("--gateway", help="Show the gateway in front of real MCP servers instead.")
 def try_(gateway: bool) -> None:
     """See toolscout find tools in a demo catalogue.
 
@@ -118,7 +108,7 @@ def try_(gateway: bool) -> None:
       toolscout try
     """
     if gateway:
-        need_sdk()
+        inputs.need_sdk()
         with tempfile.TemporaryDirectory(prefix="toolscout-") as folder:
             servers = [server.name for server in build_demo_config(Path(folder)).servers]
             if GATEWAY_SERVER not in servers:

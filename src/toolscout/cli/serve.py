@@ -23,14 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from toolscout.cli.inputs import (
-    file_option,
-    get_reports_folder,
-    get_tokens_folder,
-    need_sdk,
-    open_store,
-    read_servers,
-)
+from toolscout.cli import inputs
 from toolscout.config.documents import write_private
 from toolscout.config.file import Config, build_demo_config, read_config
 from toolscout.config.gateway import GatewayConfig, Profile
@@ -62,7 +55,7 @@ def _add_gateway_option(name: str, metavar: str | None = None) -> Callable[[Comm
     flag = f"--{name.replace('_', '-')}"
     text = declared.doc.replace("`", "")
     if isinstance(declared.default, bool):
-        return click.option(flag, is_flag=True, help=text)
+        return inputs.flag_option(flag, help=text)
     kind: click.ParamType[Any] | None = None
     if isinstance(declared.default, StrEnum):
         kind = click.Choice([str(member) for member in type(declared.default)])
@@ -75,22 +68,20 @@ def _add_gateway_option(name: str, metavar: str | None = None) -> Callable[[Comm
 
 
 @click.command()
-@file_option(
+@inputs.file_option(
     "--config",
     "path",
     help="The servers to put behind the gateway; any client's MCP configuration works too. "
     "Default: ./toolscout.toml, or the one in your configuration folder.",
 )
-@click.option(
-    "--demo", is_flag=True, help="Use demo servers that are installed in this environment."
-)
+@inputs.flag_option("--demo", help="Use demo servers that are installed in this environment.")
 @click.option(
     "--cache",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
     help="Folder for the cache of tools and sessions; created if there is none.",
 )
-@click.option("--http", is_flag=True, help="Serve streamable HTTP and SSE instead of stdio.")
+@inputs.flag_option("--http", help="Serve streamable HTTP and SSE instead of stdio.")
 @_add_gateway_option("host", "ADDRESS")
 @_add_gateway_option("port", "N")
 @_add_gateway_option("mode")
@@ -122,10 +113,10 @@ def serve(
     """
     if http and profile:
         raise click.UsageError("--profile is for stdio. Over HTTP, give a token a profile.")
-    need_sdk()
+    inputs.need_sdk()
     from toolscout.gateway.logs import log_to_stderr
 
-    config = build_demo_config(cache) if demo else read_servers(path)
+    config = build_demo_config(cache) if demo else inputs.read_servers(path)
     changes = {
         "cache": str(cache / "gateway.db") if cache else None,
         "host": host,
@@ -154,12 +145,12 @@ async def _serve(config: Config, mask: SecretMask, profile: Profile | None, *, h
     from toolscout.gateway.server import serve_stdio
     from toolscout.gateway.tracing import Spans
 
-    with open_store(config) as store:
-        async with Gateway(config, store, tokens=get_tokens_folder(config)) as gateway:
+    with inputs.open_store(config) as store:
+        async with Gateway(config, store, tokens=inputs.get_tokens_folder(config)) as gateway:
             gateway.events.subscribe(log_event)
             gateway.events.subscribe(Spans().on_event)
             tasks = [asyncio.create_task(_follow(gateway, mask))]
-            file = get_reports_folder(config) / f"{os.getpid()}.json"
+            file = inputs.get_reports_folder(config) / f"{os.getpid()}.json"
             if not http:
                 tasks.append(asyncio.create_task(_report(gateway, file)))
             gc.freeze()  # a full collection would hold up every answer for a tenth of a second

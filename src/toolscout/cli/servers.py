@@ -17,17 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolscout.cli import ExitCode, Group
-from toolscout.cli.inputs import (
-    config_option,
-    find_config_file,
-    get_tokens_folder,
-    json_option,
-    need_sdk,
-    open_known_store,
-    read_servers,
-    start_servers,
-)
+from toolscout.cli import ExitCode, Group, inputs
 from toolscout.cli.output import NAME_SHOWN, echo_json, format_count, make_table, show
 from toolscout.clients.discovery import find_secret_places
 from toolscout.config.edits import add_server, read_own_text, remove_server, write_edit
@@ -48,14 +38,14 @@ NOTE_SHOWN = 200
 @click.group(cls=Group)
 def servers() -> None:
     """Manage the servers behind the gateway."""
-    need_sdk()
+    inputs.need_sdk()
     # The SDK also logs the exceptions that it raises.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
 
 
 @servers.command("list")
-@config_option
-@json_option
+@inputs.config_option
+@inputs.json_option
 def list_(path: Path | None, as_json: bool) -> None:
     """List the configured servers without starting them.
 
@@ -66,9 +56,9 @@ def list_(path: Path | None, as_json: bool) -> None:
     """
     from toolscout.servers.probe import list_servers
 
-    config = read_servers(path)
-    tokens = get_tokens_folder(config)
-    with open_known_store(config) as store:
+    config = inputs.read_servers(path)
+    tokens = inputs.get_tokens_folder(config)
+    with inputs.open_known_store(config) as store:
         entries = list_servers(config, store, tokens, env=os.environ, now=time.time())
     if as_json:
         rows = [
@@ -102,8 +92,8 @@ def list_(path: Path | None, as_json: bool) -> None:
 
 @servers.command("test")
 @click.argument("names", nargs=-1, metavar="[NAME…]")
-@config_option
-@json_option
+@inputs.config_option
+@inputs.json_option
 def test_(names: tuple[str, ...], path: Path | None, as_json: bool) -> None:
     """Start servers, list their tools and stop them.
 
@@ -114,10 +104,10 @@ def test_(names: tuple[str, ...], path: Path | None, as_json: bool) -> None:
       toolscout servers test
       toolscout servers test github linear --json
     """
-    config = read_servers(path)
+    config = inputs.read_servers(path)
     chosen = [find_server(config, name) for name in dict.fromkeys(names)]
     chosen = chosen or [server for server in config.servers if not server.disabled]
-    trials = asyncio.run(start_servers(config, chosen))
+    trials = asyncio.run(inputs.start_servers(config, chosen))
     if as_json:
         echo_json({"servers": [json_from_trial(trial) for trial in trials]})
     else:
@@ -162,15 +152,13 @@ def format_offer(trial: "ProbeResult") -> str:
 @servers.command()
 @click.argument("name")
 @click.argument("arguments", nargs=-1, metavar="[ARGUMENT…]")
-@config_option
+@inputs.config_option
 @click.option(
     "--command", metavar="PROGRAM", help="The program that starts it; its arguments come last."
 )
 @click.option("--url", metavar="URL", help="The address of a remote server, instead of a command.")
-@click.option("--sse", is_flag=True, help="Use the older SSE transport for the URL.")
-@click.option(
-    "--oauth", is_flag=True, help="The server needs a login; see `toolscout servers login`."
-)
+@inputs.flag_option("--sse", help="Use the older SSE transport for the URL.")
+@inputs.flag_option("--oauth", help="The server needs a login; see `toolscout servers login`.")
 @click.option(
     "--env", "variables", multiple=True, metavar="NAME=${REF}", help="A variable; may be repeated."
 )
@@ -215,7 +203,7 @@ def add(
     for key in find_secret_places(server):
         remedy = "Write ${VARIABLE} or ${file:PATH} instead, in single quotes."
         raise InvalidConfig(key, "looks like a secret in plain text", remedy=remedy)
-    place = find_config_file(path)
+    place = inputs.find_config_file(path)
     write_edit(place, add_server(place, read_own_text(place), server))
     verb = "login" if oauth else "test"
     click.echo(f"Added {name!r} to {place}.\nNext: toolscout servers {verb} {shlex.quote(name)}")
@@ -233,7 +221,7 @@ def _parse_pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
 
 @servers.command()
 @click.argument("name")
-@config_option
+@inputs.config_option
 def remove(name: str, path: Path | None) -> None:
     """Remove a server from toolscout's own configuration file.
 
@@ -245,24 +233,23 @@ def remove(name: str, path: Path | None) -> None:
     """
     from toolscout.servers.oauth.tokens import TokenFile
 
-    place = find_config_file(path)
+    place = inputs.find_config_file(path)
     text = remove_server(place, read_own_text(place), name)
-    config = read_servers(place)
+    config = inputs.read_servers(place)
     # A server with a reference that has no value has no address to be logged in at.
     with suppress(InvalidConfig):
-        TokenFile(get_tokens_folder(config), find_server(config, name).resolve()).forget()
+        TokenFile(inputs.get_tokens_folder(config), find_server(config, name).resolve()).forget()
     write_edit(place, text)
     click.echo(f"Removed {name!r} from {place}.")
 
 
 @servers.command()
 @click.argument("name")
-@config_option
-@click.option("--no-browser", is_flag=True, help="Print the address instead of opening a browser.")
-@click.option(
+@inputs.config_option
+@inputs.flag_option("--no-browser", help="Print the address instead of opening a browser.")
+@inputs.number_option(
     "--port",
-    type=click.IntRange(0, 65_535),
-    metavar="N",
+    type=inputs.PORT,
     help="Local port to wait for the browser on; 0 picks a free one. Default: 8975.",
 )
 def login(name: str, path: Path | None, no_browser: bool, port: int | None) -> None:
@@ -278,10 +265,10 @@ def login(name: str, path: Path | None, no_browser: bool, port: int | None) -> N
     """
     from toolscout.servers.oauth.login import check_login
 
-    config = read_servers(path)
+    config = inputs.read_servers(path)
     server = find_server(config, name).resolve()
     check_login(server)
-    tokens = get_tokens_folder(config)
+    tokens = inputs.get_tokens_folder(config)
     is_new = asyncio.run(_log_in(server, tokens, port, open_browser=not no_browser))
     click.echo(
         f"Logged in to {name!r}." if is_new else f"Server {name!r} does not require a login."
@@ -290,7 +277,7 @@ def login(name: str, path: Path | None, no_browser: bool, port: int | None) -> N
 
 @servers.command()
 @click.argument("name")
-@config_option
+@inputs.config_option
 def logout(name: str, path: Path | None) -> None:
     """Delete the login tokens of a server.
 
@@ -303,8 +290,8 @@ def logout(name: str, path: Path | None) -> None:
     """
     from toolscout.servers.oauth.tokens import TokenFile
 
-    config = read_servers(path)
-    tokens = TokenFile(get_tokens_folder(config), find_server(config, name).resolve())
+    config = inputs.read_servers(path)
+    tokens = TokenFile(inputs.get_tokens_folder(config), find_server(config, name).resolve())
     was_there = tokens.forget()
     click.echo(f"Logged out of {name!r}." if was_there else f"There was no login for {name!r}.")
 

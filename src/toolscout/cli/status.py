@@ -19,7 +19,7 @@ import click
 from rich.live import Live
 from rich.text import Text
 
-from toolscout.cli.inputs import config_option, find_config_file, get_reports_folder, read_servers
+from toolscout.cli import inputs
 from toolscout.cli.output import NAME_SHOWN, echo_json
 from toolscout.config.file import Config
 from toolscout.config.references import expand
@@ -59,7 +59,7 @@ FIGURES = {
     help="The address of a gateway over HTTP. Default: as your configuration says, and gateways "
     "over stdio too.",
 )
-@config_option
+@inputs.config_option
 @click.option(
     "--token",
     "reference",
@@ -67,16 +67,15 @@ FIGURES = {
     metavar="REF",
     help="The gateway's token, as ${VAR} or ${file:PATH}; not one that is limited to a profile.",
 )
-@click.option("--watch", is_flag=True, help="Keep refreshing until Ctrl-C.")
-@click.option(
+@inputs.flag_option("--watch", help="Keep refreshing until Ctrl-C.")
+@inputs.number_option(
     "--every",
     type=click.FloatRange(min=0.1),
     default=2.0,
-    show_default=True,
     metavar="SECONDS",
     help="How often --watch refreshes.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
+@inputs.flag_option("--json", "as_json", help="Print the gateway's answer as JSON.")
 def status(
     url: str | None, path: Path | None, reference: str, watch: bool, every: float, as_json: bool
 ) -> None:
@@ -100,8 +99,8 @@ def status(
         raise UsageError(f"--token contains characters that are not allowed in a header. {remedy}")
     target = None if url is None else _parse_url(url)
     config = Config()
-    if target is None and (path or find_config_file(path).exists()):
-        config = read_servers(path)
+    if target is None and (path or inputs.find_config_file(path).exists()):
+        config = inputs.read_servers(path)
 
     def fetch() -> list[Json]:
         return [_fetch_status(target, token)] if target else _fetch_all(config, token)
@@ -138,7 +137,7 @@ def _fetch_all(config: Config, token: str) -> list[Json]:
 def _read_reports(config: Config) -> list[Json]:
     """Return what running gateways over stdio last reported, the oldest first."""
     reports: list[Json] = []
-    for file in sorted(get_reports_folder(config).glob("*.json")):
+    for file in sorted(inputs.get_reports_folder(config).glob("*.json")):
         # A gateway may end, or write its file anew, at any moment.
         with suppress(OSError, ValueError):
             is_fresh = time.time() - file.stat().st_mtime < STALE_SECONDS

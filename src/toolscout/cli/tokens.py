@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.console import RenderableType
 
-from toolscout.cli.inputs import catalog_option, choose_catalog, configured_option
+from toolscout.cli import inputs
 from toolscout.cli.output import Cell, Step, echo_json, make_table, show, show_bar, style
 from toolscout.dialects import Dialect
 from toolscout.schemas import Json
@@ -58,23 +58,16 @@ class Costs:
 
 
 @click.command()
-@catalog_option
-@configured_option
+@inputs.catalog_option
+@inputs.configured_option
 @click.option(
     "--price",
     type=click.FloatRange(min=0),
     metavar="DOLLARS",
     help="Also show the cost at this price per million input tokens.",
 )
-@click.option(
-    "--requests",
-    type=click.IntRange(min=1),
-    default=1_000,
-    show_default=True,
-    metavar="N",
-    help="Number of requests to show the cost of.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@inputs.number_option("--requests", default=1_000, help="Number of requests to show the cost of.")
+@inputs.flag_option("--json", "as_json", help="Print the figures as JSON.")
 def tokens(
     paths: tuple[Path, ...],
     config_file: Path | None,
@@ -95,7 +88,7 @@ def tokens(
       toolscout tokens --config toolscout.toml --price 2.50 --requests 10000
       toolscout tokens --catalog tools.json --json
     """
-    chosen = choose_catalog(paths, config_file)
+    chosen = inputs.choose_catalog(paths, config_file)
     # As in the gateway, which always hides tools, and calls them by `tool_call`.
     settings = replace(chosen.settings, mode=Mode.BRIDGE, hiding=Hiding.ON)
     with show_bar("Counting tokens", len(chosen.catalog)) as step:
