@@ -23,17 +23,7 @@ from toolscout.cli import ExitCode, fail, inputs
 from toolscout.cli.output import NAME_SHOWN, ask, echo_json, format_count, show
 from toolscout.cli.servers import json_from_trial, show_trial
 from toolscout.cli.tokens import Costs, measure_costs, render_totals
-from toolscout.clients.discovery import (
-    Discovery,
-    Machine,
-    Source,
-    find_secret_places,
-    find_servers,
-    format_secret_notes,
-    is_same_server,
-    list_known_files,
-    starts_own,
-)
+from toolscout.clients import discovery
 from toolscout.clients.programs import CLIENTS, find_client
 from toolscout.clients.rewrite import (
     Launch,
@@ -64,7 +54,6 @@ from toolscout.scout import Scout
 if TYPE_CHECKING:
     from toolscout.servers.probe import ProbeResult
 
-NAMES_SHOWN = 300
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -72,7 +61,7 @@ DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 class Plan:
     """Everything that one run would write."""
 
-    findings: Discovery
+    findings: discovery.Discovery
     config: Config
     """With the new servers and profiles."""
     text: str
@@ -95,7 +84,7 @@ class Plan:
 class ManualChange:
     """A change that a person has to make in a client's file."""
 
-    source: Source
+    source: discovery.Source
     profile: str
     """The profile that toolscout's entry names; empty if the client sees everything."""
     servers: tuple[str, ...]
@@ -187,8 +176,10 @@ def init(
     machine = inputs.get_machine()
     place = (target or machine.config_file).absolute()
     own, old = _read_own(place, overwrites=force)
-    named = [Source(program="", path=path.absolute()) for path in paths]
-    findings = find_servers(named or list_known_files(machine), machine, own, project=project)
+    named = [discovery.Source(program="", path=path.absolute()) for path in paths]
+    findings = discovery.find_servers(
+        named or discovery.list_known_files(machine), machine, own, project=project
+    )
     config = replace(own, servers=tuple(one.server for one in findings.found), notes=())
     notes = list(findings.notes)
     changes: list[Rewrite | ManualChange] = []
@@ -203,7 +194,9 @@ def init(
                 notes.append(str(error))
     for change in changes:
         config = _extend_profile(config, change.profile, change.servers)
-    notes += format_secret_notes(finding.server for finding in findings.found if finding.is_new)
+    notes += discovery.format_secret_notes(
+        finding.server for finding in findings.found if finding.is_new
+    )
     plan = Plan(
         findings=findings,
         config=config,
@@ -259,14 +252,18 @@ def _edit_own(config: Config, own: Config, text: str) -> str:
     return new if new != text else ""
 
 
-def _list_client_files(machine: Machine, clients: Sequence[str]) -> list[Source]:
+def _list_client_files(
+    machine: discovery.Machine, clients: Sequence[str]
+) -> list[discovery.Source]:
     """Return the files of these clients, or of all, whether they exist or not."""
     programs = [client.title for client in CLIENTS if client.name in clients or not clients]
-    found = {s.path: s for s in list_known_files(machine) if s.program in programs}
+    found = {s.path: s for s in discovery.list_known_files(machine) if s.program in programs}
     return list(found.values())
 
 
-def _choose_files(machine: Machine, clients: Sequence[str], *, project: bool) -> list[Source]:
+def _choose_files(
+    machine: discovery.Machine, clients: Sequence[str], *, project: bool
+) -> list[discovery.Source]:
     """Return the files that may change; raise if a client that was named has none."""
     existing = [s for s in _list_client_files(machine, clients) if is_file(s.path)]
     chosen = [source for source in existing if project or not source.is_project]
@@ -280,7 +277,12 @@ def _choose_files(machine: Machine, clients: Sequence[str], *, project: bool) ->
 
 
 def _plan_change(
-    source: Source, config: Config, folders: Sequence[Path], *, profiles: bool, always: bool
+    source: discovery.Source,
+    config: Config,
+    folders: Sequence[Path],
+    *,
+    profiles: bool,
+    always: bool,
 ) -> Sequence[Rewrite | ManualChange]:
     """Return the change of a client's file, if there is any; `always` adds toolscout anyway."""
     client = find_client(source.program)
@@ -310,14 +312,14 @@ def _plan_change(
 
 
 def _plan_by_hand(
-    source: Source, launch: Launch, config: Config, *, always: bool
+    source: discovery.Source, launch: Launch, config: Config, *, always: bool
 ) -> list[ManualChange]:
     """Return the change that a person has to make, if there is any."""
     taken: dict[str, str] = {}
     found = import_servers(source.path, ()).servers
-    own = [one for one in found if starts_own(one.command, one.url, one.args)]
+    own = [one for one in found if discovery.starts_own(one.command, one.url, one.args)]
     for one in found:
-        same = [server.name for server in config.servers if is_same_server(one, server)]
+        same = [server.name for server in config.servers if discovery.is_same_server(one, server)]
         if same and one not in own:
             taken[one.name] = same[0]
     if not taken and (own or not always):
@@ -394,7 +396,7 @@ def _show_rewrite(plan: Plan, rewrite: Rewrite) -> None:
 
 
 def _format_names(names: Sequence[str]) -> str:
-    return to_one_line(", ".join(names), NAMES_SHOWN)
+    return to_one_line(", ".join(names), 300)
 
 
 def _show_diff(path: Path, old: str, new: str) -> None:
@@ -481,7 +483,7 @@ def _to_json(plan: Plan, backups: Mapping[Path, Path], *, is_written: bool) -> d
             "program": finding.source.program,
             "file": finding.source.path,
             "new": finding.is_new,
-            "secrets": find_secret_places(finding.server),
+            "secrets": discovery.find_secret_places(finding.server),
         }
         for finding in plan.findings.found
     ]
@@ -557,10 +559,8 @@ def _undo_clients(
     for path in configs if not as_json and any(row["restored"] for row in rows) else ():
         remove = "del" if sys.platform == "win32" else "rm"
         files = [file for file in (path, path.with_name(f"{path.name}.bak")) if is_file(file)]
-        click.echo(
-            f"{path} stays, with the secrets that were copied into it. "
-            f"To delete it: {remove} {shlex.join(map(str, files))}"
-        )
+        delete = f"To delete it: {remove} {shlex.join(map(str, files))}"
+        click.echo(f"{path} stays, with the secrets that were copied into it. {delete}")
     refused = [undo for undo in undos if undo.conflicts and not force]
     if refused and not dry_run:
         raise explain_conflict(refused[0])

@@ -28,7 +28,6 @@ from toolscout.scout import Scout
 from toolscout.search.hits import Hit, Result
 from toolscout.tokens import count_definition_tokens
 
-PLAIN_WIDTH = 100_000
 REFRESH_SECONDS = 0.1
 NAME_SHOWN = 40
 """Characters of a server's name in tables and lists."""
@@ -36,10 +35,6 @@ MANY_TOOLS = {"static": 2_000, "none": 2_000, "onnx": 100}
 """From this many tools on, indexing with an encoder takes long enough to show a bar."""
 TOUR_INDENT = 6
 BAR_WIDTH = 20
-SMALL_SHARE = 0.15
-"""A signal with less of the score than this is not worth mentioning as a reason."""
-WORD_SIGNALS = ("words", "name")
-"""Signals that the matched words already explain."""
 ASK_AGAIN = "Describe what the tool should do, for example 'create a calendar event'."
 STYLES = {"exact": "bold cyan", "strong": "bold green", "likely": "yellow", "weak": "red"}
 TRY_NEXT = (
@@ -60,7 +55,7 @@ def show(parts: Iterable[RenderableType]) -> None:
     text = StringIO()
     console = Console(highlight=False)
     if not sys.stdout.isatty():
-        console = Console(file=text, width=PLAIN_WIDTH, color_system=None, highlight=False)
+        console = Console(file=text, width=100_000, color_system=None, highlight=False)
     for part in parts:
         console.print(part)
     if not sys.stdout.isatty():
@@ -322,8 +317,9 @@ def _summarize_reasons(hit: Hit) -> str:
         mentioned.update(fresh)
         if fresh:
             reasons.append(f"{', '.join(map(repr, fresh))} in its {field}")
-    signals = [s for s, share in _sort_shares(hit.why.shares) if share >= SMALL_SHARE]
-    reasons += [signal for signal in signals if signal not in WORD_SIGNALS]
+    # The matched words explain two signals already; a small share of the score is no reason.
+    signals = [s for s, share in _sort_shares(hit.why.shares) if share >= 0.15]
+    reasons += [signal for signal in signals if signal not in ("words", "name")]
     return "; ".join(reasons) or "a little of everything"
 
 

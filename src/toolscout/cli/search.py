@@ -186,11 +186,9 @@ async def _show_gateway(folder: str) -> None:
     # The cache now knows all tools, so that the same gateway can list them at once.
     async with _open_client(folder, "--mode", "direct") as client:
         everything = (await client.list_tools()).tools
-    click.echo(
-        f"All {len(everything)} definitions: {_count_cost(everything):,} tokens in every request. "
-        f"With toolscout: {_count_cost(listed):,}, and {count_tokens(reply):,} for this search "
-        "(estimated)."
-    )
+    before = f"All {len(everything)} definitions: {_count_cost(everything):,} tokens"
+    after = f"{_count_cost(listed):,}, and {count_tokens(reply):,} for this search"
+    click.echo(f"{before} in every request. With toolscout: {after} (estimated).")
     click.echo("\n  ".join(("\nTo set it up for your own servers:", *CLIENT_LINES)))
 
 

@@ -12,6 +12,7 @@ import threading
 import time
 import webbrowser
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -315,13 +316,8 @@ async def _log_in(
             click.echo(f"Waiting. {remedy}", err=True)
             _read_pasted(callback)
 
-        return await log_in(
-            server,
-            folder,
-            callback=callback.url,
-            redirect=redirect,
-            answer=lambda: callback.answer(LOGIN_SECONDS),
-        )
+        answer = partial(callback.answer, LOGIN_SECONDS)
+        return await log_in(server, folder, callback=callback.url, redirect=redirect, answer=answer)
 
 
 def _read_pasted(callback: "Callback") -> None:

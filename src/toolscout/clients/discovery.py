@@ -171,11 +171,8 @@ def find_servers(
         for source in existing.values()
         for server in _read(source, machine, notes, project=project)
     ]
-    seen = {
-        server.name
-        for server, _ in listed
-        if any(one.name == server.name and one.starts_like(server) for one in own.servers)
-    }
+    known = [one for one, _ in listed if one.name in servers]
+    seen = {one.name for one in known if servers[one.name].starts_like(one)}
     for server, source in listed:
         quoted = quote_name(server.name)
         if starts_own(server.command, server.url, server.args):
@@ -194,8 +191,8 @@ def find_servers(
             notes.append(f"{source.path}: {taken}. This one is {name!r}.")
         servers[name] = replace(server, name=name)
         found.append(FoundServer(server=servers[name], source=source))
-    known = (home,) if own.servers else ()
-    return Discovery(found=tuple(found), sources=(*known, *existing.values()), notes=tuple(notes))
+    files = [*([home] if own.servers else []), *existing.values()]
+    return Discovery(found=tuple(found), sources=tuple(files), notes=tuple(notes))
 
 
 def is_same_server(server: ServerConfig, own: ServerConfig) -> bool:

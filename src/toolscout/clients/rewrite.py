@@ -300,14 +300,9 @@ def format_diff(path: Path, old: str, new: str) -> list[str]:
         for keys in dict.fromkeys((*list_places(before, None), *list_places(after, None)))
         if find_table(before.tables, keys) != find_table(after.tables, keys)
     ]
-    lines = difflib.unified_diff(
-        _format_servers(before, places),
-        _format_servers(after, places),
-        f"{path} (as it is)",
-        f"{path} (as it will be)",
-        lineterm="",
-        n=CONTEXT_LINES,
-    )
+    titles = (f"{path} (as it is)", f"{path} (as it will be)")
+    one, other = (_format_servers(document, places) for document in (before, after))
+    lines = difflib.unified_diff(one, other, *titles, lineterm="", n=CONTEXT_LINES)
     return [clean_text(line, LINE_CHARS) for line in lines]
 
 

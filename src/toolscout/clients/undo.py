@@ -57,9 +57,8 @@ def write_rewrite(rewrite: Rewrite) -> Path:
     """Write a rewritten file and return the path of the backup."""
     path = rewrite.source.path.resolve()
     if read_text(path) != rewrite.old:
-        raise InvalidFile(
-            str(path), "has changed in the meantime", remedy="Run `toolscout init` again."
-        )
+        remedy = "Run `toolscout init` again."
+        raise InvalidFile(str(path), "has changed in the meantime", remedy=remedy)
     mode = stat.S_IMODE(path.stat().st_mode)
     earlier = find_backup(path)
     original = _restore_original(rewrite, earlier) if earlier else rewrite.old
@@ -125,12 +124,10 @@ def put_back(undo: Undo, *, force: bool = False) -> None:
 
 def explain_conflict(undo: Undo) -> InvalidFile:
     """Return the error that says what an undo would lose."""
-    listed = ", ".join(undo.conflicts)
-    return InvalidFile(
-        str(undo.source.path),
-        f"has changed since `toolscout init`, and the old file would undo that: {listed}",
-        remedy=f"Merge it by hand with {undo.backup}, or pass --force to restore the old file.",
-    )
+    changed = "has changed since `toolscout init`, and the old file would undo that"
+    problem = f"{changed}: {', '.join(undo.conflicts)}"
+    remedy = f"Merge it by hand with {undo.backup}, or pass --force to restore the old file."
+    return InvalidFile(str(undo.source.path), problem, remedy=remedy)
 
 
 def _restore_original(rewrite: Rewrite, earlier: Path) -> str:
