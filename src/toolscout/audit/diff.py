@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import cast
 
 from toolscout.names import to_one_line
-from toolscout.schemas import Json, Parameter, list_parameters, to_canonical_json
+from toolscout.schemas import Json, list_parameters, to_canonical_json
 from toolscout.tools import Tool
 
 SHOWN_TEXT = 60
@@ -105,23 +105,19 @@ def _list_parameter_changes(old: Json, new: Json) -> Iterator[str]:
     for path in before:
         if path not in after:
             yield f"{path} is gone"
-    for path, parameter in before.items():
-        if path in after:
-            yield from _compare_parameter(parameter, after[path])
-
-
-def _compare_parameter(old: Parameter, new: Parameter) -> Iterator[str]:
-    if old.type != new.type:
-        yield f"{old.path} was {old.type} and is {new.type}"
-    if old.required != new.required:
-        yield f"{old.path} is {'required' if new.required else 'optional'}"
-    if old.enum != new.enum:
-        gone = ", ".join(value for value in old.enum if value not in new.enum)
-        come = ", ".join(value for value in new.enum if value not in old.enum)
-        changes = [f"without {gone}" if gone else "", f"with {come}" if come else ""]
-        yield f"{old.path} has other values: {' and '.join(filter(None, changes)) or 'reordered'}"
-    if old.description != new.description:
-        yield f"{old.path}: its description changed"
+    for path in [path for path in before if path in after]:
+        was, now = before[path], after[path]
+        if was.type != now.type:
+            yield f"{path} was {was.type} and is {now.type}"
+        if was.required != now.required:
+            yield f"{path} is {'required' if now.required else 'optional'}"
+        if was.enum != now.enum:
+            gone = ", ".join(value for value in was.enum if value not in now.enum)
+            come = ", ".join(value for value in now.enum if value not in was.enum)
+            changes = [f"without {gone}" if gone else "", f"with {come}" if come else ""]
+            yield f"{path} has other values: {' and '.join(filter(None, changes)) or 'reordered'}"
+        if was.description != now.description:
+            yield f"{path}: its description changed"
 
 
 def _quote(value: object) -> str:

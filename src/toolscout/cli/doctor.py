@@ -31,7 +31,14 @@ from toolscout.cli import ExitCode, inputs
 from toolscout.cli.output import NAME_SHOWN, echo_json, format_count
 from toolscout.cli.servers import format_offer
 from toolscout.cli.status import fetch_json
-from toolscout.clients import discovery
+from toolscout.clients.discovery import (
+    OWN,
+    Machine,
+    Source,
+    find_secret_places,
+    list_known_files,
+    starts_own,
+)
 from toolscout.clients.programs import find_client
 from toolscout.clients.rewrite import find_option, parse_document, read_text
 from toolscout.clients.undo import find_backup
@@ -110,7 +117,7 @@ def doctor(path: Path | None, start: bool, as_json: bool) -> None:
         raise click.exceptions.Exit(ExitCode.FAILED)
 
 
-def _check_all(machine: discovery.Machine, place: Path, *, start: bool) -> Iterator[Check]:
+def _check_all(machine: Machine, place: Path, *, start: bool) -> Iterator[Check]:
     """Yield every check as it is done; `place` is the configuration file."""
     yield from _check_installation(machine.env)
     found: list[Config] = []
@@ -199,7 +206,7 @@ def _check_configuration(place: Path, found: list[Config]) -> Iterator[Check]:
     yield Check("ok", name, f"{place} lists {format_count(len(config.servers), 'server')}")
     for note in config.notes:
         yield Check("warn", name, note, "toolscout servers list")
-    if any(map(discovery.find_secret_places, config.servers)):
+    if any(map(find_secret_places, config.servers)):
         text = f"Others can read {place}, which contains secrets in plain text."
         yield from _check_mode(name, place, text)
 
@@ -388,10 +395,8 @@ def _ask_gateway(gateway: GatewayConfig, path: str) -> Json:
     return {}
 
 
-def _check_clients(machine: discovery.Machine) -> Iterator[Check]:
-    known = [
-        source for source in discovery.list_known_files(machine) if source.program != discovery.OWN
-    ]
+def _check_clients(machine: Machine) -> Iterator[Check]:
+    known = [source for source in list_known_files(machine) if source.program != OWN]
     for source in {source.path: source for source in known if is_file(source.path)}.values():
         name = f"client {source.program}"
         client = find_client(source.program)
@@ -404,7 +409,7 @@ def _check_clients(machine: discovery.Machine) -> Iterator[Check]:
             yield Check("warn", name, str(error), f"Fix {source.path}.")
             continue
         servers = found.servers if found else ()
-        own = [one for one in servers if discovery.starts_own(one.command, one.url, one.args)]
+        own = [one for one in servers if starts_own(one.command, one.url, one.args)]
         if own:
             is_alone = len(servers) == len(own)
             for one in own:
@@ -417,12 +422,7 @@ def _check_clients(machine: discovery.Machine) -> Iterator[Check]:
 
 
 def _check_entry(
-    source: discovery.Source,
-    server: ServerConfig,
-    env: Mapping[str, str],
-    remedy: str,
-    *,
-    is_alone: bool,
+    source: Source, server: ServerConfig, env: Mapping[str, str], remedy: str, *, is_alone: bool
 ) -> Check:
     """Check an entry for toolscout, next to which its client may have other servers."""
     name = f"client {source.program}"

@@ -23,7 +23,17 @@ from toolscout.cli import ExitCode, fail, inputs
 from toolscout.cli.output import NAME_SHOWN, ask, echo_json, format_count, show
 from toolscout.cli.servers import json_from_trial, show_trial
 from toolscout.cli.tokens import Costs, measure_costs, render_totals
-from toolscout.clients import discovery
+from toolscout.clients.discovery import (
+    Discovery,
+    Machine,
+    Source,
+    find_secret_places,
+    find_servers,
+    format_secret_notes,
+    is_same_server,
+    list_known_files,
+    starts_own,
+)
 from toolscout.clients.programs import CLIENTS, find_client
 from toolscout.clients.rewrite import (
     Launch,
@@ -61,7 +71,7 @@ DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 class Plan:
     """Everything that one run would write."""
 
-    findings: discovery.Discovery
+    findings: Discovery
     config: Config
     """With the new servers and profiles."""
     text: str
@@ -84,7 +94,7 @@ class Plan:
 class ManualChange:
     """A change that a person has to make in a client's file."""
 
-    source: discovery.Source
+    source: Source
     profile: str
     """The profile that toolscout's entry names; empty if the client sees everything."""
     servers: tuple[str, ...]
@@ -176,27 +186,22 @@ def init(
     machine = inputs.get_machine()
     place = (target or machine.config_file).absolute()
     own, old = _read_own(place, overwrites=force)
-    named = [discovery.Source(program="", path=path.absolute()) for path in paths]
-    findings = discovery.find_servers(
-        named or discovery.list_known_files(machine), machine, own, project=project
-    )
+    named = [Source(program="", path=path.absolute()) for path in paths]
+    findings = find_servers(named or list_known_files(machine), machine, own, project=project)
     config = replace(own, servers=tuple(one.server for one in findings.found), notes=())
     notes = list(findings.notes)
     changes: list[Rewrite | ManualChange] = []
     if findings.found and not (paths or keep_clients):
-        files = _choose_files(machine, clients, project=project)
         folders = machine.project_folders if project else ()
         always = bool(clients)
-        for source in files:
+        for source in _choose_files(machine, clients, project=project):
             try:
                 changes += _plan_change(source, config, folders, profiles=profiles, always=always)
             except UsageError as error:
                 notes.append(str(error))
     for change in changes:
         config = _extend_profile(config, change.profile, change.servers)
-    notes += discovery.format_secret_notes(
-        finding.server for finding in findings.found if finding.is_new
-    )
+    notes += format_secret_notes(finding.server for finding in findings.found if finding.is_new)
     plan = Plan(
         findings=findings,
         config=config,
@@ -252,18 +257,14 @@ def _edit_own(config: Config, own: Config, text: str) -> str:
     return new if new != text else ""
 
 
-def _list_client_files(
-    machine: discovery.Machine, clients: Sequence[str]
-) -> list[discovery.Source]:
+def _list_client_files(machine: Machine, clients: Sequence[str]) -> list[Source]:
     """Return the files of these clients, or of all, whether they exist or not."""
     programs = [client.title for client in CLIENTS if client.name in clients or not clients]
-    found = {s.path: s for s in discovery.list_known_files(machine) if s.program in programs}
+    found = {s.path: s for s in list_known_files(machine) if s.program in programs}
     return list(found.values())
 
 
-def _choose_files(
-    machine: discovery.Machine, clients: Sequence[str], *, project: bool
-) -> list[discovery.Source]:
+def _choose_files(machine: Machine, clients: Sequence[str], *, project: bool) -> list[Source]:
     """Return the files that may change; raise if a client that was named has none."""
     existing = [s for s in _list_client_files(machine, clients) if is_file(s.path)]
     chosen = [source for source in existing if project or not source.is_project]
@@ -277,12 +278,7 @@ def _choose_files(
 
 
 def _plan_change(
-    source: discovery.Source,
-    config: Config,
-    folders: Sequence[Path],
-    *,
-    profiles: bool,
-    always: bool,
+    source: Source, config: Config, folders: Sequence[Path], *, profiles: bool, always: bool
 ) -> Sequence[Rewrite | ManualChange]:
     """Return the change of a client's file, if there is any; `always` adds toolscout anyway."""
     client = find_client(source.program)
@@ -312,14 +308,14 @@ def _plan_change(
 
 
 def _plan_by_hand(
-    source: discovery.Source, launch: Launch, config: Config, *, always: bool
+    source: Source, launch: Launch, config: Config, *, always: bool
 ) -> list[ManualChange]:
     """Return the change that a person has to make, if there is any."""
     taken: dict[str, str] = {}
     found = import_servers(source.path, ()).servers
-    own = [one for one in found if discovery.starts_own(one.command, one.url, one.args)]
+    own = [one for one in found if starts_own(one.command, one.url, one.args)]
     for one in found:
-        same = [server.name for server in config.servers if discovery.is_same_server(one, server)]
+        same = [server.name for server in config.servers if is_same_server(one, server)]
         if same and one not in own:
             taken[one.name] = same[0]
     if not taken and (own or not always):
@@ -483,7 +479,7 @@ def _to_json(plan: Plan, backups: Mapping[Path, Path], *, is_written: bool) -> d
             "program": finding.source.program,
             "file": finding.source.path,
             "new": finding.is_new,
-            "secrets": discovery.find_secret_places(finding.server),
+            "secrets": find_secret_places(finding.server),
         }
         for finding in plan.findings.found
     ]
