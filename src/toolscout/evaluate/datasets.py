@@ -9,7 +9,7 @@ are variants of one tool and form a *group*: finding any of them finds the group
 import gzip
 import json
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -135,87 +135,77 @@ def _find_tool_file(folder: Path) -> Path | None:
 def _read_tools(path: Path) -> dict[str, Tool]:
     """Return the tools of a file by their ids."""
     tools: dict[str, Tool] = {}
-    for reader in _read_rows(path, _TOOL_REMEDY):
-        key = reader.read_text("id")
+
+    def add(row: Json) -> None:
+        key = _get_text(row, "id")
         if key in tools:
-            raise reader.make_error(f"the id {key!r} came before")
+            raise ValueError(f"the id {key!r} came before")
+        schema = row.get("input_schema")
+        if schema is not None and not is_object(schema):
+            raise ValueError("'input_schema' is not an object")
         try:
             tools[key] = Tool.define(
-                reader.read_text("name"),
-                server=reader.read_text("server", optional=True),
-                description=reader.read_text("description", optional=True),
-                input_schema=reader.read_object("input_schema"),
+                _get_text(row, "name"),
+                server=_get_text(row, "server", optional=True),
+                description=_get_text(row, "description", optional=True),
+                input_schema=schema or {},
             )
         except InvalidTool as error:
-            raise reader.make_error(f"the tool {error.tool!r} {error.problem}") from error
+            raise ValueError(f"the tool {error.tool!r} {error.problem}") from error
+
+    _read_rows(path, _TOOL_REMEDY, add)
     return tools
 
 
 def _read_queries(path: Path, ids: Collection[str]) -> tuple[Question, ...]:
     queries: dict[str, Question] = {}
-    for reader in _read_rows(path, _QUERY_REMEDY):
+
+    def add(row: Json) -> None:
+        relevant = row.get("relevant")
+        is_texts = is_list(relevant) and all(isinstance(item, str) for item in relevant)
+        if not relevant or not is_texts:
+            raise ValueError("'relevant' is not a list of ids")
         query = Question(
-            id=reader.read_text("id"),
-            text=reader.read_text("query"),
-            relevant=reader.read_texts("relevant"),
-            kind=reader.read_text("kind", optional=True),
-            split=reader.read_text("split", optional=True),
+            id=_get_text(row, "id"),
+            text=_get_text(row, "query"),
+            relevant=tuple(dict.fromkeys(cast(list[str], relevant))),
+            kind=_get_text(row, "kind", optional=True),
+            split=_get_text(row, "split", optional=True),
         )
         if query.id in queries:
-            raise reader.make_error(f"the id {query.id!r} came before")
+            raise ValueError(f"the id {query.id!r} came before")
         unknown = ", ".join(repr(key) for key in query.relevant if key not in ids)
         if unknown:
-            raise reader.make_error(f"no tool has the relevant id {unknown}")
+            raise ValueError(f"no tool has the relevant id {unknown}")
         queries[query.id] = query
+
+    _read_rows(path, _QUERY_REMEDY, add)
     return tuple(queries.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """The checked fields of one line."""
-
-    path: Path
-    line: int
-    row: Json
-    remedy: str
-
-    def make_error(self, problem: str) -> InvalidFile:
-        return InvalidFile(str(self.path), problem, line=self.line, remedy=self.remedy)
-
-    def read_text(self, key: str, *, optional: bool = False) -> str:
-        value = self.row.get(key)
-        if optional and value is None:
-            return ""
-        if not isinstance(value, str) or not (optional or value.strip()):
-            raise self.make_error(f"{key!r} is not a text")
-        return value
-
-    def read_object(self, key: str) -> Json:
-        value = self.row.get(key)
-        if value is not None and not is_object(value):
-            raise self.make_error(f"{key!r} is not an object")
-        return value or {}
-
-    def read_texts(self, key: str) -> tuple[str, ...]:
-        items = self.row.get(key)
-        if not is_list(items) or not items or not all(isinstance(item, str) for item in items):
-            raise self.make_error(f"{key!r} is not a list of ids")
-        return tuple(dict.fromkeys(cast(list[str], items)))
+def _get_text(row: Json, key: str, *, optional: bool = False) -> str:
+    value = row.get(key)
+    if optional and value is None:
+        return ""
+    if not isinstance(value, str) or not (optional or value.strip()):
+        raise ValueError(f"{key!r} is not a text")
+    return value
 
 
-def _read_rows(path: Path, remedy: str) -> Iterator[_Reader]:
-    """Yield a reader for each line that is not blank."""
+def _read_rows(path: Path, remedy: str, add: Callable[[Json], None]) -> None:
+    """Pass the object on each line to `add`; what it refuses with a `ValueError` is invalid."""
     line = 0
     open_text = gzip.open if path.suffix == ".gz" else open
     try:
         with open_text(path, "rt", encoding="utf-8") as file:
-            for line, text in enumerate(file, start=1):
+            for text in file:
+                line += 1
                 if not text.strip():
                     continue
                 row = json.loads(text)
                 if not is_object(row):
                     raise ValueError("it is not a JSON object")
-                yield _Reader(path, line, row, remedy)
+                add(row)
     except UnicodeDecodeError as error:
         raise InvalidFile(str(path), "it is not UTF-8", remedy=remedy) from error
     except (OSError, EOFError, zlib.error) as error:
