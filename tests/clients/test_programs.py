@@ -295,7 +295,7 @@ def machine(home: Path) -> Machine:
 
 def client_named(name: str) -> Client:
     client = find_client(name)
-    assert client is not None
+    assert client.name == name
     return client
 
 

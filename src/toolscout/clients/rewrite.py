@@ -310,10 +310,7 @@ def _format_servers(document: ConfigDocument, places: Iterable[Keys]) -> list[st
     masked: Json = {}
     for keys in places:
         table = find_table(document.tables, keys)
-        for name, entry in table.items():
-            members = entry.items() if is_object(entry) else ()
-            plain = {key: _mask_member(key, value) for key, value in members}
-            add_table(masked, keys, {name: plain if is_object(entry) else _mask_texts(entry)})
+        add_table(masked, keys, {name: _mask_entry(entry) for name, entry in table.items()})
     if document.is_toml:
         return format_toml(masked).splitlines()
 
@@ -322,6 +319,12 @@ def _format_servers(document: ConfigDocument, places: Iterable[Keys]) -> list[st
 
     text = json.dumps(masked, indent=2, ensure_ascii=False)
     return _LIST.sub(join_lines, text).splitlines()
+
+
+def _mask_entry(entry: object) -> object:
+    if not is_object(entry):
+        return _mask_texts(entry)
+    return {key: _mask_member(key, value) for key, value in entry.items()}
 
 
 def _mask_member(key: str, value: object) -> object:
