@@ -575,9 +575,9 @@ def test_large_arguments_are_checked_in_bounded_time():
     schema = of({"a": {"type": "array", "items": {"type": "integer"}}}, required=["b"])
     schema["required"] += [f"k{number}" for number in range(1_000)]
 
-    assert problems({"a": ["x"] * 200_000}, schema) == [
-        ("", "schema", "does not match the schema; the place is unknown")
-    ]
+    found = problems({"a": ["x"] * 200_000}, schema)
+
+    assert found[0] == ("b", "required", "is required")
 
 
 def test_a_long_text_is_shown_cut():

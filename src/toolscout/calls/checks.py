@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from toolscout.calls.effort import (
@@ -16,11 +17,12 @@ from toolscout.calls.effort import (
     ITEMS,
     MAX_EFFORT,
     MEMBERS,
-    can_multiply,
+    count_values,
     estimate_effort,
     follow_path,
     iterate_objects,
     list_patterns,
+    measure_schema,
     resolve_reference,
 )
 from toolscout.errors import FOREIGN_REFERENCE, INVALID_SCHEMA, TOO_SLOW, UNSAFE_PATTERN
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 CACHED_CHECKS = 1_000
 MAX_FAULTS = 200
+MAX_LISTED_EFFORT = 100_000
+"""If the effort of a check is higher, it stops at the first fault."""
 MAX_BRANCHES = 16
 MAX_ALTERNATIVES_DEEP = 6
 MAX_PATTERN_BYTES = 10 << 20
@@ -90,7 +94,7 @@ class Check:
     def __init__(self, schema: Json) -> None:
         self.schema = schema
         self._validator, self._unchecked = _validator_from_schema(schema)
-        self._can_multiply = can_multiply(schema)
+        self._size = measure_schema(schema)
 
     def examine(self, value: object) -> tuple[tuple[Fault, ...], str]:
         """Return the faults of a JSON value, at most 200, and a sentence on what is unchecked.
@@ -99,24 +103,34 @@ class Check:
         """
         if self._validator is None:
             return self._find_missing_members(value), self._unchecked
-        if self._can_multiply and self._is_too_slow(value):
-            return self._find_missing_members(value), TOO_SLOW
-        return self._find_faults(self._validator, value), self._unchecked
-
-    def _is_too_slow(self, value: object) -> bool:
-        return estimate_effort(self.schema, value) > MAX_EFFORT
-
-    def _find_faults(self, validator: "Validator", value: object) -> tuple[Fault, ...]:
+        effort = self._size * count_values(value)
+        if effort > MAX_EFFORT:
+            effort = estimate_effort(self.schema, value)
+            if effort > MAX_EFFORT:
+                return self._find_missing_members(value), TOO_SLOW
         try:
-            if validator.is_valid(value):
-                return ()
-            if self._is_too_slow(value):
-                return (Fault(path=(), rule="schema"),)
-            # The validator builds all errors at once, each with a copy of its value.
-            errors = list(validator.iter_errors(value))[:MAX_FAULTS]
+            errors = self._find_errors(self._validator, value, effort)
         except ValueError:  # a value that the validator cannot read
-            return (Fault(path=(), rule="schema"),)
-        return tuple(fault for error in errors for fault in self._faults_from_error(error, value))
+            return (Fault(path=(), rule="schema"),), self._unchecked
+        faults = (fault for error in errors for fault in self._faults_from_error(error, value))
+        # One error may name thousands of keys.
+        return tuple(islice(faults, MAX_FAULTS)), self._unchecked
+
+    def _find_errors(
+        self, validator: "Validator", value: object, effort: float
+    ) -> "list[ValidationError]":
+        if validator.is_valid(value):
+            return []
+        if effort <= MAX_LISTED_EFFORT:
+            # The validator builds all errors at once, each with a copy of its value.
+            return validator.iter_errors(value)
+        import jsonschema_rs as rs
+
+        try:
+            validator.validate(value)
+        except rs.ValidationError as error:
+            return [error]
+        return []
 
     def _find_missing_members(self, value: object) -> tuple[Fault, ...]:
         """Return the required members that are missing, which needs no validator."""

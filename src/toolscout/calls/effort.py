@@ -1,9 +1,11 @@
 """Estimate how much work it is to check a value against a schema, before the check starts.
 
-A hostile schema may branch endlessly, recurse very deeply or match slowly. `estimate_effort` walks
-through schema and value together, as a validator would, and counts; `can_multiply` recognizes the
-schemas that need it. The walks themselves are here too: `iterate_objects` yields the parts of a
-schema, `resolve_reference` follows a reference and `follow_path` a path.
+A hostile schema may branch endlessly, recurse very deeply or match slowly. `measure_schema` says
+how large a schema is with its references written out: times the size of a value (`count_values`),
+that bounds the work of a check. Where the bound is too high, `estimate_effort` walks through schema
+and value together, as a validator would, and counts. The walks themselves are here too:
+`iterate_objects` yields the parts of a schema, `resolve_reference` follows a reference and
+`follow_path` a path.
 """
 
 import math
@@ -14,8 +16,10 @@ from urllib.parse import unquote
 
 from toolscout.schemas import Json, is_list, is_object
 
-MAX_EFFORT = 300_000
+MAX_EFFORT = 3_000_000
 """How many values a check may look at; each part of the schema that looks at one counts."""
+MAX_PLACES = 20_000
+"""How many pairs of schema and value an estimate looks at before it gives up."""
 MAX_STEPS_DEEP = 400
 """The validator recurses on its thread's stack, which may be as small as 512 KB."""
 TEXT_UNIT = 50
@@ -34,15 +38,57 @@ _SAME_PLACE = ("not", "if", "then", "else")
 _COUNT = re.compile(r"(\d{1,9}),?\}")
 
 
+def measure_schema(root: Json) -> float:
+    """Return how many values a schema has with its references written out.
+
+    Infinite if it is recursive or very deep, or if a pattern's cost depends on its repetitions.
+    """
+    sizes: dict[int, float] = {}
+
+    def measure(node: object, depth: int) -> float:
+        if not _is_container(node):
+            return 1
+        if id(node) not in sizes:
+            sizes[id(node)] = math.inf  # until it is known: a reference back here is recursion
+            size = 1.0
+            if is_object(node):
+                reference = node.get("$ref")
+                if depth > MAX_STEPS_DEEP or _count_repetitions(node):
+                    size = math.inf
+                elif isinstance(reference, str):
+                    size += measure(resolve_reference(root, reference), depth + 1)
+            if size < math.inf:
+                size += sum(measure(below, depth + 1) for below in _list_children(node))
+            sizes[id(node)] = size
+        return sizes[id(node)]
+
+    return measure(root, 0)
+
+
+def count_values(value: object) -> int:
+    """Return how many values a JSON value holds; a long text or key counts as several."""
+    nodes = [value]
+    count = 0
+    for node in nodes:  # the loop appends to it
+        count += 1
+        if isinstance(node, str):
+            count += len(node) // TEXT_UNIT
+        elif is_object(node):
+            count += sum(map(len, node)) // TEXT_UNIT
+        nodes.extend(_list_children(node))
+    return count
+
+
 def estimate_effort(root: Json, value: object) -> int:
     """Return roughly how many values a check looks at, at most `MAX_EFFORT` + 1."""
     weights = _weigh_containers(value)
     places: list[tuple[Json, object, int]] = [(root, value, 0)]
     spent = 0
+    left = MAX_PLACES
     while places:
         schema, node, depth = places.pop()
-        wanted = schema.get("required")
-        spent += _weigh(node, weights) * (1 + (len(wanted) if is_list(wanted) else 0))
+        compared = (schema.get(key) for key in ("required", "enum"))
+        spent += _weigh(node, weights) * (1 + sum(len(part) for part in compared if is_list(part)))
         texts = [node] if isinstance(node, str) else list(node) if is_object(node) else []
         if texts:
             spent += sum(map(len, texts)) * _count_repetitions(schema) // PATTERN_UNIT
@@ -51,6 +97,9 @@ def estimate_effort(root: Json, value: object) -> int:
         for part, below in _find_steps(root, schema, node):
             if is_object(part):
                 places.append((part, below, depth + 1))
+                left -= 1
+                if left < 0:
+                    return MAX_EFFORT + 1
     return spent
 
 
@@ -107,11 +156,6 @@ def _weigh(node: object, weights: Mapping[int, int]) -> int:
 
 def _is_container(node: object) -> bool:
     return isinstance(node, dict | list | tuple)
-
-
-def can_multiply(schema: Json) -> bool:
-    """Tell whether the cost of a check may grow faster than schema and value."""
-    return any("$ref" in part or _count_repetitions(part) for part in iterate_objects(schema))
 
 
 def _count_repetitions(schema: Json) -> int:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
@@ -48,6 +49,8 @@ from toolscout.search.text import (
 from toolscout.tools import Tool
 
 PATTERN_TEXT_LIMIT = 4_000
+NEAR_NAMED = 3
+"""Unknown names of one selection for which near names are looked up."""
 SPELT_OUT_WORDS = 7
 """A query of more words is not taken for the names of a server and its tool."""
 ALL = 0.999999
@@ -374,14 +377,17 @@ class Index:
             self._version = change.version
 
     def _select(self, state: State, query: Query, mask: Mask) -> Result:
-        places: dict[int, None] = {}
-        missing: list[Missing] = []
-        for name in query.select:
-            found = _find_named(state, name, mask)
-            places.update(dict.fromkeys(found))
-            if not found:
-                visible = [n for n in state.live_names if mask[state.find_place(n)]]
-                missing.append(Missing(name=name, near=tuple(find_near_names(name, visible))))
+        found = {name: _find_named(state, name, mask) for name in query.select}
+        unknown = [name for name in query.select if not found[name]]
+        # Comparing a name with all others is slow, and a model may send thousands of names.
+        visible = [n for n in state.live_names if mask[state.find_place(n)]] if unknown else []
+        missing = [
+            Missing(
+                name=name, near=tuple(find_near_names(name, visible) if at < NEAR_NAMED else ())
+            )
+            for at, name in enumerate(unknown)
+        ]
+        places = dict.fromkeys(chain.from_iterable(found.values()))
         return replace(
             _list_places(state, query, list(places), len(places)), missing=tuple(missing)
         )
