@@ -123,7 +123,7 @@ class Check:
             return []
         if effort <= MAX_LISTED_EFFORT:
             # The validator builds all errors at once, each with a copy of its value.
-            return validator.iter_errors(value)
+            return list(validator.iter_errors(value))
         import jsonschema_rs as rs
 
         try:
