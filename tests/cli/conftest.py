@@ -7,8 +7,12 @@ import pytest
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that is working folder and home at once, with no configuration in it."""
-    for name in ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "APPDATA"):
-        monkeypatch.setenv(name, str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    """The working folder, which is also the configuration folder of the user; it is empty."""
+    folder = tmp_path / "toolscout"
+    folder.mkdir()
+    for name in ("HOME", "USERPROFILE", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(folder / "home"))
+    for name in ("XDG_CONFIG_HOME", "APPDATA"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.chdir(folder)
+    return folder

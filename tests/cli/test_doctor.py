@@ -52,7 +52,8 @@ def checked(name: str, *arguments: object) -> tuple[str, str, str]:
 
 
 def configure(text: str, port: int = 0) -> Path:
-    path = Path("toolscout.toml").absolute()
+    path = Path.home() / ".config" / "toolscout" / "toolscout.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"[gateway]\nport = {port}\n{text}", encoding="utf-8")
     path.chmod(0o600)
     return path
@@ -320,7 +321,7 @@ def test_the_command_for_a_client_with_new_servers_works_again_and_again(home: P
         assert remedy == "toolscout init --client claude-code --project"
         init(remedy)
         assert checked("client Claude Code")[1] == f"{shared} starts toolscout"
-    assert len(read_config("toolscout.toml").servers) == 3
+    assert len(read_config(Path.home() / ".config/toolscout/toolscout.toml").servers) == 3
 
 
 def test_servers_are_started_only_when_asked_for(home: Path):

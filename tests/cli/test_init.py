@@ -209,8 +209,10 @@ def test_twenty_servers_stay_twenty_however_often_it_runs(home: Path, options: l
     assert list(json.loads(path.read_text(encoding="utf-8"))["mcpServers"]) == ["toolscout"]
 
 
-def test_a_file_that_cannot_be_read_is_replaced_only_by_force_and_backed_up(cursor: Path):
-    path = Path("toolscout.toml").absolute()
+@pytest.mark.usefixtures("cursor")
+def test_a_file_that_cannot_be_read_is_replaced_only_by_force_and_backed_up(home: Path):
+    path = own_file(home)
+    path.parent.mkdir(parents=True)
     path.write_text("[gateway\n", encoding="utf-8")
 
     refused, forced = run("--yes"), run("--yes", "--force")

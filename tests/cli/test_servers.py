@@ -48,11 +48,8 @@ IMPORTED = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
-        monkeypatch.setenv(name, str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def folder(home: Path) -> Path:
+    return home
 
 
 @pytest.fixture
@@ -208,7 +205,7 @@ def test_servers_are_added_to_a_new_file_that_its_owner_alone_may_read(folder: P
         *("--header", "X-Key=${file:key.txt}"),
     )
 
-    path = folder / "home" / "toolscout" / "toolscout.toml"
+    path = folder / "toolscout.toml"
     time, github, web = read_config(path).servers
     assert first.stdout == f"Added 'time' to {path}.\nNext: toolscout servers test time\n"
     assert second.stdout.endswith("Next: toolscout servers test 'git hub'\n")

@@ -102,12 +102,13 @@ def test_environment_variables_move_the_files_of_programs():
     assert {"/codex/config.toml", "/claude/.claude.json"} <= paths
 
 
-def test_a_file_in_the_working_directory_wins_over_the_users(tmp_path: Path):
+def test_a_file_in_the_working_directory_is_known_but_is_not_the_users(tmp_path: Path):
     asked = Machine(home=HOME, platform="linux", env={}, cwd=tmp_path)
 
-    assert asked.config_file == HOME / ".config/toolscout/toolscout.toml"
+    assert asked.local_file is None
     (tmp_path / "toolscout.toml").touch()
-    assert asked.config_file == tmp_path / "toolscout.toml"
+    assert asked.local_file == tmp_path / "toolscout.toml"
+    assert asked.user_file == HOME / ".config/toolscout/toolscout.toml"
 
 
 def test_the_cache_folder_depends_on_the_system():

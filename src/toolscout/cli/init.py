@@ -107,8 +107,7 @@ class ManualChange:
 @inputs.file_option(
     "--config",
     "target",
-    help="The file to write. Default: ./toolscout.toml if it exists, or the one in your "
-    "configuration folder.",
+    help="The file to write. Default: toolscout.toml in your configuration folder.",
 )
 @click.option(
     "--from",
@@ -184,7 +183,7 @@ def init(
         _undo_clients(clients, yes=yes, dry_run=dry_run, force=force, as_json=as_json)
         return
     machine = inputs.get_machine()
-    place = (target or machine.config_file).absolute()
+    place = (target or machine.user_file).absolute()
     own, old = _read_own(place, overwrites=force)
     named = [Source(program="", path=path.absolute()) for path in paths]
     findings = find_servers(named or list_known_files(machine), machine, own, project=project)
@@ -547,7 +546,7 @@ def _undo_clients(
             }
         )
     # The configuration files that clients named stay after an undo.
-    configs = [path for path in dict.fromkeys(named or [machine.config_file]) if is_file(path)]
+    configs = [path for path in dict.fromkeys(named or [machine.user_file]) if is_file(path)]
     if as_json:
         echo_json({"clients": rows, "configs": configs})
     elif not undos:

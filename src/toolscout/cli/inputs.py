@@ -63,8 +63,7 @@ configured_option = file_option(
 config_option = file_option(
     "--config",
     "path",
-    help="The configuration file. Default: ./toolscout.toml, or the one in your configuration "
-    "folder.",
+    help="The configuration file. Default: toolscout.toml in your configuration folder.",
 )
 json_option = flag_option("--json", "as_json", help="Print JSON.")
 
@@ -119,6 +118,8 @@ def choose_catalog(paths: Sequence[Path], config_file: Path | None) -> ChosenCat
         config = read_servers(config_file)
         if config_file or config.servers:
             return ChosenCatalog(catalog=read_known_catalog(config), settings=config.sessions)
+    else:
+        mention_local_file()
     chosen = ChosenCatalog(catalog=load_demo_catalog())
     click.echo("Using the demo catalogue; name your own with --catalog or --config.", err=True)
     return chosen
@@ -252,12 +253,24 @@ def get_machine() -> Machine:
 
 def find_config_file(path: Path | None) -> Path:
     """Return the named configuration file, or the default one, whether it exists or not."""
-    return (path or get_machine().config_file).absolute()
+    return (path or get_machine().user_file).absolute()
+
+
+def mention_local_file() -> None:
+    """Say that a configuration in the working directory is not used."""
+    if get_machine().local_file is not None:
+        click.echo(
+            "Not using ./toolscout.toml, which may come with a repository and run its commands. "
+            "If you trust it, add --config toolscout.toml.",
+            err=True,
+        )
 
 
 def read_servers(path: Path | None) -> Config:
     """Return the named configuration, or the default one; raises `InvalidFile` if it is missing."""
     place = find_config_file(path)
+    if path is None:
+        mention_local_file()
     if not place.exists():
         remedy = "Run `toolscout init` or `toolscout servers add`, or name a file with --config."
         raise InvalidFile(str(place), "does not exist", remedy=remedy)

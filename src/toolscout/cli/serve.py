@@ -72,7 +72,7 @@ def _add_gateway_option(name: str, metavar: str | None = None) -> Callable[[Comm
     "--config",
     "path",
     help="The servers to put behind the gateway; any client's MCP configuration works too. "
-    "Default: ./toolscout.toml, or the one in your configuration folder.",
+    "Default: toolscout.toml in your configuration folder.",
 )
 @inputs.flag_option("--demo", help="Use demo servers that are installed in this environment.")
 @click.option(

@@ -60,10 +60,13 @@ class Machine:
         return (self.settings if self.platform == "win32" else self._config) / OWN / OWN_FILE
 
     @property
-    def config_file(self) -> Path:
-        """The file to use by default: the one in the working directory, or else the user's."""
+    def local_file(self) -> Path | None:
+        """The configuration in the working directory, if there is one.
+
+        It is never used unasked: it may come with a repository, and it names commands to run.
+        """
         here = self.cwd / OWN_FILE
-        return here if is_file(here) else self.user_file
+        return here if is_file(here) and here != self.user_file else None
 
     @property
     def project_folders(self) -> tuple[Path, ...]:
