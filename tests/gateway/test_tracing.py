@@ -22,7 +22,7 @@ from gateway.fleet import (
     text_of,
 )
 from toolscout.gateway.forward import Context
-from toolscout.gateway.server import OptionalSpans, has_collector
+from toolscout.gateway.shims import OptionalSpans, has_collector
 from toolscout.schemas import Json
 
 NOTEBOOK = str(Path(__file__).parent / "notebook.py")

@@ -30,7 +30,7 @@ from toolscout.console.servers import PendingLogins, ServerTable, format_phase
 from toolscout.console.stream import LiveStream
 from toolscout.console.views import View
 from toolscout.errors import ToolscoutError
-from toolscout.gateway.events import CatalogChanged, LogLine, Requested, ServerChanged
+from toolscout.gateway.events import LogLine, Requested, ServerChanged
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.http import WebPages
 from toolscout.gateway.ledger import Ledger
@@ -101,7 +101,11 @@ class Console:
             )
             self.logins = PendingLogins(tokens) if tokens is not None else None
         self._routes = Routes(self)
-        self._unsubscribe = events.subscribe(self._on_event)
+        self._subscriptions = contextlib.ExitStack()
+        self._subscriptions.callback(events.subscribe(self._on_event))
+        self._subscriptions.callback(
+            scout.catalog.subscribe(lambda change: self.stream.publish("overview"))
+        )
 
     @classmethod
     def from_gateway(cls, gateway: Gateway) -> "Console":
@@ -139,7 +143,7 @@ class Console:
     async def close(self) -> None:
         """End streams and logins, and save what is not saved yet."""
         self.stream.close()
-        self._unsubscribe()
+        self._subscriptions.close()
         self.indexes.close()
         if self.logins is not None:
             await self.logins.close()
@@ -211,8 +215,6 @@ class Console:
                     "server", row.copy, lambda who: self.get_view(who).sees_server(event.server)
                 )
                 self.stream.publish("overview")
-            case CatalogChanged():
-                self.stream.publish("overview")
             case _:
                 pass
 
@@ -251,11 +253,9 @@ def build_console(
     catalog: Catalog, config: GatewayConfig, settings: Settings | None = None
 ) -> Console:
     """Return a console over a catalogue alone, which searches as a gateway would."""
-    events = EventStream()
-    catalog.subscribe(lambda change: events.emit(CatalogChanged(change=change)))
     settings = replace(settings or Settings(), calls_by_name=True, shared=True)
     scout = Scout(catalog, settings=settings)
-    return Console(scout, config, events, Ledger())
+    return Console(scout, config, EventStream(), Ledger())
 
 
 def build_app(console: Console) -> Starlette:

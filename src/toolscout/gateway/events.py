@@ -1,13 +1,12 @@
 """The events that a gateway emits, in addition to those of its sessions.
 
-All of them pass through `Gateway.events`. Metrics, spans, logs, the token ledger, the console and
-clients' subscriptions listen there.
+All of them pass through `Gateway.events`. Metrics, spans, logs, the token ledger and the console
+listen there. Changes of the tools are the catalogue's own news; see `Catalog.subscribe`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from toolscout.catalog import Change
 from toolscout.gateway.middleware import Principal
 from toolscout.schemas import Json
 from toolscout.servers.state import Phase
@@ -47,13 +46,6 @@ class ServerChanged(Event):
     server: str
     phase: Phase
     reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogChanged(Event):
-    """Tools were added, removed or replaced."""
-
-    change: Change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import mcp_types as types
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from toolscout.catalog import Catalog, Change
+from toolscout.catalog import Catalog
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayMode, Profile
 from toolscout.dialects import Dialect, to_definition
@@ -29,7 +29,7 @@ from toolscout.errors import (
     UpstreamError,
     WrongVariant,
 )
-from toolscout.gateway.events import CatalogChanged, LogLine, ServerChanged
+from toolscout.gateway.events import LogLine, ServerChanged
 from toolscout.gateway.forward import Context, ForwardedCall, result_from_reply
 from toolscout.gateway.ledger import Ledger
 from toolscout.gateway.pending import PendingCalls
@@ -39,7 +39,6 @@ from toolscout.names import make_exposed_name
 from toolscout.policies import Policy
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.servers.manifest import TOOL
 from toolscout.servers.pool import Pool
 from toolscout.servers.state import Phase, ServerState
 from toolscout.sessions.events import EventStream
@@ -55,7 +54,6 @@ from toolscout.sessions.replies import Reply, refuse
 from toolscout.sessions.session import Session
 from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.sessions.texts import ASK_FOR_LOGIN, ASK_FOR_START, TOOLS_NOT_KNOWN_YET
-from toolscout.settings import Listing
 from toolscout.stores.background import BackgroundStore
 from toolscout.stores.store import Store
 from toolscout.tokens import count_tokens
@@ -103,7 +101,6 @@ class Gateway:
         self.ledger = Ledger(self.store)
         self.events.subscribe(self.ledger.on_event)
         self.catalog = Catalog()
-        self.catalog.subscribe(self._emit_change)
         self.pool = Pool(
             config.servers, self.catalog, self.store, queue=config.gateway.queue, tokens=tokens
         )
@@ -115,9 +112,7 @@ class Gateway:
         self.pending_calls = PendingCalls()
         self._first_searches: WeakKeyDictionary[Session, float] = WeakKeyDictionary()
         """Until when the searches of a session wait for servers that have yet to list."""
-        self.subscriptions = Subscriptions(
-            self.events, self.pool, self.resources, self.can_change_tools
-        )
+        self.subscriptions = Subscriptions(config, self.pool, self.resources)
         settings = replace(
             config.sessions,
             calls_by_name=True,
@@ -132,9 +127,6 @@ class Gateway:
             events=self.events,
             defer=_run_afterwards,
         )
-
-    def _emit_change(self, change: Change) -> None:
-        self.events.emit(CatalogChanged(change=change))
 
     async def __aenter__(self) -> "Gateway":
         # Servers that start now would slow down the first search.
@@ -191,28 +183,6 @@ class Gateway:
         known = [tool for name in names if (tool := self.catalog.get(name)) is not None]
         tools = [tool for tool in known if tool.kind == "tool"]
         return [*meta, *(to_definition(tool, Dialect.MCP) for tool in tools)]
-
-    def can_change_tools(self, session: Session, change: Change, grows: bool) -> bool:
-        """Tell whether a change of the tools that a session sees changes `list_tools` too."""
-        changed = [t for t in (*change.added, *change.removed) if t.kind == TOOL]
-        is_direct = self._is_direct(session)
-        if self.config.gateway.mode is GatewayMode.AUTO:
-            before = len(session.list_visible()) - len(change.added) + len(change.removed)
-            if (before <= self.config.sessions.auto_tools) != is_direct:
-                return True
-        if not changed or is_direct or any(tool.always_load for tool in changed):
-            return bool(changed)
-        listed = {*session.pinned, *(session.loaded if grows else ())}
-        return self._can_change_listing(change) or any(tool.name in listed for tool in changed)
-
-    def _can_change_listing(self, change: Change) -> bool:
-        if self.config.sessions.listing is Listing.OFF:
-            return False
-        before, after = (
-            {(t.name, t.description, t.hint, t.instructions) for t in tools if t.kind == TOOL}
-            for tools in (change.removed, change.added)
-        )
-        return before != after
 
     async def call(
         self, session: Session, context: Context, params: types.CallToolRequestParams

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolscout.config.gateway import Profile
 from toolscout.errors import ToolscoutError
@@ -35,14 +35,12 @@ from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import serve_app
 from toolscout.gateway.metrics import Metrics, build_readiness, build_status
 from toolscout.gateway.middleware import (
-    LISTENING,
     PRINCIPAL,
     Authenticator,
     Principal,
     RequestGuard,
-    RunningRequests,
-    StoppableApp,
     build_problem,
+    read_header,
     refuse_method,
     serve_healthz,
 )
@@ -78,6 +76,8 @@ class WebPages:
 
 MCP_PATH = "/mcp"
 MESSAGES_PATH = "/messages/"
+LISTENING = "subscriptions/listen"
+FLUSH_SECONDS = 0.1
 SESSIONS_KEPT = 1_000
 """Sessions that stay in memory between requests; others are loaded from the store."""
 SESSION_IDLE_SECONDS = 6 * 3600.0
@@ -316,6 +316,89 @@ class _HttpGateway:
         totals = await asyncio.to_thread(self._metrics.count_totals)
         now = asyncio.get_running_loop().time()
         return JSONResponse(build_status(self._gateway, totals, now=now, wall=datetime.now(UTC)))
+
+
+class RunningRequests:
+    """Keeps track of running requests, so that a gateway can stop without losing an answer.
+
+    Enter it for work that should be finished before the gateway stops. It is a context manager
+    itself because a generator for every request would cost more.
+    """
+
+    def __init__(self) -> None:
+        self.is_stopped = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._running = 0
+        self._open: set[asyncio.Task[Any]] = set()
+
+    def __enter__(self) -> None:
+        self._running += 1
+        self._idle.clear()
+
+    def __exit__(self, *error: object) -> None:
+        self._running -= 1
+        if not self._running:
+            self._idle.set()
+
+    @contextlib.contextmanager
+    def cancel_on_stop(self) -> Generator[None]:
+        """Return a context whose body is cancelled when the gateway stops."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self.is_stopped:
+                raise
+            task.uncancel()  # cancelled by `stop`; the task goes on to answer the client
+        finally:
+            self._open.discard(task)
+
+    async def stop(self, seconds: float) -> None:
+        """Cancel all open requests once no work is running, or after `seconds`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+                # Older clients get answers over a stream that stays open; let the last be sent.
+                await asyncio.sleep(FLUSH_SECONDS)
+        self.is_stopped = True
+        for task in self._open:
+            task.cancel()
+
+
+class StoppableApp:
+    """Ends requests when the gateway stops; otherwise an open stream would keep it running."""
+
+    def __init__(self, app: ASGIApp, running: RunningRequests) -> None:
+        self._app = app
+        self._running = running
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, at least in part."""
+        # A POST request ends by itself, unless it opens a stream of notifications.
+        is_work = scope["method"] == "POST" and read_header(scope, b"mcp-method") != LISTENING
+        is_begun: bool = False
+        is_complete: bool = False
+
+        async def track(message: Message) -> None:
+            nonlocal is_begun, is_complete
+            is_begun = True
+            is_body = message["type"] == "http.response.body"
+            is_complete = is_body and not message.get("more_body", False)
+            await send(message)
+
+        with self._running if is_work else contextlib.nullcontext():
+            if not self._running.is_stopped:
+                # Runs in the request's own task, which is cheaper than two more tasks per request.
+                with self._running.cancel_on_stop():
+                    await self._app(scope, receive, track)
+                    return
+            if not is_begun:
+                await build_problem("stopping", 503)(scope, receive, send)
+            elif not is_complete:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _refuse_path(request: Request, error: Exception) -> Response:

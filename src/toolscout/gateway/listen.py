@@ -56,6 +56,7 @@ async def serve_app(
         address = f"http://{host}:{listener.getsockname()[1]}"
         web_config = uvicorn.Config(
             app,
+            interface="asgi3",
             http=BufferedProtocol,
             log_config=None,  # keep the logging that the process has set up
             access_log=False,

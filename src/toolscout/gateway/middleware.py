@@ -1,4 +1,4 @@
-"""ASGI middleware for every HTTP request: authentication, limits, and an orderly stop.
+"""ASGI middleware for every HTTP request: authentication and limits.
 
 `Authenticator` turns a bearer token into a `Principal`, and checks Host and Origin, so that foreign
 web pages cannot use the gateway. Without configured tokens, everybody who can reach the loopback
@@ -6,14 +6,11 @@ address is the anonymous principal, which sees everything. Errors are JSON and s
 but never which part of a secret was wrong.
 """
 
-import asyncio
-import contextlib
 import hashlib
 import hmac
 import ipaddress
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -30,9 +27,7 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 ANY_ADDRESS = ("0.0.0.0", "::", "")
 PRINCIPAL = "toolscout.principal"
 """Key of the principal in a request's scope."""
-LISTENING = "subscriptions/listen"
 TOO_LARGE = 413
-FLUSH_SECONDS = 0.1
 OPEN_PATHS = ("/healthz", "/readyz")
 """Paths for probes, which send an IP address as the host and no token."""
 TEXTS = {
@@ -175,18 +170,17 @@ class RequestGuard:
         self._max_bytes = max_body_bytes
         self._is_public = is_public
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer one request."""
+        app = self._app
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-            refusal = self._check_request(scope)
-            if refusal is not None:
-                await refusal(scope, receive, send)
-                return
-            send = self._wrap_send(scope, receive, send)
-        await self._app(scope, receive, send)
+            app = self._check_request(scope) or app
+            if scope["method"] == "POST" and read_header(scope, b"content-length") is None:
+                send = self._explain_size(scope, receive, send)
+        return app(scope, receive, send)
 
-    def _wrap_send(self, scope: Scope, receive: Receive, send: Send) -> Send:
-        """Return a `send` that replaces the SDK's answer to a body that is too large."""
+    def _explain_size(self, scope: Scope, receive: Receive, send: Send) -> Send:
+        """Return a `send` that replaces the SDK's answer to a body that grows too large."""
         is_replaced = False
 
         async def explain(message: Message) -> None:
@@ -226,89 +220,6 @@ class RequestGuard:
             token = AccessToken(token="", client_id=principal.name, scopes=[])
             scope["user"] = AuthenticatedUser(token)
         return None
-
-
-class RunningRequests:
-    """Keeps track of running requests, so that a gateway can stop without losing an answer.
-
-    Enter it for work that should be finished before the gateway stops. It is a context manager
-    itself because a generator for every request would cost more.
-    """
-
-    def __init__(self) -> None:
-        self.is_stopped = False
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._running = 0
-        self._open: set[asyncio.Task[Any]] = set()
-
-    def __enter__(self) -> None:
-        self._running += 1
-        self._idle.clear()
-
-    def __exit__(self, *error: object) -> None:
-        self._running -= 1
-        if not self._running:
-            self._idle.set()
-
-    @contextlib.contextmanager
-    def cancel_on_stop(self) -> Generator[None]:
-        """Return a context whose body is cancelled when the gateway stops."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._open.add(task)
-        try:
-            yield
-        except asyncio.CancelledError:
-            if not self.is_stopped:
-                raise
-            task.uncancel()  # cancelled by `stop`; the task goes on to answer the client
-        finally:
-            self._open.discard(task)
-
-    async def stop(self, seconds: float) -> None:
-        """Cancel all open requests once no work is running, or after `seconds`."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._idle.wait()
-                # Older clients get answers over a stream that stays open; let the last be sent.
-                await asyncio.sleep(FLUSH_SECONDS)
-        self.is_stopped = True
-        for task in self._open:
-            task.cancel()
-
-
-class StoppableApp:
-    """Ends requests when the gateway stops; otherwise an open stream would keep it running."""
-
-    def __init__(self, app: ASGIApp, running: RunningRequests) -> None:
-        self._app = app
-        self._running = running
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, at least in part."""
-        # A POST request ends by itself, unless it opens a stream of notifications.
-        is_work = scope["method"] == "POST" and read_header(scope, b"mcp-method") != LISTENING
-        is_begun: bool = False
-        is_complete: bool = False
-
-        async def track(message: Message) -> None:
-            nonlocal is_begun, is_complete
-            is_begun = True
-            is_body = message["type"] == "http.response.body"
-            is_complete = is_body and not message.get("more_body", False)
-            await send(message)
-
-        with self._running if is_work else contextlib.nullcontext():
-            if not self._running.is_stopped:
-                # Runs in the request's own task, which is cheaper than two more tasks per request.
-                with self._running.cancel_on_stop():
-                    await self._app(scope, receive, track)
-                    return
-            if not is_begun:
-                await build_problem("stopping", 503)(scope, receive, send)
-            elif not is_complete:
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def build_problem(

@@ -6,17 +6,15 @@ The same handlers serve both protocol eras. They leave every decision to `Gatewa
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 import mcp_types as types
 from mcp.server import Server
 from mcp.server.caching import CacheableMethod, CacheHint
-from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.models import InitializationOptions
-from opentelemetry import trace
-from opentelemetry.propagate import get_global_textmap
 
 from toolscout.config.gateway import Profile
 from toolscout.gateway.events import Requested
@@ -25,6 +23,8 @@ from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import open_stdio
 from toolscout.gateway.logs import CURRENT_REQUEST
 from toolscout.gateway.middleware import ANONYMOUS
+from toolscout.gateway.shims import OptionalSpans
+from toolscout.gateway.subscriptions import SessionOf
 from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
@@ -42,8 +42,6 @@ CACHED: tuple[CacheableMethod, ...] = (
 COMPLETE = {"resultType": "complete"}
 """The default type of a result since 2026-07-28; the SDK removes it for older clients."""
 
-SessionOf = Callable[[Context], Awaitable[Session]]
-"""Returns the session that a request belongs to."""
 _Answer = Callable[[Session, Context, Any], Awaitable[Json]]
 
 
@@ -89,9 +87,6 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         grows = gateway.has_growing_list(context)
         subscriptions.find_listener(context, await session_of(context), grows=grows)
 
-    async def listen(context: Context, params: types.SubscriptionsListenRequestParams) -> Any:
-        return await subscriptions.listen(context, await session_of(context), params.notifications)
-
     listed = CacheHint(ttl_ms=LIST_SECONDS * 1000, scope="private")
     # A resource may change at any time, and the server's own hint may be out of date.
     hints: dict[CacheableMethod, CacheHint] = dict.fromkeys(CACHED, listed)
@@ -108,7 +103,7 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         on_read_resource=_make_handler(read_resource, session_of),
         on_subscribe_resource=_make_handler(subscriptions.subscribe, session_of),
         on_unsubscribe_resource=_make_handler(subscriptions.unsubscribe, session_of),
-        on_subscriptions_listen=listen,
+        on_subscriptions_listen=partial(subscriptions.listen, session_of),
         on_list_prompts=_make_handler(list_prompts, session_of),
         on_get_prompt=_make_handler(get_prompt, session_of),
         on_completion=_make_handler(complete, session_of),
@@ -151,29 +146,6 @@ class _Server(Server[Any]):
         return super().create_initialization_options(
             notification_options or every, experimental_capabilities, extensions
         )
-
-
-class OptionalSpans:
-    """Lets the MCP SDK create a span for a request only if somebody will see it.
-
-    That is the case if the host has set up a collector, or if the client sent a trace, which the
-    SDK passes on to the called server.
-    """
-
-    def __init__(self, spans: ServerMiddleware[Any]) -> None:
-        self._spans = spans
-        self._fields = frozenset(get_global_textmap().fields)
-
-    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Answer a request."""
-        if has_collector() or not self._fields.isdisjoint(ctx.meta or ()):
-            return await self._spans(ctx, call_next)
-        return await call_next(ctx)
-
-
-def has_collector() -> bool:
-    """Tell whether the host has set up a collector; without one OpenTelemetry drops all spans."""
-    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 def format_client(context: Context) -> str:

@@ -1,4 +1,4 @@
-"""Two shims over the internals of other packages, each with the figure that justifies it.
+"""Shims that shorten the way of a request through other packages, with what each of them gains.
 
 Figures are medians of 400 and 600 interleaved requests on a busy machine.
 """
@@ -10,10 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp.server import Server
+from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from opentelemetry import trace
+from opentelemetry.propagate import get_global_textmap
 from starlette.types import Receive, Scope, Send
 
+from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import VARIANTS
 from toolscout.gateway.middleware import read_header
 from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH
@@ -127,6 +131,29 @@ class McpApp:
         elif name in CALLING_TOOLS:
             manager = self._unchecked
         await manager.handle_request(scope, receive, send)
+
+
+class OptionalSpans:
+    """Lets the MCP SDK create a span for a request only if somebody will see it.
+
+    That is the case if the host has set up a collector, or if the client sent a trace, which the
+    SDK passes on to the called server.
+    """
+
+    def __init__(self, spans: ServerMiddleware[Any]) -> None:
+        self._spans = spans
+        self._fields = frozenset(get_global_textmap().fields)
+
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Answer a request."""
+        if has_collector() or not self._fields.isdisjoint(ctx.meta or ()):
+            return await self._spans(ctx, call_next)
+        return await call_next(ctx)
+
+
+def has_collector() -> bool:
+    """Tell whether the host has set up a collector; without one OpenTelemetry drops all spans."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 def read_method(scope: Scope) -> str | None:

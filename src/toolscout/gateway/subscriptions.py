@@ -8,8 +8,7 @@ learns of anything that it may not see. The pool watches each resource once at i
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -27,15 +26,17 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_matches, event_to_notification
 
 from toolscout.catalog import Change
+from toolscout.config.file import Config
+from toolscout.config.gateway import GatewayMode
 from toolscout.errors import ToolscoutError
-from toolscout.gateway.events import CatalogChanged
 from toolscout.gateway.forward import Context
 from toolscout.gateway.resources import Resources, to_gateway_uri
 from toolscout.schemas import Json
-from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
+from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL
 from toolscout.servers.pool import Pool
-from toolscout.sessions.events import Event, EventStream
 from toolscout.sessions.session import Session
+from toolscout.settings import Listing
+from toolscout.tools import Tool
 
 ALL_LISTS = types.SubscriptionFilter(
     tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
@@ -53,6 +54,8 @@ _KINDS: Mapping[str, ServerEvent] = {
     PROMPT: PromptsListChanged(),
 }
 _LISTENER = "toolscout.listener"
+SessionOf = Callable[[Context], Awaitable[Session]]
+"""Returns the session that a request belongs to."""
 _log = logging.getLogger(__name__)
 
 
@@ -64,12 +67,17 @@ class Listener:
     ) -> None:
         self.session = session
         self.grows = grows
+        self._policy = session.policy  # it stays the same while a gateway runs
         self.places: dict[tuple[str, str], str] = {}
         """The URI that the client uses for a resource, by server and the URI there."""
         self._wanted = wanted
         self._pending: dict[ServerEvent, None] = {}
         self._news = asyncio.Event()
         self._is_closed = False
+
+    def filter_visible(self, tools: Sequence[Tool]) -> Sequence[Tool]:
+        """Return those of some tools that the client may see."""
+        return tools if self._policy.is_open else tuple(filter(self._policy.sees, tools))
 
     def find_asked_uri(self, server: str, own: str) -> str | None:
         """Return the URI by which the client subscribed to a resource, or to one that contains it.
@@ -112,23 +120,12 @@ class Listener:
 
 
 class Subscriptions:
-    """All listeners of one gateway.
+    """All listeners of one gateway."""
 
-    `can_change_tools` tells whether a change affects the tools that a session lists; its last
-    argument is whether the session's list grows.
-    """
-
-    def __init__(
-        self,
-        events: EventStream,
-        pool: Pool,
-        resources: Resources,
-        can_change_tools: Callable[[Session, Change, bool], bool],
-    ) -> None:
-        self._stream = events
+    def __init__(self, config: Config, pool: Pool, resources: Resources) -> None:
+        self._config = config
         self._pool = pool
         self._resources = resources
-        self._can_change_tools = can_change_tools
         self.listeners: set[Listener] = set()
         self._streams = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -140,11 +137,10 @@ class Subscriptions:
         loop = asyncio.get_running_loop()
         self._pool.watched.on_update = self._on_update
 
-        def on_event(event: Event) -> None:
-            if isinstance(event, CatalogChanged):
-                loop.call_soon_threadsafe(self._on_change, event.change)
+        def on_change(change: Change) -> None:
+            loop.call_soon_threadsafe(self._on_change, change)
 
-        self._unsubscribe = self._stream.subscribe(on_event)
+        self._unsubscribe = self._pool.catalog.subscribe(on_change)
 
     async def close(self) -> None:
         """End all streams in good order."""
@@ -195,9 +191,14 @@ class Subscriptions:
     # Later clients.
 
     async def listen(
-        self, context: Context, session: Session, asked: types.SubscriptionFilter
+        self,
+        session_of: SessionOf,
+        context: Context,
+        params: types.SubscriptionsListenRequestParams,
     ) -> types.SubscriptionsListenResult:
         """Serve one stream until the client leaves it or the gateway stops."""
+        session = await session_of(context)
+        asked = params.notifications
         if self._streams >= STREAMS_LIMIT:
             text = f"{STREAMS_LIMIT:,} streams are open already. Try again later."
             raise MCPError(code=types.INTERNAL_ERROR, message=text)
@@ -218,10 +219,10 @@ class Subscriptions:
                 resources_list_changed=asked.resources_list_changed or None,
                 resource_subscriptions=[uri for uri in uris if uri not in reasons] or None,
             )
-            params = types.SubscriptionsAcknowledgedNotificationParams(
+            agreed = types.SubscriptionsAcknowledgedNotificationParams(
                 notifications=honored, _meta=meta
             )
-            await send(types.SubscriptionsAcknowledgedNotification(params=params))
+            await send(types.SubscriptionsAcknowledgedNotification(params=agreed))
             while (event := await listener.wait_next()) is not None:
                 await send(event_to_notification(event, meta))
         finally:
@@ -295,15 +296,38 @@ class Subscriptions:
 
     def _on_change(self, change: Change) -> None:
         for listener in self.listeners:
-            sees = listener.session.policy.sees
-            added = tuple(filter(sees, change.added))
-            removed = tuple(filter(sees, change.removed))
+            added = listener.filter_visible(change.added)
+            removed = listener.filter_visible(change.removed)
             events = {_KINDS[tool.kind] for tool in (*added, *removed) if tool.kind in _KINDS}
-            seen = replace(change, added=added, removed=removed)
-            if self._can_change_tools(listener.session, seen, listener.grows):
+            if self._can_change_tools(listener, added, removed):
                 events.add(ToolsListChanged())
             for event in events:
                 listener.add(event)
+
+    def _can_change_tools(
+        self, listener: Listener, added: Sequence[Tool], removed: Sequence[Tool]
+    ) -> bool:
+        """Tell whether a change of the tools that a client sees changes its `tools/list` too."""
+        mode = self._config.gateway.mode
+        is_direct = mode is GatewayMode.DIRECT
+        if mode is GatewayMode.AUTO:
+            after = len(listener.session.list_visible())
+            before = after - len(added) + len(removed)
+            is_direct = after <= self._config.sessions.auto_tools
+            if is_direct != (before <= self._config.sessions.auto_tools):
+                return True
+        changed = [tool for tool in (*added, *removed) if tool.kind == TOOL]
+        if not changed or is_direct or any(tool.always_load for tool in changed):
+            return bool(changed)
+        if self._config.sessions.listing is not Listing.OFF:
+            old, new = (
+                {(t.name, t.description, t.hint, t.instructions) for t in tools if t.kind == TOOL}
+                for tools in (removed, added)
+            )
+            if old != new:
+                return True
+        listed = {*listener.session.pinned, *(listener.session.loaded if listener.grows else ())}
+        return any(tool.name in listed for tool in changed)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
