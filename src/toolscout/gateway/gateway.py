@@ -190,7 +190,9 @@ class Gateway:
         """Answer `tools/call`: a meta-tool, or any permitted tool by its own name."""
         name = params.name
         arguments = params.arguments
-        if name in VARIANTS and self.config.gateway.split_calls:
+        is_direct = self._is_direct(session)
+        session.offer_meta_tools(not is_direct)
+        if name in VARIANTS and self.config.gateway.split_calls and not is_direct:
             error = _check_variant(session, name, arguments)
             if error is not None:
                 return result_from_reply(_refuse(session, error))

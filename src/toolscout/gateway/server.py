@@ -16,7 +16,7 @@ from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.models import InitializationOptions
 
-from toolscout.config.gateway import Profile
+from toolscout.config.gateway import GatewayMode, Profile
 from toolscout.gateway.events import Requested
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
@@ -47,6 +47,7 @@ _Answer = Callable[[Session, Context, Any], Awaitable[Json]]
 
 def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     """Return an MCP server that answers requests with a gateway."""
+    is_direct = gateway.config.gateway.mode is GatewayMode.DIRECT
     resources = gateway.resources
     subscriptions = gateway.subscriptions
 
@@ -94,7 +95,7 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     server = _Server(
         "toolscout",
         version=version("toolscout"),
-        instructions=INSTRUCTIONS,
+        instructions=None if is_direct else INSTRUCTIONS,
         cache_hints=hints,
         on_list_tools=_make_handler(list_tools, session_of),
         on_call_tool=_make_handler(gateway.call, session_of),

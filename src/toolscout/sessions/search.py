@@ -307,7 +307,7 @@ def _describe_context(
     )
     absent: Json = {} if is_complete else _describe_absent_servers(state)
     next_step = _choose_next_step(state, answers)
-    if is_waiting:
+    if is_waiting and state.hides_tools:
         next_step = SEARCH_LATER
     elif fruitless and state.fruitless >= state.settings.fruitless:
         next_step = GIVE_UP_PARTLY if state.list_absent(Status.FAILED) else GIVE_UP
@@ -353,14 +353,14 @@ def _choose_next_step(state: SessionState, answers: Sequence[QueryAnswer]) -> st
     known = [(a, hit) for a in answers for hit in a.known if hit.tool.server not in a.failed]
     own = [hit for answer, hit in known if hit.tool.name in answer.declared]
     loads = [hit for answer, hit in live if hit.tool.name in answer.loads]
+    if not state.hides_tools:
+        return NEXT_BY_OWN_NAME if live or known else NOTHING_HIDDEN
     if loads or len(own) < len(known):
         is_marked = any(describe_drawback(hit, answer) for answer, hit in live)
         step = NEXT_AFTER_SEARCH[state.settings.mode] + (DESCRIBE_NOT_LOADED if is_marked else "")
         return step + (CALL_OWN_DIRECTLY if own and state.settings.mode is Mode.BRIDGE else "")
     if own:
         return NEXT_BY_OWN_NAME
-    if not state.hides_tools:
-        return NOTHING_HIDDEN
     return SEARCH_OR_DESCRIBE if live else SEARCH_AGAIN
 
 

@@ -364,6 +364,10 @@ class Session:
         with self._lock:
             self._state.restrict(policy)
 
+    def offer_meta_tools(self, is_offered: bool) -> None:
+        """Say whether the gateway lists the meta-tools to its client, or all tools instead."""
+        self._state.has_meta_tools = is_offered
+
     def list_visible(self) -> Sequence[Tool]:
         """Return the tools that this session may see, by name."""
         return self._state.list_visible()

@@ -47,6 +47,8 @@ class SessionState:
         self.record = record
         self.policy = policy
         self.pins = tuple(pins)
+        self.has_meta_tools = True
+        """Whether a gateway lists the meta-tools; otherwise it lists all tools instead."""
         self.lock = threading.RLock()
         self.results = Results(engine.result_store, record.id, limit=engine.settings.result_tokens)
         self.fruitless = 0
@@ -133,7 +135,7 @@ class SessionState:
     @property
     def hides_tools(self) -> bool:
         """Whether the model has the meta-tools: because tools are hidden, or from a gateway."""
-        return self.settings.shared or self.record.hiding is not False
+        return self.has_meta_tools if self.settings.shared else self.record.hiding is not False
 
     def is_callable(self, tool: Tool) -> bool:
         """Tell whether exactly this definition is loaded, pinned or shown in full."""
