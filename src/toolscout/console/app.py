@@ -15,8 +15,6 @@ from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from toolscout.catalog import Catalog
@@ -39,9 +37,8 @@ from toolscout.gateway.middleware import (
     Authenticator,
     Principal,
     RequestGuard,
-    build_problem,
+    build_exception_handlers,
     is_loopback,
-    refuse_method,
     serve_healthz,
 )
 from toolscout.schemas import Json
@@ -276,7 +273,7 @@ def build_app(console: Console) -> Starlette:
     return Starlette(
         routes=[Route("/healthz", serve_healthz), *console.pages.routes],
         middleware=[guard],
-        exception_handlers={404: _refuse_path, 405: refuse_method},
+        exception_handlers=build_exception_handlers("no_page"),
         lifespan=run_console,
     )
 
@@ -284,7 +281,7 @@ def build_app(console: Console) -> Starlette:
 async def serve_console(
     console: Console,
     *,
-    ready: Callable[[str], None] | None = None,
+    ready: Callable[[str], None] = lambda address: None,
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve until `stop` is set or a signal arrives; call `ready` with the address."""
@@ -293,7 +290,3 @@ async def serve_console(
         console.stream.close()
 
     await serve_app(build_app(console), console.config, on_stop=end_streams, ready=ready, stop=stop)
-
-
-async def _refuse_path(request: Request, error: Exception) -> Response:
-    return build_problem("no_page", 404)

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,7 @@ class Routes:
             ),
         }
         works: dict[str, Work] = {
-            **{path: _make_async(work) for path, work in works_in_threads.items()},
+            **{path: partial(asyncio.to_thread, work) for path, work in works_in_threads.items()},
             "/overview": self._get_overview,
             "/servers": self._list_servers,
             "/servers/{name}/log": self._read_log,
@@ -239,10 +240,6 @@ class PageFiles(StaticFiles):
         """Tell whether the browser has this version of a file, going by its tag alone."""
         has_tag = "if-none-match" in request_headers
         return has_tag and super().is_not_modified(response_headers, request_headers)
-
-
-def _make_async(work: Callable[[View, Request], Answer]) -> Work:
-    return lambda view, request: asyncio.to_thread(work, view, request)
 
 
 async def _refuse_path(view: View, request: Request) -> Answer:

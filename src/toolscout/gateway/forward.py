@@ -59,6 +59,7 @@ class ForwardedCall:
         self._session = session
         self._pending_calls = pending_calls
         self._seconds = seconds
+        self._is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def __call__(self, tool: Tool, arguments: Json) -> object:
         """Run a tool, and store the server's answer in `raw`."""
@@ -99,8 +100,9 @@ class ForwardedCall:
         if self._params.request_state is None and not can_answer:
             return False
         member = self._pool.servers.get(server)
-        manifest = member.manifest if member is not None else None
-        return manifest is not None and manifest.protocol in HANDSHAKE_PROTOCOL_VERSIONS
+        if member is None or member.manifest is None:
+            return False
+        return member.manifest.protocol in HANDSHAKE_PROTOCOL_VERSIONS
 
     async def _request(self, server: str, method: str, params: Json, relay: Relay) -> Json:
         params = {**params, **self._build_extra_params()}
@@ -123,10 +125,6 @@ class ForwardedCall:
             if raw.get("resultType") != INPUT_REQUIRED:
                 return raw
         raise MCPError(code=types.INTERNAL_ERROR, message=ENDLESS_QUESTIONS.format(rounds=ROUNDS))
-
-    @property
-    def _is_modern(self) -> bool:
-        return self._context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     def build_result(self, reply: Reply) -> Json:
         """Return the result for the client: the server's own answer wherever that is possible."""

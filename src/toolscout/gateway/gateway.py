@@ -59,8 +59,6 @@ from toolscout.stores.store import Store
 from toolscout.tokens import count_tokens
 from toolscout.tools import Effect, Tool
 
-OTHER_SPELLING = "mcp__"
-"""Some clients put this before the names of tools."""
 SEPARATORS = ("__", ".", "/", ":")
 """What models write between the names of a server and a tool."""
 VARIANTS = {
@@ -174,15 +172,13 @@ class Gateway:
         if self._is_direct(session):
             visible = [tool for tool in session.list_visible() if tool.kind == "tool"]
             return [to_definition(tool, Dialect.MCP) for tool in visible]
-        meta = [
-            to_definition(tool, Dialect.MCP) for tool in build_meta_tools(session.get_listing())
-        ]
+        meta_tools = build_meta_tools(session.get_listing())
+        meta = [to_definition(tool, Dialect.MCP) for tool in meta_tools]
         if self.config.gateway.split_calls:
             meta = [*meta[:2], *(_build_variant(meta[2], name) for name in VARIANTS)]
         names = (*session.pinned, *(session.loaded if grows else ()))
-        known = [tool for name in names if (tool := self.catalog.get(name)) is not None]
-        tools = [tool for tool in known if tool.kind == "tool"]
-        return [*meta, *(to_definition(tool, Dialect.MCP) for tool in tools)]
+        known = filter(None, map(self.catalog.get, names))
+        return [*meta, *(to_definition(tool, Dialect.MCP) for tool in known if tool.kind == "tool")]
 
     async def call(
         self, session: Session, context: Context, params: types.CallToolRequestParams
@@ -242,9 +238,8 @@ class Gateway:
         if server is None or server.phase not in _ABSENT:
             return reply
         # A server that stopped because it was idle is fine, and its tools are known.
-        if server.phase is Phase.STOPPED and not server.is_held:
-            return reply
-        if not session.policy.sees_some(server.name):
+        is_idle = server.phase is Phase.STOPPED and not server.is_held
+        if is_idle or not session.policy.sees_some(server.name):
             return reply
         state, remedy = _ABSENT[server.phase]
         remedy = remedy.format(server.name)
@@ -252,7 +247,7 @@ class Gateway:
 
     def _find_server(self, called: str) -> ServerState | None:
         """Return the server that a tool's name begins with; the longest if there are several."""
-        text = called.strip().casefold().removeprefix(OTHER_SPELLING)
+        text = called.strip().casefold().removeprefix("mcp__")  # some clients put it before names
         found: list[str] = []
         for server in self.pool.servers:
             exposed = make_exposed_name(server, "x").removesuffix("__x")

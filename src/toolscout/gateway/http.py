@@ -39,9 +39,9 @@ from toolscout.gateway.middleware import (
     Authenticator,
     Principal,
     RequestGuard,
+    build_exception_handlers,
     build_problem,
     read_header,
-    refuse_method,
     serve_healthz,
 )
 from toolscout.gateway.resume import (
@@ -92,7 +92,7 @@ async def serve_http(
     gateway: Gateway,
     *,
     pages: WebPages | None = None,
-    ready: Callable[[str], None] | None = None,
+    ready: Callable[[str], None] = lambda address: None,
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve until `stop` is set or a signal arrives, then let running calls finish.
@@ -103,8 +103,7 @@ async def serve_http(
 
     def announce(address: str) -> None:
         _log.info("Serving MCP at %s/mcp.", address)
-        if ready is not None:
-            ready(address)
+        ready(address)
 
     http = _HttpGateway(gateway, pages)
     config = gateway.config.gateway
@@ -181,19 +180,19 @@ class _HttpGateway:
                 Route("/status", self._serve_status),
                 *(self._pages.routes if self._pages is not None else ()),
             ],
-            exception_handlers={404: _refuse_path, 405: refuse_method},
+            exception_handlers=build_exception_handlers("not_found"),
             lifespan=self._run_lifespan,
         )
 
-    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _route(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Pass requests for `/mcp` straight to MCP, past the slower matching of routes."""
         is_mcp = scope["type"] == "http" and scope["path"] == MCP_PATH
-        await (self._mcp if is_mcp else self._others)(scope, receive, send)
+        return (self._mcp if is_mcp else self._others)(scope, receive, send)
 
-    async def _answer_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _answer_mcp(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         # Clients of 2026-07-28 have no session on the wire, so none can be lost.
         is_modern = read_method(scope) is not None
-        await (self._mcp_app if is_modern else self._resumer)(scope, receive, send)
+        return (self._mcp_app if is_modern else self._resumer)(scope, receive, send)
 
     async def _answer_sse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the transport of MCP 2024-11-05: requests by POST, answers on one event stream."""
@@ -399,10 +398,6 @@ class StoppableApp:
                 await build_problem("stopping", 503)(scope, receive, send)
             elif not is_complete:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _refuse_path(request: Request, error: Exception) -> Response:
-    return build_problem("not_found", 404)
 
 
 def _is_limited(request: Request) -> bool:

@@ -12,7 +12,8 @@ import threading
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -56,10 +57,6 @@ class Tally:
         self.descriptions += other.descriptions
         for server, tokens in other.servers.items():
             self.servers[server] = self.servers.get(server, 0) + tokens
-
-    def copy(self) -> "Tally":
-        """Return an independent copy."""
-        return replace(self, servers=dict(self.servers))
 
     @property
     def used(self) -> int:
@@ -153,13 +150,13 @@ class Ledger:
         """Return the tokens of this process since its start."""
         self.settle()
         with self._lock:
-            return self._total.copy()
+            return deepcopy(self._total)
 
     def get_session(self, session: str) -> Tally:
         """Return the tokens of one session, without lists that are not counted yet."""
         with self._lock:
             account = self._accounts.get(session)
-            return Tally() if account is None else account.tally.copy()
+            return Tally() if account is None else deepcopy(account.tally)
 
     def sum_hours(self, hours: int, includes: Callable[[str], bool]) -> dict[int, Tally]:
         """Return a tally for each of the last hours, of the principals that `includes` accepts.

@@ -41,7 +41,7 @@ async def serve_app(
     config: GatewayConfig,
     *,
     on_stop: Callable[[], Awaitable[None]],
-    ready: Callable[[str], None] | None = None,
+    ready: Callable[[str], None],
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve an application until `stop` is set or a signal arrives.
@@ -66,20 +66,18 @@ async def serve_app(
             # `on_stop` ends requests; this is for those that do not end even then.
             timeout_graceful_shutdown=math.ceil(config.stop_seconds) + 1,
         )
-        server = _WebServer(web_config, lambda: ready(address) if ready is not None else None)
-        closing = asyncio.create_task(_close(server, stop, on_stop))
+        server = _WebServer(web_config, lambda: ready(address))
+
+        async def close() -> None:
+            await stop.wait()
+            server.should_exit = True
+            await on_stop()
+
+        closing = asyncio.create_task(close())
         try:
             await server.serve(sockets=[listener])
         finally:
             closing.cancel()
-
-
-async def _close(
-    server: uvicorn.Server, stop: asyncio.Event, on_stop: Callable[[], Awaitable[None]]
-) -> None:
-    await stop.wait()
-    server.should_exit = True
-    await on_stop()
 
 
 class _WebServer(uvicorn.Server):

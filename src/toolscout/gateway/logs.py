@@ -14,8 +14,6 @@ from toolscout.config.gateway import LogFormat
 from toolscout.config.secrets import SecretMask
 from toolscout.sessions.events import Called, Described, Event, Searched
 
-TEXT = "%(asctime)s %(levelname)s %(name)s%(place)s: %(message)s"
-
 CURRENT_REQUEST: ContextVar[tuple[str, object] | None] = ContextVar("request", default=None)
 """Session and id of the current request."""
 _log = logging.getLogger("toolscout.requests")
@@ -66,7 +64,7 @@ class _Text(logging.Formatter):
     """Formats a record as one line of text; a traceback follows on lines of its own."""
 
     def __init__(self, mask: SecretMask) -> None:
-        super().__init__(TEXT)
+        super().__init__("%(asctime)s %(levelname)s %(name)s%(place)s: %(message)s")
         self._mask = mask
 
     def format(self, record: logging.LogRecord) -> str:
@@ -75,12 +73,8 @@ class _Text(logging.Formatter):
         return self._mask.apply(super().format(record))
 
 
-class _Json(logging.Formatter):
+class _Json(_Text):
     """Formats a record as one JSON object on one line."""
-
-    def __init__(self, mask: SecretMask) -> None:
-        super().__init__()
-        self._mask = mask
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

@@ -11,6 +11,7 @@ import hmac
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -18,7 +19,7 @@ from mcp.server.auth.provider import AccessToken
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
 
 from toolscout.config.gateway import GatewayConfig, Profile
 from toolscout.errors import InvalidConfig
@@ -148,10 +149,7 @@ def _split_host(host: str) -> tuple[str, str]:
 
 def read_header(scope: Scope, name: bytes) -> str | None:
     """Return the first header with a name in lower case, or None if it was not sent."""
-    for key, value in scope["headers"]:
-        if key == name:
-            return value.decode("latin-1")
-    return None
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
 
 
 class RequestGuard:
@@ -235,7 +233,14 @@ async def serve_healthz(request: Request) -> Response:
     return JSONResponse({"alive": True})
 
 
-async def refuse_method(request: Request, error: Exception) -> Response:
-    """Answer a request with a method that its path does not accept."""
-    allowed = error.headers if isinstance(error, HTTPException) else None
-    return build_problem("wrong_method", 405, headers=allowed or {"Allow": "GET"})
+def build_exception_handlers(not_found: str) -> dict[Any, ExceptionHandler]:
+    """Return Starlette's handlers for unknown paths, with the code to answer, and wrong methods."""
+
+    async def refuse_path(request: Request, error: Exception) -> Response:
+        return build_problem(not_found, 404)
+
+    async def refuse_method(request: Request, error: Exception) -> Response:
+        allowed = error.headers if isinstance(error, HTTPException) else None
+        return build_problem("wrong_method", 405, headers=allowed or {"Allow": "GET"})
+
+    return {404: refuse_path, 405: refuse_method}

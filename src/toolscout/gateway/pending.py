@@ -87,7 +87,10 @@ class PendingCalls:
             return pending.work.result()
         return {
             "resultType": INPUT_REQUIRED,
-            "inputRequests": pending.list_questions(),
+            "inputRequests": {
+                key: question.request.model_dump(by_alias=True, mode="json", exclude_none=True)
+                for key, question in pending.questions.items()
+            },
             "requestState": self._keep(pending, seconds),
         }
 
@@ -127,18 +130,11 @@ class _PendingCall:
         self.key = key
         self._abilities: Abilities = None
         self._relay: Relay | None = None
-        self._questions: dict[str, _Question] = {}
+        self.questions: dict[str, _Question] = {}
         self._keys = map("question-{}".format, itertools.count(1))
         self._news = asyncio.Event()
         self.work = asyncio.create_task(work(self))
         self.work.add_done_callback(self._end)
-
-    def list_questions(self) -> Json:
-        """Return the open questions by key, in the form that is sent to the client."""
-        return {
-            key: question.request.model_dump(by_alias=True, mode="json", exclude_none=True)
-            for key, question in self._questions.items()
-        }
 
     async def follow(
         self, relay: Relay, abilities: Abilities, answers: Mapping[str, types.InputResponse]
@@ -149,7 +145,7 @@ class _PendingCall:
         for key, answer in answers.items():
             self._settle(key, answer)
         try:
-            while not self._questions and not self.work.done():
+            while not self.questions and not self.work.done():
                 self._news.clear()
                 await self._news.wait()
         except asyncio.CancelledError:
@@ -177,24 +173,24 @@ class _PendingCall:
             return refusal or _UNANSWERED
         key = next(self._keys)
         question = _Question(request=request, answer=asyncio.Future())
-        self._questions[key] = question
+        self.questions[key] = question
         self._news.set()
         try:
             answer = await question.answer
         finally:
-            self._questions.pop(key, None)
+            self.questions.pop(key, None)
         expected = (types.ErrorData, *RESULT_TYPES[type(request)])
         return answer if isinstance(answer, expected) else _OTHER_KIND
 
     def _settle(self, key: str, answer: types.InputResponse | types.ErrorData) -> None:
-        question = self._questions.pop(key, None)
+        question = self.questions.pop(key, None)
         if question is not None and not question.answer.done():
             question.answer.set_result(answer)
 
     def _end(self, work: asyncio.Task[Json]) -> None:
         if not work.cancelled():
             work.exception()  # or asyncio warns if the client never comes back
-        for key in list(self._questions):
+        for key in list(self.questions):
             self._settle(key, _UNANSWERED)
         self._news.set()
 

@@ -5,7 +5,6 @@ passes requests on to the owning server. A session can neither list nor read wha
 """
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
 from urllib.parse import unquote
 
 import mcp_types as types
@@ -49,9 +48,8 @@ class Resources:
     async def read(self, session: Session, uri: str, forwarded: ForwardedCall) -> Json:
         """Return a resource, with the URIs of its parts as this gateway lists them."""
         server, own = self.find_owner(session, uri)
-        result = await _await_answer(
-            forwarded.send(server, "resources/read", {"uri": own}, called=uri)
-        )
+        answer = forwarded.send(server, "resources/read", {"uri": own}, called=uri)
+        result = await _await_answer(answer)
         if "contents" not in result:
             return result  # the server asks for input first
         parts = [
@@ -84,7 +82,8 @@ class Resources:
         """Return the server of a resource and its URI there; raise `MCPError` if there is none."""
         server, slash, own = uri.removeprefix(SCHEME).partition("/")
         if not uri.startswith(SCHEME) or not slash or not self.sees(session, server, own):
-            raise _build_error(f"No resource {uri!r}. Use an address that resources/list shows.")
+            text = f"No resource {uri!r}. Use an address that resources/list shows."
+            raise MCPError(code=types.INVALID_PARAMS, message=text)
         return server, own
 
     def sees(self, session: Session, server: str, own: str) -> bool:
@@ -138,7 +137,8 @@ class Resources:
         rows = {n: (s, str(row["name"])) for s, n, row in self._list_rows(session, PROMPT)}
         if name not in rows:
             near = ", ".join(find_near_names(name, rows)) or "none"
-            raise _build_error(f"No prompt {name!r}. Near: {near}.")
+            text = f"No prompt {name!r}. Near: {near}."
+            raise MCPError(code=types.INVALID_PARAMS, message=text)
         return rows[name]
 
 
@@ -165,7 +165,3 @@ async def _await_answer(answer: Awaitable[Json]) -> Json:
     except ToolscoutError as error:
         code = types.INVALID_PARAMS if isinstance(error, ModelError) else types.INTERNAL_ERROR
         raise MCPError(code=code, message=str(error)) from error
-
-
-def _build_error(message: str) -> Any:
-    return MCPError(code=types.INVALID_PARAMS, message=message)

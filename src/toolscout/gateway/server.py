@@ -56,20 +56,17 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
             await asyncio.to_thread(session.get_listing)
         return {"tools": gateway.list_tools(session, grows=gateway.has_growing_list(context))}
 
-    async def list_resources(session: Session, context: Context, params: Any) -> Json:
-        return {"resources": resources.list_entries(session, RESOURCE)}
+    def list_entries(key: str, kind: str) -> _Answer:
+        async def answer(session: Session, context: Context, params: Any) -> Json:
+            return {key: resources.list_entries(session, kind)}
 
-    async def list_templates(session: Session, context: Context, params: Any) -> Json:
-        return {"resourceTemplates": resources.list_entries(session, TEMPLATE)}
+        return answer
 
     async def read_resource(
         session: Session, context: Context, params: types.ReadResourceRequestParams
     ) -> Json:
         forwarded = gateway.forward(session, context, params)
         return await resources.read(session, params.uri, forwarded)
-
-    async def list_prompts(session: Session, context: Context, params: Any) -> Json:
-        return {"prompts": resources.list_entries(session, PROMPT)}
 
     async def get_prompt(
         session: Session, context: Context, params: types.GetPromptRequestParams
@@ -88,6 +85,19 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         grows = gateway.has_growing_list(context)
         subscriptions.find_listener(context, await session_of(context), grows=grows)
 
+    def handle(answer: _Answer) -> Callable[[Context, Any], Awaitable[Any]]:
+        """Return a handler that finds the session, and lets log lines name the request."""
+
+        async def answer_request(context: Context, params: Any) -> Any:
+            session = await session_of(context)
+            token = CURRENT_REQUEST.set((session.id, context.request_id))
+            try:
+                return COMPLETE | await answer(session, context, params)
+            finally:
+                CURRENT_REQUEST.reset(token)
+
+        return answer_request
+
     listed = CacheHint(ttl_ms=LIST_SECONDS * 1000, scope="private")
     # A resource may change at any time, and the server's own hint may be out of date.
     hints: dict[CacheableMethod, CacheHint] = dict.fromkeys(CACHED, listed)
@@ -97,39 +107,23 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         version=version("toolscout"),
         instructions=None if is_direct else INSTRUCTIONS,
         cache_hints=hints,
-        on_list_tools=_make_handler(list_tools, session_of),
-        on_call_tool=_make_handler(gateway.call, session_of),
-        on_list_resources=_make_handler(list_resources, session_of),
-        on_list_resource_templates=_make_handler(list_templates, session_of),
-        on_read_resource=_make_handler(read_resource, session_of),
-        on_subscribe_resource=_make_handler(subscriptions.subscribe, session_of),
-        on_unsubscribe_resource=_make_handler(subscriptions.unsubscribe, session_of),
+        on_list_tools=handle(list_tools),
+        on_call_tool=handle(gateway.call),
+        on_list_resources=handle(list_entries("resources", RESOURCE)),
+        on_list_resource_templates=handle(list_entries("resourceTemplates", TEMPLATE)),
+        on_read_resource=handle(read_resource),
+        on_subscribe_resource=handle(subscriptions.subscribe),
+        on_unsubscribe_resource=handle(subscriptions.unsubscribe),
         on_subscriptions_listen=partial(subscriptions.listen, session_of),
-        on_list_prompts=_make_handler(list_prompts, session_of),
-        on_get_prompt=_make_handler(get_prompt, session_of),
-        on_completion=_make_handler(complete, session_of),
+        on_list_prompts=handle(list_entries("prompts", PROMPT)),
+        on_get_prompt=handle(get_prompt),
+        on_completion=handle(complete),
     )
     server.add_notification_handler(
         "notifications/initialized", types.NotificationParams, add_listener
     )
     server.middleware[:] = [OptionalSpans(spans) for spans in server.middleware]
     return server
-
-
-def _make_handler(
-    answer: _Answer, session_of: SessionOf
-) -> Callable[[Context, Any], Awaitable[Any]]:
-    """Return a handler that finds the session, and lets log lines name the request."""
-
-    async def answer_request(context: Context, params: Any) -> Any:
-        session = await session_of(context)
-        token = CURRENT_REQUEST.set((session.id, context.request_id))
-        try:
-            return COMPLETE | await answer(session, context, params)
-        finally:
-            CURRENT_REQUEST.reset(token)
-
-    return answer_request
 
 
 class _Server(Server[Any]):
