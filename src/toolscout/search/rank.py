@@ -496,7 +496,7 @@ class Ranker:
             return "", {}  # tools are described in the question's own language
 
         def is_unknown(word: str) -> bool:
-            return not state.number_terms([stem(part) for part in split_words(word)])
+            return not state.number_terms(map(stem, split_words(word)))
 
         lexicon = Lexicon.load()
         read = lexicon.find_foreign(question.text, is_unknown)
@@ -609,7 +609,7 @@ def _lift_above_opposites(
         return
     count = min(OPPOSITES_CHECKED, len(scores))
     near: list[int] = (scores >= np.partition(scores, -count)[-count]).nonzero()[0].tolist()
-    tools: dict[int, Tool] = {row: state.tools[places[row]] for row in near}
+    tools: dict[int, Tool] = {row: state.tools[places.item(row)] for row in near}
     names = {row: stem_name(tool.leaf) for row, tool in tools.items()}
     wrong = [row for row in near if not names[row].isdisjoint(opposites)]
     if not wrong:
@@ -633,9 +633,9 @@ def _lift_above_opposites(
 
 def find_opposites(question: Question) -> tuple[set[str], set[str]]:
     """Return the terms of a question that have opposites, and these; none if both are there."""
-    known = OPPOSITES.keys() & set(map(stem, question.words))
-    asked = {term for term in known if OPPOSITES[term].isdisjoint(known)}
-    return asked, set[str]().union(*(OPPOSITES[term] for term in asked))
+    known = {term for term in map(stem, question.words) if term in OPPOSITES}
+    asked = {term for term in known if OPPOSITES[term].isdisjoint(known)} if known else known
+    return asked, {opposite for term in asked for opposite in OPPOSITES[term]} if asked else asked
 
 
 def _count_both_shown(first: list[float], rest: list[float]) -> tuple[int, int]:

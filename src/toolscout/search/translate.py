@@ -199,14 +199,16 @@ class _Reading:
     def find_parts(self) -> Iterator[_Part]:
         """Yield the parts that the language knows, from left to right."""
         separated: set[int] = set()
+        phrases, gaps = self.tongue.phrases, self.tongue.gaps
         at = 0
         while at < len(self.words):
             step = 1
             if at not in separated:
-                if phrase := self._match_phrase(at):
+                first = self.words[at].folded
+                if first in phrases and (phrase := self._match_phrase(at)):
                     step, english = phrase
                     yield self._make_part(at, at + step, english)
-                elif gap := self._match_gap(at):
+                elif first in gaps and (gap := self._match_gap(at)):
                     other, english = gap
                     separated.add(other)
                     key = f"{self.words[at].folded} {GAP} {self.words[other].folded}"
