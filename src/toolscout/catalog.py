@@ -91,6 +91,7 @@ class Catalog:
         self._tools: dict[str, Tool] = {}
         self._by_server: dict[str, dict[str, Tool]] = {}
         self._states: dict[str, Availability] = {}
+        self._unready: Mapping[str, Availability] | None = None
         self._summaries: Mapping[str, str] = MappingProxyType({})
         self._names = Spellings()
         self._version = 0
@@ -136,11 +137,13 @@ class Catalog:
             return self._states.get(server)
 
     @property
-    def unready(self) -> dict[str, Availability]:
+    def unready(self) -> Mapping[str, Availability]:
         """The servers that are pending or failed, by name."""
         with self._lock:
-            unready = [item for item in self._states.items() if item[1].status is not Status.READY]
-        return dict(sorted(unready, key=itemgetter(0)))
+            if self._unready is None:
+                found = [at for at in self._states.items() if at[1].status is not Status.READY]
+                self._unready = dict(sorted(found, key=itemgetter(0)))
+            return self._unready
 
     @property
     def unlisted(self) -> tuple[str, ...]:
@@ -209,20 +212,20 @@ class Catalog:
             with self._lock:
                 self._commit(server, [], removed)
                 if unwanted is None:
-                    self._states.pop(server, None)
+                    self._set_state(server, None)
                     self._summarize(server, "")
         self._notices.deliver()
 
     def set_pending(self, server: str, reason: str = "", *, summary: str | None = None) -> None:
         """Mark a server as still connecting, and why; its last known tools stay searchable."""
         with self._lock:
-            self._states[server] = Availability(status=Status.PENDING, reason=reason)
+            self._set_state(server, Availability(status=Status.PENDING, reason=reason))
             self._summarize(server, summary)
 
     def set_failed(self, server: str, reason: str) -> None:
         """Mark a server as failed, with the reason; its last known tools stay searchable."""
         with self._lock:
-            self._states[server] = Availability(status=Status.FAILED, reason=reason)
+            self._set_state(server, Availability(status=Status.FAILED, reason=reason))
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         """Call back for every later change; the returned function ends that.
@@ -269,9 +272,16 @@ class Catalog:
             prepared = _prepare(added), _prepare(removed)
             with self._lock:
                 self._commit(server, *prepared)
-                self._states[server] = Availability(status=Status.READY)
+                self._set_state(server, Availability(status=Status.READY))
                 self._summarize(server, summary)
         self._notices.deliver()
+
+    def _set_state(self, server: str, state: Availability | None) -> None:
+        self._unready = None
+        if state is None:
+            self._states.pop(server, None)
+        else:
+            self._states[server] = state
 
     def _summarize(self, server: str, summary: str | None) -> None:
         if summary is None or summary == self._summaries.get(server, ""):

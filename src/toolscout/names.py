@@ -129,7 +129,9 @@ def list_server_spellings(text: str) -> list[tuple[int, str]]:
     if text.count(" ") >= SERVER_WORDS or len(text) > SERVER_CHARS:
         return []
     words = _WORD_GAP.split(text.casefold())
-    bare = fold_name("".join(word for word in words if word not in _SERVER_FILLERS))
+    bare = "".join([word for word in words if word not in _SERVER_FILLERS])
+    if not bare.isascii():
+        bare = fold_name(bare)
     return [(rank, key) for rank, key in enumerate((fold_name(text), bare)) if key]
 
 

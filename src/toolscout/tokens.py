@@ -8,7 +8,6 @@ encoding, a few megabytes, is loaded on first use.
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import import_module
 from threading import Lock
@@ -83,12 +82,18 @@ def _split_runs(text: str) -> Iterator[str]:
     yield text[start:]
 
 
+@lru_cache(maxsize=10_000)
 def count_definition_tokens(tool: Tool) -> int:
     """Return the number of tokens in a tool's name, description and input schema as JSON.
 
     Providers add a little to every definition, so they bill slightly more.
     """
-    return _count_content_tokens(_Content(tool.fingerprint, tool))
+    definition = {
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": tool.input_schema,
+    }
+    return count_tokens(json.dumps(definition, ensure_ascii=False, separators=(",", ":")))
 
 
 def count_all_definition_tokens(tools: Sequence[Tool]) -> int:
@@ -97,25 +102,6 @@ def count_all_definition_tokens(tools: Sequence[Tool]) -> int:
     counted = tools[::step]
     total = sum(map(count_definition_tokens, counted))
     return total if step == 1 else round(total * len(tools) / len(counted))
-
-
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """A cache key for a tool that compares only its fingerprint."""
-
-    fingerprint: str
-    tool: Tool = field(compare=False)
-
-
-@lru_cache(maxsize=10_000)
-def _count_content_tokens(content: _Content) -> int:
-    tool = content.tool
-    definition = {
-        "name": tool.name,
-        "description": tool.description,
-        "input_schema": tool.input_schema,
-    }
-    return count_tokens(json.dumps(definition, ensure_ascii=False, separators=(",", ":")))
 
 
 _loading = Lock()

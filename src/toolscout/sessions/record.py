@@ -129,10 +129,12 @@ class Record:
 
     def evict(self, budget: int) -> list[str]:
         """Unload the least recently used until the rest fits or is one tool; return them."""
-        oldest_first = sorted(self.loaded, key=lambda entry: (entry.used, entry.name))
-        spent = sum(entry.tokens for entry in oldest_first)
         evicted: list[str] = []
-        for entry in oldest_first[:-1]:
+        loaded = self.loaded
+        spent = sum([entry.tokens for entry in loaded])
+        if spent > budget:
+            loaded.sort(key=attrgetter("used", "name"))
+        for entry in loaded[:-1]:
             if spent <= budget:
                 break
             spent -= entry.tokens

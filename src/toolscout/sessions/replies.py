@@ -241,23 +241,24 @@ class SearchText(NamedTuple):
 class _Part:
     """A piece of the reply in ever shorter forms; the last may be empty."""
 
-    __slots__ = ("_further", "cost", "hit", "text", "tool")
+    __slots__ = ("_further", "hit", "text", "tool")
 
     def __init__(
         self, forms: tuple[str, ...], hit: Hit | None = None, tool: Tool | None = None
     ) -> None:
         self.hit = hit
         self.tool = tool
-        self._take(forms)
-
-    def _take(self, forms: Sequence[str]) -> None:
         self.text, *self._further = forms
-        self.cost = count_tokens(self.text) + 1 if self.text else 0
+
+    @property
+    def cost(self) -> int:
+        """How many tokens the part adds to a reply at most."""
+        return count_tokens(self.text) + 1 if self.text else 0
 
     def shorten(self, *, away: bool) -> None:
         """Take the next form; the empty one only where the part may go away."""
         if self._further and (self._further[0] or away):
-            self._take(self._further)
+            self.text, *self._further = self._further
 
 
 def render_search(
@@ -324,11 +325,13 @@ class ReplyLayout:
 
     def fit_budget(self, budget: int) -> str:
         """Return the text, each part in the longest form that the whole has room for."""
-        cost = count_tokens(self._next) + _LEFT_OFF_TOKENS
-        for part in self._order:
-            cost += part.cost
+        text = self._join()
+        # A token has at least one byte, so most replies fit without being counted.
+        if len(text.encode("utf-8", "replace")) + _LEFT_OFF_TOKENS <= budget:
+            return text
+        cost = count_tokens(self._next) + _LEFT_OFF_TOKENS + sum(p.cost for p in self._order)
         # Parts cost at least as much alone as together; the whole is counted when it may fit.
-        if cost <= budget and count_tokens(text := self._join()) <= budget:
+        if cost <= budget and count_tokens(text) <= budget:
             return text
         for part, away in self._order_yielding():
             cost -= part.cost

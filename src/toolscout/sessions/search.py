@@ -78,8 +78,8 @@ def search_tools(state: SessionState, request: SearchRequest) -> Reply:
     state.prepare()
     if not state.list_visible():
         return _report_empty(state, request)
-    unready = state.engine.catalog.unready
-    failed = frozenset(name for name, at in unready.items() if at.status is Status.FAILED)
+    unready = state.engine.catalog.unready.items()
+    failed = frozenset([name for name, at in unready if at.status is Status.FAILED])
     answers = [_run_query(state, text, request, failed) for text in request.queries]
     loads = _choose_loads(state, answers)
     for answer in answers:
@@ -184,9 +184,7 @@ def _separate_hits(
     selected = bool(result.query.select)
     fresh: list[Hit] = []
     known: list[Hit] = []
-    # Of a session that several conversations share, each of them knows only the pinned tools.
-    is_known = not state.settings.shared or any(e.pinned for e in state.record.entries.values())
-    if selected or is_known:
+    if selected or state.knows_tools:
         room = len(result) if selected else limit
         for hit in result.best:
             if state.is_known(hit.tool):

@@ -103,7 +103,7 @@ class SessionState:
             self._visible = (version, tuple(filter(self.policy.sees, self._catalog.tools)))
         return self._visible[1]
 
-    def list_unready(self) -> dict[str, Availability]:
+    def list_unready(self) -> Mapping[str, Availability]:
         """Return the pending and failed servers that this session may know of."""
         unready = self._catalog.unready
         if not unready or self.policy.is_open:
@@ -148,6 +148,14 @@ class SessionState:
         is_listed = not self.settings.shared or (entry is not None and entry.pinned)
         return is_listed and self.is_callable(tool)
 
+    @property
+    def knows_tools(self) -> bool:
+        """Whether `is_known` may hold for any tool."""
+        record = self.record
+        if self.settings.shared:
+            return any(entry.pinned for entry in record.entries.values())
+        return record.hiding is False or bool(record.entries or record.declared)
+
     def has_shown(self, tool: Tool) -> bool:
         """Tell whether the conversation has a tool's whole definition."""
         return not self.settings.shared and self.record.has_shown(tool)
@@ -168,12 +176,12 @@ class SessionState:
         if not fresh:
             return []
         costs = [(tool, count_definition_tokens(tool)) for tool in fresh]
-        seen = self._list_seen()
+        entries, shown = dict(self.record.entries), dict(self.record.shown)
         added, evicted = self.record.load(costs, self.settings.loaded_tokens, query)
-        if added:
-            self._awake.update(added)
+        self._awake.update(added)
+        if not all(self._is_live(self.record.entries[name]) for name in added):
             self._settled_at = -1  # a call may end after its tool has changed or gone
-        self._report_evicted(evicted, seen)
+        self._report_evicted(evicted, entries, shown)
         return added
 
     def note_shown(self, tools: Iterable[Tool]) -> None:
@@ -254,8 +262,8 @@ class SessionState:
         if gone:
             self.record.unload(gone)
         # A definition may have grown, or the budget be smaller than in the last run.
-        seen = self._list_seen()
-        self._report_evicted(self.record.evict(self.settings.loaded_tokens), seen)
+        entries, shown = dict(self.record.entries), dict(self.record.shown)
+        self._report_evicted(self.record.evict(self.settings.loaded_tokens), entries, shown)
         # A predicate may change its answer at any time, and so may the state of an absent server.
         is_settled = self.policy.is_open and all(map(self._is_live, self.record.entries.values()))
         self._settled_at = version if is_settled else -1
@@ -269,20 +277,19 @@ class SessionState:
             self._store.write(SESSION_KIND, self.record.id, self.record.to_bytes())
             self._saved = mark
 
-    def _list_seen(self) -> set[str]:
-        """Return the loaded tools that this conversation has read of.
+    def _report_evicted(
+        self, names: Sequence[str], entries: Mapping[str, Entry], shown: Mapping[str, str]
+    ) -> None:
+        """Make news of evicted tools that this conversation had read of before.
 
         The host may load tools that no reply has shown, and of those in a shared session nobody
         knows which conversation has seen them.
         """
-        if self.settings.shared:
-            return set()
+        if not names or self.settings.shared:
+            return
         is_request = self.settings.mode in (Mode.NATIVE, Mode.REFERENCE)
-        shown = self.record.shown
-        return {e.name for e in self.record.loaded if is_request or e.query or e.name in shown}
-
-    def _report_evicted(self, names: list[str], seen: set[str]) -> None:
-        told = [name for name in names if name in seen]
+        old = [entries[name] for name in names if name in entries]
+        told = [e.name for e in old if is_request or e.query or e.name in shown]
         if told:
             self._news.append(UNLOADED.format(names=list_some(told)))
 
