@@ -247,12 +247,7 @@ class Catalog:
         return name in self._tools
 
     def _change(
-        self,
-        server: str,
-        wanted: dict[str, Tool],
-        *,
-        keep_others: bool,
-        summary: str | None = None,
+        self, server: str, wanted: dict[str, Tool], *, keep_others: bool, summary: str | None = None
     ) -> None:
         with self._writing:
             mine = self._by_server.get(server, {})

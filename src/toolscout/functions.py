@@ -290,8 +290,7 @@ _SIMPLE: dict[object, _Form] = {
     pathlib.PurePath: _form_from_parser("path", pathlib.PurePath),
     os.PathLike: _form_from_parser("path", pathlib.Path),
     decimal.Decimal: _Form(
-        {"type": ["number", "string"], "pattern": r"^[+-]?\d+(\.\d+)?([eE][+-]?\d+)?$"},
-        _to_decimal,
+        {"type": ["number", "string"], "pattern": r"^[+-]?\d+(\.\d+)?([eE][+-]?\d+)?$"}, _to_decimal
     ),
     Any: _ANY,
     object: _ANY,

@@ -160,11 +160,7 @@ class Scout:
         return self._sessions.get(id_)
 
     def restore(
-        self,
-        state: object,
-        *,
-        allowed: Callable[[Tool], bool] | None = None,
-        keep: bool = True,
+        self, state: object, *, allowed: Callable[[Tool], bool] | None = None, keep: bool = True
     ) -> Session:
         """Return a session from the JSON of `Session.to_json()` or `Session.compact()`.
 

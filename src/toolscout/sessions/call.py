@@ -137,10 +137,7 @@ async def approve_call(
         asked = to_one_line(str(name), NAME_CHARS)
         repairs = (CALLED_AS.format(tool=tool.name, name=asked), *repairs)
     return ApprovedCall(
-        tool=tool,
-        arguments=prepared.arguments,
-        repairs=repairs,
-        unchecked=prepared.unchecked,
+        tool=tool, arguments=prepared.arguments, repairs=repairs, unchecked=prepared.unchecked
     )
 
 

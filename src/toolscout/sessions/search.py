@@ -222,10 +222,7 @@ def _choose_loads(state: SessionState, answers: Sequence[QueryAnswer]) -> frozen
 
 
 def _load_shown(
-    state: SessionState,
-    page: SearchText,
-    loads: frozenset[str],
-    answers: Sequence[QueryAnswer],
+    state: SessionState, page: SearchText, loads: frozenset[str], answers: Sequence[QueryAnswer]
 ) -> list[str]:
     """Load and note what a reply shows; return the tools that are new."""
     shown = {hit.tool.name: hit.tool for hit in page.hits if hit.tool.name in loads}

@@ -418,12 +418,7 @@ class Session:
             return self._record.to_json()
 
     def fork(
-        self,
-        id_: str,
-        *,
-        inherit: bool = True,
-        pins: bool = False,
-        names: Iterable[str] = (),
+        self, id_: str, *, inherit: bool = True, pins: bool = False, names: Iterable[str] = ()
     ) -> "Session":
         """Return a session that goes its own way from here; this one is not affected.
 
