@@ -54,24 +54,25 @@ def to_result(
     For Anthropic, `references` replace the text: it shows the definitions of these tools to the
     model. Images are included if the dialect supports them; Chat Completions takes only text.
     """
+    images = [block for block in blocks if block.get("type") == "image"]
     match Dialect(dialect):
         case Dialect.OPENAI_CHAT:
             return {"role": "tool", "tool_call_id": call_id, "content": text}
         case Dialect.OPENAI_RESPONSES:
-            images = [_to_openai_image(block) for block in blocks if block.get("type") == "image"]
-            seen = [{"type": "input_text", "text": text}, *images] if images else text
+            output: list[Json] = [{"type": "input_text", "text": text}]
+            for image in images:
+                url = f"data:{image.get('mimeType')};base64,{image.get('data')}"
+                output.append({"type": "input_image", "image_url": url})
+            seen = output if images else text
             return {"type": "function_call_output", "call_id": call_id, "output": seen}
         case Dialect.ANTHROPIC:
             named = [{"type": "tool_reference", "tool_name": name} for name in references]
-            images = [
-                _to_anthropic_image(block) for block in blocks if block.get("type") == "image"
-            ]
-            seen = [{"type": "text", "text": text}, *images] if images else text
-            content: Json = {
-                "type": "tool_result",
-                "tool_use_id": call_id,
-                "content": named or seen,
-            }
+            found: list[Json] = [{"type": "text", "text": text}]
+            for image in images:
+                data = {"media_type": image.get("mimeType"), "data": image.get("data")}
+                found.append({"type": "image", "source": {"type": "base64"} | data})
+            seen = named or (found if images else text)
+            content: Json = {"type": "tool_result", "tool_use_id": call_id, "content": seen}
             return content | ({"is_error": True} if is_error else {})
         case Dialect.MCP:
             content = {"content": [{"type": "text", "text": text}, *blocks]}
@@ -149,32 +150,16 @@ def _group_into_namespaces(tools: Iterable[Tool], shape: Callable[[Tool], Json])
             }
 
 
-def _to_anthropic_image(block: Json) -> Json:
-    source = {"type": "base64", "media_type": block.get("mimeType"), "data": block.get("data")}
-    return {"type": "image", "source": source}
-
-
-def _to_openai_image(block: Json) -> Json:
-    url = f"data:{block.get('mimeType')};base64,{block.get('data')}"
-    return {"type": "input_image", "image_url": url}
-
-
 def _to_responses(tool: Tool) -> Json:
     return {"type": "function"} | _to_function(tool)
 
 
-def _to_function(tool: Tool) -> Json:
+def _to_function(tool: Tool, schema_key: str = "parameters") -> Json:
     return {
         "name": tool.name,
         "description": tool.description or tool.title or tool.name,
-        "parameters": _require_object(tool.input_schema),
+        schema_key: _require_object(tool.input_schema),
     }
-
-
-def _to_anthropic(tool: Tool) -> Json:
-    shaped = _to_function(tool)
-    shaped["input_schema"] = shaped.pop("parameters")
-    return shaped
 
 
 def _to_mcp(tool: Tool) -> Json:
@@ -204,6 +189,6 @@ def _require_object(schema: Json) -> Json:
 _DEFINITIONS: Mapping[Dialect, Callable[[Tool], Json]] = {
     Dialect.OPENAI_CHAT: lambda tool: {"type": "function", "function": _to_function(tool)},
     Dialect.OPENAI_RESPONSES: _to_responses,
-    Dialect.ANTHROPIC: _to_anthropic,
+    Dialect.ANTHROPIC: lambda tool: _to_function(tool, "input_schema"),
     Dialect.MCP: _to_mcp,
 }

@@ -112,22 +112,25 @@ def _is_lines(path: Path) -> bool:
 
 
 def _read_rows(path: Path) -> Iterator[tuple[int | None, object, str]]:
-    parsed = _parse_lines(path) if _is_lines(path) else [(None, _parse_document(path))]
+    parsed: Iterable[Row]
+    if _is_lines(path):
+        parsed = _parse_lines(path)
+    else:
+        with _open_text(path) as file:
+            parsed = [(None, _parse(path, file.read()))]
     for line, value in parsed:
         for row, server in _list_definitions(path, line, value):
             yield line, row, server
 
 
-def _parse_document(path: Path) -> object:
+def _parse(path: Path, text: str, line: int | None = None) -> object:
     try:
-        with _open_text(path) as file:
-            return json.loads(file.read())
+        return json.loads(text)
     except json.JSONDecodeError as error:
-        raise InvalidFile(
-            str(path), f"is not JSON ({error.msg})", line=error.lineno, remedy=SHAPES
-        ) from error
+        problem = f"is not JSON ({error.msg})"
+        raise InvalidFile(str(path), problem, line=line or error.lineno, remedy=SHAPES) from error
     except RecursionError as error:
-        raise InvalidFile(str(path), "is nested too deep", remedy=SHAPES) from error
+        raise InvalidFile(str(path), "is nested too deep", line=line, remedy=SHAPES) from error
 
 
 def _parse_lines(path: Path) -> Iterator[Row]:
@@ -145,17 +148,7 @@ def _parse_together(path: Path, lines: list[tuple[int, str]]) -> Iterable[Row]:
         values = json.loads("[" + ",".join(text for _, text in lines) + "]")
     if is_list(values) and len(values) == len(lines):
         return [(number, value) for (number, _), value in zip(lines, values, strict=True)]
-    return [(number, _parse_line(path, number, text)) for number, text in lines]
-
-
-def _parse_line(path: Path, number: int, text: str) -> object:
-    try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        problem = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deep"
-        raise InvalidFile(
-            str(path), f"is not JSON ({problem})", line=number, remedy=SHAPES
-        ) from error
+    return [(number, _parse(path, text, number)) for number, text in lines]
 
 
 @contextmanager

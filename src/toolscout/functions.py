@@ -104,7 +104,12 @@ def definition_from_callable(fn: Callable[..., object], server: str = "") -> Def
     plain = _unwrap(fn)
     name = getattr(plain, "__name__", None) or type(plain).__name__
     description, about = _split_docstring(inspect.getdoc(plain) or "")
-    hints = _read_hints(plain)
+    source: object = plain
+    if inspect.isclass(plain):
+        source = plain.__init__
+    elif not inspect.isroutine(plain):
+        source = type(plain).__call__
+    hints = _resolve_hints(source)
     reader = _Reader()
     properties: Json = {}
     required: list[str] = []
@@ -149,15 +154,6 @@ def _unwrap(fn: Callable[..., object]) -> Callable[..., object]:
     if inspect.isroutine(fn) or inspect.isclass(fn):
         return inspect.unwrap(fn)
     return fn
-
-
-def _read_hints(fn: Callable[..., object]) -> dict[str, Any]:
-    source: object = fn
-    if inspect.isclass(fn):
-        source = fn.__init__
-    elif not inspect.isroutine(fn):
-        source = type(fn).__call__
-    return _resolve_hints(source)
 
 
 def _resolve_hints(source: object) -> dict[str, Any]:
@@ -391,7 +387,8 @@ class _Reader:
             return _form_from_options(tuple(found), hint)
         if hasattr(found, "__get_pydantic_core_schema__"):
             return _read_pydantic(hint)
-        if is_typeddict(found) or is_dataclass(found) or _is_named_tuple(found):
+        is_named_tuple = tuple in found.__mro__ and hasattr(found, "_field_defaults")
+        if is_typeddict(found) or is_dataclass(found) or is_named_tuple:
             return self._read_recursive(hint, lambda: self._read_record(found, arguments))
         if issubclass(found, datetime.date | datetime.time):
             base = next(_SIMPLE[base] for base in found.__mro__ if base in _SIMPLE)
@@ -520,10 +517,6 @@ class _Reader:
         form = read()
         self._open[hint] = form
         return form
-
-
-def _is_named_tuple(kind: type[Any]) -> bool:
-    return tuple in kind.__mro__ and hasattr(kind, "_field_defaults")
 
 
 def _is_required(kind: Any, name: str, hint: object) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from typing import cast
 
 from toolscout.errors import BrokenPolicy, UsageError
 from toolscout.schemas import Json
@@ -43,14 +44,15 @@ class Policy:
     """Whether every tool is visible."""
 
     def __post_init__(self) -> None:
-        pairs = self.disabled.items() if _is_mapping(self.disabled) else [(None, None)]
+        is_mapping = isinstance(cast("object", self.disabled), Mapping)
+        pairs = self.disabled.items() if is_mapping else [(None, None)]
         if not all(isinstance(text, str) for pair in pairs for text in pair):
             raise UsageError(
                 f"Policy(disabled=…) is a {type(self.disabled).__name__}. Use a mapping from names "
                 "or patterns to reasons, such as {'github__delete_*': 'not in production'}."
             )
         for name, function in (("allowed", self.allowed), ("permit", self.permit)):
-            if function is not None and not _is_callable(function):
+            if function is not None and not callable(cast("object", function)):
                 raise UsageError(
                     f"Policy({name}=…) is a {type(function).__name__}. Use a function, or None."
                 )
@@ -108,14 +110,6 @@ class Policy:
             disabled=self.disabled,
             permit=self.permit,
         )
-
-
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, Mapping)
-
-
-def _is_callable(value: object) -> bool:
-    return callable(value)
 
 
 def _accepts(predicate: Callable[[Tool], object], tool: Tool) -> bool:

@@ -7,10 +7,9 @@ forms. It never looks at the catalogue; `search` finds out whether a name or ser
 
 import re
 import unicodedata
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import Any
 
 import re2
 
@@ -32,9 +31,6 @@ _PATH = re.compile(r"[\w.~-]*(?:/[\w.~-]*)+")
 _CONTEXT = re.compile(r"\b(?:resource|prompt|template)s?\b", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-][\d.,:%/-]+")
 _PREFIX = re.compile(r"([^*]*[^\W_][^*]*)\*+|(.*[^\W_]_+|.*[\w-][./])")
-
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +119,8 @@ def _read(rest: str, build: "partial[Query]", *, has_filter: bool) -> Query:
     return build(
         words=free,
         prefix=prefix,
-        required=_drop_duplicates(required),
-        excluded=_drop_duplicates(excluded),
+        required=tuple(dict.fromkeys(required)),
+        excluded=tuple(dict.fromkeys(excluded)),
     )
 
 
@@ -132,10 +128,6 @@ def _strip_operator(text: str, operator: str) -> str | None:
     if text[: len(operator)].lower() != operator:
         return None
     return text[len(operator) :].strip()
-
-
-def _drop_duplicates(values: Iterable[_T]) -> tuple[_T, ...]:
-    return tuple(dict.fromkeys(values))
 
 
 def _take_filters(text: str) -> tuple[dict[str, tuple[Any, ...]], str]:
@@ -154,9 +146,9 @@ def _take_filters(text: str) -> tuple[dict[str, tuple[Any, ...]], str]:
     if not _PATTERN.fullmatch(text):
         text = _FILTER.sub(take, text)
     filters = {
-        "servers": _drop_duplicates(found["server"]),
-        "effects": _drop_duplicates(map(_read_effect, found["effect"])),
-        "kinds": _drop_duplicates(found["kind"]),
+        "servers": tuple(dict.fromkeys(found["server"])),
+        "effects": tuple(dict.fromkeys(map(_read_effect, found["effect"]))),
+        "kinds": tuple(dict.fromkeys(found["kind"])),
     }
     return filters, " ".join(text.split())
 
@@ -170,7 +162,7 @@ def _read_effect(value: str) -> Effect:
 
 def _split_names(text: str) -> tuple[str, ...]:
     listed = (name.strip(" \"'`") for name in re.split("[,\uff0c]", text))
-    names = _drop_duplicates(name for name in listed if name)
+    names = tuple(dict.fromkeys(name for name in listed if name))
     if not names:
         raise InvalidQuery.from_empty_selection()
     return names

@@ -227,13 +227,9 @@ def _find_callable_names(request: Request) -> set[str]:
 
 
 def _find_references(messages: Iterable[Json]) -> set[str]:
-    found: set[str] = set()
-    for message in messages:
-        for block in _list_blocks(message):
-            for inner in _list_blocks(block):
-                if inner.get("type") == "tool_reference":
-                    found.add(str(inner.get("tool_name")))
-    return found
+    blocks = [block for message in messages for block in _list_blocks(message)]
+    found = [inner for block in blocks for inner in _list_blocks(block)]
+    return {str(one.get("tool_name")) for one in found if one.get("type") == "tool_reference"}
 
 
 def _list_blocks(message: Json) -> list[Json]:

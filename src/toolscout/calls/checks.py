@@ -12,19 +12,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from toolscout.calls.effort import (
-    ALTERNATIVES,
-    ITEMS,
-    MAX_EFFORT,
-    MEMBERS,
-    count_values,
-    estimate_effort,
-    follow_path,
-    iterate_objects,
-    list_patterns,
-    measure_schema,
-    resolve_reference,
-)
+from toolscout.calls import effort
 from toolscout.errors import FOREIGN_REFERENCE, INVALID_SCHEMA, TOO_SLOW, UNSAFE_PATTERN
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.tools import Tool
@@ -42,7 +30,9 @@ MAX_PATTERN_BYTES = 10 << 20
 MAX_PATTERNS_BYTES = 64 << 20
 """The limit for all compiled patterns of one schema together."""
 
-_FORBIDDERS = frozenset(("properties", "patternProperties", "prefixItems", *ITEMS, *MEMBERS))
+_FORBIDDERS = frozenset(
+    ("properties", "patternProperties", "prefixItems", *effort.ITEMS, *effort.MEMBERS)
+)
 _KEY_RULES = frozenset(("required", "additionalProperties", "unevaluatedProperties"))
 _MOVING_REFERENCES = ("$dynamicRef", "$recursiveRef")
 
@@ -94,7 +84,7 @@ class Check:
     def __init__(self, schema: Json) -> None:
         self.schema = schema
         self._validator, self._unchecked = _validator_from_schema(schema)
-        self._size = measure_schema(schema)
+        self._size = effort.measure_schema(schema)
 
     def examine(self, value: object) -> tuple[tuple[Fault, ...], str]:
         """Return the faults of a JSON value, at most 200, and a sentence on what is unchecked.
@@ -103,13 +93,13 @@ class Check:
         """
         if self._validator is None:
             return self._find_missing_members(value), self._unchecked
-        effort = self._size * count_values(value)
-        if effort > MAX_EFFORT:
-            effort = estimate_effort(self.schema, value)
-            if effort > MAX_EFFORT:
+        work = self._size * effort.count_values(value)
+        if work > effort.MAX_EFFORT:
+            work = effort.estimate_effort(self.schema, value)
+            if work > effort.MAX_EFFORT:
                 return self._find_missing_members(value), TOO_SLOW
         try:
-            errors = self._find_errors(self._validator, value, effort)
+            errors = self._find_errors(self._validator, value, work)
         except ValueError:  # a value that the validator cannot read
             return (Fault(path=(), rule="schema"),), self._unchecked
         faults = (fault for error in errors for fault in self._faults_from_error(error, value))
@@ -117,11 +107,11 @@ class Check:
         return tuple(islice(faults, MAX_FAULTS)), self._unchecked
 
     def _find_errors(
-        self, validator: "Validator", value: object, effort: float
+        self, validator: "Validator", value: object, work: float
     ) -> "list[ValidationError]":
         if validator.is_valid(value):
             return []
-        if effort <= MAX_LISTED_EFFORT:
+        if work <= MAX_LISTED_EFFORT:
             # The validator builds all errors at once, each with a copy of its value.
             return list(validator.iter_errors(value))
         import jsonschema_rs as rs
@@ -152,8 +142,8 @@ class Check:
             steps = reversed(error.schema_path)
             rule = str(next((step for step in steps if step in _FORBIDDERS), "not"))
         path = _restore_path(value, error.instance_path)
-        holder = follow_path(self.schema, _restore_path(self.schema, error.schema_path[:-1]))
-        alternatives = kind.name in ALTERNATIVES
+        holder = effort.follow_path(self.schema, _restore_path(self.schema, error.schema_path[:-1]))
+        alternatives = kind.name in effort.ALTERNATIVES
         context: Any = kind.value if alternatives and depth < MAX_ALTERNATIVES_DEEP else []
         branches = tuple(
             tuple(
@@ -183,7 +173,7 @@ def _restore_path(root: object, steps: Iterable[str | int]) -> Path:
     for step in steps:
         real = str(step) if is_object(node) else step
         path.append(real)
-        node = follow_path(node, (real,))
+        node = effort.follow_path(node, (real,))
     return tuple(path)
 
 
@@ -192,7 +182,7 @@ def _validator_from_schema(schema: Json) -> "tuple[Validator | None, str]":
     if not _is_self_contained(schema):
         return None, FOREIGN_REFERENCE
     share = MAX_PATTERNS_BYTES // max(
-        1, sum(len(list_patterns(part)) for part in iterate_objects(schema))
+        1, sum(len(effort.list_patterns(part)) for part in effort.iterate_objects(schema))
     )
     validator = _compile(schema, share)
     if validator is not None:
@@ -244,7 +234,7 @@ def _drop_unsafe_patterns(schema: Json, pattern_bytes: int) -> Json:
 
 def _is_self_contained(schema: Json) -> bool:
     """Tell whether every reference leads to a fixed place in this schema."""
-    parts = list(iterate_objects(schema))
+    parts = list(effort.iterate_objects(schema))
     if any(isinstance(part.get(key), str) for part in parts for key in _MOVING_REFERENCES):
         return False
     references = [part["$ref"] for part in parts if isinstance(part.get("$ref"), str)]
@@ -253,11 +243,13 @@ def _is_self_contained(schema: Json) -> bool:
     is_oldest = "draft-04" in str(schema.get("$schema"))
     if _is_rebased(schema, "$id") or (is_oldest and _is_rebased(schema, "id")):
         return False
-    return all(resolve_reference(schema, reference) is not None for reference in references)
+    return all(effort.resolve_reference(schema, reference) is not None for reference in references)
 
 
 def _is_rebased(schema: Json, key: str) -> bool:
     """Tell whether some part of a schema has a base address of its own for references."""
     return any(
-        isinstance(part.get(key), str) for part in iterate_objects(schema) if part is not schema
+        isinstance(part.get(key), str)
+        for part in effort.iterate_objects(schema)
+        if part is not schema
     )

@@ -105,8 +105,12 @@ def estimate_effort(root: Json, value: object) -> int:
 
 def _find_steps(root: Json, schema: Json, node: object) -> Iterator[tuple[object, object]]:
     """Yield the schemas that apply to a value or to what is in it, each with its value."""
-    for part in _find_schemas_here(root, schema):
-        yield part, node
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        yield resolve_reference(root, reference), node
+    yield from ((schema.get(key), node) for key in _SAME_PLACE)
+    for key in ("allOf", *ALTERNATIVES, "dependentSchemas", "dependencies"):
+        yield from ((part, node) for part in _list_children(schema.get(key)))
     if is_object(node):
         properties = schema.get("properties")
         if is_object(properties):
@@ -124,17 +128,6 @@ def _find_steps(root: Json, schema: Json, node: object) -> Iterator[tuple[object
             parts = schema.get(key)
             if is_list(parts):
                 yield from zip(parts, items, strict=False)
-
-
-def _find_schemas_here(root: Json, schema: Json) -> Iterator[object]:
-    """Yield the further schemas that apply to the same value."""
-    reference = schema.get("$ref")
-    if isinstance(reference, str):
-        yield resolve_reference(root, reference)
-    for key in _SAME_PLACE:
-        yield schema.get(key)
-    for key in ("allOf", *ALTERNATIVES, "dependentSchemas", "dependencies"):
-        yield from _list_children(schema.get(key))
 
 
 def _weigh_containers(value: object) -> dict[int, int]:

@@ -12,17 +12,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
 
+from toolscout import errors
 from toolscout.calls.checks import Check, Fault, Path
 from toolscout.calls.effort import MISSING, estimate_effort, follow_path
-from toolscout.errors import (
-    ARGUMENTS_FROM_LIST,
-    ARGUMENTS_FROM_OBJECT,
-    ARGUMENTS_FROM_TEXT,
-    EMPTY_ARGUMENTS,
-    NULL_LEFT_OUT,
-    READ_AS,
-    SET_TO_DEFAULT,
-)
 from toolscout.names import fold_name, to_one_line
 from toolscout.schemas import Json, find_problem, is_list, is_object
 
@@ -81,7 +73,10 @@ def repair(check: Check, state: Prepared) -> Prepared:
     effort = estimate_effort(check.schema, state.arguments)
     tries = iter(range(min(MAX_TRIES, MAX_EFFORT // effort)))
     hopeless: set[tuple[Path, str]] = set()
-    while fault := _pick_fault(state, hopeless):
+    while len(state.repairs) < MAX_REPAIRS:
+        fault = next((f for f in state.faults if (f.place, f.rule) not in hopeless), None)
+        if fault is None:
+            break
         # `zip` draws a fix first, so a try is only spent on a fix that exists.
         fixes = zip(_suggest_fixes(fault, state.arguments), tries, strict=False)
         tried = (_try_fix(check, state, fault, fix) for fix, _ in fixes)
@@ -90,15 +85,6 @@ def repair(check: Check, state: Prepared) -> Prepared:
             hopeless.add((fault.place, fault.rule))
         state = better or state
     return state
-
-
-def _pick_fault(state: Prepared, hopeless: set[tuple[Path, str]]) -> Fault | None:
-    if len(state.repairs) >= MAX_REPAIRS:
-        return None
-    for fault in state.faults:
-        if (fault.place, fault.rule) not in hopeless:
-            return fault
-    return None
 
 
 def _try_fix(check: Check, state: Prepared, fault: Fault, fix: _Fix) -> Prepared | None:
@@ -155,12 +141,12 @@ def _drop_null(path: Path) -> _Step:
     def change(node: Json) -> Json:
         return {name: value for name, value in node.items() if name != key}
 
-    note = NULL_LEFT_OUT.format(path=format_path(path))
+    note = errors.NULL_LEFT_OUT.format(path=format_path(path))
     return _Step(path=tuple(above), change=change, note=note, clears=path)
 
 
 def _set_value(path: Path, value: object, meaning: str, *, clears: Path | None = None) -> _Step:
-    note = READ_AS.format(path=format_path(path), meaning=meaning)
+    note = errors.READ_AS.format(path=format_path(path), meaning=meaning)
     return _Step(path=path, change=lambda _: value, note=note, clears=clears)
 
 
@@ -241,7 +227,7 @@ def _suggest_missing(fault: Fault, value: object) -> Iterator[_Step]:
     if is_object(schema) and "default" in schema:
         own = json.loads(json.dumps(schema["default"]))  # a caller may change its copy
         shown = to_one_line(json.dumps(own, ensure_ascii=False), SHOWN_VALUE)
-        note = SET_TO_DEFAULT.format(path=format_path(fault.place), value=shown)
+        note = errors.SET_TO_DEFAULT.format(path=format_path(fault.place), value=shown)
         yield _Step(path=fault.path, change=lambda node: {**node, fault.key: own}, note=note)
 
 
@@ -270,7 +256,7 @@ def _rename_key(path: Path, old: str, new: str) -> _Step:
         return {new if name == old else name: value for name, value in node.items()}
 
     meaning = f"'{format_path((*path, new))}'"
-    note = READ_AS.format(path=format_path((*path, old)), meaning=meaning)
+    note = errors.READ_AS.format(path=format_path((*path, old)), meaning=meaning)
     return _Step(path=path, change=change, note=note)
 
 
@@ -291,16 +277,16 @@ def unwrap(value: object, names: frozenset[str]) -> tuple[Any, str] | None:
     `names` are keys that can only be a wrapper, because no parameter has them.
     """
     if value is None or (isinstance(value, str) and not value.strip()):
-        return {}, EMPTY_ARGUMENTS
+        return {}, errors.EMPTY_ARGUMENTS
     if isinstance(value, str):
         read = json_from_text(value)
-        return None if read is MISSING else (read, ARGUMENTS_FROM_TEXT)
+        return None if read is MISSING else (read, errors.ARGUMENTS_FROM_TEXT)
     if is_list(value) and len(value) == 1 and is_object(value[0]):
-        return value[0], ARGUMENTS_FROM_LIST
+        return value[0], errors.ARGUMENTS_FROM_LIST
     if is_object(value) and len(value) == 1:
         key, inner = next(iter(value.items()))
         if key in names and (is_object(inner) or isinstance(inner, str)):
-            return inner, ARGUMENTS_FROM_OBJECT.format(key=to_one_line(key, SHOWN_VALUE))
+            return inner, errors.ARGUMENTS_FROM_OBJECT.format(key=to_one_line(key, SHOWN_VALUE))
     return None
 
 

@@ -12,16 +12,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from toolscout import errors
 from toolscout.calls.cut import count_tokens_safely, cut
-from toolscout.errors import (
-    END_LOST,
-    OTHER_WAYS,
-    PART_SHOWN,
-    InvalidRequest,
-    UnknownResult,
-    report_matches,
-    suggest_reading,
-)
 from toolscout.names import find_near_names, is_handle, to_one_line
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.stores.store import Store
@@ -107,7 +99,7 @@ class Results:
         page = self._cut_piece(self._keep(text), 0)
         if not page.handle:
             return page
-        return replace(page, note=f"{page.note} {OTHER_WAYS}")
+        return replace(page, note=f"{page.note} {errors.OTHER_WAYS}")
 
     def read(self, handle: str, arguments: Json) -> Page:
         """Return a further page, or raise `UnknownResult` or `InvalidRequest`.
@@ -117,19 +109,19 @@ class Results:
         data = self._store.read(KIND, self._build_key(handle)) if is_handle(handle) else None
         entry = next((entry for entry in self._load_index() if entry.handle == handle), None)
         if data is None or entry is None:
-            raise UnknownResult(to_one_line(handle, 64))
+            raise errors.UnknownResult(to_one_line(handle, 64))
         text = data.decode("utf-8", "surrogatepass")
         kept = _Kept(handle, text, lost=entry.total - len(text))
         given = {key: value for key, value in arguments.items() if value is not None}
         if not any(given.keys() <= ways for ways in _COMBINATIONS):
             named = ", ".join(to_one_line(str(key), 40) for key in list(given)[:8])
-            raise InvalidRequest.from_keys(named)
+            raise errors.InvalidRequest.from_keys(named)
         if "path" in given:
             return self._read_path(kept, given["path"])
         if "find" in given:
             words = given["find"]
             if not isinstance(words, str) or not 0 < len(words) <= MAX_WORDS:
-                raise InvalidRequest.from_words(MAX_WORDS)
+                raise errors.InvalidRequest.from_words(MAX_WORDS)
             start = _read_number("start", given.get("start", 0), 0, len(kept.text) - 1)
             return _search(kept, words, start, self._limit)
         return self._cut_piece(kept, *self._find_range(kept.text, given))
@@ -148,7 +140,7 @@ class Results:
         if "lines" in given:
             pair = given["lines"]
             if not is_list(pair) or len(pair) != 2:
-                raise InvalidRequest.from_lines()
+                raise errors.InvalidRequest.from_lines()
             return _find_line_range(text, pair[0], pair[1])
         start = _read_number("start", given.get("start", 0), 0, len(text) - 1)
         end = _read_number("end", given.get("end", len(text)), start + 1, len(text))
@@ -159,23 +151,23 @@ class Results:
         text = kept.text
         end = cut(text, start, self._limit, stop)
         page = Page(text=text[start:end], start=start, end=end, total=len(text))
-        lost = END_LOST.format(lost=kept.lost) if kept.lost else ""
+        lost = errors.END_LOST.format(lost=kept.lost) if kept.lost else ""
         if end == len(text):
             return replace(page, note=lost)
         further: Json = {"start": end}
         if stop is not None and end < stop < len(text):
             further["end"] = stop
-        part = PART_SHOWN.format(start=start, end=end, total=len(text))
-        notes = (part, suggest_reading(kept.handle, further), lost)
+        part = errors.PART_SHOWN.format(start=start, end=end, total=len(text))
+        notes = (part, errors.suggest_reading(kept.handle, further), lost)
         return replace(page, handle=kept.handle, note=" ".join(filter(None, notes)))
 
     def _read_path(self, kept: _Kept, path: object) -> Page:
         if not isinstance(path, str):
-            raise InvalidRequest.from_path(to_one_line(repr(path)[:100], SHOWN_KEY))
+            raise errors.InvalidRequest.from_path(to_one_line(repr(path)[:100], SHOWN_KEY))
         try:
             root: object = json.loads(kept.text)
         except (ValueError, RecursionError):
-            raise InvalidRequest.from_text(is_cut=kept.lost > 0) from None
+            raise errors.InvalidRequest.from_text(is_cut=kept.lost > 0) from None
         return self.cut_page(_format_json(_evaluate_path(root, path)))
 
     def _keep(self, text: str) -> _Kept:
@@ -210,7 +202,7 @@ def _search(kept: _Kept, words: str, start: int, limit: int) -> Page:
     pattern = re.compile(re.escape(words), re.IGNORECASE)
     places = [found.start() for found in pattern.finditer(text, start)]
     if not places:
-        note = report_matches(0, 0, quoted)
+        note = errors.report_matches(0, 0, quoted)
         return Page(text="", handle=kept.handle, total=len(text), note=note)
     ends = _find_line_ends(text)
     matches = ""
@@ -228,10 +220,10 @@ def _search(kept: _Kept, words: str, start: int, limit: int) -> Page:
         shown = bisect.bisect_left(places, stop, shown + 1)
     if shown == len(places):
         first = {"line": bisect.bisect_right(ends, places[0]) + 1}
-        step = suggest_reading(kept.handle, first, "Read from one")
+        step = errors.suggest_reading(kept.handle, first, "Read from one")
     else:
-        step = suggest_reading(kept.handle, {"find": words, "start": end})
-    note = f"{report_matches(shown, len(places), quoted)} {step}"
+        step = errors.suggest_reading(kept.handle, {"find": words, "start": end})
+    note = f"{errors.report_matches(shown, len(places), quoted)} {step}"
     return Page(
         text=matches, handle=kept.handle, start=places[0], end=end, total=len(text), note=note
     )
@@ -269,7 +261,7 @@ def _read_number(key: str, value: object, low: int, high: int) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InvalidRequest.from_number(key, to_one_line(repr(value)[:100], 40), low, high)
+        raise errors.InvalidRequest.from_number(key, to_one_line(repr(value)[:100], 40), low, high)
     return value
 
 
@@ -339,7 +331,7 @@ def _parse_path(path: str) -> list[_Step]:
     while at < len(text):
         found = _STEP.match(text, at)
         if found is None or len(text) > MAX_PATH:
-            raise InvalidRequest.from_path(to_one_line(path, SHOWN_KEY))
+            raise errors.InvalidRequest.from_path(to_one_line(path, SHOWN_KEY))
         if found["star"]:
             to = slice(None)
         elif found["index"]:
@@ -367,7 +359,7 @@ def _take_step(node: object, to: str | int | slice) -> list[Any] | None:
     return [node[to]] if -len(node) <= to < len(node) else None
 
 
-def _explain_dead_end(node: object, where: str, step: _Step) -> InvalidRequest:
+def _explain_dead_end(node: object, where: str, step: _Step) -> errors.InvalidRequest:
     keys: str | None = None
     if is_object(node):
         key = step.to if isinstance(step.to, str) else ""
@@ -377,4 +369,6 @@ def _explain_dead_end(node: object, where: str, step: _Step) -> InvalidRequest:
         if len(names) > SHOWN_KEYS:
             keys += f", … ({len(names)} in all)"
     size = len(node) if is_list(node) else None
-    return InvalidRequest.from_step(where, to_one_line(step.text, SHOWN_KEY), size=size, keys=keys)
+    return errors.InvalidRequest.from_step(
+        where, to_one_line(step.text, SHOWN_KEY), size=size, keys=keys
+    )

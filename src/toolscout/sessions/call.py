@@ -17,27 +17,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar, cast
 
+from toolscout import errors
 from toolscout.calls.arguments import convert, prepare
 from toolscout.calls.outcome import Outcome, outcome_from_value
 from toolscout.calls.results import Page
 from toolscout.catalog import Availability, Catalog, Status
-from toolscout.errors import (
-    NO_CONTENT,
-    PART_SHOWN,
-    AmbiguousTool,
-    ApprovalNeeded,
-    CallFailed,
-    CallTimedOut,
-    InvalidArguments,
-    ModelError,
-    NotAllowed,
-    NotLoaded,
-    ServerUnavailable,
-    ToolChanged,
-    ToolDisabled,
-    UnknownTool,
-    UpstreamError,
-)
 from toolscout.names import find_near_names, is_handle, to_error_text, to_one_line
 from toolscout.policies import Permission
 from toolscout.schemas import Json
@@ -103,7 +87,7 @@ async def call_tool(
         return call
     try:
         outcome = await _run(state, call, executor)
-    except (ModelError, UpstreamError) as error:
+    except (errors.ModelError, errors.UpstreamError) as error:
         return _refuse(state, error, call.tool)
     if len(outcome.text) * MAX_CHAR_BYTES <= state.settings.result_tokens:
         # It fits, because a token has at least one byte.
@@ -127,10 +111,10 @@ async def approve_call(
         prepared = prepare(tool, {} if arguments is None else arguments)
         permission = await state.policy.decide(tool, prepared.arguments)
         if permission is Permission.DENY:
-            raise NotAllowed(tool.name)
+            raise errors.NotAllowed(tool.name)
         if permission is Permission.ASK and not approved:
-            raise ApprovalNeeded(tool.name)
-    except (ModelError, UpstreamError) as error:
+            raise errors.ApprovalNeeded(tool.name)
+    except (errors.ModelError, errors.UpstreamError) as error:
         return _refuse(state, error, tool)
     repairs = prepared.repairs
     if name != tool.name:
@@ -171,14 +155,14 @@ def find_tool(state: SessionState, name: object) -> Tool:
             raise explain_unavailable(entry.server, state.engine.catalog.state(entry.server))
         near = find_near_names(text[:200], (tool.name for tool in state.list_visible()))
         if state.hides_tools:
-            raise UnknownTool(to_one_line(text, NAME_CHARS), near)
-        raise UnknownTool(to_one_line(text, NAME_CHARS), near, otherwise=NAME_FROM_LIST)
+            raise errors.UnknownTool(to_one_line(text, NAME_CHARS), near)
+        raise errors.UnknownTool(to_one_line(text, NAME_CHARS), near, otherwise=NAME_FROM_LIST)
     if len(tools) > 1:
         names = [tool.name for tool in tools]
-        raise AmbiguousTool(to_one_line(text, NAME_CHARS), names[:AMBIGUOUS_SHOWN])
+        raise errors.AmbiguousTool(to_one_line(text, NAME_CHARS), names[:AMBIGUOUS_SHOWN])
     reason = policy.explain_disabled(tools[0])
     if reason:
-        raise ToolDisabled(tools[0].name, reason)
+        raise errors.ToolDisabled(tools[0].name, reason)
     return tools[0]
 
 
@@ -187,7 +171,7 @@ def find_target(state: SessionState, name: str, arguments: object) -> tuple[Tool
     target, given = _read_target(state.engine.catalog, name, arguments)
     try:
         return find_tool(state, target), given
-    except (ModelError, UpstreamError):
+    except (errors.ModelError, errors.UpstreamError):
         return None, None
 
 
@@ -202,16 +186,18 @@ def _read_target(catalog: Catalog, name: str, arguments: object) -> tuple[object
         return name, arguments
     try:
         return read_call_request(arguments)
-    except ModelError:
+    except errors.ModelError:
         return None, None
 
 
-def explain_unavailable(server: str, availability: Availability | None = None) -> ServerUnavailable:
+def explain_unavailable(
+    server: str, availability: Availability | None = None
+) -> errors.ServerUnavailable:
     """Return the error of a server that is not there, in words that are safe to read."""
     name = to_one_line(server, SERVER_CHARS)
     if availability is None:
-        return ServerUnavailable(name, "not connected")
-    return ServerUnavailable(
+        return errors.ServerUnavailable(name, "not connected")
+    return errors.ServerUnavailable(
         name, availability.status, to_error_text(availability.reason, REASON_CHARS)
     )
 
@@ -223,9 +209,9 @@ def _check_gate(state: SessionState, tool: Tool) -> None:
     """Let through what this session has found, in the definition that it was shown (R72)."""
     if not state.may_call(tool):
         if tool.name in state.record.entries:  # with another definition
-            raise ToolChanged(tool.name)
+            raise errors.ToolChanged(tool.name)
         if not state.settings.calls_by_name:
-            raise NotLoaded(tool.name)
+            raise errors.NotLoaded(tool.name)
     availability = state.engine.catalog.state(tool.server)
     # A pending server may be started by the call.
     if availability is not None and availability.status is Status.FAILED:
@@ -241,34 +227,31 @@ async def _run(state: SessionState, call: ApprovedCall, executor: Executor | Non
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
-            if executor is None and tool.function is not None:
-                work = partial(_call_function, tool, tool.function, call.arguments)
-                return outcome_from_value(await _invoke(work, tool.function))
+            function = tool.function
+            if executor is None and function is not None:
+                value = await _invoke(lambda: function(**convert(tool, call.arguments)), function)
+                return outcome_from_value(value)
             engine = state.engine
             executor = executor or engine.executors.get(tool.server, engine.default_executor)
             if executor is None:
                 raise explain_unavailable(tool.server)
             work = partial(executor, tool, call.arguments)
             return outcome_from_value(await _invoke(work, executor))
-    except (ModelError, UpstreamError):
+    except (errors.ModelError, errors.UpstreamError):
         raise
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling() > 0:
             raise  # the caller cancelled this call, rather than the tool itself
-        raise CallFailed(tool.name, CANCELLED) from None
+        raise errors.CallFailed(tool.name, CANCELLED) from None
     except Exception as error:
         if limit.expired():
-            raise CallTimedOut(tool.name, seconds) from None
+            raise errors.CallTimedOut(tool.name, seconds) from None
         # R108: what the tool was given or said is for the model, not for the log.
         _log.warning("A call of %s failed with %s.", tool.name, type(error).__name__)
         _log.debug("The failed call:", exc_info=True)
         message = to_error_text(f"{type(error).__name__}: {error}", ERROR_CHARS, keep_lines=True)
-        raise CallFailed(tool.name, message) from error
-
-
-def _call_function(tool: Tool, function: Callable[..., object], arguments: Json) -> object:
-    return function(**convert(tool, arguments))
+        raise errors.CallFailed(tool.name, message) from error
 
 
 async def _invoke(work: Callable[[], object], function: Callable[..., object]) -> object:
@@ -306,8 +289,10 @@ async def _run_in_thread(work: Callable[[], _T]) -> _T:
 # Replies.
 
 
-def _refuse(state: SessionState, error: ModelError | UpstreamError, tool: Tool | None) -> Reply:
-    shows = isinstance(error, InvalidArguments | ToolChanged)
+def _refuse(
+    state: SessionState, error: errors.ModelError | errors.UpstreamError, tool: Tool | None
+) -> Reply:
+    shows = isinstance(error, errors.InvalidArguments | errors.ToolChanged)
     reply = refuse(
         error,
         code=error.code,
@@ -328,10 +313,9 @@ def _refuse(state: SessionState, error: ModelError | UpstreamError, tool: Tool |
 def _report_outcome(state: SessionState, call: ApprovedCall, outcome: Outcome, page: Page) -> Reply:
     note = page.note
     if note and not state.hides_tools:  # nothing to read on with
-        note = (
-            f"{PART_SHOWN.format(start=page.start, end=page.end, total=page.total)} {ASK_FOR_LESS}"
-        )
-    lines = [*call.notes, page.text or NO_CONTENT, note]
+        part = errors.PART_SHOWN.format(start=page.start, end=page.end, total=page.total)
+        note = f"{part} {ASK_FOR_LESS}"
+    lines = [*call.notes, page.text or errors.NO_CONTENT, note]
     added = note_called(state, call.tool)
     code = "tool_error" if outcome.is_error else "ok"
     details: Json = {
@@ -356,7 +340,7 @@ def _report_outcome(state: SessionState, call: ApprovedCall, outcome: Outcome, p
 def _read_result(state: SessionState, handle: str, arguments: object) -> Reply:
     try:
         page = state.results.read(handle, to_object(arguments))
-    except ModelError as error:
+    except errors.ModelError as error:
         return refuse(error, code=error.code, budget=state.settings.reply_tokens)
     details: Json = {
         "code": "ok",
@@ -364,4 +348,4 @@ def _read_result(state: SessionState, handle: str, arguments: object) -> Reply:
         "shown": [page.start, page.end, page.total],
     }
     text = "\n".join(filter(None, (page.text, page.note)))
-    return Reply(text=text or NO_CONTENT, details=details)
+    return Reply(text=text or errors.NO_CONTENT, details=details)

@@ -10,17 +10,10 @@ from toolscout.calls.cut import cut
 from toolscout.errors import PART_SHOWN, ModelError, ServerUnavailable, suggest_reading
 from toolscout.names import to_one_line
 from toolscout.schemas import Json
+from toolscout.sessions import texts
 from toolscout.sessions.call import find_tool
 from toolscout.sessions.replies import Reply, limit_text, quote_server, render_definition
 from toolscout.sessions.session_state import SessionState
-from toolscout.sessions.texts import (
-    LEFT_OUT,
-    NAME_FROM_LIST,
-    NEXT_AFTER_DESCRIPTION,
-    NEXT_BY_OWN_NAME,
-    SEARCH_BY_PURPOSE,
-    TOO_LONG,
-)
 from toolscout.settings import Mode
 from toolscout.tokens import count_definition_tokens, count_tokens
 from toolscout.tools import Tool
@@ -46,14 +39,14 @@ def describe_tools(state: SessionState, names: Sequence[str], notes: Sequence[st
     asides = limit_text("\n".join([*notes, *problems, *state.take_news(), *quoted]), room)
     heard = {server: text for server, text in said.items() if quote_server(server, text) in asides}
     state.note_heard(heard)
-    texts, whole, left = _render_definitions(state, tools, asides)
+    shown, whole, left = _render_definitions(state, tools, asides)
     described = [tool for tool in tools if tool.name not in left]
     # Those loaded before become the most recent first, so that the new ones evict others.
     for tool in described:
         state.record.touch(tool.name)
     state.note_shown(whole)
     added = state.load(described)
-    rest = limit_text(LEFT_OUT.format(names=", ".join(left)), LEFT_TOKENS) if left else ""
+    rest = limit_text(texts.LEFT_OUT.format(names=", ".join(left)), LEFT_TOKENS) if left else ""
     step = _choose_next_step(state, described)
     code = "ok" if described else errors[0].code
     details: Json = {
@@ -66,7 +59,7 @@ def describe_tools(state: SessionState, names: Sequence[str], notes: Sequence[st
         "code": code,
     }
     return Reply(
-        text="\n".join(filter(None, [*texts, asides, rest, step])),
+        text="\n".join(filter(None, [*shown, asides, rest, step])),
         code=code,
         is_error=not described,
         details=details,
@@ -77,11 +70,11 @@ def describe_tools(state: SessionState, names: Sequence[str], notes: Sequence[st
 
 def _choose_next_step(state: SessionState, described: Sequence[Tool]) -> str:
     if not state.hides_tools:
-        return NEXT_BY_OWN_NAME if described else NAME_FROM_LIST
+        return texts.NEXT_BY_OWN_NAME if described else texts.NAME_FROM_LIST
     if not described:
-        return SEARCH_BY_PURPOSE
+        return texts.SEARCH_BY_PURPOSE
     is_own = all(state.is_declared(tool.name) for tool in described)
-    return NEXT_BY_OWN_NAME if is_own else NEXT_AFTER_DESCRIPTION[state.settings.mode]
+    return texts.NEXT_BY_OWN_NAME if is_own else texts.NEXT_AFTER_DESCRIPTION[state.settings.mode]
 
 
 def _find_named(
@@ -113,23 +106,23 @@ def _render_definitions(
     pinned = {entry.name for entry in state.record.entries.values() if entry.pinned}
     costs = [(t.name, 0 if t.name in pinned else count_definition_tokens(t)) for t in tools]
     loadable = state.record.select_fitting(costs, state.settings.loaded_tokens)
-    texts: list[str] = []
+    shown: list[str] = []
     whole: list[Tool] = []
     left: list[str] = []
     for tool in tools:
         failures = state.engine.usage.describe_failures(tool)
         text = "\n".join(filter(None, (render_definition(tool), failures)))
         cost = count_tokens(text) + 1
-        if texts and (cost > room or tool.name not in loadable):
+        if shown and (cost > room or tool.name not in loadable):
             left.append(tool.name)
         elif cost > room:
-            texts.append(_render_first_page(state, tool, text, room))
+            shown.append(_render_first_page(state, tool, text, room))
             room = 0
         else:
-            texts.append(text)
+            shown.append(text)
             whole.append(tool)
             room -= cost
-    return texts, whole, left
+    return shown, whole, left
 
 
 def _render_first_page(state: SessionState, tool: Tool, text: str, room: int) -> str:
@@ -140,7 +133,7 @@ def _render_first_page(state: SessionState, tool: Tool, text: str, room: int) ->
         return shown
     # A result may be longer than a description, so nothing was kept.
     if not (state.hides_tools and page.handle):
-        return limit_text(f"{tool.render_signature(optional=0)}\n{TOO_LONG}", room - 1)
+        return limit_text(f"{tool.render_signature(optional=0)}\n{texts.TOO_LONG}", room - 1)
     end = cut(text, 0, room - NOTE_TOKENS)
     part = PART_SHOWN.format(start=0, end=end, total=len(text))
     return f"{text[:end]}\n{part} {suggest_reading(page.handle, {'start': end})}"

@@ -181,9 +181,12 @@ def read_search_request(
     max_tokens: object = None,
 ) -> SearchRequest:
     """Return a request within bounds, with notes on what had to be changed (R11)."""
+    listed = read_texts(queries)
+    if not listed:
+        raise InvalidQuery("The search has no query")
     notes: list[str] = []
     return SearchRequest(
-        queries=_read_queries(queries, notes),
+        queries=_take_first(QUERIES_LIMIT, "queries", listed, notes),
         limit=_read_number("limit", limit, settings.limit, 1, LIMIT_MAX, notes),
         detail=_read_detail(detail, notes),
         max_tokens=_read_number(
@@ -239,13 +242,6 @@ def _parse(text: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def _read_queries(value: object, notes: list[str]) -> tuple[str, ...]:
-    listed = read_texts(value)
-    if not listed:
-        raise InvalidQuery("The search has no query")
-    return _take_first(QUERIES_LIMIT, "queries", listed, notes)
 
 
 def _take_first(

@@ -25,11 +25,7 @@ def find_meant(target: str, tools: Iterable[Tool]) -> list[Tool]:
     if "*" in target:
         return [t for t in tools if any(fnmatchcase(t.name.casefold(), form) for form in forms)]
     keys = {fold_name(form) for form in forms} - {""}
-    return [tool for tool in tools if not keys.isdisjoint(_list_keys(tool))]
-
-
-def _list_keys(tool: Tool) -> tuple[str, str, str]:
-    return fold_name(tool.name), fold_name(tool.server), fold_name(tool.leaf)
+    return [t for t in tools if not keys.isdisjoint(map(fold_name, (t.name, t.server, t.leaf)))]
 
 
 def find_pinned(

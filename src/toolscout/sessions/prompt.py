@@ -17,16 +17,9 @@ from toolscout.errors import UsageError
 from toolscout.names import find_near_names, list_some, make_exposed_name, to_one_line
 from toolscout.schemas import Json
 from toolscout.search.text import COMMON_WORDS, STOP_WORDS, split_words, stem
+from toolscout.sessions import texts
 from toolscout.sessions.metatools import INSTRUCTIONS, SEARCH, build_meta_tools
 from toolscout.sessions.record import Record
-from toolscout.sessions.texts import (
-    LISTING_HEAD,
-    LISTING_NAMES,
-    MORE_SERVERS,
-    NEW_TOOLS,
-    OWN_TOOLS,
-    REMOVED_TOOLS,
-)
 from toolscout.settings import Hiding, Listing, Mode, Settings
 from toolscout.tokens import count_definition_tokens, count_tokens
 from toolscout.tools import Tool
@@ -325,11 +318,11 @@ def render_listing(view: ListedView) -> str:
             group = groups.setdefault(tool.server, [])
             if tool.kind not in NOT_LISTED:
                 group.append(tool)
-    room = view.budget - count_tokens(LISTING_HEAD) - 1
+    room = view.budget - count_tokens(texts.LISTING_HEAD) - 1
     rows, room = _render_servers(groups, view.summaries, room)
     if view.has_names and len(rows) == len(groups):
         rows += _render_names(groups, room - int(view.budget * (1 - NAMES_SHARE)))
-    text = "\n".join([LISTING_HEAD, *rows]) if rows else ""
+    text = "\n".join([texts.LISTING_HEAD, *rows]) if rows else ""
     return text if count_tokens(text) <= view.budget else ""
 
 
@@ -373,17 +366,17 @@ def _render_server(server: str, tools: list[Tool]) -> str:
 
 def _render_more(groups: Mapping[str, list[Tool]], servers: Sequence[str]) -> str:
     tools = sum(len(groups[server]) for server in servers)
-    return MORE_SERVERS.format(servers=len(servers), tools=tools)
+    return texts.MORE_SERVERS.format(servers=len(servers), tools=tools)
 
 
 def _render_names(groups: Mapping[str, list[Tool]], room: int) -> list[str]:
     """Return lines with names; each server has the same room, and leaves what it does not need."""
     named = sorted((server for server in groups if groups[server]), key=lambda s: len(groups[s]))
-    room -= _count_line(LISTING_NAMES)
+    room -= _count_line(texts.LISTING_NAMES)
     lines: dict[str, str] = {}
     for left, server in zip(range(len(named), 0, -1), named, strict=True):
         prefix = make_exposed_name(server, "x").removesuffix("x") if server else ""
-        head = f"- {prefix.removesuffix('__') or OWN_TOOLS}: "
+        head = f"- {prefix.removesuffix('__') or texts.OWN_TOOLS}: "
         names = [tool.name.removeprefix(prefix) for tool in groups[server]]
         if room // left < LEAST_NAMES_TOKENS:
             return []
@@ -391,7 +384,7 @@ def _render_names(groups: Mapping[str, list[Tool]], room: int) -> list[str]:
         if listed:
             lines[server] = head + listed
             room -= _count_line(lines[server])
-    return [LISTING_NAMES, *(lines[server] for server in sorted(lines))] if lines else []
+    return [texts.LISTING_NAMES, *(lines[server] for server in sorted(lines))] if lines else []
 
 
 def _choose_names(names: list[str], room: int) -> str:
@@ -411,11 +404,12 @@ def find_words(tools: Sequence[Tool]) -> str:
     """Return the commonest words that say what tools are for: first of names, then of sentences."""
     found: dict[str, str] = {}
     own = {stem(word) for tool in tools[:1] for word in split_words(tool.server)}
-    for read in (_read_name, _read_sentence):
+    for source in ("leaf", "first_sentence"):
         counts: Counter[str] = Counter()
         forms: dict[str, str] = {}
         for tool in tools[:READ_TOOLS]:
-            words = {stem(word): word for word in split_words(read(tool)) if _is_telling(word)}
+            read = filter(_is_telling, split_words(getattr(tool, source)))
+            words = {stem(word): word for word in read}
             counts.update(words.keys() - own)
             for term, word in words.items():
                 forms[term] = min(forms.get(term, word), word, key=lambda form: (len(form), form))
@@ -424,14 +418,6 @@ def find_words(tools: Sequence[Tool]) -> str:
         if len(found) >= SUMMARY_WORDS:
             break
     return ", ".join(list(found.values())[:SUMMARY_WORDS])
-
-
-def _read_name(tool: Tool) -> str:
-    return tool.leaf
-
-
-def _read_sentence(tool: Tool) -> str:
-    return tool.first_sentence
 
 
 def _is_telling(word: str) -> bool:
@@ -448,9 +434,9 @@ def render_changes(added: Sequence[Tool], removed: Sequence[str]) -> str:
     parts: list[str] = []
     for server, group in _group_tools(added).items():
         listed = list_some([tool.name for tool in group], DELTA_NAMES)
-        parts.append(NEW_TOOLS.format(server=_format_server(server), names=listed))
+        parts.append(texts.NEW_TOOLS.format(server=_format_server(server), names=listed))
     if removed:
-        parts.append(REMOVED_TOOLS.format(names=list_some(sorted(removed), DELTA_NAMES)))
+        parts.append(texts.REMOVED_TOOLS.format(names=list_some(sorted(removed), DELTA_NAMES)))
     return " ".join(parts)
 
 
@@ -462,4 +448,4 @@ def _group_tools(tools: Iterable[Tool]) -> dict[str, list[Tool]]:
 
 
 def _format_server(server: str) -> str:
-    return to_one_line(server, SERVER_CHARS) or OWN_TOOLS
+    return to_one_line(server, SERVER_CHARS) or texts.OWN_TOOLS

@@ -20,6 +20,7 @@ from toolscout.schemas import Json, list_signature_parameters
 from toolscout.search.feedback import hash_query
 from toolscout.search.hits import Confidence, Hit, Result
 from toolscout.search.text import split_words
+from toolscout.sessions import texts
 from toolscout.sessions.metatools import SearchRequest
 from toolscout.sessions.pins import find_routed
 from toolscout.sessions.replies import (
@@ -33,22 +34,6 @@ from toolscout.sessions.replies import (
     render_search,
 )
 from toolscout.sessions.session_state import SessionState
-from toolscout.sessions.texts import (
-    CALL_OWN_DIRECTLY,
-    DESCRIBE_NOT_LOADED,
-    GIVE_UP,
-    GIVE_UP_PARTLY,
-    NEXT_AFTER_SEARCH,
-    NEXT_BY_OWN_NAME,
-    NOTE_TOOL,
-    NOTHING_HIDDEN,
-    OWN_TOOLS,
-    SEARCH_AGAIN,
-    SEARCH_LATER,
-    SEARCH_OR_DESCRIBE,
-    SUGGESTED,
-    report_empty_catalog,
-)
 from toolscout.settings import Mode, Scope
 from toolscout.tokens import count_definition_tokens
 from toolscout.tools import Effect, Tool
@@ -113,7 +98,7 @@ def _report_empty(state: SessionState, request: SearchRequest) -> Reply:
         **absent,
         notes=request.notes,
         news=state.take_news(),
-        next_step=report_empty_catalog(is_pending=bool(absent["pending"])),
+        next_step=texts.report_empty_catalog(is_pending=bool(absent["pending"])),
     )
     page = render_search([], context, request.max_tokens)
     details = _build_details(state, request, page, [], context, [])
@@ -265,12 +250,9 @@ def _choose_whole(
         chosen = _find_clear_winner(state, [*fresh, *known])
     else:
         chosen = []
-    return tuple(tool for tool in chosen if not (state.has_shown(tool) or _is_own(state, tool)))
-
-
-def _is_own(state: SessionState, tool: Tool) -> bool:
-    """Tell whether the model has a tool's definition in every request, and calls it directly."""
-    return state.is_known(tool) and state.is_declared(tool.name)
+    # A tool that every request declares is called directly, and its definition is there.
+    own = {tool.name for tool in chosen if state.is_known(tool) and state.is_declared(tool.name)}
+    return tuple(tool for tool in chosen if not (state.has_shown(tool) or tool.name in own))
 
 
 def _find_clear_winner(state: SessionState, hits: Sequence[Hit]) -> list[Tool]:
@@ -303,27 +285,21 @@ def _describe_context(
     absent: Json = {} if is_complete else _describe_absent_servers(state)
     next_step = _choose_next_step(state, answers)
     if is_waiting and state.hides_tools:
-        next_step = SEARCH_LATER
+        next_step = texts.SEARCH_LATER
     elif fruitless and state.fruitless >= state.settings.fruitless:
-        next_step = GIVE_UP_PARTLY if state.list_absent(Status.FAILED) else GIVE_UP
+        next_step = texts.GIVE_UP_PARTLY if state.list_absent(Status.FAILED) else texts.GIVE_UP
     visible = state.list_visible() if fruitless else ()
-    servers = Counter(tool.server or OWN_TOOLS for tool in visible)
+    servers = Counter(tool.server or texts.OWN_TOOLS for tool in visible)
+    has_text = state.settings.mode in SHOWS_TEXT
+    best = [answer.hits[0] for answer in answers if answer.hits and has_text]
     return ReplyContext(
         **absent,
         notes=request.notes,
         news=state.take_news(),
         servers=tuple(sorted(servers.items(), key=lambda item: (-item[1], item[0]))),
-        said=_find_said(state, answers),
+        said=state.find_unheard(h.tool for h in best if h.confidence is not Confidence.WEAK),
         next_step=next_step,
     )
-
-
-def _find_said(state: SessionState, answers: Sequence[QueryAnswer]) -> dict[str, str]:
-    """Return what the server of each query's best new hit says, if the model is to read it."""
-    if state.settings.mode not in SHOWS_TEXT:
-        return {}
-    best = [answer.hits[0] for answer in answers if answer.hits]
-    return state.find_unheard(h.tool for h in best if h.confidence is not Confidence.WEAK)
 
 
 def _describe_absent_servers(state: SessionState) -> Json:
@@ -349,14 +325,16 @@ def _choose_next_step(state: SessionState, answers: Sequence[QueryAnswer]) -> st
     own = [hit for answer, hit in known if hit.tool.name in answer.declared]
     loads = [hit for answer, hit in live if hit.tool.name in answer.loads]
     if not state.hides_tools:
-        return NEXT_BY_OWN_NAME if live or known else NOTHING_HIDDEN
+        return texts.NEXT_BY_OWN_NAME if live or known else texts.NOTHING_HIDDEN
     if loads or len(own) < len(known):
         is_marked = any(describe_drawback(hit, answer) for answer, hit in live)
-        step = NEXT_AFTER_SEARCH[state.settings.mode] + (DESCRIBE_NOT_LOADED if is_marked else "")
-        return step + (CALL_OWN_DIRECTLY if own and state.settings.mode is Mode.BRIDGE else "")
+        mode = state.settings.mode
+        rest = texts.DESCRIBE_NOT_LOADED if is_marked else ""
+        rest += texts.CALL_OWN_DIRECTLY if own and mode is Mode.BRIDGE else ""
+        return texts.NEXT_AFTER_SEARCH[mode] + rest
     if own:
-        return NEXT_BY_OWN_NAME
-    return SEARCH_OR_DESCRIBE if live else SEARCH_AGAIN
+        return texts.NEXT_BY_OWN_NAME
+    return texts.SEARCH_OR_DESCRIBE if live else texts.SEARCH_AGAIN
 
 
 # The same for programs, as JSON (R42).
@@ -425,12 +403,12 @@ def _describe_tool(tool: Tool) -> Json:
     }
 
 
-def add_refused_queries(state: SessionState, reply: Reply, texts: Sequence[str]) -> Reply:
+def add_refused_queries(state: SessionState, reply: Reply, asked: Sequence[str]) -> Reply:
     """Return a refused search with what the details of every search have."""
     if "queries" in reply.details:
         return reply
-    asked = [clean_text(text, QUERY_CHARS) for text in texts]
-    answers = [QueryAnswer(query=text, error=reply.text, code=reply.code) for text in asked]
+    cleaned = [clean_text(text, QUERY_CHARS) for text in asked]
+    answers = [QueryAnswer(query=text, error=reply.text, code=reply.code) for text in cleaned]
     try:
         totals = _count_totals(state, 0)
     except BrokenPolicy:
@@ -484,7 +462,7 @@ def _build_note(reply: Reply) -> Tool:
     """
     text = to_one_line(reply.text, NOTE_CHARS)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    description = NOTE_TOOL.format(note=text)
+    description = texts.NOTE_TOOL.format(note=text)
     return Tool(name=f"search_note_{digest}", description=description, effect=Effect.READ)
 
 
@@ -508,7 +486,7 @@ def suggest_tools(state: SessionState, message: str) -> Reply:
     added = state.load([fresh[name] for name in fitting], _to_stored_query(state, text))
     state.record.suggest(added)
     news = state.take_news()
-    line = SUGGESTED.format(names=list_some(added)) if added else ""
+    line = texts.SUGGESTED.format(names=list_some(added)) if added else ""
     return Reply(
         text="\n".join(filter(None, (line, *news))),
         references=tuple(added),

@@ -18,6 +18,7 @@ from toolscout.dialects import Dialect
 from toolscout.errors import BrokenPolicy, ModelError, UsageError
 from toolscout.policies import Permission, Policy
 from toolscout.schemas import Json
+from toolscout.sessions import metatools
 from toolscout.sessions.call import (
     ApprovedCall,
     approve_call,
@@ -30,19 +31,6 @@ from toolscout.sessions.describe import describe_tools
 from toolscout.sessions.engine import Engine, Executor
 from toolscout.sessions.events import Answered, Called, Described, Searched, Suggested
 from toolscout.sessions.history import Step
-from toolscout.sessions.metatools import (
-    DESCRIBE,
-    SEARCH,
-    find_meta_tool,
-    find_names,
-    find_queries,
-    read_call_request,
-    read_names_request,
-    read_search_options,
-    read_search_request,
-    read_texts,
-    to_object,
-)
 from toolscout.sessions.prompt import ShownTool
 from toolscout.sessions.record import Entry, Record
 from toolscout.sessions.replies import Reply, refuse
@@ -140,7 +128,7 @@ class Session:
         reply = self._answer(lambda: self._run_search(queries, options), is_search=True)
         if reply.is_error:
             with self._lock:
-                reply = add_refused_queries(self._state, reply, read_texts(queries))
+                reply = add_refused_queries(self._state, reply, metatools.read_texts(queries))
         form = str(reply.details.get("form", ""))
         self._emit(Searched, reply, started, form=form, hits=len(reply.hits))
         return reply
@@ -148,7 +136,9 @@ class Session:
     def describe(self, names: str | Sequence[str]) -> Reply:
         """Return whole definitions by name, and load them."""
         started = self._engine.timer()
-        reply = self._answer(lambda: describe_tools(self._state, *read_names_request(names)))
+        reply = self._answer(
+            lambda: describe_tools(self._state, *metatools.read_names_request(names))
+        )
         self._emit(Described, reply, started)
         return reply
 
@@ -181,15 +171,17 @@ class Session:
 
         An `executor` given here runs the tool in place of the server's.
         """
-        match find_meta_tool(self._engine.catalog, name):
+        match metatools.find_meta_tool(self._engine.catalog, name):
             case "tool_search":
-                return self.search(find_queries(arguments), **read_search_options(arguments))
+                return self.search(
+                    metatools.find_queries(arguments), **metatools.read_search_options(arguments)
+                )
             case "tool_describe":
-                return self.describe(find_names(arguments))
+                return self.describe(metatools.find_names(arguments))
             case "tool_call":
                 started = self._engine.timer()
                 try:
-                    target, inner = read_call_request(arguments)
+                    target, inner = metatools.read_call_request(arguments)
                 except ModelError as error:
                     reply = self._refuse(error)
                     self._emit(Called, reply, started, made=False)
@@ -197,7 +189,7 @@ class Session:
                 return await self.call(target, inner, executor=executor)
             case _:
                 # OpenAI sends every call's arguments as JSON text; that is no slip of the model.
-                given = to_object(arguments) or arguments
+                given = metatools.to_object(arguments) or arguments
                 return await self.call(name, given, executor=executor)
 
     def call_sync(self, name: str, arguments: object = None, *, approved: bool = False) -> Reply:
@@ -451,25 +443,25 @@ class Session:
             self._state.save()
 
     def _replay_step(self, step: Step) -> None:
-        meta = find_meta_tool(self._engine.catalog, step.name)
-        if meta in (SEARCH, DESCRIBE) and step.references:
+        meta = metatools.find_meta_tool(self._engine.catalog, step.name)
+        if meta in (metatools.SEARCH, metatools.DESCRIBE) and step.references:
             tools = [t for t in map(self.find_tool, step.references) if t is not None]
             self._state.load(tools)
             note_delivered(self._state, tools)
-        elif meta == SEARCH:
-            queries = find_queries(step.arguments)
-            options = read_search_options(step.arguments)
+        elif meta == metatools.SEARCH:
+            queries = metatools.find_queries(step.arguments)
+            options = metatools.read_search_options(step.arguments)
             self._guard(lambda: self._run_search(queries, options))
-        elif meta == DESCRIBE:
-            names = find_names(step.arguments)
-            self._guard(lambda: describe_tools(self._state, *read_names_request(names)))
+        elif meta == metatools.DESCRIBE:
+            names = metatools.find_names(step.arguments)
+            self._guard(lambda: describe_tools(self._state, *metatools.read_names_request(names)))
         else:
             tool, _ = find_target(self._state, step.name, step.arguments)
             if tool is not None:
                 self._record.touch(tool.name)
 
     def _run_search(self, queries: object, options: Json) -> Reply:
-        request = read_search_request(queries, settings=self.settings, **options)
+        request = metatools.read_search_request(queries, settings=self.settings, **options)
         return search_tools(self._state, request)
 
     def _answer(self, work: Callable[[], Reply], *, is_search: bool = False) -> Reply:
