@@ -4,9 +4,9 @@ A question is built once per search, against one vocabulary. It knows nothing ab
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import log, tanh
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,7 @@ WORD_LIMIT = 300
 """How many distinct words of a query count; the rest of a longer one is ignored."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """What a query asks for, as numbers."""
 
     words: tuple[str, ...]

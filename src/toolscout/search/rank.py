@@ -7,10 +7,9 @@ others, so that equal catalogues give bit-identical results whatever their histo
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -389,8 +388,7 @@ ASKED_WORDS = 64
 """How many words of a question are compared with the words of names."""
 
 
-@dataclass(frozen=True)
-class Ranking:
+class Ranking(NamedTuple):
     """The candidates of one question, with the evidence for each."""
 
     question: Question
