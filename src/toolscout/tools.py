@@ -93,7 +93,7 @@ class Tool:
             object.__setattr__(self, "leaf", self.name)
 
     def __hash__(self) -> int:
-        return hash((self.name, self.server, self.description))
+        return hash(self.name)  # caches look tools up several times in every search
 
     @classmethod
     def define(
