@@ -137,18 +137,15 @@ def _parse_lines(path: Path) -> Iterator[Row]:
     with _open_text(path) as file:
         lines = ((number, text) for number, text in enumerate(file, 1) if text.strip())
         while batch := list(islice(lines, LINES_AT_ONCE)):
-            yield from _parse_together(path, batch)
-
-
-def _parse_together(path: Path, lines: list[tuple[int, str]]) -> Iterable[Row]:
-    # Parsing lines together shares the keys of all objects, which halves their memory. If that
-    # fails, parsing line by line finds the broken line.
-    values: object = None
-    with suppress(json.JSONDecodeError, RecursionError):
-        values = json.loads("[" + ",".join(text for _, text in lines) + "]")
-    if is_list(values) and len(values) == len(lines):
-        return [(number, value) for (number, _), value in zip(lines, values, strict=True)]
-    return [(number, _parse(path, text, number)) for number, text in lines]
+            # Parsing lines together shares the keys of all objects, which halves their memory. If
+            # that fails, parsing line by line finds the broken line.
+            values: object = None
+            with suppress(json.JSONDecodeError, RecursionError):
+                values = json.loads("[" + ",".join(text for _, text in batch) + "]")
+            if is_list(values) and len(values) == len(batch):
+                yield from zip((number for number, _ in batch), values, strict=True)
+            else:
+                yield from ((number, _parse(path, text, number)) for number, text in batch)
 
 
 @contextmanager

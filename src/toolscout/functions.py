@@ -329,7 +329,13 @@ class _Reader:
         origin = get_origin(hint)
         arguments = get_args(hint)
         if origin is Annotated:
-            return self._read_annotated(arguments)
+            form = self.read(arguments[0])
+            for note in arguments[1:]:
+                text = note if isinstance(note, str) else getattr(note, "description", None)
+                text = text or getattr(note, "documentation", None)  # typing_extensions.Doc
+                if isinstance(text, str):
+                    return _Form({**form.schema, "description": text}, form.convert)
+            return form
         if origin in (Required, NotRequired) or str(origin).endswith(".ReadOnly"):
             return self.read(arguments[0])
         if origin is Literal:
@@ -347,15 +353,6 @@ class _Reader:
         if not isinstance(hint, type) and hasattr(hint, "__value__"):
             return self._read_recursive(hint, lambda: self.read(hint.__value__))  # `type X = …`
         return self._read_class(hint, origin or hint, arguments)
-
-    def _read_annotated(self, arguments: tuple[Any, ...]) -> _Form:
-        form = self.read(arguments[0])
-        for note in arguments[1:]:
-            text = note if isinstance(note, str) else getattr(note, "description", None)
-            text = text or getattr(note, "documentation", None)  # typing_extensions.Doc
-            if isinstance(text, str):
-                return _Form({**form.schema, "description": text}, form.convert)
-        return form
 
     def _read_union(self, members: Iterable[object]) -> _Form:
         forms = [self.read(member) for member in members]

@@ -17,6 +17,7 @@ MAX_CLUSTER = 64
 _SENTENCE_END = re.compile(r"[.!?]\s|[\u3002\uff01\uff1f]")
 _JSON_PART = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?$)|[\[\]{},]')
 _JOINER = "\u200d"
+_FLAG_HALVES = "".join(map(chr, range(0x1F1E6, 0x1F200)))
 _MARKS = frozenset(("Mn", "Me", "Mc"))
 
 
@@ -98,6 +99,7 @@ def _is_joined(text: str, at: int) -> bool:
     if at >= len(text):
         return False
     before, after = text[at - 1], text[at]
+    near = text[max(0, at - MAX_CLUSTER) : at]
     return (
         _JOINER in (before, after)
         or unicodedata.category(after) in _MARKS
@@ -105,16 +107,5 @@ def _is_joined(text: str, at: int) -> bool:
         or "\U000e0020" <= after <= "\U000e007f"
         or (before, after) == ("\r", "\n")
         or ("\ud800" <= before <= "\udbff" and "\udc00" <= after <= "\udfff")
-        or (_is_flag_half(after) and _count_flag_halves_before(text, at) % 2 == 1)
+        or (after in _FLAG_HALVES and (len(near) - len(near.rstrip(_FLAG_HALVES))) % 2 == 1)
     )
-
-
-def _is_flag_half(character: str) -> bool:
-    return "\U0001f1e6" <= character <= "\U0001f1ff"
-
-
-def _count_flag_halves_before(text: str, at: int) -> int:
-    halves = 0
-    while halves < min(MAX_CLUSTER, at) and _is_flag_half(text[at - halves - 1]):
-        halves += 1
-    return halves
