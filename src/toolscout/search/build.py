@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,9 @@ from toolscout.search.shard import Mask, Shard, SpellingTable, State, merge_shar
 from toolscout.search.text import (
     Field,
     build_encoding_text,
+    drop_lines,
     drop_stop_words,
+    find_shared_lines,
     list_fields,
     split_words,
     stem,
@@ -42,7 +44,7 @@ from toolscout.search.vectors import (
 )
 from toolscout.tools import Tool
 
-LAYOUT = 1
+LAYOUT = 2
 APPROXIMATE_FROM = 100_000
 MERGE_RATIO = 8
 """A shard is merged into the one before it once it has more than an eighth of its size."""
@@ -66,7 +68,7 @@ class Stored:
     encoder: str
     """The name of the encoder, or empty."""
     fingerprints: tuple[str, ...]
-    """For each row, the fingerprint of its tool and a hash of the instructions."""
+    """For each row, the fingerprint of its tool and a hash of what else decides what is stored."""
     keys: tuple[str, ...]
     terms: tuple[str, ...]
     """The vocabulary."""
@@ -100,12 +102,16 @@ class Writer:
                 self._usearch = index
         self._words = _WordTable(self._vocabulary, self.word_vectors)
         self._pace = Pace(0)
+        self._shared: Mapping[str, frozenset[str]] = {}
+        """For each server, the lines that most of its tools have; they are not indexed."""
 
     def build(self, tools: Sequence[Tool], stored: Stored | None = None) -> State:
         """Return the state of a catalogue with these tools, reusing what is stored of them."""
+        found = {server: find_shared_lines(own) for server, own in _group_by_server(tools).items()}
+        self._shared = {server: lines for server, lines in found.items() if lines}
         known = self._restore(tools, stored) if stored else None
         if known is None:
-            return self._build_first(self._build_shard(tools))
+            return self._build_first(self._build_shard(tools, self._shared))
         state = self._build_first(known)
         new = [tool for tool in tools if tool.name not in known.rows]
         return self.change(state, new, ()) if new else state
@@ -113,9 +119,13 @@ class Writer:
     def change(self, state: State, added: Sequence[Tool], removed: Sequence[Tool]) -> State:
         """Return a state with some tools added and some removed."""
         self._pace = Pace(len(added) + len(removed))
+        shared, siblings = self._share_again(state, added, removed)
+        added = (*added, *siblings)
+        removed = (*removed, *siblings)
         shards = list(state.shards)
         alive = [mask.copy() for mask in state.alive] if removed else list(state.alive)
-        new = self._build_shard(added)
+        new = self._build_shard(added, shared)
+        self._shared = shared
         frequencies = np.bincount(new.postings.terms, minlength=len(self._vocabulary))
         frequencies[: len(state.frequencies)] += state.frequencies
         for shard, mask in zip(shards, alive, strict=True):
@@ -136,10 +146,32 @@ class Writer:
         self._forget_vectors(changed)
         return changed
 
+    def _share_again(
+        self, state: State, added: Sequence[Tool], removed: Sequence[Tool]
+    ) -> tuple[dict[str, frozenset[str]], list[Tool]]:
+        """Return what the tools of servers share after a change, and others that this changes."""
+        shared = dict(self._shared)
+        siblings: list[Tool] = []
+        gone = {tool.name for tool in removed}
+        new = _group_by_server(added)
+        for server in dict.fromkeys((*new, *_group_by_server(removed))):
+            kept = [tool for tool in state.list_server(server) if tool.name not in gone]
+            before = shared.pop(server, frozenset[str]())
+            after = find_shared_lines([*kept, *new.get(server, ())], self._pace.step)
+            if after:
+                shared[server] = after
+            if after != before:
+                siblings += [
+                    tool
+                    for tool in kept
+                    if drop_lines(tool, before).description != drop_lines(tool, after).description
+                ]
+        return shared, siblings
+
     def export(self, state: State) -> Stored:
         """Return a state without what only tools that are gone need."""
         if state.count == 0:
-            shard = self._build_piece(())
+            shard = self._build_piece((), {})
         elif len(state.shards) == 1 and bool(state.open.all()):
             shard = state.shards[0]
         else:
@@ -150,7 +182,7 @@ class Writer:
         used_words: list[int] = words.tolist()
         return Stored(
             encoder=self._cache.encoder.name if self._cache else "",
-            fingerprints=tuple(map(_mark_tool, shard.tools)),
+            fingerprints=tuple(map(self._mark, shard.tools)),
             keys=shard.keys,
             terms=tuple(self._vocabulary.terms[number] for number in used_terms),
             words=tuple(state.words[number] for number in used_words),
@@ -170,11 +202,11 @@ class Writer:
         self._words.number(stored.words)
         if self._cache:
             self._cache.hold(stored.keys, stored.vectors)
-        by_fingerprint = {_mark_tool(tool): tool for tool in tools}
+        by_fingerprint = {self._mark(tool): tool for tool in tools}
         found = [by_fingerprint.get(fingerprint) for fingerprint in stored.fingerprints]
         mask = np.array([tool is not None for tool in found], np.bool_)
         if not mask.any():
-            return self._build_shard(())
+            return self._build_piece((), {})
         rows = tuple(tool or tools[0] for tool in found)
         whole = Shard(
             tools=rows,
@@ -189,6 +221,13 @@ class Writer:
         if not mask.all():
             return self._add_neighbours(merge_shards([whole], [mask]))
         return self._add_neighbours(whole, stored.neighbours)
+
+    def _mark(self, tool: Tool) -> str:
+        """Return what tells whether a row is still that of a tool."""
+        indexed = drop_lines(tool, self._shared.get(tool.server, frozenset()))
+        own = "" if indexed is tool else hash_text(indexed.description)
+        said = hash_text(tool.instructions) if tool.instructions else ""
+        return f"{tool.fingerprint}{said}{own}"
 
     def _build_first(self, shard: Shard) -> State:
         frequencies = np.bincount(shard.postings.terms, minlength=len(self._vocabulary))
@@ -223,13 +262,13 @@ class Writer:
                 alive[place] = np.ones(shard.size, np.bool_)
         return shards, alive
 
-    def _build_shard(self, tools: Sequence[Tool]) -> Shard:
+    def _build_shard(self, tools: Sequence[Tool], shared: Mapping[str, frozenset[str]]) -> Shard:
         # Piece by piece, to keep the memory that is needed only while indexing small.
         size = PACED_PIECE if self._pace.is_active else PIECE
         begins = range(0, len(tools), size)
-        pieces = [self._build_piece(tools[begin : begin + size]) for begin in begins]
+        pieces = [self._build_piece(tools[begin : begin + size], shared) for begin in begins]
         if not pieces:
-            return self._build_piece(())
+            return self._build_piece((), shared)
         if len(pieces) == 1:
             return self._add_neighbours(pieces[0])
         masks = [np.ones(piece.size, np.bool_) for piece in pieces]
@@ -238,14 +277,15 @@ class Writer:
             self._cache.hold(whole.keys, whole.vectors)
         return self._add_neighbours(whole)
 
-    def _build_piece(self, tools: Sequence[Tool]) -> Shard:
+    def _build_piece(self, tools: Sequence[Tool], shared: Mapping[str, frozenset[str]]) -> Shard:
         texts: list[list[str]] = []
         encoded: list[str] = []
         for tool in tools:
-            fields = list_fields(tool)
+            indexed = drop_lines(tool, shared.get(tool.server, frozenset()))
+            fields = list_fields(indexed)
             texts.append(fields)
             if self._cache:
-                encoded.append(build_encoding_text(tool, fields))
+                encoded.append(build_encoding_text(indexed, fields))
             self._pace.step()
         keys = tuple(map(hash_text, encoded))
         vectors = self._cache.encode(encoded, keys, self._pace.step) if self._cache else None
@@ -331,10 +371,11 @@ class _WordTable:
             self.vectors = np.concatenate([self.vectors, vectors]) if first else vectors
 
 
-def _mark_tool(tool: Tool) -> str:
-    """Return what tells whether a row is still that of a tool."""
-    said = hash_text(tool.instructions) if tool.instructions else ""
-    return f"{tool.fingerprint}{said}"
+def _group_by_server(tools: Sequence[Tool]) -> dict[str, list[Tool]]:
+    found: dict[str, list[Tool]] = {}
+    for tool in tools:
+        found.setdefault(tool.server, []).append(tool)
+    return found
 
 
 def _build_word_memory(encoder: Encoder) -> WordMemory:

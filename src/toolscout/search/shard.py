@@ -78,13 +78,18 @@ class Shard:
         return np.array([tool.is_context for tool in self.tools], np.bool_)
 
     @cached_property
-    def server_rows(self) -> dict[tuple[int, str], list[int]]:
-        """The rows of each server's tools, by every spelling of the server."""
-        by_server: dict[str, list[int]] = {}
+    def servers(self) -> dict[str, list[int]]:
+        """The rows of each server's tools."""
+        rows: dict[str, list[int]] = {}
         for row, tool in enumerate(self.tools):
-            by_server.setdefault(tool.server, []).append(row)
+            rows.setdefault(tool.server, []).append(row)
+        return rows
+
+    @cached_property
+    def server_rows(self) -> dict[tuple[int, str], list[int]]:
+        """The same by every spelling of the server."""
         found: dict[tuple[int, str], list[int]] = {}
-        for server, rows in by_server.items():
+        for server, rows in self.servers.items():
             for spelling in list_server_spellings(server):
                 found.setdefault(spelling, []).extend(rows)
         return found
@@ -308,9 +313,19 @@ class State:
     def servers(self) -> dict[str, NDArray[np.int64]]:
         """The places of each server's tools, alive or not."""
         places: dict[str, list[int]] = {}
-        for place, tool in enumerate(self.tools):
-            places.setdefault(tool.server, []).append(place)
+        for offset, shard, _ in self._parts:
+            for server, rows in shard.servers.items():
+                places.setdefault(server, []).extend(offset + row for row in rows)
         return {server: np.array(found) for server, found in places.items()}
+
+    def list_server(self, server: str) -> list[Tool]:
+        """Return the living tools of a server."""
+        return [
+            shard.tools[row]
+            for _, shard, mask in self._parts
+            for row in shard.servers.get(server, ())
+            if mask[row]
+        ]
 
     @cached_property
     def live_words(self) -> tuple[str, ...]:

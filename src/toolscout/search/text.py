@@ -2,13 +2,17 @@
 
 `split_words` splits and folds a text, `stem` turns a word into its term, and `drop_stop_words`
 filters words. `split_clauses` divides a long request, and `remove_values` drops quoted strings
-and numbers. `list_fields` and `build_encoding_text` choose the texts of a tool that are searched.
+and numbers. `list_fields` and `build_encoding_text` choose the texts of a tool that are searched;
+`find_shared_lines` and `drop_lines` leave out what most tools of a server say in the same words.
 Scoring happens elsewhere.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from enum import IntEnum
 from functools import lru_cache
 from itertools import islice, pairwise
@@ -260,6 +264,47 @@ def build_encoding_text(tool: Tool, fields: list[str]) -> str:
     spelt = " ".join(word for name in names for word in split_words(name))
     arguments = " ".join(split_words(fields[Field.PARAMETER]))[:ENCODED_PARAMETERS]
     return f"{spelt} {tool.description[:ENCODED_DESCRIPTION]} {arguments}".strip()
+
+
+SHARED_BY = 4
+SHARED_SHARE = 0.6
+_LINE_END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])|\n")
+
+
+def find_shared_lines(
+    tools: Sequence[Tool], step: Callable[[], None] = lambda: None
+) -> frozenset[str]:
+    """Return the sentences and lines that most of a server's tools have in their descriptions.
+
+    Most means 60 % of them, and at least four. Case and blanks do not matter. Calls `step` after
+    each tool.
+    """
+    least = max(SHARED_BY, SHARED_SHARE * len(tools))
+    if len(tools) < least:
+        return frozenset()
+    counts: Counter[str] = Counter()
+    for tool in tools:
+        counts.update(_list_lines(tool.description))
+        step()
+    return frozenset(line for line, count in counts.items() if count >= least)
+
+
+def drop_lines(tool: Tool, shared: AbstractSet[str]) -> Tool:
+    """Return a tool without some lines of its description, unless no word of it would be left."""
+    if not shared or shared.isdisjoint(_list_lines(tool.description)):
+        return tool
+    kept = [p for p in _LINE_END.split(tool.description) if _fold_line(p) not in shared]
+    description = "\n".join(kept)
+    return replace(tool, description=description) if _TOKEN.search(description) else tool
+
+
+@lru_cache(maxsize=1_000)  # for a server whose tools come one by one
+def _list_lines(description: str) -> frozenset[str]:
+    return frozenset(map(_fold_line, _LINE_END.split(description)))
+
+
+def _fold_line(line: str) -> str:
+    return " ".join(line.casefold().split())
 
 
 SPLITS_CHECKED = 20
