@@ -3,6 +3,7 @@
 import pytest
 
 from toolscout import Catalog, Index, Tool
+from toolscout.search.index import EncoderChoice
 
 BRANDS = {
     "github": ("GitHub", "github", "git hub", "Git-Hub", "GITHUB", "git_hub"),
@@ -96,3 +97,54 @@ def test_a_version_is_one_word_too():
 
     assert is_admitted(tool, "+s3 act")
     assert not is_admitted(other, "+s3 act")
+
+
+def find_names(catalog: Catalog, query: str, encoder: EncoderChoice = None) -> set[str]:
+    return {hit.tool.name for hit in Index(catalog, encoder=encoder).search(query)}
+
+
+ARTICLES = Tool.define("list_articles", server="local", description="Say what git did.")
+ART = Tool.define("show", server="museum", description="Show a work of art.")
+HOSTS = Catalog(
+    {
+        "github": [Tool.define("create_issue", server="github", description="Open an issue.")],
+        "my-gitlab.mcp": [Tool.define("add_issue", server="my-gitlab.mcp")],
+        "digits": [Tool.define("count_issues", server="digits")],
+        "local": [ARTICLES],
+    }
+)
+
+
+@pytest.mark.parametrize("encoder", [None, "static"])
+@pytest.mark.parametrize("term", ["git", "Git", "GIT"])
+def test_a_required_word_may_begin_a_word_of_the_servers_name(term: str, encoder: EncoderChoice):
+    found = find_names(HOSTS, f"issue +{term}", encoder)
+
+    assert found == {"github__create_issue", "my-gitlab_mcp__add_issue", "local__list_articles"}
+
+
+def test_an_excluded_word_leaves_out_only_tools_that_have_all_of_it():
+    assert find_names(HOSTS, "issue -git") == {
+        "github__create_issue",
+        "my-gitlab_mcp__add_issue",
+        "digits__count_issues",
+    }
+
+
+def test_a_required_word_begins_a_word_of_a_tools_own_name_if_it_finds_nothing_else():
+    both = Catalog({"museum": [ART], "local": [ARTICLES]})
+
+    assert find_names(HOSTS, "list +art") == {"local__list_articles"}
+    assert find_names(both, "list +art") == {"museum__show"}
+
+
+def test_a_hidden_tool_that_has_the_word_does_not_keep_its_beginning_from_counting():
+    both = Catalog({"museum": [ART], "local": [ARTICLES]})
+    found = Index(both).search("list +art", allowed=lambda tool: tool.server == "local")
+
+    assert [hit.tool.name for hit in found] == ["local__list_articles"]
+
+
+@pytest.mark.parametrize("term", ["gi", "g"])
+def test_one_or_two_letters_are_no_beginning(term: str):
+    assert find_names(HOSTS, f"issue +{term}") == set()

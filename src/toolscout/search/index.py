@@ -6,6 +6,7 @@ query are masks over the places of that state, applied before ranking, so that a
 limits what the encoder can find (R6).
 """
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -53,6 +54,8 @@ NEAR_NAMED = 3
 """Unknown names of one selection for which near names are looked up."""
 SPELT_OUT_WORDS = 7
 """A query of more words is not taken for the names of a server and its tool."""
+SHORTEST_BEGINNING = 3
+"""Letters of the shortest word that is also looked for at the beginning of words."""
 ALL = 0.999999
 """A share above this is the whole; sums may be rounded."""
 
@@ -69,8 +72,9 @@ def mask_admitted(state: State, query: Query, allowed: Callable[[Tool], bool] | 
     if query.kinds:
         kinds = {kind.casefold() for kind in query.kinds}
         mask = mask & state.mask_accepted(lambda tool: tool.kind.casefold() in kinds)
+    seen = mask
     for required in query.required:
-        mask = mask & _mask_term(state, required)
+        mask = mask & _mask_required(state, required, seen)
     for excluded in query.excluded:
         mask = mask & ~_mask_term(state, excluded)
     return mask
@@ -88,6 +92,28 @@ def _mask_servers(state: State, servers: Sequence[str], seen: Mask) -> Mask:
             known = [s for s in state.live_servers.values() if seen[state.servers[s]].any()]
             raise UnknownServer(server, find_near_names(server, known))
         mask[state.servers[name]] = True
+    return mask
+
+
+def _mask_required(state: State, text: str, seen: Mask) -> Mask:
+    """Return the places of tools that have a required term.
+
+    A single word may also be the beginning of a word of the server's name (`git` for `github`), or
+    of the tool's own name if none of the tools in `seen` would remain otherwise.
+    """
+    mask = _mask_term(state, text).copy()
+    listed = split_whole_words(text)
+    if len(listed) != 1 or len(listed[0]) < SHORTEST_BEGINNING:
+        return mask
+    pattern = re.compile(rf"(?<![^\W_]){re.escape(listed[0])}", re.IGNORECASE)
+    for server, places in state.servers.items():
+        if pattern.search(server):
+            mask[places] = True
+    if not (mask & seen).any():
+        starts, words = state.name_words
+        begins = [word.startswith(listed[0]) for word in state.words]
+        owners = np.arange(len(starts) - 1).repeat(np.diff(starts))
+        mask[owners[np.array(begins, np.bool_)[words]]] = True
     return mask
 
 
