@@ -18,6 +18,7 @@ from benchmarks import fitting, report
 from benchmarks.footprints import measure_import, measure_memory
 from benchmarks.gateway import measure_hops
 from benchmarks.leads import compute_leads, json_from_leads
+from benchmarks.nonsense import measure_nonsense, tabulate_nonsense
 from benchmarks.replies import measure_replies, sample_queries
 from benchmarks.sdks import compare_sdks, tabulate_comparison
 from benchmarks.speed import DEFAULT_SYSTEMS, measure_speed
@@ -273,6 +274,45 @@ def speed(
     )
     if report_folder:
         report.write_speed_report(found, report_folder, command=command)
+
+
+@main.command()
+@folders_argument
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    default=600,
+    show_default=True,
+    metavar="N",
+    help="Make N queries of each kind.",
+)
+@limit_option
+@figures_option
+@save_option
+def nonsense(
+    folders: tuple[Path, ...],
+    count: int,
+    limit: int | None,
+    as_json: bool,
+    save_file: Path | None,
+) -> None:
+    """Measure how much nonsense finds nothing, and how many real queries do.
+
+    Nonsense is random letters, letters of one row of a keyboard, and syllables.
+
+    \b
+    Example:
+      python -m benchmarks nonsense data/mcp_catalog data/metatool
+    """
+    datasets = read_datasets(folders, limit=limit)
+    found = [measure_nonsense(dataset, count) for dataset in datasets]
+    _print_figures(
+        {"datasets": [asdict(one) for one in found]},
+        [tabulate_nonsense(found)],
+        command=_repeat_command("nonsense", *folders, count=[count]),
+        as_json=as_json,
+        save_file=save_file,
+    )
 
 
 @main.command()

@@ -119,6 +119,15 @@ def test_speed_prints_tables_and_writes_a_report(folder: Path, tmp_path: Path):
     assert (report / "latency.png").exists()
 
 
+def test_nonsense_counts_what_finds_nothing(folder: Path):
+    result = run("nonsense", folder, "--count", 20, "--json")
+
+    [found] = json.loads(result.stdout)["datasets"]
+    assert found["shares"].keys() == {"letters", "keys", "syllables"}
+    assert min(found["shares"].values()) > 0.8
+    assert (found["queries"], found["empty"]) == (2, [])
+
+
 def test_tokens_counts_replies_over_a_dataset(folder: Path):
     command = ["tokens", folder, "--queries", folder, "--sample", 2]
 

@@ -8,6 +8,7 @@ others, so that equal catalogues give bit-identical results whatever their histo
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from math import log
 from operator import mul
 from typing import NamedTuple, TypeVar, cast
 
@@ -375,9 +376,11 @@ _T = TypeVar("_T")
 
 GUESSES = 3
 """Weak hits that are shown before better ones of a kind that comes last."""
-NONSENSE = ((2.55, 0.5), (4.0, 0.3))
-"""Letters in a piece of the least broken word, and the similarity below which such a text is
-nonsense; docs/search.md has the figures."""
+NONSENSE_PIECES = (3.3, 4.0)
+"""Letters in a piece, of the whole text and of each word, up to which it may be nonsense."""
+NONSENSE_SIMILARITY = (0.18, 0.04)
+"""Nonsense is less similar to every tool than this, plus this times the logarithm of the number of
+tools: among more tools, one is nearer by chance. docs/search.md has the figures."""
 OPPOSITES_CHECKED = 12
 """Candidates among which opposites of what was asked for are looked for."""
 SHORTEST = 4
@@ -461,29 +464,32 @@ class Ranker:
                 )
                 if better.top_chance > ranking.top_chance:
                     return better, swap
-        if not read and self._is_nonsense(ranking):
+        if not read and self._is_nonsense(ranking, int(np.count_nonzero(mask))):
             return self.rank(state, text, np.zeros_like(mask)), {}
         return ranking, {}
 
-    def _is_nonsense(self, ranking: Ranking) -> bool:
+    def _is_nonsense(self, ranking: Ranking, tools: int) -> bool:
         """Tell whether a text is only letters: no tool has a word of it, and it means nothing.
 
         What is no word falls into many short pieces. Those sum up to some vector all the same, but
-        to one that is less similar to any tool than those of requests are.
+        to one that is hardly more similar to the nearest of so many tools than any vector is.
         """
         encoder = self._encoder
-        question = ranking.question
-        if ranking.top_chance >= LIKELY or not question.words:
-            return False
-        if not isinstance(encoder, StaticEncoder):
+        words = ranking.question.words[:ASKED_WORDS]
+        if not isinstance(encoder, StaticEncoder) or not words or not tools:
             return False
         # A word that only tools of others have must not make a difference (R77).
         if ranking.evidence[:, Signal.MATCH].any():
             return False
-        words = question.words[:ASKED_WORDS]
-        piece = max(len(word) / max(encoder.count_pieces(word), 1) for word in words)
-        limit = next((limit for size, limit in NONSENSE if piece <= size), 0.0)
-        return float(ranking.evidence[:, Signal.MEANING].max(initial=0.0)) < limit
+        base, slope = NONSENSE_SIMILARITY
+        nearest = float(ranking.evidence[:, Signal.MEANING].max(initial=0.0))
+        if nearest >= base + slope * log(tools):
+            return False
+        pieces = [max(encoder.count_pieces(word), 1) for word in words]
+        mean, most = NONSENSE_PIECES
+        if any(len(word) > most * count for word, count in zip(words, pieces, strict=True)):
+            return False
+        return len("".join(words)) <= mean * sum(pieces)
 
     def _translate(self, state: State, question: Question) -> tuple[str, Mapping[str, str]]:
         """Return a question's text in English, and its foreign words with their translations."""
