@@ -31,15 +31,17 @@ from toolscout.gateway.ledger import HOURS_KEPT
 from toolscout.query import PATTERN_LIMIT, TEXT_LIMIT
 from toolscout.search.build import APPROXIMATE_FROM
 from toolscout.search.fusion import WORTH_FLOOR, WORTH_SHARE, Signal
-from toolscout.search.index import PATTERN_TEXT_LIMIT
+from toolscout.search.index import PATTERN_TEXT_LIMIT, SHORTEST_BEGINNING
 from toolscout.search.lexical import FIELD_WEIGHTS, SATURATION, TYPICAL_LENGTHS
 from toolscout.search.question import WORD_LIMIT
-from toolscout.search.rank import CANDIDATES, FEW, ROUGH_CANDIDATES, SHORTEST
+from toolscout.search.rank import CANDIDATES, FEW, NONSENSE_PIECES, ROUGH_CANDIDATES, SHORTEST
 from toolscout.search.text import (
     CLAUSE_LIMIT,
     ENCODED_DESCRIPTION,
     ENCODED_PARAMETERS,
     SEARCHED_INSTRUCTIONS,
+    SHARED_BY,
+    SHARED_SHARE,
     Field,
 )
 from toolscout.search.translate import LANGUAGES
@@ -139,7 +141,22 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
     ("docs/query-language.md", "within its first {} characters", (PATTERN_TEXT_LIMIT,)),
     ("docs/query-language.md", "A pattern has at most {} characters", (PATTERN_LIMIT,)),
     ("docs/query-language.md", "Queries longer than {} characters are cut", (TEXT_LIMIT,)),
+    (
+        "docs/query-language.md",
+        "A required word of {} letters or more",
+        (WORDS[SHORTEST_BEGINNING],),
+    ),
     # Search.
+    (
+        "docs/search.md",
+        "at least {} tools of a server and at least {} % of them",
+        (WORDS[SHARED_BY], round(SHARED_SHARE * 100)),
+    ),
+    (
+        "docs/search.md",
+        "at most {} letters each on average, and at most {} in every word",
+        (NONSENSE_PIECES[0], f"{NONSENSE_PIECES[1]:g}"),
+    ),
     ("docs/search.md", "a tool of their own (at most {})", (CLAUSE_LIMIT,)),
     ("docs/search.md", "At most {} distinct words are ranked", (WORD_LIMIT,)),
     (

@@ -66,7 +66,11 @@ class OnnxEncoder(Encoder):
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
         """The tokenizer and the inference session."""
-        runtime = _import_runtime()
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it would report to its maker
+        try:
+            runtime: Any = importlib.import_module("onnxruntime")
+        except ImportError:
+            raise MissingExtra("onnxruntime", extra="onnx") from None
         tokenizers: Any = importlib.import_module("tokenizers")
         folder = self._folder or find_package_folder()
         if self._folder is None:
@@ -93,11 +97,3 @@ def find_package_folder() -> Path:
     if spec is None or spec.origin is None:
         raise MissingExtra(PACKAGE, extra="onnx")
     return Path(spec.origin).parent
-
-
-def _import_runtime() -> Any:
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it would report to its maker
-    try:
-        return importlib.import_module("onnxruntime")
-    except ImportError:
-        raise MissingExtra("onnxruntime", extra="onnx") from None

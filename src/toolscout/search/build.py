@@ -35,13 +35,7 @@ from toolscout.search.text import (
     split_words,
     stem,
 )
-from toolscout.search.vectors import (
-    Neighbours,
-    VectorCache,
-    encode_words,
-    hash_text,
-    take_leading,
-)
+from toolscout.search.vectors import Neighbours, VectorCache, encode_words, hash_text, take_leading
 from toolscout.tools import Tool
 
 LAYOUT = 2
@@ -436,21 +430,17 @@ def read_stored(path: Path) -> Stored | None:
             lists = {name: tuple(header[name]) for name in _LISTS}
             tables: dict[str, Any] = {name: arrays[name] for name in _ARRAYS}
             stored = Stored(encoder=header["encoder"], postings=postings, **lists, **tables)
+            if not _is_sound(stored):
+                raise ValueError("the parts do not fit together")
     except FileNotFoundError:
         raise InvalidFile(
             str(path), "does not exist", remedy="Write it first with `index.save(path)`."
         ) from None
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise _make_error(path) from error
-    if not _is_sound(stored):
-        raise _make_error(path)
+        raise InvalidFile(
+            str(path), "is not a complete index file", remedy="Delete it and save the index again."
+        ) from error
     return stored
-
-
-def _make_error(path: Path) -> InvalidFile:
-    return InvalidFile(
-        str(path), "is not a complete index file", remedy="Delete it and save the index again."
-    )
 
 
 def _is_sound(stored: Stored) -> bool:

@@ -13,7 +13,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import exp, fsum
 
@@ -48,13 +48,9 @@ class Usage:
         return self.code == OK
 
 
-_MEMBERS = tuple(member.name for member in fields(Usage))
-
-
 def bytes_from_usage(usage: Usage) -> bytes:
     """Return a usage as JSON."""
-    row = {name: getattr(usage, name) for name in _MEMBERS}
-    return json.dumps(row, separators=(",", ":")).encode()
+    return json.dumps(asdict(usage), separators=(",", ":")).encode()
 
 
 def usage_from_bytes(data: bytes) -> Usage | None:

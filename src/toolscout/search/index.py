@@ -206,15 +206,12 @@ def find_spelt_out(state: State, ranking: Ranking) -> list[int]:
     covered: list[int] = ranking.places[is_covered].tolist()
     length = sum(map(len, question.words))
     slack = len(question.words) + 2  # for separators and endings
-    places = [p for p in covered if abs(_measure_names(state.tools[p]) - length) <= slack]
+    sizes = {p: len(state.tools[p].server) + len(state.tools[p].leaf) for p in covered}
+    places = [place for place, size in sizes.items() if abs(size - length) <= slack]
     if not places:
         return []
     asked = (_stem_all(split_words(question.text)), _stem_all(split_whole_words(question.text)))
     return [place for place in places if _is_spelt_out(state.tools[place], asked)]
-
-
-def _measure_names(tool: Tool) -> int:
-    return len(tool.server) + len(tool.leaf)
 
 
 def _is_spelt_out(tool: Tool, asked: Sequence[set[str]]) -> bool:
@@ -461,12 +458,7 @@ def _build_result(
 
 
 def _list_server(
-    state: State,
-    query: Query,
-    ranking: Ranking,
-    exact: list[int],
-    of_server: list[int],
-    limit: int,
+    state: State, query: Query, ranking: Ranking, exact: list[int], of_server: list[int], limit: int
 ) -> Result:
     """Return what a filter by a server lists, before other tools that its name fits as a word."""
     places = list(dict.fromkeys([*exact, *of_server]))

@@ -171,9 +171,7 @@ def find_entries(
 
 
 def build_postings(
-    texts: Sequence[Sequence[str]],
-    vocabulary: Vocabulary,
-    step: Callable[[], None] = lambda: None,
+    texts: Sequence[Sequence[str]], vocabulary: Vocabulary, step: Callable[[], None] = lambda: None
 ) -> Postings:
     """Return the postings of tools, given as texts by `Field`; calls `step` after each tool."""
     numbers: list[int] = []
@@ -197,10 +195,7 @@ def build_postings(
 
 
 def _weigh_terms(
-    numbers: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    names_joined: list[list[int]],
-    size: int,
+    numbers: NDArray[np.int64], lengths: NDArray[np.int64], names_joined: list[list[int]], size: int
 ) -> Postings:
     """Sum each term's occurrences over the fields of its tool, then saturate."""
     tools, fields = lengths.shape

@@ -73,11 +73,6 @@ class _Tongue:
     loans: frozenset[str]
     """English words that may be half of a compound; empty if the language has no compounds."""
 
-    def translate(self, word: _Word) -> str | None:
-        """Return the English words for a word; the form with accents comes first."""
-        found = self.words.get(word.written)
-        return self.words.get(word.folded) if found is None else found
-
     def translate_compound(self, word: str) -> str:
         """Return the English words for a compound of two words, or an empty string."""
         if not self.loans or len(word) > LONGEST_COMPOUND:
@@ -246,7 +241,8 @@ class _Reading:
     def _match_single(self, at: int) -> str | None:
         """Return the English of one word: empty for a function word, None to leave it unchanged."""
         word = self.words[at]
-        english = self.tongue.translate(word)
+        # The form with accents comes first.
+        english = self.tongue.words.get(word.written, self.tongue.words.get(word.folded))
         if english == "":
             return english
         if not self.strange[word.folded]:
