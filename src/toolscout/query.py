@@ -22,6 +22,8 @@ QUERIES_LIMIT = 10
 REMEMBERED_QUERIES = 500
 PATTERN_LIMIT = 512
 PREFIX_LIMIT = 200
+TERMS_LIMIT = 32
+"""Required and excluded terms that are read as such; each is looked for in all tools."""
 PATTERN_MEMORY_BYTES = 1 << 20
 
 _FILTER = re.compile(r'(?<!\S)(server|effect|kind):(?:"([^"]*)"|([^\s"]\S*))', re.IGNORECASE)
@@ -106,9 +108,10 @@ def _read(rest: str, build: "partial[Query]", *, has_filter: bool) -> Query:
     excluded: list[str] = []
     for token in _TOKEN.findall(rest):
         term = token[1:].strip('"').strip()
-        if token[0] == "+" and _has_content(term) and not _NUMBER.fullmatch(token):
+        has_room = len(required) + len(excluded) < TERMS_LIMIT
+        if has_room and token[0] == "+" and _has_content(term) and not _NUMBER.fullmatch(token):
             required.append(term)
-        elif token[0] == "-" and _is_exclusion(token):
+        elif has_room and token[0] == "-" and _is_exclusion(token):
             excluded.append(term)
         else:
             words.append(token)

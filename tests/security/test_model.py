@@ -10,6 +10,7 @@ import pytest
 from security.counting import DOUBLE, count_lines
 from toolscout import Catalog, Reply, Scout, Session, Tool
 from toolscout.demo import load_demo_catalog
+from toolscout.query import TERMS_LIMIT, query_from_text
 from toolscout.schemas import Json
 
 ZONES = [f"Region/City {number}" for number in range(600)]
@@ -160,6 +161,13 @@ def test_twice_as_many_unknown_names_and_tools_are_no_more_than_twice_the_work()
         return count_lines(lambda: asyncio.run(session.handle("tool_search", request)))
 
     assert select(1_000) < DOUBLE * select(500)
+
+
+def test_only_the_first_terms_of_a_query_are_looked_for_in_all_tools():
+    query = query_from_text(" ".join(f"+w{number} -x{number}" for number in range(1_000)))
+
+    assert len(query.required) + len(query.excluded) == TERMS_LIMIT
+    assert "+w999" in query.words.split()
 
 
 def test_the_first_unknown_names_of_a_selection_still_have_near_ones():
