@@ -108,7 +108,7 @@ def test_a_server_that_works_is_ok_and_known_from_then_on(config: Path):
 def test_failing_servers_are_reported_with_a_remedy(config: Path):
     result = run("test", "missing", "time", "unset")
 
-    missing, time, unset = result.stdout.splitlines()
+    missing, time, unset = sorted(result.stdout.splitlines())
     assert result.exit_code == 1
     assert missing == (
         "missing  failed  Its command or folder was not found. "
@@ -284,3 +284,14 @@ def test_a_server_of_another_program_is_removed_there(config: Path):
     )
     assert "name toolscout's own file with --config" in added.stderr
     assert json.loads(config.with_name("mcp.json").read_text()) == IMPORTED
+
+
+def test_each_result_is_printed_as_soon_as_it_is_known(config: Path):
+    result = run("test", "time", "missing")
+
+    order = [
+        line.split()[0]
+        for line in result.stdout.splitlines()
+        if "  ok  " in line or "failed" in line
+    ]
+    assert order == ["missing", "time"]  # what cannot be started is known at once

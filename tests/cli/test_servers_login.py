@@ -152,7 +152,7 @@ def test_a_login_a_call_through_the_gateway_and_a_logout(config: Path, world: Wo
     assert states(config) == {"web": "logged in", "other": "none"}
     assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600]
     assert tried.exit_code == 1
-    assert re.match(r"web    ok      1 tool \(", tried.stdout)
+    assert re.search(r"^web    ok      1 tool \(", tried.stdout, re.MULTILINE)
     assert "other  failed  It needs a login. Run `toolscout servers login other`." in tried.stdout
     assert asyncio.run(call_through_process()) == "5"
     world.authority.access.clear()

@@ -108,13 +108,15 @@ def test_(names: tuple[str, ...], path: Path | None, as_json: bool) -> None:
     config = inputs.read_servers(path)
     chosen = [find_server(config, name) for name in dict.fromkeys(names)]
     chosen = chosen or [server for server in config.servers if not server.disabled]
-    trials = asyncio.run(inputs.start_servers(config, chosen))
+    width = max((len(to_one_line(server.name, NAME_SHOWN)) for server in chosen), default=0)
+
+    def report(trial: "ProbeResult") -> None:
+        if not as_json:
+            show_trial(trial, width)
+
+    trials = asyncio.run(inputs.start_servers(config, chosen, report))
     if as_json:
         echo_json({"servers": [json_from_trial(trial) for trial in trials]})
-    else:
-        width = max((len(to_one_line(trial.server, NAME_SHOWN)) for trial in trials), default=0)
-        for trial in trials:
-            show_trial(trial, width)
     if not all(trial.is_ok for trial in trials):
         raise click.exceptions.Exit(ExitCode.FAILED)
 
