@@ -72,7 +72,7 @@ def test_every_command_works_on_the_configured_servers_and_says_so(
     assert result.exit_code == 0, result.stderr
     assert "time" in result.stdout or "2 tools: " in result.stdout
     assert result.stderr.splitlines() == [
-        f"Using 2 tools of 2 servers in {home / 'toolscout.toml'}.",
+        f"Using 2 tools of 1 server in {home / 'toolscout.toml'}.",
         "The tools of late are not known yet. Run `toolscout servers test` to fetch them.",
     ]
 
@@ -83,7 +83,7 @@ def test_every_command_takes_a_configuration(words: tuple[str, ...], known: Path
     result = run(*words, "--config", known)
 
     assert result.exit_code == 0, result.stderr
-    assert result.stderr.startswith(f"Using 2 tools of 2 servers in {known}.\n")
+    assert result.stderr.startswith(f"Using 2 tools of 1 server in {known}.\n")
 
 
 @pytest.mark.usefixtures("home")

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from toolscout import Scout
+from toolscout import Catalog, Scout, Tool
 from toolscout.cli import main
+from toolscout.cli.tokens import measure_costs
 from toolscout.config.file import Config
 from toolscout.demo import load_demo_catalog
 from toolscout.dialects import Dialect
@@ -79,3 +80,13 @@ def test_a_price_shows_what_all_figures_and_those_of_each_server_cost():
     assert "500 requests" in shown
     assert f"${money['definitions']:,.2f}" in shown
     assert "At $2 per million input tokens, with nothing cached." in shown
+
+
+def test_resources_and_prompts_are_no_part_of_a_request():
+    tool = Tool(name="notes__add", server="notes", leaf="add", description="Add a note.")
+    page = Tool(name="notes__page", server="notes", leaf="page", kind="resource")
+
+    alone = measure_costs(Scout(Catalog({"notes": [tool]}), encoder=None), lambda _: None)
+    both = measure_costs(Scout(Catalog({"notes": [tool, page]}), encoder=None), lambda _: None)
+
+    assert (both.tools, both.definitions) == (1, alone.definitions)

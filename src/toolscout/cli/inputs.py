@@ -24,6 +24,7 @@ from toolscout.demo import load_demo_catalog
 from toolscout.errors import InvalidFile, MissingExtra, ServerUnavailable
 from toolscout.files import read_tools
 from toolscout.names import find_near_names, list_some, to_one_line
+from toolscout.servers.manifest import TOOL
 from toolscout.settings import Settings
 from toolscout.stores import SqliteStore
 from toolscout.tools import Tool
@@ -151,9 +152,14 @@ def announce_known(config: Config, catalog: Catalog) -> None:
 def announce(catalog: Catalog, sources: Iterable[Path]) -> None:
     """Say which tools a command uses."""
     places = list_some([str(source) for source in sources], 3)
-    tools = format_count(len(catalog), "tool")
-    servers = format_count(len(catalog.servers), "server")
+    tools = format_count(len(list_callable(catalog)), "tool")
+    servers = format_count(len(catalog.servers) - len(catalog.unready), "server")
     click.echo(f"Using {tools} of {servers} in {places}.", err=True)
+
+
+def list_callable(catalog: Catalog) -> list[Tool]:
+    """Return the tools of a catalogue without resources and prompts, which no request carries."""
+    return [tool for tool in catalog.tools if tool.kind == TOOL]
 
 
 def recall_tools(config: Config) -> Catalog:

@@ -126,12 +126,13 @@ def _search(scout: Scout, query: str, limit: int, show_all: bool) -> Answer:
     result = scout.index.search(query, limit)
     # The reply that a model would read in a new conversation.
     reply = scout.session(query).search([query], limit=limit)
+    tools = inputs.list_callable(scout.catalog)
     return Answer(
         result=result,
         hits=result.hits if show_all else result.best,
         reply_tokens=reply.tokens,
-        definition_tokens=count_all_definition_tokens(scout.catalog.tools),
-        tools=len(scout.catalog),
+        definition_tokens=count_all_definition_tokens(tools),
+        tools=len(tools),
     )
 
 

@@ -117,7 +117,8 @@ def measure_costs(scout: Scout, progress: Step) -> Costs:
     """Count everything; `progress` is called for each tool."""
     session = scout.session("costs")
     by_server: Counter[str] = Counter()
-    for tool in scout.catalog.tools:
+    tools = inputs.list_callable(scout.catalog)
+    for tool in tools:
         by_server[tool.server] += count_definition_tokens(tool)
         progress(1)
     instructions = count_tokens(session.system_prompt())
@@ -126,7 +127,7 @@ def measure_costs(scout: Scout, progress: Step) -> Costs:
     meta_tools = {way: _count_sent(tools[:META_TOOLS]) for way, tools in bare.items()}
     unlisted = _count_sent(bare[Dialect.MCP])
     return Costs(
-        tools=len(scout.catalog),
+        tools=len(tools),
         servers=len(by_server),
         definitions=by_server.total(),
         by_server=dict(by_server.most_common()),
