@@ -52,6 +52,7 @@ npm error 404 Note that you can also install from a
 npm error 404 tarball, folder, http url, or git folder.
 npm error A complete log of this run can be found in: npm/_logs/x.log
 """
+SDK = "it was written for an older version of the MCP SDK"
 CERTIFICATE = "a certificate could not be verified"
 REGISTRY = "the package registry could not be reached"
 
@@ -97,6 +98,9 @@ def test_without_an_error_the_last_lines_are_quoted():
         ("error: Failed to fetch: `https://pypi.org/simple/mcp/`", REGISTRY),
         ("npm error code E404", "its package was not found"),
         ("npm error code ENOTEMPTY", "the cache of npx is damaged"),
+        ("AttributeError: 'Server' object has no attribute 'list_resources'", SDK),
+        ("ModuleNotFoundError: No module named 'mcp.server.fastmcp'", SDK),
+        ("ImportError: cannot import name 'McpError' from 'mcp' (/srv/mcp/__init__.py)", SDK),
         ("docker: Cannot connect to the Docker daemon at unix:///x", "Docker is not running"),
     ],
 )
@@ -109,7 +113,13 @@ def test_a_common_cause_is_recognized_and_comes_with_a_remedy(line: str, problem
 
 
 @pytest.mark.parametrize(
-    "line", ["connect ECONNREFUSED 127.0.0.1:5432", "HTTP 404 Not Found", "listening on port 4070"]
+    "line",
+    [
+        "connect ECONNREFUSED 127.0.0.1:5432",
+        "HTTP 404 Not Found",
+        "listening on port 4070",
+        "ModuleNotFoundError: No module named 'mcp_notes'",
+    ],
 )
 def test_a_failure_of_the_server_itself_is_not_taken_for_one_of_the_network(line: str):
     assert diagnose([line]) is None

@@ -110,6 +110,12 @@ DIAGNOSES = (
         "Delete the folder `_npx` in the folder that `npm config get cache` names; try again.",
     ),
     _make_diagnosis(
+        r"'(?:Server|FastMCP)' object has no attribute|No module named 'mcp\."
+        r"|cannot import name '\w+' from 'mcp\b|module 'mcp\b[\w.]*' has no attribute",
+        "it was written for an older version of the MCP SDK",
+        "With uvx, put `--with` and `mcp<2` in front of the package in its `args`.",
+    ),
+    _make_diagnosis(
         r"Cannot connect to the Docker daemon|docker daemon is not running|docker_engine",
         "Docker is not running",
         "Start Docker, then try again.",
