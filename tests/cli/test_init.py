@@ -471,7 +471,8 @@ def test_the_new_servers_are_tested_and_their_tokens_counted(home: Path):
         "time  ok      2 tools",
     ]
     assert any(line.startswith("bad   failed  ") for line in lines[:3])
-    assert "2 of 3 servers answered.\n" in tested
+    assert "2 of 3 servers answered. When you have fixed the others, run " in tested
+    assert "`toolscout servers test bad`.\n" in tested
     assert "All 14 definitions of 2 servers" in tested
     assert "With toolscout, in every request" in tested
     assert lines[-1].startswith("Next: restart Cursor.")

@@ -460,8 +460,13 @@ def _test_servers(
     catalog = inputs.recall_tools(config)
     costs = measure_costs(Scout(catalog, encoder=None), lambda _: None) if len(catalog) else None
     if not as_json:
-        answered = sum(trial.is_ok for trial in results)
-        click.echo(f"{answered} of {format_count(len(results), 'server')} answered.\n")
+        failed = [trial.server for trial in results if not trial.is_ok]
+        answered = len(results) - len(failed)
+        text = f"{answered} of {format_count(len(results), 'server')} answered."
+        if failed:
+            again = f"toolscout servers test {shlex.join(failed)}"
+            text += f" When you have fixed the others, run `{again}`."
+        click.echo(f"{text}\n")
         if costs is not None:
             show(render_totals(costs))
             click.echo()
