@@ -334,3 +334,18 @@ def test_servers_are_started_only_when_asked_for(home: Path):
     assert started.exit_code == 1
     assert "ok    start time: 2 tools (" in started.stdout
     assert "fail  start bad: " in started.stdout
+
+
+def test_servers_whose_tools_are_not_known_are_named_once_there_is_a_cache(home: Path):
+    configure(f"[servers.time]\n{PYTHON}\nargs = ['-m', 'mcp_server_time']\n[servers.b]\n{PYTHON}")
+
+    before = run()
+    CliRunner().invoke(main, ["servers", "test", "time"])
+    after = checked("tools")
+
+    assert "tools:" not in before.stdout
+    assert after == (
+        "warn",
+        "The tools of b are not known yet.",
+        "toolscout servers test b",
+    )

@@ -49,7 +49,7 @@ from toolscout.config.secrets import mask_url
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.encoders.encoder import StaticEncoder
 from toolscout.errors import InvalidConfig, MissingExtra, ToolscoutError, UsageError
-from toolscout.names import to_error_text, to_one_line
+from toolscout.names import list_some, to_error_text, to_one_line
 from toolscout.schemas import Json, is_object
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -132,6 +132,7 @@ def _check_all(machine: Machine, place: Path, *, start: bool) -> Iterator[Check]
     commands = [one.command for one in config.servers if one.command and not one.disabled]
     yield from _check_node(commands, machine.env)
     yield from _check_cache(config, file)
+    yield from _check_tools(config, file)
     yield from _check_token_files(tokens)
     yield from _find_leftovers((place.parent, file.parent, tokens))
     yield _check_port(config.gateway)
@@ -304,6 +305,21 @@ def _check_cache(config: Config, file: Path) -> Iterator[Check]:
         else:
             remedy = "Make the folder writable, or set 'gateway.cache' to another file."
             yield Check("fail", "cache", f"{file} cannot be created.", remedy)
+
+
+def _check_tools(config: Config, file: Path) -> Iterator[Check]:
+    """Warn about servers that have not listed their tools yet, once any server may have."""
+    is_elsewhere = bool(config.gateway.store)
+    if find_spec("mcp") is None or is_elsewhere or not is_file(file) or not config.servers:
+        return
+    with suppress(ToolscoutError, sqlite3.Error):  # the check of the cache says why
+        unknown = list(inputs.recall_tools(config).unlisted)
+        if unknown:
+            text = f"The tools of {list_some(unknown)} are not known yet."
+            remedy = f"toolscout servers test {shlex.join(unknown)}"
+            yield Check("warn", "tools", text, remedy)
+        else:
+            yield Check("ok", "tools", "the tools of all servers are known")
 
 
 def _check_file(file: Path) -> Check:
