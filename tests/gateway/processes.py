@@ -26,7 +26,7 @@ def fill_cache(config: Path) -> Path:
     file = Path(read.gateway.cache)
     with SqliteStore(file) as store, served(*read.servers, store=store) as running:
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while (told := httpx2.get(f"{running.url}/readyz")).status_code != 200:
+        while (told := httpx2.get(f"{running.url}/readyz")).json()["pending"]:
             assert time.monotonic() < deadline, told.text
             time.sleep(PAUSE_SECONDS)
         assert told.json()["failed"] == 0, told.text

@@ -330,7 +330,7 @@ def until_ready(running: Served) -> Json:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
         answer = get(running, "/readyz")
-        if answer.status_code == 200:
+        if not answer.json()["pending"]:
             return answer.json()
         time.sleep(0.01)
     raise TimeoutError("the gateway did not become ready")

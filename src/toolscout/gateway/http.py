@@ -299,7 +299,7 @@ class _HttpGateway:
             )
 
     async def _serve_readyz(self, request: Request) -> Response:
-        readiness = build_readiness(self._gateway)
+        readiness = build_readiness(self._gateway, now=asyncio.get_running_loop().time())
         return JSONResponse(readiness, 200 if readiness["ready"] else 503)
 
     async def _serve_metrics(self, request: Request) -> Response:

@@ -126,18 +126,19 @@ def _sum(counter: Counter, **labels: str) -> int:
     return round(sum(values))
 
 
-def build_readiness(gateway: Gateway) -> Json:
+def build_readiness(gateway: Gateway, *, now: float) -> Json:
     """Return whether the gateway is ready: whether searches cover the tools of all servers.
 
-    A server is pending until its first start has succeeded or failed. A server that failed does
-    not make the gateway unready, however often it is started again.
+    A server is pending until its first start has succeeded or failed. It keeps the gateway from
+    being ready for its `start_seconds` at most, because an installation may take many minutes,
+    and not at all once it has failed, however often it is started again.
     """
     members = gateway.pool.servers.values()
-    pending = sum(member.is_learning for member in members)
+    pending = [member for member in members if member.is_learning]
     return {
-        "ready": pending == 0,
+        "ready": all(now - member.since >= member.config.start_seconds for member in pending),
         "servers": len(members),
-        "pending": pending,
+        "pending": len(pending),
         "failed": sum(member.phase is Phase.FAILED for member in members),
         "tools": len(gateway.catalog.tools),
     }
@@ -148,7 +149,7 @@ def build_status(gateway: Gateway, totals: Json, *, now: float, wall: datetime) 
     tools = collections.Counter(tool.server for tool in gateway.catalog.tools)
     members = gateway.pool.servers
     return {
-        "ready": build_readiness(gateway)["ready"],
+        "ready": build_readiness(gateway, now=now)["ready"],
         "mode": gateway.config.gateway.mode.value,
         "servers": [
             _describe_server(
