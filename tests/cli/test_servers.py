@@ -139,6 +139,24 @@ def test_a_test_says_that_a_server_may_still_be_installed(
     )
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="runs a shell script")
+def test_a_server_that_has_answered_before_is_not_said_to_be_installing(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("toolscout.cli.inputs.PATIENT_SECONDS", 0.1)
+    npx = config.with_name("npx")
+    npx.write_text(f"#!/bin/sh\nsleep 1\nexec {PYTHON} -m mcp_server_time\n")
+    npx.chmod(0o755)
+    config.write_text(f"[servers.time]\ncommand = {json.dumps(str(npx))}\n")
+
+    first = run("test", "time")
+    second = run("test", "time")
+
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    assert "may still be installing" in first.stderr
+    assert second.stderr == ""
+
+
 def test_without_names_all_that_are_not_disabled_are_tried(config: Path):
     config.write_text("[servers.off]\ncommand = 'off'\ndisabled = true\n")
 

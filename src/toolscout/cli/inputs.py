@@ -192,6 +192,7 @@ async def start_servers(
     `on_result` is called with each result as soon as it is known.
     """
     from toolscout.servers.connection import Delays
+    from toolscout.servers.listings import read_stored_manifest
     from toolscout.servers.pool import Connector
     from toolscout.servers.probe import probe_server
     from toolscout.servers.process import choose_start_limit
@@ -207,7 +208,8 @@ async def start_servers(
                 probing = asyncio.create_task(probe_server(server, connector, store))
                 await asyncio.wait((probing,), timeout=PATIENT_SECONDS)
                 limit = choose_start_limit(server)
-                if not probing.done() and limit.may_install:
+                is_known = read_stored_manifest(store, server) is not None
+                if not probing.done() and limit.may_install and not is_known:
                     wait = f"{limit.describe_wait()}; waiting up to {limit.seconds:g} s."
                     click.echo(f"{to_one_line(server.name, NAME_SHOWN)}: {wait}", err=True)
                 result = await probing
