@@ -11,6 +11,7 @@ from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.metrics import build_readiness, build_status
 from toolscout.servers.state import Phase, ServerState
 from toolscout.stores.memory import MemoryStore
+from toolscout.tools import Tool
 
 NEAR = ServerConfig(name="near", transport=Transport.STDIO, command="near")
 FAR = ServerConfig(
@@ -66,6 +67,17 @@ def test_a_gateway_without_servers_is_ready():
         "failed": 0,
         "tools": 0,
     }
+
+
+def test_resources_are_not_counted_as_tools():
+    gateway = gateway_of(NEAR)
+    page = Tool(name="near__page", server="near", leaf="page", kind="resource")
+    gateway.catalog.replace("near", [Tool(name="near__go", server="near", leaf="go"), page])
+
+    told = build_status(gateway, {}, now=160.0, wall=NOON)
+
+    assert build_readiness(gateway, now=160.0)["tools"] == 1
+    assert (told["servers"][0]["tools"], told["totals"]["tools"]) == (1, 1)
 
 
 def test_the_status_says_when_a_phase_began_and_why():

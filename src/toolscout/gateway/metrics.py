@@ -19,6 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from toolscout.gateway.gateway import Gateway
 from toolscout.schemas import Json
 from toolscout.servers.diagnosis import choose_error_lines
+from toolscout.servers.manifest import TOOL
 from toolscout.servers.state import Phase, ServerState
 from toolscout.sessions.events import Answered, Called, Described, Event, Searched
 
@@ -140,13 +141,14 @@ def build_readiness(gateway: Gateway, *, now: float) -> Json:
         "servers": len(members),
         "pending": len(pending),
         "failed": sum(member.phase is Phase.FAILED for member in members),
-        "tools": len(gateway.catalog.tools),
+        "tools": sum(tool.kind == TOOL for tool in gateway.catalog.tools),
     }
 
 
 def build_status(gateway: Gateway, totals: Json, *, now: float, wall: datetime) -> Json:
     """Return all servers and totals; `now` is the event loop's time and `wall` the date."""
-    tools = collections.Counter(tool.server for tool in gateway.catalog.tools)
+    listed = [tool for tool in gateway.catalog.tools if tool.kind == TOOL]
+    tools = collections.Counter(tool.server for tool in listed)
     members = gateway.pool.servers
     return {
         "ready": build_readiness(gateway, now=now)["ready"],
