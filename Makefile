@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export TOOLSCOUT_CHROMIUM
 
-.PHONY: try serve test check bench-console browser docs screenshots test-load test-peers test-adapters lock-adapters test-training encoder clean
+.PHONY: try serve test check bench-console browser docs screenshots test-first-run quickstart test-load test-peers test-adapters lock-adapters test-training encoder clean
 
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -60,6 +60,12 @@ check: .venv/.installed ## style and types
 
 test: check browser .npm-servers/.installed .venv-mcp1/.installed ## style, types and tests
 	$(BIN)/python -m pytest -q --numprocesses 3 --dist worksteal
+
+test-first-run: .venv/.installed ## init, doctor and serve with twelve public servers and empty caches
+	$(BIN)/python -m pytest -q -p no:randomly tests/first_run/first_run.py
+
+quickstart: .venv/.installed ## the same, and write what it printed into docs/quickstart.md
+	TOOLSCOUT_QUICKSTART=docs/quickstart.md $(BIN)/python -m pytest -q -p no:randomly tests/first_run/first_run.py
 
 docs: .venv/.installed ## write the generated pages of the documentation
 	$(BIN)/python docs/generate.py

@@ -21,6 +21,7 @@ from toolscout.audit.rules import LONG_DEFINITION_TOKENS
 from toolscout.catalog import RESERVED_NAMES
 from toolscout.config.file import DEMO_SERVERS
 from toolscout.config.gateway import GatewayConfig
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.console.activity import EVENTS_KEPT, LATENCIES_KEPT, LINES_KEPT, SESSIONS_KEPT
 from toolscout.console.map import STEPS
 from toolscout.console.servers import LOGIN_SECONDS
@@ -64,6 +65,7 @@ PAGES = {
 ANY = "any page"
 SETTINGS = Settings()
 GATEWAY = GatewayConfig()
+SERVER = ServerConfig(name="any", transport=Transport.STDIO, command="any")
 DEMO = load_demo_catalog()
 DIMENSIONS = StaticEncoder().encode(["mail"], kind="tool").shape[1]
 TRANSLATIONS = resources.files("toolscout.search") / "translations.tsv"
@@ -230,6 +232,17 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
         "fewer than {} functions in each",
         (WORDS[NAMESPACE_FUNCTIONS + 1],),
     ),
+    (
+        "docs/quickstart.md",
+        "toolscout waits {} minutes for that",
+        (WORDS[int(SERVER.install_seconds / 60)],),
+    ),
+    (
+        "docs/quickstart.md",
+        "stops it again after {} minutes without one",
+        (WORDS[int(SERVER.idle_stop / 60)],),
+    ),
+    ("docs/quickstart.md", "gets {} tools", (THREE,)),
 ]
 
 UNITS = (
@@ -248,12 +261,14 @@ NOT_OURS = {
         "240 tokens",
         "10,000 tools",
         "ten tools",
+        "first ten minutes",
     ),
     "docs/architecture.md": ("ten minutes",),
     "docs/commands.md": ("22,665 tools",),
     "docs/console.md": ("22,665 tools",),
     "docs/search.md": ("384 dimensions",),
-    "docs/gateway.md": ("2,048 characters",),
+    "docs/gateway.md": ("2,048 characters", "first ten minutes"),
+    "docs/quickstart.md": ("first ten minutes", "five clients"),
     "docs/sessions.md": ("100 lines", "1,024 characters"),
     "docs/adapters/crewai.md": ("0.8 GB",),
     "docs/adapters/fastmcp.md": ("1,000 local tools",),
