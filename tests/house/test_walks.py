@@ -40,9 +40,13 @@ BACKGROUND = frozenset(
     {
         "BufferedTransport.flush",
         "BufferedTransport.write",
+        "McpApp.__call__",
+        "OptionalSpans.__call__",
         "Pool._stop_idle",
         "Pool._watch_logins",
+        "StoppableApp.__call__",
         "StoppableApp.__call__.<locals>.track",
+        "_HttpGateway._watch",
         "serve_http",
     }
 )

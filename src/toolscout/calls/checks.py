@@ -6,11 +6,11 @@ that would take too long does not start. A check also says which parts of a sche
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from toolscout.calls import effort
 from toolscout.errors import FOREIGN_REFERENCE, INVALID_SCHEMA, TOO_SLOW, UNSAFE_PATTERN
@@ -93,7 +93,7 @@ class Check:
         """
         if self._validator is None:
             return self._find_missing_members(value), self._unchecked
-        work = self._size * effort.count_values(value)
+        work = self._size * _count_values(value)
         if work > effort.MAX_EFFORT:
             work = effort.estimate_effort(self.schema, value)
             if work > effort.MAX_EFFORT:
@@ -164,6 +164,22 @@ class Check:
                 holder=holder if is_object(holder) else {},
                 branches=branches,
             )
+
+
+def _count_values(value: object) -> int:
+    """Return how many values a JSON value holds; a long text or key counts as several."""
+    nodes = [value]
+    count = 0
+    for node in nodes:  # the loop appends to it
+        count += 1
+        if isinstance(node, str):
+            count += len(node) // effort.TEXT_UNIT
+        elif is_object(node):
+            count += sum(map(len, node)) // effort.TEXT_UNIT
+            nodes.extend(node.values())
+        elif isinstance(node, list | tuple):
+            nodes.extend(cast("Sequence[object]", node))
+    return count
 
 
 def _restore_path(root: object, steps: Iterable[str | int]) -> Path:

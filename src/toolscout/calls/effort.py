@@ -1,11 +1,10 @@
 """Estimate how much work it is to check a value against a schema, before the check starts.
 
 A hostile schema may branch endlessly, recurse very deeply or match slowly. `measure_schema` says
-how large a schema is with its references written out: times the size of a value (`count_values`),
-that bounds the work of a check. Where the bound is too high, `estimate_effort` walks through schema
-and value together, as a validator would, and counts. The walks themselves are here too:
-`iterate_objects` yields the parts of a schema, `resolve_reference` follows a reference and
-`follow_path` a path.
+how large a schema is with its references written out; times the size of a value, that bounds the
+work of a check. Where the bound is too high, `estimate_effort` walks through schema and value
+together, as a validator would, and counts. The walks themselves are here too: `iterate_objects`
+yields the parts of a schema, `resolve_reference` follows a reference and `follow_path` a path.
 """
 
 import math
@@ -63,20 +62,6 @@ def measure_schema(root: Json) -> float:
         return sizes[id(node)]
 
     return measure(root, 0)
-
-
-def count_values(value: object) -> int:
-    """Return how many values a JSON value holds; a long text or key counts as several."""
-    nodes = [value]
-    count = 0
-    for node in nodes:  # the loop appends to it
-        count += 1
-        if isinstance(node, str):
-            count += len(node) // TEXT_UNIT
-        elif is_object(node):
-            count += sum(map(len, node)) // TEXT_UNIT
-        nodes.extend(_list_children(node))
-    return count
 
 
 def estimate_effort(root: Json, value: object) -> int:
