@@ -1375,3 +1375,23 @@ def test_a_few_tools_that_a_filter_leaves_are_compared_as_if_they_were_all():
     hits = index.search("server:few fix the motor")
 
     assert hits[0].tool.name == "few__repair"
+
+
+@pytest.mark.parametrize("encoder", [None, "static"])
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [("summarise https://example.org/a", "web__fetch"), ("move a.txt to b.txt", "disk__move")],
+)
+def test_an_address_or_a_file_name_finds_the_tool_that_takes_one(
+    query: str, first: str, encoder: EncoderChoice
+):
+    catalog = Catalog(
+        {
+            "web": [Tool.define("fetch", server="web", description="Get the contents of a URL.")],
+            "disk": [Tool.define("move", server="disk", description="Move or rename a file.")],
+            "sheets": [Tool.define("move", server="sheets", description="Move a sheet.")],
+            "news": [Tool.define("list", server="news", description="List headlines.")],
+        }
+    )
+
+    assert Index(catalog, encoder=encoder).search(query)[0].tool.name == first

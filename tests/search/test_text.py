@@ -12,6 +12,7 @@ from toolscout.search.text import (
     fold,
     join_name_words,
     list_fields,
+    name_values,
     remove_values,
     split_clauses,
     split_words,
@@ -272,6 +273,26 @@ def test_a_request_of_values_alone_stays(text: str):
     assert remove_values(text) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("summarise https://example.org/a.html?x=1 for me", "URL"),
+        ("rename report.txt to report-final.PDF", "file"),
+        ("open notes.md", "file"),
+    ],
+)
+def test_addresses_and_file_names_say_what_they_are(text: str, words: str):
+    assert words in name_values(text).split()
+    assert [word for word in name_values(text).split() if word != words] == text.split()
+
+
+@pytest.mark.parametrize(
+    "text", ["what is new in Node.js", "ann@example.txt", "add 17.5 and 24.3", "e.g. this", "a.b"]
+)
+def test_other_text_with_dots_stays_as_it_is(text: str):
+    assert name_values(text) == text
+
+
 @given(st.text(min_size=1))
 def test_leaving_values_out_never_leaves_nothing(text: str):
     assert remove_values(text)
@@ -280,7 +301,7 @@ def test_leaving_values_out_never_leaves_nothing(text: str):
 @pytest.mark.requirement("R36")
 @pytest.mark.timeout(60)  # linear work takes milliseconds, quadratic work a minute or more
 @pytest.mark.parametrize(
-    "unit", ["a", "A", "1", ".", " ", "'a", '"', "“", "a@", "and ", "搜", "c+"]
+    "unit", ["a", "A", "1", ".", "a-", "a.", "x://", " ", "'a", '"', "“", "a@", "and ", "搜", "c+"]
 )
 def test_hostile_text_takes_time_in_step_with_its_length(unit: str):
     """R36"""
@@ -289,6 +310,7 @@ def test_hostile_text_takes_time_in_step_with_its_length(unit: str):
     assert split_words(text) or unit in '. "“'
     assert split_clauses(text)
     assert remove_values(text)
+    assert name_values(text)
 
 
 @pytest.mark.requirement("R21")

@@ -109,7 +109,7 @@ def _mask_required(state: State, text: str, seen: Mask) -> Mask:
     for server, places in state.servers.items():
         if pattern.search(server):
             mask[places] = True
-    if not (mask & seen).any():
+    if seen.any() and not (mask & seen).any():
         starts, words = state.name_words
         begins = [word.startswith(listed[0]) for word in state.words]
         owners = np.arange(len(starts) - 1).repeat(np.diff(starts))

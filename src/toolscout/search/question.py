@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from toolscout.search.text import (
     drop_stop_words,
+    name_values,
     pair_term,
     remove_values,
     split_clauses,
@@ -67,6 +68,7 @@ def read_question(
     to the words to read instead.
     """
     swap = corrected or {}
+    text = name_values(text)
     read = split_words(text)
     whole = drop_stop_words([swap.get(word, word) for word in read] if swap else read)
     distinct = list(dict.fromkeys(whole))

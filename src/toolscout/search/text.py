@@ -1,10 +1,10 @@
 """Turn text into words and terms, in the same way for tools and queries (R13 to R20).
 
 `split_words` splits and folds a text, `stem` turns a word into its term, and `drop_stop_words`
-filters words. `split_clauses` divides a long request, and `remove_values` drops quoted strings
-and numbers. `list_fields` and `build_encoding_text` choose the texts of a tool that are searched;
-`find_shared_lines` and `drop_lines` leave out what most tools of a server say in the same words.
-Scoring happens elsewhere.
+filters words. `split_clauses` divides a long request, `name_values` says what kind of value an
+address or a file name is, and `remove_values` drops quoted strings and numbers. `list_fields` and
+`build_encoding_text` choose the texts of a tool that are searched; `find_shared_lines` and
+`drop_lines` leave out what most tools of a server say in the same words. Scoring happens elsewhere.
 """
 
 import re
@@ -68,6 +68,12 @@ _CLAUSE_END = re.compile(
 _QUOTED = re.compile(r"\"[^\"]{0,300}\"|\u201c[^\u201d]{0,300}\u201d|(?<!\w)'[^']{1,60}'(?!\w)")
 _ASCII_RUN = re.compile(r"[!-~]++")
 # Every quoted string, mail address and number contains one of these.
+_ADDRESS = re.compile(r"\b(?:https?|ftp)://\S+", re.IGNORECASE)
+_FILE_NAME = re.compile(
+    r"(?<![\w/.@])[\w-]{1,100}\.(?:csv|db|docx?|gif|html?|jpe?g|json|log|md|mp[34]|pdf|png|pptx?|py|sql"
+    r"|svg|toml|tsv|txt|wav|xlsx?|xml|ya?ml|zip)\b",
+    re.IGNORECASE,
+)
 _VALUE_SIGN = re.compile(r"[\"'\u201c@0-9]")
 CLAUSE_LIMIT = 8
 
@@ -207,6 +213,16 @@ def split_clauses(text: str) -> list[str]:
     parts = [part.strip() for part in _CLAUSE_END.split(text)]
     clauses = [part for part in parts if len(part.split()) > 1 or _CJK_RUN.search(part)]
     return clauses[:CLAUSE_LIMIT] if len(clauses) > 1 else [text]
+
+
+def name_values(text: str) -> str:
+    """Return a request in which "URL" follows a web address and "file" the name of a file.
+
+    Tools say what kind of value they take, and a request often has only the value.
+    """
+    if "." not in text and "://" not in text:
+        return text
+    return _FILE_NAME.sub(r"\g<0> file ", _ADDRESS.sub(r"\g<0> URL ", text))
 
 
 def remove_values(text: str) -> str:
