@@ -107,11 +107,13 @@ def _read(rest: str, build: "partial[Query]", *, has_filter: bool) -> Query:
     required: list[str] = []
     excluded: list[str] = []
     for token in _TOKEN.findall(rest):
+        if token[0] not in "+-" or len(required) + len(excluded) >= TERMS_LIMIT:
+            words.append(token)
+            continue
         term = token[1:].strip('"').strip()
-        has_room = len(required) + len(excluded) < TERMS_LIMIT
-        if has_room and token[0] == "+" and _has_content(term) and not _NUMBER.fullmatch(token):
+        if token[0] == "+" and _has_content(term) and not _NUMBER.fullmatch(token):
             required.append(term)
-        elif has_room and token[0] == "-" and _is_exclusion(token):
+        elif token[0] == "-" and _is_exclusion(token):
             excluded.append(term)
         else:
             words.append(token)

@@ -74,6 +74,7 @@ _FILE_NAME = re.compile(
     r"|svg|toml|tsv|txt|wav|xlsx?|xml|ya?ml|zip)\b",
     re.IGNORECASE,
 )
+_VALUE_DOT = re.compile(r"\.\w|://")
 _VALUE_SIGN = re.compile(r"[\"'\u201c@0-9]")
 CLAUSE_LIMIT = 8
 
@@ -220,7 +221,7 @@ def name_values(text: str) -> str:
 
     Tools say what kind of value they take, and a request often has only the value.
     """
-    if "." not in text and "://" not in text:
+    if not _VALUE_DOT.search(text):
         return text
     return _FILE_NAME.sub(r"\g<0> file ", _ADDRESS.sub(r"\g<0> URL ", text))
 
