@@ -58,7 +58,8 @@ check: .venv/.installed ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --warnings
 
-test: check browser .npm-servers/.installed .venv-mcp1/.installed ## style, types and tests
+test: .venv/.installed ## style, types and tests
+	@$(MAKE) --no-print-directory --jobs 4 check browser .npm-servers/.installed .venv-mcp1/.installed
 	$(BIN)/python -m pytest -q --numprocesses 3 --dist worksteal
 
 test-first-run: .venv/.installed ## init, doctor and serve with twelve public servers and empty caches
