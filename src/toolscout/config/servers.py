@@ -221,6 +221,9 @@ class ServerConfig(Options):
     pins: tuple[str, ...] = declare(
         (), PATTERNS, "Tools that every client sees without searching for them."
     )
+    may_pin: bool = declare(
+        False, FLAG, "Also pin the tools that the server itself marks with `anthropic/alwaysLoad`."
+    )
     effects: Mapping[str, Effect] = declare(
         {}, _EFFECTS, "What calls do, by pattern, where the server does not say it or is wrong."
     )

@@ -221,7 +221,8 @@ def build_entries(config: ServerConfig, manifest: Manifest) -> tuple[list[Tool],
         pace.step()
         if not is_allowed(tool.leaf) or is_denied(tool.leaf):
             continue
-        pinned = tool.always_load or bool(is_pinned(tool.leaf))
+        # What a server marks would be in every request of every client, whoever wrote it.
+        pinned = (tool.always_load and config.may_pin) or bool(is_pinned(tool.leaf))
         adjusted = _adjust(config, tool, instructions=instructions, always_load=pinned)
         entry = _make_distinct(adjusted, found)
         if entry.name in found:

@@ -113,7 +113,7 @@ class SessionState:
         return {
             server: state
             for server, state in unready.items()
-            if server in visible or server not in with_tools
+            if server in visible or (server not in with_tools and self.policy.sees_some(server))
         }
 
     def list_unlisted(self) -> tuple[str, ...]:
