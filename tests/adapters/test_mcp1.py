@@ -116,7 +116,9 @@ def entries(value: object) -> list[Json]:
 
 
 def test_every_configuration_on_the_page_starts_or_reaches_a_gateway(tmp_path: Path):
-    config = configured(tmp_path)
+    folder = tmp_path / "toolscout"
+    folder.mkdir()
+    config = configured(folder)
     started = [entry for entry in blocks() if "command" in entry]
     reached = [entry for entry in blocks() if "url" in entry]
 
@@ -129,10 +131,10 @@ def test_every_configuration_on_the_page_starts_or_reaches_a_gateway(tmp_path: P
 
 @asynccontextmanager
 async def connect(entry: Json, config: Path) -> AsyncGenerator[ClientSession]:
-    """Start what the page says, with the command on the path and the file where it is."""
+    """Start what the page says, with the command on the path and the file where the user's is."""
     given = [str(config) if word == "/path/to/toolscout.toml" else word for word in entry["args"]]
     path = f"{MAIN_PYTHON.parent}{os.pathsep}{os.environ['PATH']}"
-    env = {**os.environ, "PATH": path}
+    env = {**os.environ, "PATH": path, "XDG_CONFIG_HOME": str(config.parent.parent)}
     asked = StdioServerParameters(command=entry["command"], args=given, env=env, cwd=config.parent)
     async with stdio_client(asked) as streams, ClientSession(*streams) as session:
         yield session
