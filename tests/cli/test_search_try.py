@@ -1,9 +1,15 @@
 """What `toolscout try --gateway` shows of a real gateway in front of real servers."""
 
+import re
 import subprocess
 import sys
 
 import pytest
+
+from toolscout.tokens import count_tokens
+
+META_TOKENS = 669
+"""What the definitions of the three tools cost a client while no server is known."""
 
 
 @pytest.mark.timeout(600)
@@ -17,6 +23,10 @@ def test_the_tour_searches_and_calls_and_shows_no_log():
     assert '"timezone": "Asia/Tokyo"' in ended.stdout
     assert "To set it up for your own servers:" in ended.stdout
     assert "empty_catalog" not in ended.stderr
+    # What every request costs includes the servers that the description of tool_search lists.
+    [cost] = re.findall(r"With toolscout: (\d+),", ended.stdout)
+    listing = "- fetch (1)\n- git (12): \n- time (2): convert, timezone"
+    assert int(cost) >= META_TOKENS + count_tokens(listing)
 
 
 @pytest.mark.parametrize(

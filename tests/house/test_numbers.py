@@ -258,7 +258,7 @@ NOT_OURS = {
         "22,665 definitions",
         "4,065,065 tokens",
         "2,090 tokens",
-        "240 tokens",
+        "238 tokens",
         "10,000 tools",
         "ten tools",
         "first ten minutes",

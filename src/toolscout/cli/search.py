@@ -179,6 +179,8 @@ async def _show_gateway(folder: str) -> None:
             if "onnecting" not in reply:
                 break
             await asyncio.sleep(READY_SECONDS)
+        # The description of `tool_search` lists the servers, now that their tools are known.
+        listed = (await client.list_tools(cache_mode="refresh")).tools
         click.echo(f"> tool_search: {GATEWAY_QUERY}\n{textwrap.indent(reply, '  ')}\n")
         request = {"name": GATEWAY_TOOL, "arguments": GATEWAY_ARGUMENTS}
         called = await client.call_tool("tool_call", request)
