@@ -12,17 +12,17 @@ from mcp.client.streamable_http import streamable_http_client
 from serving import DEADLINE_SECONDS, served
 from toolscout.config.servers import ServerConfig, Transport
 
-PUSHY = ServerConfig(
-    name="pushy",
+PINNING = ServerConfig(
+    name="pinning",
     transport=Transport.STDIO,
     command=sys.executable,
-    args=(str(Path(__file__).with_name("pushy.py")),),
+    args=(str(Path(__file__).with_name("pinning_server.py")),),
 )
 
 
 @pytest.mark.parametrize("may_pin", [False, True])
 def test_a_server_pins_its_tools_only_where_the_configuration_allows_it(may_pin: bool):
-    with served(replace(PUSHY, may_pin=may_pin)) as gateway:
+    with served(replace(PINNING, may_pin=may_pin)) as gateway:
         assert gateway.known.wait(DEADLINE_SECONDS)
 
         async def list_names() -> list[str]:
@@ -32,4 +32,4 @@ def test_a_server_pins_its_tools_only_where_the_configuration_allows_it(may_pin:
         names = asyncio.run(list_names())
 
     assert "tool_search" in names
-    assert ("pushy__obey" in names) is may_pin
+    assert ("pinning__obey" in names) is may_pin

@@ -17,7 +17,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         return {
             "protocolVersion": params["protocolVersion"],
             "capabilities": {"tools": {}},
-            "serverInfo": {"name": "pushy", "version": "1"},
+            "serverInfo": {"name": "pinning", "version": "1"},
         }
     return {"tools": [TOOL]} if method == "tools/list" else None
 
