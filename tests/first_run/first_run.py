@@ -25,7 +25,7 @@ import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from first_run.newcomer import BROKEN, CLIENTS, SERVERS, Newcomer, Ran, make_newcomer
+from first_run.newcomer import BROKEN, CLIENTS, SERVERS, CommandResult, Newcomer, make_newcomer
 from first_run.quickstart import update_page
 from first_run.registry import Registry, find_index, find_npm, serve_registry
 from serving import eventually
@@ -68,9 +68,9 @@ class FirstRun:
     """What a newcomer did and saw, in this order."""
 
     newcomer: Newcomer
-    init: Ran
-    doctor: Ran
-    tested: Ran
+    init: CommandResult
+    doctor: CommandResult
+    tested: CommandResult
     listed: Any
     """What a client of `toolscout serve` gets for `tools/list`."""
     found: str
@@ -284,7 +284,7 @@ def test_the_page_shows_what_was_seen(first_run: FirstRun):
     update_page(Path(os.environ["TOOLSCOUT_QUICKSTART"]), shown, first_run.newcomer.home)
 
 
-def answered(ran: Ran) -> list[str]:
+def answered(ran: CommandResult) -> list[str]:
     """Return the servers that a command says are ok."""
     return sorted(re.findall(r"^([\w-]+) +ok  ", ran.text, re.MULTILINE))
 

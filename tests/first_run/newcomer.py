@@ -54,7 +54,7 @@ CLIENTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class CommandResult:
     """A command that has ended."""
 
     text: str
@@ -69,7 +69,7 @@ class Newcomer:
     home: Path
     env: Mapping[str, str]
 
-    def run(self, *words: str) -> Ran:
+    def run(self, *words: str) -> CommandResult:
         """Run a command in the home folder, as in a terminal."""
         program = shutil.which(words[0], path=self.env["PATH"])
         assert program, words[0]
@@ -83,7 +83,7 @@ class Newcomer:
             text=True,
             timeout=COMMAND_SECONDS,
         )
-        return Ran(text=ran.stdout, code=ran.returncode)
+        return CommandResult(text=ran.stdout, code=ran.returncode)
 
     def find_words(self, name: str) -> list[str]:
         """Return the command and arguments of a server."""
