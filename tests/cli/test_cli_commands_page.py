@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.fleet import TIME, configuration
-from toolscout.audit.rules import RULES
 from toolscout.cli import main
 from toolscout.demo import load_demo_tools
 from toolscout.files import write_tools
+from toolscout.lint.rules import RULES
 from toolscout.sessions.usage import UsageLog
 from toolscout.stores import SqliteStore
 

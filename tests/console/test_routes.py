@@ -12,9 +12,9 @@ from console.asking import Asker, Json, converse
 from servers.browsing import visit
 from servers.oauthserver import oauth_world
 from serving import DEADLINE_SECONDS, MISSING, TIME, served
-from toolscout.audit.rules import Severity
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.console.servers import STATES
+from toolscout.lint.rules import Severity
 from toolscout.search.hits import Confidence
 from toolscout.servers.oauth.login import LoginState
 from toolscout.stores.memory import MemoryStore

@@ -25,7 +25,7 @@ ORDERS = {
         calls config demo files search testing
         clients sessions
         scout
-        adapters audit evaluate servers
+        adapters lint evaluate servers
         gateway
         console
         cli
@@ -64,7 +64,7 @@ ORDERS = {
         memory postgres sqlite store
         background
     """,
-    "toolscout.audit": """
+    "toolscout.lint": """
         diff rules
         duplicates probes
         lint replay

@@ -15,9 +15,6 @@ import pytest
 from toolscout.adapters.anthropic.definitions import TOOLS_LIMIT as ANTHROPIC_TOOLS
 from toolscout.adapters.anthropic.rounds import ROUNDS
 from toolscout.adapters.openai.responses import ROUNDS_LIMIT, Memory
-from toolscout.audit.lint import MOST_PROBED
-from toolscout.audit.probes import FOUND_WITHIN
-from toolscout.audit.rules import LONG_DEFINITION_TOKENS
 from toolscout.catalog import RESERVED_NAMES
 from toolscout.config.file import DEMO_SERVERS
 from toolscout.config.gateway import GatewayConfig
@@ -29,6 +26,9 @@ from toolscout.demo import load_demo_catalog
 from toolscout.dialects import NAMESPACE_FUNCTIONS
 from toolscout.encoders.encoder import TABLE_FILE, StaticEncoder
 from toolscout.gateway.ledger import HOURS_KEPT
+from toolscout.lint.lint import MOST_PROBED
+from toolscout.lint.probes import FOUND_WITHIN
+from toolscout.lint.rules import LONG_DEFINITION_TOKENS
 from toolscout.query import PATTERN_LIMIT, TEXT_LIMIT
 from toolscout.search.build import APPROXIMATE_FROM
 from toolscout.search.fusion import WORTH_FLOOR, WORTH_SHARE, Signal

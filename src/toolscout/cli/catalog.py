@@ -9,10 +9,6 @@ from pathlib import Path
 import click
 from rich.console import RenderableType
 
-from toolscout.audit.diff import Difference, compare_catalogs
-from toolscout.audit.lint import build_catalog, lint_catalog, sample_tools
-from toolscout.audit.probes import read_probes
-from toolscout.audit.rules import Finding, Severity
 from toolscout.catalog import Catalog
 from toolscout.cli import ExitCode, Group, inputs
 from toolscout.cli.completion import complete_servers
@@ -28,6 +24,10 @@ from toolscout.cli.output import (
 )
 from toolscout.errors import InvalidFile, UnknownServer
 from toolscout.files import Shape, export_tools, write_tools
+from toolscout.lint.diff import Difference, compare_catalogs
+from toolscout.lint.lint import build_catalog, lint_catalog, sample_tools
+from toolscout.lint.probes import read_probes
+from toolscout.lint.rules import Finding, Severity
 from toolscout.names import find_near_names
 from toolscout.tools import Tool
 

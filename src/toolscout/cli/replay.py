@@ -7,9 +7,6 @@ from pathlib import Path
 import click
 from rich.console import RenderableType
 
-from toolscout.audit import replay as replays
-from toolscout.audit.probes import read_probes
-from toolscout.audit.replay import Replay, read_recording
 from toolscout.cli import ExitCode, inputs
 from toolscout.cli.output import (
     Cell,
@@ -22,6 +19,9 @@ from toolscout.cli.output import (
     write_text,
 )
 from toolscout.errors import InvalidFile
+from toolscout.lint import replay as replays
+from toolscout.lint.probes import read_probes
+from toolscout.lint.replay import Replay, read_recording
 from toolscout.names import to_one_line
 
 QUERY_SHOWN = 60

@@ -11,11 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from toolscout.audit.duplicates import Near, find_near
-from toolscout.audit.lint import lint_catalog
-from toolscout.audit.rules import Finding
 from toolscout.catalog import Catalog
 from toolscout.console.views import ApiError, View
+from toolscout.lint.duplicates import Near, find_near
+from toolscout.lint.lint import lint_catalog
+from toolscout.lint.rules import Finding
 from toolscout.schemas import Json
 from toolscout.search.index import Index
 from toolscout.tokens import COUNTED_TOOLS, count_definition_tokens

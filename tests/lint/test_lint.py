@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from toolscout.audit.duplicates import Near, find_near
-from toolscout.audit.lint import build_catalog, lint_catalog, sample_tools
-from toolscout.audit.probes import Probe, read_probes
-from toolscout.audit.rules import Finding, Severity
 from toolscout.catalog import Catalog
 from toolscout.demo import load_demo_catalog
 from toolscout.errors import InvalidFile, UsageError
+from toolscout.lint.duplicates import Near, find_near
+from toolscout.lint.lint import build_catalog, lint_catalog, sample_tools
+from toolscout.lint.probes import Probe, read_probes
+from toolscout.lint.rules import Finding, Severity
 from toolscout.search.index import Index
 from toolscout.tools import Tool
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from toolscout.audit.probes import FOUND_WITHIN, Probe, find_rank
+from toolscout.lint.probes import FOUND_WITHIN, Probe, find_rank
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.search.feedback import is_hashed, usage_from_bytes

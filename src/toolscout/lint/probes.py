@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolscout.audit.rules import Finding, Severity
 from toolscout.catalog import Catalog
 from toolscout.errors import InvalidFile, ModelError
+from toolscout.lint.rules import Finding, Severity
 from toolscout.names import find_near_names, to_one_line
 from toolscout.query import Query
 from toolscout.schemas import is_list, is_object

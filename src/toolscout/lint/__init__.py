@@ -1,4 +1,4 @@
-"""Audit a catalogue: lint it, compare it with another one, and replay recorded queries.
+"""Check a catalogue: lint it, compare it with another one, and replay recorded queries.
 
 `lint` runs all checks: `rules` checks single tools, `duplicates` checks pairs of tools, and
 `probes` checks what searches find. `diff` compares two catalogues, and `replay` repeats recorded

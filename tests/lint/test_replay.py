@@ -2,10 +2,10 @@
 
 import pytest
 
-from toolscout.audit.probes import Probe
-from toolscout.audit.replay import Fate, Recording, read_recording, replay
 from toolscout.catalog import Catalog
 from toolscout.demo import load_demo_catalog
+from toolscout.lint.probes import Probe
+from toolscout.lint.replay import Fate, Recording, read_recording, replay
 from toolscout.scout import Scout
 from toolscout.search.feedback import Usage, bytes_from_usage, hash_query
 from toolscout.stores.memory import MemoryStore

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from toolscout.audit.diff import Detail, compare_catalogs
 from toolscout.demo import load_demo_tools
+from toolscout.lint.diff import Detail, compare_catalogs
 from toolscout.schemas import Json
 from toolscout.tools import Effect, Tool
 

@@ -6,10 +6,10 @@ The checks of names across tools are here; `rules`, `duplicates` and `probes` ho
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from toolscout.audit.duplicates import find_twins
-from toolscout.audit.probes import Probe, find_missed_queries, find_missed_sentences
-from toolscout.audit.rules import RULES, Finding, Severity
 from toolscout.catalog import RESERVED_NAMES, Catalog
+from toolscout.lint.duplicates import find_twins
+from toolscout.lint.probes import Probe, find_missed_queries, find_missed_sentences
+from toolscout.lint.rules import RULES, Finding, Severity
 from toolscout.names import fold_name, list_some, to_one_line
 from toolscout.search.index import Index
 from toolscout.search.text import split_words, stem
