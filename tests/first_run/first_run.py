@@ -241,7 +241,6 @@ def test_what_people_ask_for_is_among_the_first_five(
     assert sum(0 < rank <= 5 for rank in cold_start.ranks) >= LEAST_IN_FIVE
 
 
-@pytest.mark.xfail(reason="18 of 30 with the default encoder")
 def test_what_people_ask_for_is_mostly_first(cold_start: ColdStart):
     assert sum(rank == 1 for rank in cold_start.ranks) >= LEAST_FIRST
 

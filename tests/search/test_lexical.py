@@ -6,9 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolscout.search.lexical import (
-    DESCRIPTION_BIT,
-    NAME_BIT,
-    SERVER_BIT,
     Postings,
     Vocabulary,
     build_postings,
@@ -143,8 +140,8 @@ def test_masks_say_which_fields_a_term_is_in():
     found = entries(build_postings([tool], vocabulary), vocabulary, 0)
 
     assert {text: mask for text, (_, mask) in found.items()} == {
-        "open": NAME_BIT | DESCRIPTION_BIT,
-        "mail": NAME_BIT | SERVER_BIT | DESCRIPTION_BIT,
+        "open": Field.NAME.bit | Field.DESCRIPTION.bit,
+        "mail": Field.NAME.bit | Field.SERVER.bit | Field.DESCRIPTION.bit,
         "openmail": 0,
     }
 

@@ -171,6 +171,8 @@ def test_a_single_character_is_a_word(text: str):
         ("c++", ["c++"]),
         ("C#", ["c#"]),
         (".NET", [".net"]),
+        ("add 17.5 and 24.30.", ["add", "17.5", "and", "24.30"]),
+        ("version 1.2.3 of v2.0", ["version", "1", "2", "3", "of", "v", "2", "0"]),
         ("run C++, C# and .net code", ["run", "c++", "c#", "and", ".net", "code"]),
         ("compile_c++", ["compile", "c++"]),
         ("(c++)", ["c++"]),

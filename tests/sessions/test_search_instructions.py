@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from hostile import is_safe
-from toolscout import Catalog, Mode, Scout, Session, Settings, Tool
+from toolscout import Catalog, Index, Mode, Scout, Session, Settings, Tool
 from toolscout.stores import MemoryStore
 from toolscout.tokens import count_tokens
 
@@ -168,3 +168,27 @@ def test_a_tool_that_has_the_words_itself_comes_first():
     hits = session_of(catalog).search("send a reminder").hits
 
     assert hits[0].tool.name == "mail__send_reminder"
+
+
+def test_a_tool_that_has_a_word_itself_comes_before_one_whose_server_only_mentions_it():
+    """Every tool of a server has its instructions, so they must not make up for what it lacks."""
+    tools = [
+        Tool.define("delete_image", server="excel", description="Remove an image from a sheet."),
+        Tool.define(
+            "transform_range",
+            server="excel",
+            description="Trim texts, remove duplicate rows or fill empty ones.",
+        ),
+    ]
+    words = "Rows and columns start at 1. A sheet gets a new name if it is a duplicate."
+    catalog = Catalog({"excel": [replace(tool, instructions=words) for tool in tools]})
+
+    hits = session_of(catalog).search("remove duplicate rows from the sheet").hits
+
+    assert hits[0].tool.name == "excel__transform_range"
+
+
+def test_an_explanation_says_which_words_only_the_instructions_have():
+    [hit, *_] = Index(catalog_of()).search("dunning period")
+
+    assert hit.why.matched["instructions"] == ("dunning", "period")

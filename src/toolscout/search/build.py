@@ -38,7 +38,7 @@ from toolscout.search.text import (
 from toolscout.search.vectors import Neighbours, VectorCache, encode_words, hash_text, take_leading
 from toolscout.tools import Tool
 
-LAYOUT = 2
+LAYOUT = 3
 APPROXIMATE_FROM = 100_000
 MERGE_RATIO = 8
 """A shard is merged into the one before it once it has more than an eighth of its size."""

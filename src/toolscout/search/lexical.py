@@ -33,10 +33,8 @@ TYPICAL_LENGTHS = np.array([3.0, 1.6, 11.0, 5.0, 25.0, 8.0, 6.0, 3.0, 25.0])
 SATURATION = 1.2
 JOINED_WEIGHT = 1.0
 
-NAME_BIT, SERVER_BIT, DESCRIPTION_BIT, HINT_BIT = 1, 2, 4, 64
-# A byte has no ninth bit; instructions are like a hint that the server itself gives.
-_FIELD_BITS = np.array([*(1 << field for field in range(8)), HINT_BIT], np.uint8)
-COVERED = (NAME_BIT, DESCRIPTION_BIT, SERVER_BIT)
+_FIELD_BITS = np.array([field.bit for field in Field], np.uint8)
+COVERED = (Field.NAME.bit, Field.DESCRIPTION.bit, Field.SERVER.bit)
 """The fields for which evidence says how much of them a question covers."""
 _MEMO_LIMIT = 30_000
 _PIECE = 2_000
@@ -118,7 +116,7 @@ class Postings:
     terms: Ints
     weights: Floats
     masks: NDArray[np.uint8]
-    """One bit for each `Field` that the term occurs in; hint and instructions have the same."""
+    """The bits of the fields that the term occurs in."""
 
     @cached_property
     def by_term(self) -> ByTerm:

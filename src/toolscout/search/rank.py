@@ -118,7 +118,14 @@ def fill_lexical(
     worth[0] = question.counted
     worth[1:] = rarities
     # Rarities have half the precision of these sums, so nothing is rounded in any order.
-    np.matmul(worth, _HAS.take(masks, axis=1), out=lines[:, None])
+    has = _HAS.take(masks, axis=1)
+    instructed = masks == Field.INSTRUCTIONS.bit
+    if instructed.any():
+        # All tools of a server have its instructions: a word counts half where some have it
+        # themselves.
+        is_own = np.logical_or.reduce(masks & ~np.uint8(Field.INSTRUCTIONS.bit), axis=1)
+        has[0] -= 0.5 * (instructed & is_own[:, None])
+    np.matmul(worth, has, out=lines[:, None])
     table[Signal.MATCH] /= question.distinct
     table[Signal.NAME : Signal.SERVER + 1] /= state.wholes.take(places, axis=0).T
 
@@ -701,10 +708,10 @@ FIELD_NAMES = {
     Field.SERVER: "server",
     Field.DESCRIPTION: "description",
     Field.PARAMETER: "parameters",
-    Field.PARAMETER_DESCRIPTION: "parameter descriptions",
     Field.ENUM: "values",
     Field.HINT: "hint",
     Field.TITLE: "title",
+    Field.INSTRUCTIONS: "instructions",
 }
 FAR = 0.25
 """Below this similarity, an explanation says that the meaning is far from the query."""
@@ -718,7 +725,7 @@ def explain(state: State, ranking: Ranking, row: int) -> Why:
     masks: dict[int | None, int] = dict(zip(question.numbers, found[:, 0].tolist(), strict=True))
     listed = [(word, masks.get(state.find(stem(word)), 0)) for word in question.words]
     by_field = {
-        name: tuple(word for word, mask in listed if mask >> field & 1)
+        name: tuple(word for word, mask in listed if mask & field.bit)
         for field, name in FIELD_NAMES.items()
     }
     matched = {name: words for name, words in by_field.items() if words}

@@ -50,7 +50,10 @@ COMMON_WORDS = frozenset(_COMMON_WORDS.split())
 
 # Words in Han characters and kana have no spaces between them; hangul is split the same way.
 _CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-_TOKEN = re.compile(r"[^\W_]+(?:[+#]+(?!\w))?|(?<!\w)\.net\b", re.IGNORECASE)
+# A number such as 17.5 is one word, unlike a version such as 1.2.3.
+_TOKEN = re.compile(
+    r"(?<![\w.])\d++\.\d++(?!\.?\w)|[^\W_]+(?:[+#]+(?!\w))?|(?<!\w)\.net\b", re.IGNORECASE
+)
 _LAST_TOKEN = re.compile(r"[^\W_]++\Z")
 _FIRST_TOKEN = re.compile(r"[^\W_]++")
 _CJK_RUN = re.compile(f"[{_CJK}]+")
@@ -253,6 +256,14 @@ class Field(IntEnum):
     TITLE = 7
     INSTRUCTIONS = 8
 
+    @property
+    def bit(self) -> int:
+        """Stands for the field in a byte; the names and descriptions of parameters share one."""
+        return _FIELD_BITS[self]
+
+
+_FIELD_BITS = (1, 2, 4, 8, 8, 16, 32, 64, 128)
+
 
 def list_fields(tool: Tool) -> list[str]:
     """Return the searched texts of a tool, by `Field`."""
@@ -264,7 +275,7 @@ def list_fields(tool: Tool) -> list[str]:
     return fields
 
 
-_PARAMETER_BITS = 1 << Field.PARAMETER | 1 << Field.PARAMETER_DESCRIPTION | 1 << Field.ENUM
+_PARAMETER_BITS = Field.PARAMETER.bit | Field.ENUM.bit
 
 
 def _list_own_fields(tool: Tool) -> list[str]:
@@ -341,10 +352,8 @@ def compile_split(split: Sequence[str]) -> re.Pattern[str]:
 def has_split(tool: Tool, fields: int, split: Sequence[str], pattern: re.Pattern[str]) -> bool:
     """Tell whether one of some fields of a tool, given as bits, has these words as neighbours."""
     listed = list_fields(tool) if fields & _PARAMETER_BITS else _list_own_fields(tool)
-    bits = [*range(Field.INSTRUCTIONS), Field.HINT]  # instructions count as a hint
-    text = fold(
-        "\n".join(text for bit, text in zip(bits, listed, strict=True) if fields >> bit & 1)
-    )
+    searched = (text for field, text in zip(Field, listed, strict=True) if fields & field.bit)
+    text = fold("\n".join(searched))
     terms = [stem(word) for word in split]
     for match in islice(pattern.finditer(text), SPLITS_CHECKED):
         before = _LAST_TOKEN.search(text, max(0, match.start() - EDGE_CHARS), match.start())
