@@ -120,4 +120,5 @@ def test_only_a_gateway_that_hides_tools_tells_its_clients_to_search(protocol: s
             return client.instructions or ""
 
     assert "tool_search" not in asyncio.run(read_instructions(GatewayMode.DIRECT))
+    assert "tool_search" not in asyncio.run(read_instructions(GatewayMode.AUTO))
     assert "tool_search" in asyncio.run(read_instructions(GatewayMode.SEARCH))

@@ -47,7 +47,8 @@ _Answer = Callable[[Session, Context, Any], Awaitable[Json]]
 
 def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     """Return an MCP server that answers requests with a gateway."""
-    is_direct = gateway.config.gateway.mode is GatewayMode.DIRECT
+    # In `auto` mode it depends on the client's tools, which may not be known yet.
+    has_search = gateway.config.gateway.mode in (GatewayMode.SEARCH, GatewayMode.DYNAMIC)
     resources = gateway.resources
     subscriptions = gateway.subscriptions
 
@@ -105,7 +106,7 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     server = _Server(
         "toolscout",
         version=version("toolscout"),
-        instructions=None if is_direct else INSTRUCTIONS,
+        instructions=INSTRUCTIONS if has_search else None,
         cache_hints=hints,
         on_list_tools=handle(list_tools),
         on_call_tool=handle(gateway.call),
