@@ -121,7 +121,7 @@ ORDERS = {
     "toolscout.gateway": """
         logs middleware pending tracing
         events forward resume
-        ledger resources
+        audit ledger resources
         subscriptions
         gateway
         metrics shims
@@ -144,7 +144,7 @@ ORDERS = {
     "toolscout.cli": """
         output
         evaluate inputs
-        completion replay search serve servers status tokens console
+        audit completion replay search serve servers status tokens console
         call catalog describe doctor init
     """,
 }

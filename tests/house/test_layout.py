@@ -15,7 +15,7 @@ TESTS = ROOT / "tests"
 MOST_MODULES = 195
 MOST_IN_A_DIRECTORY = 18
 SMALL_LINES = 80
-MOST_LINES = 41_500
+MOST_LINES = 42_000
 MOST_WORDS = 60
 
 ISOLATES_A_DEPENDENCY = {
@@ -25,6 +25,7 @@ ISOLATES_A_DEPENDENCY = {
 """Small modules with one importer that stand alone because what they import is optional."""
 
 SAME_CONCEPT = {
+    "audit": "the audit record, and the command that shows it",
     "call": "the verb of a session and its command",
     "catalog": "the catalogue, its command and its page in the console",
     "console": "the package and the command that starts it",

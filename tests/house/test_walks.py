@@ -23,7 +23,9 @@ from toolscout.stores import MemoryStore
 PACKAGE = Path(toolscout.__file__).parent
 CALL_MODULES = 30
 CALL = {"name": "time__get_current_time", "arguments": {"timezone": "Europe/Berlin"}}
-AFTER_A_CALL = frozenset({"EventStream._deliver", "UsageLog._write", "BackgroundStore._drain"})
+AFTER_A_CALL = frozenset(
+    {"AuditRecord._note", "EventStream._deliver", "UsageLog._write", "BackgroundStore._drain"}
+)
 """What a gateway does after it has sent the answer: listeners to events, and the usage log."""
 LIST_CHANGE_MODULES = 16
 GROWING = ServerConfig(

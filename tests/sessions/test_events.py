@@ -119,11 +119,27 @@ def test_every_call_and_every_refusal_is_one_event():
     session.handle_sync("tool_call", {})
 
     assert take(events) == [
-        Called(session="s", tool="local__greet"),
-        Called(session="s", tool="local__fail", code="call_failed"),
-        Called(session="s", tool="local__wait", code="timed_out"),
-        Called(session="s", tool="local__greet", code="invalid_arguments", made=False),
-        Called(session="s", tool="far__x", code="not_loaded", made=False),
+        Called(session="s", tool="local__greet", server="local", effect="unknown"),
+        Called(
+            session="s", tool="local__fail", server="local", effect="unknown", code="call_failed"
+        ),
+        Called(session="s", tool="local__wait", server="local", effect="unknown", code="timed_out"),
+        Called(
+            session="s",
+            tool="local__greet",
+            server="local",
+            effect="unknown",
+            code="invalid_arguments",
+            made=False,
+        ),
+        Called(
+            session="s",
+            tool="far__x",
+            server="far",
+            effect="unknown",
+            code="not_loaded",
+            made=False,
+        ),
         Called(session="s", code="unknown_tool", made=False),
         Called(session="s", code="invalid_request", made=False),
     ]
@@ -136,7 +152,9 @@ def test_a_call_that_loads_its_tool_says_so():
 
     session.call_sync("local__greet", {"name": "you"})
 
-    assert take(events) == [Called(session="s", tool="local__greet", loaded=1)]
+    assert take(events) == [
+        Called(session="s", tool="local__greet", server="local", effect="unknown", loaded=1)
+    ]
 
 
 def test_a_listener_that_unsubscribed_gets_no_events():

@@ -42,6 +42,7 @@ COMMANDS = {
     "serve": ("serve", "serve", "Put one MCP server in front of all your others."),
     "servers": ("servers", "servers", "Manage the servers behind the gateway."),
     "status": ("status", "status", "Show the servers and figures of running gateways."),
+    "audit": ("audit", "audit", "Show who called what through your gateway."),
     "doctor": ("doctor", "doctor", "Check this machine for problems and suggest fixes."),
     "console": ("console", "console", "Browse and search a catalogue in a browser."),
     "completion": ("completion", "completion", "Print the completion script of a shell."),

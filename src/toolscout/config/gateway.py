@@ -168,6 +168,29 @@ class GatewayConfig(Options):
     log_level: LogLevel = declare(
         LogLevel.INFO, check_choice(LogLevel), "The least important lines that are still logged."
     )
+    audit: bool = declare(
+        True,
+        FLAG,
+        "Keep a record of searches, calls, refusals and changes; `toolscout audit` shows it.",
+    )
+    audit_file: str = declare(
+        "",
+        TEXT,
+        "File that gets the entries of the audit record too, as JSON lines.",
+        path=True,
+    )
+    audit_arguments: bool = declare(
+        False, FLAG, "Put the arguments of calls into the audit record, not only their digest."
+    )
+    audit_queries: bool = declare(
+        False, FLAG, "Put the text of searches into the audit record, not only their number."
+    )
+    audit_days: float = declare(
+        90.0,
+        check_number(0.01, 36_500),
+        "How long the entries of the audit record are kept.",
+        unit="days",
+    )
     queue: int = declare(64, check_whole(0, 100_000), "Calls that may wait for one server.")
     max_result_tokens: int = declare(
         25_000,

@@ -10,6 +10,7 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -20,6 +21,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from toolscout.catalog import Catalog
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayMode, Profile
+from toolscout.config.secrets import SecretMask
 from toolscout.dialects import Dialect, to_definition
 from toolscout.errors import (
     TRY_LATER,
@@ -29,6 +31,7 @@ from toolscout.errors import (
     UpstreamError,
     WrongVariant,
 )
+from toolscout.gateway.audit import DAY_SECONDS, AuditRecord
 from toolscout.gateway.events import LogLine, ServerChanged
 from toolscout.gateway.forward import Context, ForwardedCall, result_from_reply
 from toolscout.gateway.ledger import Ledger
@@ -98,6 +101,7 @@ class Gateway:
         self.events = EventStream(_run_afterwards)
         self.ledger = Ledger(self.store)
         self.events.subscribe(self.ledger.on_event)
+        self._audit = self._open_audit() if config.gateway.audit else None
         self.catalog = Catalog()
         self.pool = Pool(
             config.servers, self.catalog, self.store, queue=config.gateway.queue, tokens=tokens
@@ -132,13 +136,17 @@ class Gateway:
         await self.pool.__aenter__()
         self.subscriptions.open()
         self._warming = asyncio.create_task(self._warm())
+        self._shortening = asyncio.create_task(self._shorten_audit())
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.subscriptions.close()
         await self.pending_calls.close()
         await self._warming
+        self._shortening.cancel()
         await self.pool.__aexit__(*error)
+        if self._audit is not None:
+            await self.store.run_in_thread(self._audit.close)
         await self.store.run_in_thread(self.store.flush)
 
     async def _warm(self) -> None:
@@ -150,6 +158,26 @@ class Gateway:
                 await asyncio.to_thread(encoder.encode, ["warm"], kind="question")
         finally:
             self.pool.may_learn.set()
+
+    def _open_audit(self) -> AuditRecord:
+        options = self.config.gateway
+        record = AuditRecord(
+            self.store,
+            file=Path(options.audit_file) if options.audit_file else None,
+            with_arguments=options.audit_arguments,
+            with_queries=options.audit_queries,
+            mask=SecretMask(self.config.list_secrets()),
+        )
+        self.events.subscribe(record.on_event)
+        return record
+
+    async def _shorten_audit(self) -> None:
+        """Remove old entries of the audit record, now and once a day."""
+        await self._warming  # nobody waits for this
+        while self._audit is not None:
+            remove = partial(self._audit.remove_old, self.config.gateway.audit_days)
+            await self.store.run_in_thread(remove)
+            await asyncio.sleep(DAY_SECONDS)
 
     def open_session(self, client: str, profile: Profile | None = None) -> Session:
         """Return the session of a client, which sees the tools that its profile admits.

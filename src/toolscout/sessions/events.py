@@ -69,6 +69,10 @@ class Called(Answered):
 
     tool: str = ""
     """Its exposed name; empty if the call named no tool of the catalogue."""
+    server: str = ""
+    effect: str = ""
+    arguments: object = field(default=None, repr=False, compare=False)
+    """As the model sent them."""
     made: bool = True
     """Whether the call reached the tool."""
 

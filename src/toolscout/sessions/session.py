@@ -161,7 +161,7 @@ class Session:
             )
         except Exception as error:
             reply = self._report_failure(error, maybe_called=True)
-        self._finish_call(reply, started)
+        self._finish_call(reply, started, arguments)
         return reply
 
     async def handle(
@@ -215,7 +215,7 @@ class Session:
         except Exception as error:
             call = self._report_failure(error)
         if isinstance(call, Reply):
-            self._finish_call(call, started)
+            self._finish_call(call, started, arguments)
             return call
         return replace(call, started=started)
 
@@ -231,7 +231,7 @@ class Session:
         code = "tool_error" if failed else "ok"
         details: Json = {"tool": call.tool.name, "code": code}
         reply = Reply(text="", code=code, is_error=failed, details=details, references=tuple(added))
-        self._finish_call(reply, call.started)
+        self._finish_call(reply, call.started, call.arguments)
 
     def find_effect(self, name: str, arguments: object = None) -> Effect:
         """Return what a call may do; `tool_call` does what its target does (R81)."""
@@ -477,7 +477,7 @@ class Session:
             self._state.save()
             return value
 
-    def _finish_call(self, reply: Reply, started: float) -> None:
+    def _finish_call(self, reply: Reply, started: float, arguments: object) -> None:
         """Record how a call ended, and emit an event."""
         tool = str(reply.details.get("tool", ""))
         try:
@@ -489,7 +489,17 @@ class Session:
         except Exception:
             # The tool may have run: a failing store must not cost the model its result.
             _log.exception("The store failed after a call.")
-        self._emit(Called, reply, started, tool=tool, made=reply.code in MADE)
+        known = self._engine.catalog.get(tool)
+        self._emit(
+            Called,
+            reply,
+            started,
+            tool=tool,
+            server=known.server if known else "",
+            effect=known.effect if known else "",
+            arguments=arguments,
+            made=reply.code in MADE,
+        )
 
     def _emit(self, kind: type[Answered], reply: Reply, started: float, **facts: Any) -> None:
         if not self._engine.events.listeners:

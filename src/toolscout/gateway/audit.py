@@ -1,0 +1,261 @@
+"""The audit record: who did what through a gateway, in entries that are chained by hash.
+
+`AuditRecord` listens to the gateway's events and appends an entry for each to the store, and to a
+file of JSON lines if there is one. An entry holds names, codes, counts and digests; it holds
+arguments and queries only if the configuration says so. Each gateway writes a chain of its own:
+entries are numbered and name the digest of the one before, so `verify` notices what was edited
+or removed.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from toolscout.config.secrets import SecretMask
+from toolscout.gateway.events import Requested, ServerChanged
+from toolscout.gateway.logs import digest_session
+from toolscout.gateway.middleware import ANONYMOUS
+from toolscout.names import to_one_line
+from toolscout.schemas import Json, is_object, to_canonical_json
+from toolscout.servers.state import Phase
+from toolscout.sessions.events import Called, Described, Event, Searched
+from toolscout.stores.store import Store
+
+KIND = "audit"
+SESSIONS_KEPT = 10_000
+TEXT_CHARS = 4_000
+"""How much of an argument or query an entry holds, where it holds them."""
+REASON_CHARS = 200
+DAY_SECONDS = 86_400
+FILE_MODE = 0o600
+RECORDED = (Requested, Called, Searched, Described, ServerChanged)
+
+_log = logging.getLogger(__name__)
+
+
+class AuditRecord:
+    """Writes the entries of one gateway, in a thread of its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        file: Path | None = None,
+        with_arguments: bool = False,
+        with_queries: bool = False,
+        mask: SecretMask | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._file = file
+        self._with_arguments = with_arguments
+        self._with_queries = with_queries
+        self._mask = mask or SecretMask(())
+        self._clock = clock
+        self._chain = secrets.token_hex(8)
+        self._number = 0
+        self._digest = ""
+        self._callers: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        """Principal and client of each session."""
+        # Arguments may be long, so nothing of this happens on the event loop.
+        self._writer = ThreadPoolExecutor(1, "toolscout-audit")
+
+    def on_event(self, event: Event) -> None:
+        """Add the entry of an event; a listener for `EventStream.subscribe`."""
+        if isinstance(event, RECORDED):
+            self._writer.submit(self._note, event, self._clock())
+
+    def close(self) -> None:
+        """Add the last entry of the chain, and wait until everything is written."""
+        self._writer.submit(self._add, "end", self._clock(), {})
+        self._writer.shutdown()
+
+    def remove_old(self, days: float) -> None:
+        """Delete entries that are older, and add one that says which; this reads all entries."""
+        self._writer.submit(self._remove_old, days).result()
+
+    def _note(self, event: Event, now: float) -> None:
+        match event:
+            case Requested():
+                self._callers[event.session] = (event.principal.name, event.client)
+                self._callers.move_to_end(event.session)
+                if len(self._callers) > SESSIONS_KEPT:
+                    self._callers.popitem(last=False)
+            case Called():
+                facts = self._describe_call(event)
+                self._add("call" if event.made else "refusal", now, facts)
+            case Searched():
+                facts = {"outcome": event.code, "form": event.form, "hits": event.hits}
+                if self._with_queries and event.reply is not None:
+                    facts["queries"] = self._to_text(event.reply.details.get("queries"))
+                self._add("search", now, self._find_caller(event.session) | facts)
+            case Described():
+                facts = self._find_caller(event.session) | {"outcome": event.code}
+                self._add("describe", now, facts)
+            case ServerChanged(phase=Phase.FAILED | Phase.NEEDS_LOGIN):
+                reason = to_one_line(self._mask.apply(event.reason), REASON_CHARS)
+                facts = {"server": event.server, "outcome": event.phase.value, "reason": reason}
+                self._add("server", now, facts)
+            case _:
+                pass
+
+    def _add(self, what: str, now: float, facts: Json) -> None:
+        moment = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
+        entry: Json = {"time": moment, "event": what}
+        entry |= {key: value for key, value in facts.items() if value not in ("", None)}
+        self._number += 1
+        entry |= {"chain": self._chain, "number": self._number, "previous": self._digest}
+        self._digest = entry["digest"] = compute_digest(entry)
+        line = to_canonical_json(entry)
+        self._store.append(KIND, line)
+        if self._file is not None:
+            _append_line(self._file, line)
+
+    def _remove_old(self, days: float) -> None:
+        oldest = datetime.fromtimestamp(self._clock() - days * DAY_SECONDS, UTC).isoformat()
+        kept = 0
+        removed: dict[str, list[object]] = {}
+        for entry in read_entries(self._store):
+            if not kept and str(entry.get("time", "")) < oldest:
+                removed[str(entry.get("chain"))] = [entry.get("number"), entry.get("digest")]
+            else:
+                kept += 1
+        if removed:
+            # First the entry: a crash in between leaves too much rather than a gap.
+            self._add("removal", self._clock(), {"chains": removed})
+            self._store.trim(KIND, kept + 1)
+
+    def _describe_call(self, event: Called) -> Json:
+        facts: Json = self._find_caller(event.session)
+        facts |= {
+            "tool": event.tool,
+            "server": event.server,
+            "effect": event.effect,
+            "outcome": event.code,
+            "milliseconds": round(event.milliseconds, 1),
+        }
+        if event.arguments is not None:
+            facts["arguments_digest"] = _hash(_to_bytes(event.arguments))
+            if self._with_arguments:
+                facts["arguments"] = self._to_text(event.arguments)
+        return facts
+
+    def _find_caller(self, session: str) -> Json:
+        principal, client = self._callers.get(session, (ANONYMOUS.name, ""))
+        return {"principal": principal, "client": client, "session": digest_session(session)}
+
+    def _to_text(self, value: object) -> str:
+        text = _to_bytes(value).decode("utf-8", "replace")
+        return self._mask.apply(text)[:TEXT_CHARS]
+
+
+def compute_digest(entry: Json) -> str:
+    """Return the digest of an entry, which covers everything but itself."""
+    return _hash(_to_bytes({key: entry[key] for key in entry if key != "digest"}))
+
+
+def read_entries(store: Store) -> Iterator[Json]:
+    """Yield the entries of a store, oldest first; what cannot be read is an empty entry."""
+    for _, value in store.scan(KIND):
+        yield entry_from_line(value)
+
+
+def entry_from_line(line: bytes | str) -> Json:
+    """Return the entry that a line holds, empty if it holds none."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return entry if is_object(entry) else {}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Chain:
+    number: int
+    digest: str
+    ended: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Verification:
+    """What `verify` found."""
+
+    entries: int = 0
+    chains: int = 0
+    open_chains: int = 0
+    """Chains without a last entry: their gateway runs, was killed, or the end was removed."""
+    faults: list[str] = field(default_factory=list[str])
+    """What does not fit together, a sentence each."""
+
+
+def verify(entries: Iterable[Json]) -> Verification:
+    """Check every digest, and that no entry is missing between the first and the last of a chain.
+
+    Entries that were removed because of their age are missing at the beginning of a chain, and a
+    later entry says so.
+    """
+    found = Verification()
+    chains: dict[str, _Chain] = {}
+    beginnings: dict[str, tuple[object, object]] = {}
+    removed: dict[str, tuple[object, object]] = {}
+    for place, entry in enumerate(entries, 1):
+        found.entries += 1
+        name = str(entry.get("chain", ""))
+        number = entry.get("number")
+        if not isinstance(number, int) or not name or entry.get("digest") != compute_digest(entry):
+            found.faults.append(f"Entry {place} was edited or damaged.")
+            continue
+        chain = chains.get(name)
+        where = f"chain {to_one_line(name, 20)}"
+        if chain is None:
+            if number > 1:
+                beginnings[name] = (number - 1, entry.get("previous"))
+        elif number != chain.number + 1:
+            missing = f"after number {chain.number} of {where}"
+            found.faults.append(f"Entries are missing {missing}: number {number} follows.")
+        elif entry.get("previous") != chain.digest:
+            found.faults.append(f"Number {number} of {where} does not follow the one before it.")
+        chains[name] = _Chain(
+            number=number, digest=str(entry["digest"]), ended=entry.get("event") == "end"
+        )
+        listed = entry.get("chains")
+        if entry.get("event") == "removal" and is_object(listed):
+            for other, last in listed.items():
+                removed[other] = tuple(last)
+    for name, last in beginnings.items():
+        if removed.get(name) != last:
+            where = f"chain {to_one_line(name, 20)}"
+            found.faults.append(f"The first entries of {where} are missing, up to {last[0]}.")
+    found.chains = len(chains)
+    found.open_chains = sum(not chain.ended for chain in chains.values())
+    return found
+
+
+def _append_line(file: Path, line: bytes) -> None:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(file, flags, FILE_MODE), "ab") as opened:
+            opened.write(line + b"\n")
+    except OSError as error:
+        _log.warning("The audit file could not be written: %s", error.strerror)
+
+
+def _to_bytes(value: object) -> bytes:
+    try:
+        return to_canonical_json(value)
+    except (TypeError, ValueError, RecursionError):
+        return repr(type(value)).encode()
+
+
+def _hash(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
