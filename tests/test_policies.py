@@ -227,8 +227,8 @@ def test_permissions_may_be_given_by_name_and_later():
     asked = Policy(permit=later).decide(tool("files", "read"), {})
     denied = Policy(permit=named).decide(tool("files", "read"), {})
 
-    assert asyncio.run(asked) is Permission.ASK
-    assert asyncio.run(denied) is Permission.DENY
+    assert asyncio.run(asked).permission is Permission.ASK
+    assert asyncio.run(denied).permission is Permission.DENY
 
 
 @pytest.mark.parametrize(

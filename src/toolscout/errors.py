@@ -427,14 +427,16 @@ class UnknownResult(ModelError):
 
 
 class NotAllowed(ModelError):
-    """A call that the policy refuses."""
+    """A call that the policy, or a person, refuses."""
 
     code = "not_allowed"
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, rule: str = "", reason: str = "") -> None:
         self.name = name
+        self.rule = rule
+        why = f" ({reason.rstrip('.')})" if reason else ""
         super().__init__(
-            f"Not called: {name!r} is not allowed here. Use another tool, or tell the user."
+            f"Not called: {name!r} is not allowed here{why}. Use another tool, or tell the user."
         )
 
 
@@ -449,13 +451,18 @@ class ToolDisabled(ModelError):
 
 
 class ApprovalNeeded(ModelError):
-    """A call that the host has to approve first."""
+    """A call that a person has to approve first; `command` is what that person can type."""
 
     code = "approval_needed"
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, rule: str = "", command: str = "") -> None:
         self.name = name
-        super().__init__(f"Not called: {name!r} needs the user's approval. Ask the user first.")
+        self.rule = rule
+        self.command = command
+        remedy = "Ask the user first."
+        if command:
+            remedy = f"Ask the user to run `{command}`, then make the same call again."
+        super().__init__(f"Not called: {name!r} needs the user's approval. {remedy}")
 
 
 class UpstreamError(ToolscoutError):

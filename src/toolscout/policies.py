@@ -26,7 +26,19 @@ class Permission(StrEnum):
     DENY = "deny"
 
 
-Permit = Callable[[Tool, Json], Permission | Awaitable[Permission]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A permission, and what it is based on."""
+
+    permission: Permission
+    rule: str = ""
+    """The rule that decided; empty if none did."""
+    reason: str = ""
+    """Why, in the words of whoever wrote the rule."""
+
+
+_ALLOWED = Decision(permission=Permission.ALLOW)
+Permit = Callable[[Tool, Json], Permission | Decision | Awaitable[Permission | Decision]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,15 +98,17 @@ class Policy:
                 return reason or "no reason given"
         return ""
 
-    async def decide(self, tool: Tool, arguments: Json) -> Permission:
+    async def decide(self, tool: Tool, arguments: Json) -> Decision:
         """Return the host's answer to a call, or raise `BrokenPolicy` if it gives none."""
         if self.permit is None:
-            return Permission.ALLOW
+            return _ALLOWED
         try:
             answer = self.permit(tool, arguments)
             if inspect.isawaitable(answer):
                 answer = await answer
-            return Permission(answer)
+            if isinstance(answer, Decision):
+                return answer
+            return Decision(permission=Permission(answer))
         except Exception as error:
             raise BrokenPolicy(f"a call of {tool.name!r}", error) from error
 

@@ -3,10 +3,12 @@
 `servers` describes the servers behind it.
 """
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Self
 
 from toolscout.config.references import expand, resolve_options
@@ -19,6 +21,7 @@ from toolscout.options import (
     NAMES,
     PATTERNS,
     SOME_PATTERNS,
+    STRINGS,
     TEXT,
     Options,
     ValueCheck,
@@ -32,7 +35,9 @@ from toolscout.options import (
     read_some_names,
     read_text,
 )
-from toolscout.tools import Effect
+from toolscout.policies import Permission
+from toolscout.schemas import Json, is_list, is_object
+from toolscout.tools import Effect, Tool
 
 
 class GatewayMode(StrEnum):
@@ -90,6 +95,68 @@ class Profile(Options):
         return visible and effect in self.effects
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Rule(Options):
+    """Says whether some calls may be made; of all rules, the first that matches a call decides."""
+
+    permission: Permission = field(
+        metadata=describe(
+            check_choice(Permission),
+            "Whether calls may be made, after a person agreed, or not at all.",
+        )
+    )
+    principals: tuple[str, ...] = declare(
+        EVERYTHING, SOME_PATTERNS, "Whose calls; the principal of a token has the token's name."
+    )
+    profiles: tuple[str, ...] = declare(
+        EVERYTHING, SOME_PATTERNS, "Calls of clients that are limited to one of these profiles."
+    )
+    servers: tuple[str, ...] = declare(EVERYTHING, SOME_PATTERNS, "Calls of these servers' tools.")
+    tools: tuple[str, ...] = declare(
+        EVERYTHING, SOME_PATTERNS, "Calls of these tools, by exposed name."
+    )
+    effects: tuple[Effect, ...] = declare(
+        tuple(Effect),
+        ValueCheck(f"a list of {', '.join(Effect)}", _read_effects),
+        "Calls of tools with one of these effects.",
+    )
+    arguments: Mapping[str, str] = declare(
+        {},
+        STRINGS,
+        "Calls whose arguments match all these patterns, by name; `a.b` is the member `b` of `a`.",
+    )
+    reason: str = declare("", TEXT, "Why, for the model and for whoever is asked.")
+
+    def covers(self, principal: str, profile: str, tool: Tool) -> bool:
+        """Tell whether the rule is about a caller's calls of a tool, with some arguments."""
+        return (
+            is_matched(tool.server, self.servers)
+            and is_matched(tool.name, self.tools)
+            and tool.effect in self.effects
+            and is_matched(principal, self.principals)
+            and is_matched(profile, self.profiles)
+        )
+
+    def matches(self, arguments: Json) -> bool:
+        """Tell whether arguments match all patterns; of a list, one item is enough."""
+        return all(
+            any(fnmatchcase(text, pattern) for text in _list_texts(arguments, path.split(".")))
+            for path, pattern in self.arguments.items()
+        )
+
+
+def _list_texts(value: object, path: Sequence[str]) -> Iterator[str]:
+    """Yield the values at a path as texts; lists on the way count with each of their items."""
+    if is_list(value):
+        for item in value:
+            yield from _list_texts(item, path)
+    elif path:
+        if is_object(value) and path[0] in value:
+            yield from _list_texts(value[path[0]], path[1:])
+    else:
+        yield value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 def _read_token(key: str, value: object) -> str:
     token = read_text(key, value)
     if not token.strip():
@@ -144,6 +211,12 @@ class GatewayConfig(Options):
         {},
         check_groups(Profile, "tables, see `[gateway.profiles.NAME]`"),
         "Parts of the catalogue that tokens, or clients over stdio, can be limited to.",
+    )
+    rules: Mapping[str, Rule] = declare(
+        {},
+        check_groups(Rule, "tables, see `[gateway.rules.NAME]`"),
+        "Which calls may be made; the first rule in the file that matches a call decides, and "
+        "a call that none matches may be made.",
     )
     inherit_env: tuple[str, ...] = declare(
         (),
@@ -244,6 +317,22 @@ class GatewayConfig(Options):
             remedy = f"Use {near[0]!r}." if near else "Add it under [gateway.profiles]."
             raise UsageError(f"There is no profile {to_one_line(name, NAME_CHARS)!r}. {remedy}")
         return self.profiles[name]
+
+    def find_rule(self, principal: str, profile: str, tool: Tool, arguments: Json) -> str:
+        """Return the name of the rule that decides a call, empty if there is none."""
+        for name, rule in self.rules.items():
+            if rule.covers(principal, profile, tool) and rule.matches(arguments):
+                return name
+        return ""
+
+    def denies(self, principal: str, profile: str, tool: Tool) -> bool:
+        """Tell whether the rules deny every call of a tool, whatever its arguments."""
+        for rule in self.rules.values():
+            if rule.covers(principal, profile, tool):
+                is_denied = rule.permission is Permission.DENY
+                if not rule.arguments or not is_denied:
+                    return is_denied
+        return False
 
     def resolve_store(self, env: Mapping[str, str] | None = None) -> str:
         """Return the plain address of the database, empty if there is none."""

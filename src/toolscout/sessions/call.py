@@ -23,7 +23,7 @@ from toolscout.calls.outcome import Outcome, outcome_from_value
 from toolscout.calls.results import Page
 from toolscout.catalog import Availability, Catalog, Status
 from toolscout.names import find_near_names, is_handle, to_error_text, to_one_line
-from toolscout.policies import Permission
+from toolscout.policies import Decision, Permission
 from toolscout.schemas import Json
 from toolscout.sessions.engine import Executor
 from toolscout.sessions.metatools import (
@@ -62,6 +62,8 @@ class ApprovedCall:
     """What was changed, one sentence each."""
     unchecked: str = ""
     """What could not be checked; empty if everything was."""
+    rule: str = ""
+    """The rule of the host that allowed it, if one did."""
     started: float = 0.0
     """When the model asked for it, by the engine's timer."""
 
@@ -71,6 +73,10 @@ class ApprovedCall:
         return [f"({repair})" for repair in self.repairs]
 
 
+Confirm = Callable[[Tool, Json, Decision], Awaitable[bool]]
+"""Asks a person whether a call may be made; False if nobody could be asked yet."""
+
+
 async def call_tool(
     state: SessionState,
     name: object,
@@ -78,11 +84,12 @@ async def call_tool(
     *,
     approved: bool,
     executor: Executor | None = None,
+    confirm: Confirm | None = None,
 ) -> Reply:
     """Return what the tool gave, or why it was not called."""
     if is_handle(name):
         return await _run_in_thread(partial(_read_result, state, name, arguments))
-    call = await approve_call(state, name, arguments, approved=approved)
+    call = await approve_call(state, name, arguments, approved=approved, confirm=confirm)
     if isinstance(call, Reply):
         return call
     try:
@@ -98,7 +105,12 @@ async def call_tool(
 
 
 async def approve_call(
-    state: SessionState, name: object, arguments: object, *, approved: bool
+    state: SessionState,
+    name: object,
+    arguments: object,
+    *,
+    approved: bool,
+    confirm: Confirm | None = None,
 ) -> ApprovedCall | Reply:
     """Return a call that may be made, or why it may not."""
     tool: Tool | None = None
@@ -109,11 +121,13 @@ async def approve_call(
             _check_gate(state, tool)
         # To leave arguments out is no slip: `tool_call` does not require them.
         prepared = prepare(tool, {} if arguments is None else arguments)
-        permission = await state.policy.decide(tool, prepared.arguments)
-        if permission is Permission.DENY:
-            raise errors.NotAllowed(tool.name)
-        if permission is Permission.ASK and not approved:
-            raise errors.ApprovalNeeded(tool.name)
+        decision = await state.policy.decide(tool, prepared.arguments)
+        if decision.permission is Permission.DENY:
+            raise errors.NotAllowed(tool.name, rule=decision.rule, reason=decision.reason)
+        if decision.permission is Permission.ASK and not approved:
+            is_confirmed = confirm and await confirm(tool, prepared.arguments, decision)
+            if not is_confirmed:
+                raise errors.ApprovalNeeded(tool.name, rule=decision.rule)
     except (errors.ModelError, errors.UpstreamError) as error:
         return _refuse(state, error, tool)
     repairs = prepared.repairs
@@ -121,7 +135,11 @@ async def approve_call(
         asked = to_one_line(str(name), NAME_CHARS)
         repairs = (CALLED_AS.format(tool=tool.name, name=asked), *repairs)
     return ApprovedCall(
-        tool=tool, arguments=prepared.arguments, repairs=repairs, unchecked=prepared.unchecked
+        tool=tool,
+        arguments=prepared.arguments,
+        repairs=repairs,
+        unchecked=prepared.unchecked,
+        rule=decision.rule,
     )
 
 
@@ -293,13 +311,14 @@ def _refuse(
     state: SessionState, error: errors.ModelError | errors.UpstreamError, tool: Tool | None
 ) -> Reply:
     shows = isinstance(error, errors.InvalidArguments | errors.ToolChanged)
+    rule = error.rule if isinstance(error, errors.NotAllowed | errors.ApprovalNeeded) else ""
     reply = refuse(
         error,
         code=error.code,
         budget=state.settings.describe_tokens,
         definition=tool if shows else None,
         can_describe=state.hides_tools,
-        details={"tool": tool.name if tool is not None else ""},
+        details={"tool": tool.name if tool is not None else ""} | ({"rule": rule} if rule else {}),
     )
     if not reply.described or tool is None:
         return reply
@@ -327,6 +346,8 @@ def _report_outcome(state: SessionState, call: ApprovedCall, outcome: Outcome, p
         "shown": [page.start, page.end, page.total],
         "data": outcome.data if not page.handle else None,
     }
+    if call.rule:
+        details["rule"] = call.rule
     return Reply(
         text="\n".join(filter(None, lines)),
         code=code,

@@ -71,6 +71,8 @@ class Called(Answered):
     """Its exposed name; empty if the call named no tool of the catalogue."""
     server: str = ""
     effect: str = ""
+    rule: str = ""
+    """The rule of the host that allowed or refused the call, if one did."""
     arguments: object = field(default=None, repr=False, compare=False)
     """As the model sent them."""
     made: bool = True

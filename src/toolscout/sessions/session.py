@@ -21,6 +21,7 @@ from toolscout.schemas import Json
 from toolscout.sessions import metatools
 from toolscout.sessions.call import (
     ApprovedCall,
+    Confirm,
     approve_call,
     call_tool,
     find_target,
@@ -149,15 +150,22 @@ class Session:
         *,
         approved: bool = False,
         executor: Executor | None = None,
+        confirm: Confirm | None = None,
     ) -> Reply:
         """Run a tool. `approved` says that a person has agreed to this very call (R75).
 
-        An `executor` given here runs this call in place of the server's.
+        An `executor` given here runs this call in place of the server's. `confirm` asks a person
+        about a call that needs approval.
         """
         started = self._engine.timer()
         try:
             reply = await call_tool(
-                self._state, name, arguments, approved=approved, executor=executor
+                self._state,
+                name,
+                arguments,
+                approved=approved,
+                executor=executor,
+                confirm=confirm,
             )
         except Exception as error:
             reply = self._report_failure(error, maybe_called=True)
@@ -165,11 +173,16 @@ class Session:
         return reply
 
     async def handle(
-        self, name: str, arguments: object = None, *, executor: Executor | None = None
+        self,
+        name: str,
+        arguments: object = None,
+        *,
+        executor: Executor | None = None,
+        confirm: Confirm | None = None,
     ) -> Reply:
         """Answer what the model called: a meta-tool, or a loaded tool by its own name.
 
-        An `executor` given here runs the tool in place of the server's.
+        `executor` and `confirm` are those of `call`.
         """
         match metatools.find_meta_tool(self._engine.catalog, name):
             case "tool_search":
@@ -186,11 +199,11 @@ class Session:
                     reply = self._refuse(error)
                     self._emit(Called, reply, started, made=False)
                     return reply
-                return await self.call(target, inner, executor=executor)
+                return await self.call(target, inner, executor=executor, confirm=confirm)
             case _:
                 # OpenAI sends every call's arguments as JSON text; that is no slip of the model.
                 given = metatools.to_object(arguments) or arguments
-                return await self.call(name, given, executor=executor)
+                return await self.call(name, given, executor=executor, confirm=confirm)
 
     def call_sync(self, name: str, arguments: object = None, *, approved: bool = False) -> Reply:
         """Run a tool from synchronous code."""
@@ -255,7 +268,7 @@ class Session:
             prepared = prepare(tool, {} if given is None else given)
         except ModelError:
             return Permission.ASK
-        return await self.policy.decide(tool, prepared.arguments)
+        return (await self.policy.decide(tool, prepared.arguments)).permission
 
     def find_target(self, name: str, arguments: object) -> tuple[Tool | None, object]:
         """Return the tool that a call would reach, also through `tool_call`, and its arguments."""
@@ -497,6 +510,7 @@ class Session:
             tool=tool,
             server=known.server if known else "",
             effect=known.effect if known else "",
+            rule=str(reply.details.get("rule", "")),
             arguments=arguments,
             made=reply.code in MADE,
         )
