@@ -20,6 +20,7 @@ from benchmarks.gateway import measure_hops
 from benchmarks.leads import compute_leads, json_from_leads
 from benchmarks.nonsense import measure_nonsense, tabulate_nonsense
 from benchmarks.replies import measure_replies, sample_queries
+from benchmarks.scanner import measure_catalog, measure_samples, tabulate_scanned
 from benchmarks.sdks import compare_sdks, tabulate_comparison
 from benchmarks.speed import DEFAULT_SYSTEMS, measure_speed
 from benchmarks.systems import PACKAGES, SYSTEM_NAMES, find_installed, make_system
@@ -440,6 +441,30 @@ def sdks(folders: tuple[Path, ...], limit: int, as_json: bool, save_file: Path |
         found.to_json(),
         tabulate_comparison(found),
         command=command,
+        as_json=as_json,
+        save_file=save_file,
+    )
+
+
+@main.command()
+@click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="[DIR]…")
+@figures_option
+@save_option
+def scanner(folders: tuple[Path, ...], as_json: bool, save_file: Path | None) -> None:
+    """Measure how many attacks the scanner finds, and what it holds wrongly.
+
+    Scans our own attacks and harmless definitions in tests/security, and the tools of each DIR.
+    Why tools of a DIR were held is part of the JSON.
+
+    \b
+    Example:
+      python -m benchmarks scanner data/mcp_catalog
+    """
+    found = [*measure_samples(), *map(measure_catalog, folders)]
+    _print_figures(
+        {"sets": [asdict(one) | {"held_wrongly": one.wrong} for one in found]},
+        [tabulate_scanned(found)],
+        command=_repeat_command("scanner", *folders),
         as_json=as_json,
         save_file=save_file,
     )

@@ -169,6 +169,11 @@ def clean_text(text: str, limit: int) -> str:
     return _SURROGATE.sub("\ufffd", _INVISIBLE.sub("", text))
 
 
+def has_invisible(text: str) -> bool:
+    """Tell whether `clean_text` removes characters from a text, other than carriage returns."""
+    return _INVISIBLE.search(text.replace("\r", "")) is not None
+
+
 def to_one_line(text: str, limit: int) -> str:
     """Return cleaned text on one line, cut at a word; angle brackets become similar characters."""
     # Reading four times the limit leaves room for characters that cleaning removes.

@@ -17,7 +17,14 @@ from typing import Any, Self, TypeGuard, cast
 from toolscout import schemas
 from toolscout.errors import InvalidTool
 from toolscout.functions import definition_from_callable
-from toolscout.names import Spelling, clean_text, fold_name, make_exposed_name, to_one_line
+from toolscout.names import (
+    Spelling,
+    clean_text,
+    fold_name,
+    has_invisible,
+    make_exposed_name,
+    to_one_line,
+)
 from toolscout.schemas import Json, find_problem, is_object, to_canonical_json
 
 DESCRIPTION_LIMIT = 100_000
@@ -86,6 +93,8 @@ class Tool:
     """The Python function that the tool was made from, if any."""
     convert: Callable[[Json], Json] = field(default=dict, repr=False, compare=False)
     """Makes checked arguments what the function's annotations promise; see `functions`."""
+    uncleaned: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    """Texts as their server wrote them, if invisible characters were removed; for the scanner."""
     _fingerprint: str = field(default="", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -141,6 +150,7 @@ class Tool:
             always_load=always_load is True,
             extras=dict(extras) if extras else {},
             function=function,
+            uncleaned=tuple(filter(_has_hidden, (title, description, summary, hint))),
         )
 
     @classmethod
@@ -324,6 +334,13 @@ def _check_effect(effect: object, server: str, leaf: str) -> Effect:
 
 def _clean(value: object, limit: int) -> str:
     return clean_text(value, limit) if isinstance(value, str) else ""
+
+
+def _has_hidden(value: object) -> bool:
+    """Tell whether cleaning removes invisible characters from a text."""
+    if not isinstance(value, str) or (value.isascii() and value.isprintable()):
+        return False
+    return has_invisible(value[:DESCRIPTION_LIMIT])
 
 
 def _clean_all(values: object) -> tuple[str, ...]:

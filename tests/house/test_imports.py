@@ -25,7 +25,8 @@ ORDERS = {
         calls config demo files search testing
         clients sessions
         scout
-        adapters lint evaluate servers
+        adapters lint evaluate
+        servers
         gateway
         console
         cli
@@ -65,8 +66,8 @@ ORDERS = {
         background
     """,
     "toolscout.lint": """
-        diff rules
-        duplicates probes
+        diff phrases rules
+        duplicates probes scanner
         lint replay
     """,
     "toolscout.adapters": """

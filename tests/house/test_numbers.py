@@ -29,6 +29,7 @@ from toolscout.gateway.ledger import HOURS_KEPT
 from toolscout.lint.lint import MOST_PROBED
 from toolscout.lint.probes import FOUND_WITHIN
 from toolscout.lint.rules import LONG_DEFINITION_TOKENS
+from toolscout.lint.scanner import MOST_CHARS
 from toolscout.query import PATTERN_LIMIT, TEXT_LIMIT
 from toolscout.search.build import APPROXIMATE_FROM
 from toolscout.search.fusion import WORTH_FLOOR, WORTH_SHARE, Signal
@@ -89,6 +90,7 @@ def read_constant(module: str, name: str) -> int:
 
 
 ROWS: list[tuple[str, str, tuple[object, ...]]] = [
+    ("docs/security.md", "more text than the scanner reads ({} characters)", (MOST_CHARS,)),
     # What the model sees.
     (ANY, "the {} meta-tools", (THREE,)),
     ("README.md", "toolscout sends {} small tools", (THREE,)),
@@ -267,6 +269,7 @@ NOT_OURS = {
     "docs/commands.md": ("22,665 tools",),
     "docs/console.md": ("22,665 tools",),
     "docs/search.md": ("384 dimensions",),
+    "docs/security.md": ("15 definitions",),
     "docs/gateway.md": ("2,048 characters", "first ten minutes"),
     "docs/quickstart.md": ("first ten minutes", "five clients"),
     "docs/sessions.md": ("100 lines", "1,024 characters"),

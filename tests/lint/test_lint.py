@@ -297,6 +297,7 @@ def test_findings_come_worst_first_and_progress_is_told_to_the_end():
     assert codes(found) == {"billing__run": ["empty-description", "vague-name", "unknown-effect"]}
     assert heard == {
         "Reading definitions": (2, 2),
+        "Scanning for attacks": (2, 2),
         "Comparing tools": (2, 2),
         "Trying sentences": (2, 2),
         "Trying queries": (1, 1),

@@ -215,9 +215,12 @@ def lint(
     worst: str,
     as_json: bool,
 ) -> None:
-    """Report what makes tools hard to find, and how to fix it.
+    """Report what makes tools hard to find or dangerous, and what to do about it.
 
-    Finds descriptions that say nothing, vague or colliding names, near-duplicates, parameters
+    Scans definitions for attacks: hidden text, encoded text, instructions to the model, claims
+    about other servers' tools, requests for secrets, and links that carry data.
+
+    Also finds descriptions that say nothing, vague or colliding names, near-duplicates, parameters
     without a description, unknown effects, overlong definitions, and queries that should find a
     tool but do not: its own first sentence, and those of --queries.
 

@@ -1,6 +1,7 @@
 """Lint a catalogue: run every check and collect the findings by tool.
 
-The checks of names across tools are here; `rules`, `duplicates` and `probes` hold the others.
+The checks of names across tools are here; `rules`, `duplicates`, `probes` and `scanner` hold the
+others.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,6 +11,7 @@ from toolscout.catalog import RESERVED_NAMES, Catalog
 from toolscout.lint.duplicates import find_twins
 from toolscout.lint.probes import Probe, find_missed_queries, find_missed_sentences
 from toolscout.lint.rules import RULES, Finding, Severity
+from toolscout.lint.scanner import list_owners, scan_tool
 from toolscout.names import fold_name, list_some, to_one_line
 from toolscout.search.index import Index
 from toolscout.search.text import split_words, stem
@@ -122,6 +124,9 @@ def lint_catalog(
     found = list(collisions)
     for tool in track("Reading definitions", tools):
         found += filter(None, (rule(tool) for rule in RULES))
+    owners = list_owners(tools)
+    for tool in track("Scanning for attacks", tools):
+        found += scan_tool(tool, owners)
     found += (*find_clashing_names(tools), *find_similar_names(tools))
     found += find_twins(index, report_compared)
     tried = track("Trying sentences", sample_tools(tools, most_probed))
