@@ -454,7 +454,8 @@ def scanner(folders: tuple[Path, ...], as_json: bool, save_file: Path | None) ->
     """Measure how many attacks the scanner finds, and what it holds wrongly.
 
     Scans our own attacks and harmless definitions in tests/security, and the tools of each DIR.
-    Why tools of a DIR were held is part of the JSON.
+    There it also counts the definitions that redaction would change. The JSON says why tools were
+    held.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""How many attacks the scanner finds, and how many harmless definitions it holds."""
+"""How many attacks the scanner finds, and how often it and redaction are wrong."""
 
 import json
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from toolscout.config.redaction import SecretKind, redact_json
 from toolscout.evaluate.datasets import read_dataset
 from toolscout.evaluate.quality import Table
 from toolscout.lint.rules import Finding
@@ -29,6 +30,8 @@ class Scanned:
     """How many of the definitions that were held are attacks."""
     findings: tuple[Finding, ...] = ()
     """Why definitions were held that are no attacks."""
+    redacted: int = 0
+    """Definitions in whose texts redaction sees a secret."""
 
     @property
     def wrong(self) -> float:
@@ -53,8 +56,11 @@ def measure_catalog(folder: Path) -> Scanned:
     held = 0
     attacks = 0
     wrong: list[Finding] = []
+    redacted = 0
     for tool in tools:
         findings = scan_tool(tool, owners)
+        texts = [tool.description, tool.input_schema, tool.output_schema]
+        redacted += redact_json(texts, tuple(SecretKind)) != texts
         if not is_held(findings):
             continue
         held += 1
@@ -68,6 +74,7 @@ def measure_catalog(folder: Path) -> Scanned:
         held=held,
         attacks=attacks,
         findings=tuple(wrong),
+        redacted=redacted,
     )
 
 
@@ -80,10 +87,11 @@ def tabulate_scanned(scanned: Sequence[Scanned]) -> Table:
             f"{one.held:,}",
             f"{one.held / one.definitions:.3f}",
             f"{one.wrong:.3%}",
+            f"{one.redacted:,}",
         )
         for one in scanned
     ]
-    head = ("set", "definitions", "held", "share held", "held wrongly")
+    head = ("set", "definitions", "held", "share held", "held wrongly", "redacted")
     return Table(title="Scanner", head=head, rows=tuple(rows))
 
 

@@ -151,3 +151,13 @@ def test_sizes_that_are_no_numbers_are_refused(sizes: str):
 @pytest.mark.parametrize("command", ["quality", "speed"])
 def test_the_help_of_each_command_has_an_example(command: str):
     assert f"Example:\n    python -m benchmarks {command} " in run(command, "--help").stdout
+
+
+def test_the_scanner_is_measured_on_our_samples_and_on_a_dataset(folder: Path):
+    result = run("scanner", folder, "--json")
+
+    sets = {row["name"]: row for row in json.loads(result.stdout)["sets"]}
+    assert set(sets) == {"tuned", "held out", "unseen", "harmless", "office"}
+    assert sets["tuned"]["definitions"] + sets["held out"]["definitions"] >= 200
+    assert sets["office"]["held"] == 0
+    assert sets["office"]["held_wrongly"] == 0.0

@@ -32,7 +32,7 @@ VERBS = set(
     parse pass patch pause permit persist pick pin place plan play plot point post predict
     prefer prefix prepare present preserve prevent preview print probe proceed process produce
     project promote propose protect provide prune publish pull push put queue quote raise rank
-    rate read rebuild recall receive recognize reconnect record recover redirect reduce refer
+    rate read rebuild recall receive recognize reconnect record recover redact redirect reduce refer
     refresh refuse register reject release reload remember remove rename render renew reopen
     reorder repair repeat replace replay reply report request require rerun resample reserve
     reset resolve respond restart restore restrict resume retire retrieve retry return reuse

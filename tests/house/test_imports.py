@@ -87,7 +87,7 @@ ORDERS = {
         client
     """,
     "toolscout.config": """
-        documents references
+        documents redaction references
         secrets
         servers
         formats gateway

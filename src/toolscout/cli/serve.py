@@ -128,7 +128,7 @@ def serve(
     config = replace(config, gateway=replace(config.gateway, **given))
     limits = config.gateway.find_profile(profile) if profile else None
     level = os.environ.get("TOOLSCOUT_LOG", config.gateway.log_level.value).upper()
-    mask = SecretMask(config.list_secrets())
+    mask = SecretMask(config.list_secrets(), kinds=config.list_redacted())
     log_to_stderr(config.gateway.log, level, mask)
     for note in config.notes:
         _log.warning("%s", note)
@@ -231,7 +231,7 @@ async def _follow(gateway: "Gateway", mask: SecretMask) -> None:
                 continue
             # Old secrets stay masked: a server that is removed may still log a line.
             secrets.update(config.list_secrets())
-            mask.update(secrets)
+            mask.update(secrets, kinds=config.list_redacted())
             await gateway.pool.reload(config.servers)
             _log.info("Reloaded the servers of %s.", source.name)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from toolscout.config.documents import ConfigDocument, document_from_text, read_document
 from toolscout.config.formats import list_entries
 from toolscout.config.gateway import GatewayConfig
+from toolscout.config.redaction import SecretKind
 from toolscout.config.references import anchor_options, list_variables
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig, InvalidFile, MissingExtra, UnknownServer
@@ -79,6 +80,10 @@ class Config:
         with suppress(InvalidConfig):
             found.append(self.gateway.resolve_store(env))
         return tuple(filter(None, found))
+
+    def list_redacted(self) -> frozenset[SecretKind]:
+        """Return the kinds of secrets that at least one server redacts."""
+        return frozenset(kind for server in self.servers for kind in server.redact)
 
 
 def read_config(path: str | Path, text: str | None = None) -> Config:

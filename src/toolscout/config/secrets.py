@@ -5,9 +5,10 @@ from names and shapes which parts of a command or URL may be secret.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from urllib.parse import parse_qsl, urlsplit
 
+from toolscout.config.redaction import SecretKind, redact_text
 from toolscout.config.references import is_literal
 from toolscout.names import to_one_line
 
@@ -32,27 +33,42 @@ _USUAL_PATHS = ("", "/", "/mcp", "/mcp/", "/sse")
 
 
 class SecretMask:
-    """Replaces known secret values in texts.
+    """Replaces known secret values in texts, and what looks like a secret of some kinds.
 
     Share one mask with everything that writes logs, and call `update` when the configuration
     is reloaded. URLs are not removed but shortened to what `mask_url` shows.
     """
 
-    def __init__(self, secrets: Iterable[str] = (), urls: Iterable[str] = ()) -> None:
-        self.update(secrets, urls)
+    def __init__(
+        self,
+        secrets: Iterable[str] = (),
+        urls: Iterable[str] = (),
+        *,
+        kinds: Collection[SecretKind] = (),
+    ) -> None:
+        self.update(secrets, urls, kinds=kinds)
 
-    def update(self, secrets: Iterable[str], urls: Iterable[str] = ()) -> None:
+    def update(
+        self,
+        secrets: Iterable[str],
+        urls: Iterable[str] = (),
+        *,
+        kinds: Collection[SecretKind] = (),
+    ) -> None:
         """Replace the set of secrets; texts masked from now on use the new one."""
         masks = {url: mask_url(url) for url in urls if url}
         masks |= {secret: MASK for secret in secrets if len(secret) >= MIN_SECRET_CHARS}
         longest_first = sorted(masks, key=len, reverse=True)
+        self._kinds = frozenset(kinds)
         self._masks = masks
         self._pattern = re.compile("|".join(map(re.escape, longest_first)))
 
     def apply(self, text: str) -> str:
         """Return a text without the secrets."""
         masks = self._masks
-        return self._pattern.sub(lambda match: masks[match.group()], text) if masks else text
+        if masks:
+            text = self._pattern.sub(lambda match: masks[match.group()], text)
+        return redact_text(text, self._kinds) if self._kinds else text
 
 
 def is_secret_name(name: str) -> bool:

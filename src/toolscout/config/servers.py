@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Self
 from urllib.parse import urlsplit
 
+from toolscout.config.redaction import SecretKind
 from toolscout.config.references import is_literal, is_possible_value, resolve_options
 from toolscout.config.secrets import TEXT_CHARS, SecretMask, is_secret_name, mask_args, mask_url
 from toolscout.errors import InvalidConfig
@@ -120,10 +121,18 @@ def _read_effects(key: str, value: object) -> Mapping[str, Effect]:
     return {name: check.read(f"{key}.{join_keys(name)}", item) for name, item in table.items()}
 
 
+def _read_redact(key: str, value: object) -> tuple[SecretKind, ...]:
+    if isinstance(value, bool):
+        return tuple(SecretKind) if value else ()
+    check = check_choice(SecretKind)
+    return tuple(check.read(key, item) for item in TEXTS.read(key, value))
+
+
 _URL = ValueCheck("a web address", _read_url)
 _ENV = ValueCheck(STRINGS.expected, _read_env)
 _HEADERS = ValueCheck(STRINGS.expected, _read_headers)
 _RENAMES = ValueCheck(STRINGS.expected, _read_renames)
+_REDACT = ValueCheck(f"true, false or a list of {', '.join(SecretKind)}", _read_redact)
 _EFFECTS = ValueCheck(f"a table of patterns, each with one of {', '.join(Effect)}", _read_effects)
 
 
@@ -231,6 +240,13 @@ class ServerConfig(Options):
         {}, STRINGS, "Words that searches find a tool by as well, by pattern."
     )
     hint: str = declare("", TEXT, "Words that searches find all tools of the server by as well.")
+    redact: tuple[SecretKind, ...] = declare(
+        (),
+        _REDACT,
+        "Replace what looks like a secret in the server's results and log lines: true, or some "
+        "kinds of secrets. See [redaction](security.md#redaction).",
+        needs_restart=True,
+    )
 
     start_seconds: float = declare(
         30.0, check_number(0.1, 3_600), "How long the server may take to start.", unit="seconds"
@@ -300,7 +316,7 @@ class ServerConfig(Options):
             plain = self.resolve(env)
         except InvalidConfig:  # the server never received the value of the missing reference
             plain = self
-        return SecretMask(plain.list_secrets(), [plain.url])
+        return SecretMask(plain.list_secrets(), [plain.url], kinds=self.redact)
 
     def quote(self, text: str) -> str:
         """Return a text from this server on one line, with the server's secrets masked."""

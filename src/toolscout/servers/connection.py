@@ -125,7 +125,7 @@ def make_unavailable_error(
     config: ServerConfig, reason: str, state: str = FAILED
 ) -> ServerUnavailable:
     """Return the error for a server that cannot be used, on one line and without its secrets."""
-    mask = SecretMask(config.list_secrets())
+    mask = SecretMask(config.list_secrets(), kinds=config.redact)
     return ServerUnavailable(config.name, state, to_error_text(mask.apply(reason), REASON_CHARS))
 
 

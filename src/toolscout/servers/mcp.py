@@ -99,7 +99,7 @@ class McpConnection:
         self._reaper = reaper
         self._installs = installs
         self._limit = choose_start_limit(config)
-        self._mask = SecretMask(config.list_secrets())
+        self._mask = SecretMask(config.list_secrets(), kinds=config.redact)
         self._on_line = on_line
         self._notifications = ServerNotifications(delays, on_change)
         self._stop = asyncio.Event()

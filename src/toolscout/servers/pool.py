@@ -18,6 +18,7 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 
 from toolscout.catalog import Catalog
+from toolscout.config.redaction import redact_json
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallTimedOut, ServerBusy, ServerUnavailable, ToolscoutError
 from toolscout.schemas import Json
@@ -128,7 +129,8 @@ class Pool:
             raise ServerBusy(name, calls)
         with server.count_waiting():
             async with CallSlot(server) as slot:
-                return await self._send(server, slot, method, params, slot.wrap_relay(relay))
+                relay = slot.wrap_relay(relay)
+                return await self._send_redacted(server, slot, method, params, relay)
 
     async def watch(self, name: str, uris: Set[str]) -> frozenset[str]:
         """Watch resources of a server, also after it restarts; return those it agreed to.
@@ -218,6 +220,25 @@ class Pool:
         await self._updater.remove(server.name)
 
     # Calls.
+
+    async def _send_redacted(
+        self, server: ServerState, slot: CallSlot, method: str, params: Json, relay: Relay | None
+    ) -> Json:
+        """Do the same as `_send`, without what looks like a secret if `redact` says so."""
+        kinds = server.config.redact
+        try:
+            answer = await self._send(server, slot, method, params, relay)
+        except MCPError as error:
+            told = {"message": error.message, "data": error.data}
+            plain = await asyncio.to_thread(redact_json, told, kinds) if kinds else told
+            if plain == told:
+                raise
+            raise MCPError(error.code, plain["message"], plain["data"]) from None
+        if not kinds:
+            return answer
+        plain = await asyncio.to_thread(redact_json, answer, kinds)
+        # The server must get its own state back when it has asked for input.
+        return plain | {key: answer[key] for key in ("requestState",) if key in answer}
 
     async def _send(
         self, server: ServerState, slot: CallSlot, method: str, params: Json, relay: Relay | None

@@ -17,6 +17,7 @@ from typing import Any, Self
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from toolscout.config.redaction import SecretKind, redact_json
 from toolscout.config.servers import ServerConfig
 from toolscout.errors import CallTimedOut, ToolscoutError
 from toolscout.servers.connection import FAILED, NEEDS_LOGIN, STOPPED, Connection, Relay
@@ -147,7 +148,9 @@ class CallSlot:
 
     def wrap_relay(self, relay: Relay | None) -> Relay | None:
         """Return a relay that lets the call rest while it asks a question."""
-        return None if relay is None else _RestingRelay(relay, self)
+        if relay is None:
+            return None
+        return _RestingRelay(relay, self, self._server.config.redact)
 
     @asynccontextmanager
     async def pause(self) -> AsyncGenerator[None]:
@@ -194,18 +197,24 @@ class CallSlot:
 
 
 class _RestingRelay:
-    """A relay whose questions let the call rest."""
+    """A relay whose questions let the call rest, and whose messages hold no secrets."""
 
-    def __init__(self, relay: Relay, slot: CallSlot) -> None:
+    def __init__(self, relay: Relay, slot: CallSlot, kinds: tuple[SecretKind, ...]) -> None:
         self._relay = relay
         self._slot = slot
+        self._kinds = kinds
 
     async def report_progress(
         self, progress: float, total: float | None, message: str | None
     ) -> None:
+        if message and self._kinds:
+            message = await asyncio.to_thread(redact_json, message, self._kinds)
         await self._relay.report_progress(progress, total, message)
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
+        if self._kinds:
+            data = await asyncio.to_thread(redact_json, params.data, self._kinds)
+            params = params.model_copy(update={"data": data})
         await self._relay.log(params)
 
     async def ask(self, request: types.InputRequest) -> Any:
