@@ -7,6 +7,8 @@ import uuid
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.security.counting import DOUBLE, count_lines
 from toolscout.config.redaction import DEEPEST, TOO_DEEP, SecretKind, redact_json, redact_text
@@ -167,6 +169,18 @@ def test_twice_the_text_is_at_most_twice_the_work(piece: str):
 
     work(10)
     assert work(4_000) <= DOUBLE * work(2_000)
+
+
+@pytest.mark.parametrize("around", ["\ud800{}", "{}\udfff", "\U0001f600 é {} \ud83d"])
+def test_a_token_beside_half_a_character_is_found(around: str):
+    token = SECRETS["npm token"][0]
+
+    assert redact_text(around.format(token), ALL) == around.format("[redacted: npm token]")
+
+
+@given(st.text(st.characters()))
+def test_any_text_without_a_secret_comes_back_unchanged(text: str):
+    assert redact_text(text, [SecretKind.GITHUB, SecretKind.JWT]) == text
 
 
 def test_a_mask_for_logs_redacts_too():

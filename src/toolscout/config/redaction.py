@@ -27,6 +27,7 @@ DEEPEST = 200
 """Objects and lists inside each other; results of tools are far shallower."""
 
 _BINARY_KEYS = ("data", "blob")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class SecretKind(StrEnum):
@@ -185,7 +186,9 @@ def _replace_secrets(text: str, kinds: frozenset[SecretKind]) -> str:
     pattern, detectors = _compile_detectors(kinds)
     pieces: list[str] = []
     end = 0
-    for match in pattern.finditer(text):
+    # RE2 cannot read half of a character, which JSON may hold; the length stays the same.
+    readable = text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+    for match in pattern.finditer(readable):
         detector, group = _find_detector(match, detectors)
         if _is_secret(detector, match, group):
             start, stop = match.span(group)

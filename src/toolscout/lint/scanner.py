@@ -33,10 +33,9 @@ from toolscout.tools import Tool
 MOST_CHARS = 200_000
 """The most text of one definition that is read; a longer definition is held."""
 MOST_TEXTS = 50_000
-MOST_DECODED = 50
-"""How many encoded pieces of one text are decoded."""
 DECODED_TWICE = 2
 QUOTE_CHARS = 90
+PLACE_CHARS = 200
 
 Owners = Mapping[str, frozenset[str]]
 """The servers that have a tool of a name, by folded name; see `list_owners`."""
@@ -322,7 +321,8 @@ def _list_texts(definition: Mapping[str, Any]) -> Iterator[_Text]:
             yield _Text(place or "definition", node)
         elif is_object(node):
             for key, value in reversed(node.items()):
-                inner = f"{place}, {key}" if place else key.replace("_", " ")
+                inner = f"{place}, {key[:PLACE_CHARS]}" if place else key.replace("_", " ")
+                inner = inner[:PLACE_CHARS]
                 if names or not key.isascii() or len(key) > LONGEST_KEYWORD:
                     yield _Text(inner, key, is_key=True)
                 nodes.append((inner, value, key in ("properties", "$defs", "definitions")))
@@ -428,6 +428,8 @@ def _normalize(text: str) -> str:
     if "%" in text:
         text = unquote(text, errors="replace")
     if not text.isascii():
+        # RE2 cannot read half of a character, which JSON may hold.
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         text = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
         text = _to_look_alike(text).replace("\u2019", "'")
     # A line break in the middle of a sentence is a blank; an empty line or a list ends it.
@@ -447,7 +449,7 @@ def _split_sentences(plain: str) -> list[str]:
 def _decode_pieces(text: str, depth: int = 1) -> Iterator[str]:
     """Yield the readable texts that pieces of a text decode to."""
     pieces = chain(_BASE64.finditer(text), _HEX.finditer(text), _BINARY.finditer(text))
-    for _, match in zip(range(MOST_DECODED), pieces, strict=False):
+    for match in pieces:
         decoded = _decode(match[0])
         if not decoded:
             continue
