@@ -16,6 +16,7 @@ from toolscout.console.app import Console
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.http import serve_http
 from toolscout.policies import Policy
+from toolscout.servers.approvals import Lock
 from toolscout.sessions.events import Answered, Event
 from toolscout.stores.memory import MemoryStore
 from toolscout.stores.store import Store
@@ -83,6 +84,7 @@ def served(
     policy: Policy | None = None,
     store: Store | None = None,
     logins: Path | None = None,
+    lock: Lock | None = None,
     console: bool = False,
     **options: object,
 ) -> Generator[Served]:
@@ -93,7 +95,7 @@ def served(
 
     def make() -> Gateway:
         kept = MemoryStore() if store is None else store
-        return Gateway(config, kept, policy=policy, tokens=logins)
+        return Gateway(config, kept, policy=policy, tokens=logins, lock=lock)
 
     thread = threading.Thread(target=lambda: _run(make, begun, console=console))
     thread.start()

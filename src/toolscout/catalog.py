@@ -93,6 +93,7 @@ class Catalog:
         self._states: dict[str, Availability] = {}
         self._unready: Mapping[str, Availability] | None = None
         self._summaries: Mapping[str, str] = MappingProxyType({})
+        self._held: dict[str, dict[str, Tool]] = {}
         self._names = Spellings()
         self._version = 0
         self._sorted: tuple[Tool, ...] | None = ()
@@ -165,6 +166,12 @@ class Catalog:
         """Return the tool of an exposed name."""
         return self._tools.get(name)
 
+    def get_held(self, name: str) -> Tool | None:
+        """Return the tool of an exposed name that nobody may use before a person approves it."""
+        with self._lock:
+            found = (tools[name] for tools in self._held.values() if name in tools)
+            return next(found, None)
+
     def resolve(self, text: str) -> list[Tool]:
         """Return the tools that a name may mean, sorted by name (R2, R3).
 
@@ -189,13 +196,24 @@ class Catalog:
                 self._snapshot = last
             return last
 
-    def replace(self, server: str, tools: Iterable[object], *, summary: str | None = None) -> None:
+    def replace(
+        self,
+        server: str,
+        tools: Iterable[object],
+        *,
+        summary: str | None = None,
+        held: Iterable[Tool] = (),
+    ) -> None:
         """Make these the tools of a server, all or nothing, and mark the server as ready.
 
         Accepts `Tool`s and everything that `Tool.from_any` reads. Tools that are the same as before
         stay and do not count as changed. `summary` says in a few words what the server is for.
+        `held` are tools that wait for approval; the catalogue does not contain them.
         """
-        self._change(server, _collect_tools(server, tools), keep_others=False, summary=summary)
+        wanted = _collect_tools(server, tools)
+        with self._lock:  # before the change, so that a held tool is never unknown in between
+            self._held[server] = {tool.name: tool for tool in held}
+        self._change(server, wanted, keep_others=False, summary=summary)
 
     def add(self, server: str, tools: Iterable[object]) -> None:
         """Add tools to a server, replacing those of the same name."""
@@ -212,6 +230,7 @@ class Catalog:
             with self._lock:
                 self._commit(server, [], removed)
                 if unwanted is None:
+                    self._held.pop(server, None)
                     self._set_state(server, None)
                     self._summarize(server, "")
         self._notices.deliver()

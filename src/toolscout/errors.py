@@ -20,6 +20,7 @@
     │   ├── AmbiguousTool    a name that several tools have; carries their exposed names
     │   ├── NotLoaded        hidden in this session; carries the query to use
     │   ├── ToolChanged      its definition is not the one that was loaded
+    │   ├── ToolHeld         its definition waits for a person's approval
     │   ├── InvalidArguments arguments that do not fit the schema; carries what is wrong
     │   ├── InvalidRequest   a meta-tool was called with arguments it does not take
     │   │   ├── NotPending   an answer to a question that no call waits for
@@ -297,6 +298,20 @@ class ToolChanged(ModelError):
         super().__init__(
             f"Not called: the definition of {name!r} has changed since it was loaded. "
             "Read the schema below and call it again."
+        )
+
+
+class ToolHeld(ModelError):
+    """A tool whose definition is new or changed, and which nobody has approved yet."""
+
+    code = "tool_held"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"Not called: the definition of {name!r} has changed and waits for the approval of a "
+            "person, so it cannot be used now. Tell the user, who can look at it with `toolscout "
+            "approvals`, and continue without it."
         )
 
 

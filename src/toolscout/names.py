@@ -43,6 +43,8 @@ _INVISIBLE = re.compile(
     r"\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+# Letters and marks that count as printable and show nothing.
+_BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _CUT = " … "
 _BLANKS = re.compile(r"\s+")
 
@@ -201,6 +203,18 @@ def to_error_text(text: str, limit: int, *, keep_lines: bool = False) -> str:
     room = limit - len(_CUT)
     head = shown[: room // 2].rstrip()
     return f"{head}{_CUT}{shown[-(room - room // 2) :].lstrip()}"
+
+
+def escape_hidden(text: str) -> str:
+    """Return a text in which every character that people cannot see is written as an escape."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if _is_visible(c) else c.encode("unicode_escape").decode() for c in text)
+
+
+def _is_visible(char: str) -> bool:
+    is_selector = "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"
+    return char.isprintable() and char not in _BLANK_LETTERS and not is_selector
 
 
 def list_some(names: Sequence[str], limit: int = NAMES_LISTED) -> str:

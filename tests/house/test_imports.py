@@ -102,7 +102,7 @@ ORDERS = {
     """,
     "toolscout.servers": """
         diagnosis manifest oauth transport
-        connection
+        approvals connection
         openapi process state
         listings mcp
         pool
@@ -145,7 +145,8 @@ ORDERS = {
     "toolscout.cli": """
         output
         evaluate inputs
-        audit completion replay search serve servers status tokens console
+        approvals audit completion replay search servers status tokens console
+        serve
         call catalog describe doctor init
     """,
 }

@@ -25,6 +25,7 @@ ISOLATES_A_DEPENDENCY = {
 """Small modules with one importer that stand alone because what they import is optional."""
 
 SAME_CONCEPT = {
+    "approvals": "which definitions may be used, and the command that decides it",
     "audit": "the audit record, and the command that shows it",
     "call": "the verb of a session and its command",
     "catalog": "the catalogue, its command and its page in the console",

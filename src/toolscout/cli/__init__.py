@@ -41,6 +41,16 @@ COMMANDS = {
     "init": ("init", "init", "Put the MCP servers of this machine behind toolscout."),
     "serve": ("serve", "serve", "Put one MCP server in front of all your others."),
     "servers": ("servers", "servers", "Manage the servers behind the gateway."),
+    "approvals": (
+        "approvals",
+        "approvals",
+        "See which definitions of servers have changed, and approve them.",
+    ),
+    "lock": (
+        "approvals",
+        "lock",
+        "Write down which definitions your servers offer, for version control.",
+    ),
     "status": ("status", "status", "Show the servers and figures of running gateways."),
     "audit": ("audit", "audit", "Show who called what through your gateway."),
     "doctor": ("doctor", "doctor", "Check this machine for problems and suggest fixes."),

@@ -140,7 +140,9 @@ def _check_all(machine: Machine, place: Path, *, start: bool) -> Iterator[Check]
     chosen = [server for server in config.servers if start and not server.disabled]
     for trial in asyncio.run(inputs.start_servers(config, chosen)) if chosen else []:
         name = f"start {trial.server}"
-        if trial.is_ok:
+        if trial.is_ok and trial.held:
+            yield Check("warn", name, trial.notes[-1], "toolscout approvals")
+        elif trial.is_ok:
             yield Check("ok", name, format_offer(trial))
         else:
             problem = trial.problem[:1].upper() + trial.problem[1:]

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from toolscout.cli import inputs
+from toolscout.cli.approvals import list_unlocked
 from toolscout.config.documents import write_private
 from toolscout.config.file import Config, build_demo_config, read_config
 from toolscout.config.gateway import GatewayConfig, Profile
@@ -35,6 +36,7 @@ from toolscout.sessions.events import Event
 
 if TYPE_CHECKING:
     from toolscout.gateway.gateway import Gateway
+    from toolscout.servers.approvals import Lock
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -92,6 +94,11 @@ def _add_gateway_option(name: str, metavar: str | None = None) -> Callable[[Comm
     help="Show the client only what this profile of the configuration admits; over HTTP, tokens "
     "have profiles instead.",
 )
+@inputs.flag_option(
+    "--locked",
+    help="Serve only the definitions that toolscout.lock beside the configuration file names; "
+    "see `toolscout lock`.",
+)
 def serve(
     path: Path | None,
     demo: bool,
@@ -102,6 +109,7 @@ def serve(
     mode: str | None,
     split_calls: bool,
     profile: str | None,
+    locked: bool,
 ) -> None:
     """Put one MCP server in front of all your others.
 
@@ -113,6 +121,8 @@ def serve(
     """
     if http and profile:
         raise click.UsageError("--profile is for stdio. Over HTTP, give a token a profile.")
+    if demo and locked:
+        raise click.UsageError("--locked needs a configuration file, and --demo has none.")
     inputs.need_sdk()
     from toolscout.gateway.logs import log_to_stderr
 
@@ -127,6 +137,7 @@ def serve(
     given = {key: value for key, value in changes.items() if value is not None}
     config = replace(config, gateway=replace(config.gateway, **given))
     limits = config.gateway.find_profile(profile) if profile else None
+    lock = _read_lock(config) if locked else None
     level = os.environ.get("TOOLSCOUT_LOG", config.gateway.log_level.value).upper()
     mask = SecretMask(config.list_secrets(), kinds=config.list_redacted())
     log_to_stderr(config.gateway.log, level, mask)
@@ -136,17 +147,32 @@ def serve(
     with suppress(KeyboardInterrupt), _forward_stdin() if is_typed else nullcontext():
         if is_typed:
             click.echo(BY_HAND, err=True)
-        asyncio.run(_serve(config, mask, limits, http=http))
+        asyncio.run(_serve(config, mask, limits, lock, http=http))
 
 
-async def _serve(config: Config, mask: SecretMask, profile: Profile | None, *, http: bool) -> None:
+def _read_lock(config: Config) -> "Lock":
+    """Return the lock file of a configuration; raises `InvalidFile` if both differ in servers."""
+    from toolscout.servers.approvals import LOCK_FILE, read_lock
+
+    file = config.source.with_name(LOCK_FILE)
+    lock = read_lock(file)
+    problems = list_unlocked(config, lock)
+    if problems:
+        raise InvalidFile(str(file), "does not fit the configuration", remedy=" ".join(problems))
+    return lock
+
+
+async def _serve(
+    config: Config, mask: SecretMask, profile: Profile | None, lock: "Lock | None", *, http: bool
+) -> None:
     from toolscout.gateway.gateway import Gateway
     from toolscout.gateway.logs import log_event
     from toolscout.gateway.server import serve_stdio
     from toolscout.gateway.tracing import Spans
 
     with inputs.open_store(config) as store:
-        async with Gateway(config, store, tokens=inputs.get_tokens_folder(config)) as gateway:
+        tokens = inputs.get_tokens_folder(config)
+        async with Gateway(config, store, tokens=tokens, lock=lock) as gateway:
             gateway.events.subscribe(log_event)
             gateway.events.subscribe(Spans().on_event)
             tasks = [asyncio.create_task(_follow(gateway, mask))]

@@ -132,6 +132,7 @@ def json_from_trial(trial: "ProbeResult") -> dict[str, object]:
         "problem": trial.problem,
         "remedy": trial.remedy,
         "notes": trial.notes,
+        "held": trial.held,
     }
 
 
@@ -228,12 +229,13 @@ def _parse_pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
 def remove(name: str, path: Path | None) -> None:
     """Remove a server from toolscout's own configuration file.
 
-    The old file is kept as FILE.bak. Login tokens of the server are deleted.
+    The old file is kept as FILE.bak. Login tokens of the server and its approvals are deleted.
 
     \b
     Example:
       toolscout servers remove time
     """
+    from toolscout.servers.listings import forget_server
     from toolscout.servers.oauth.tokens import TokenFile
 
     place = inputs.find_config_file(path)
@@ -243,6 +245,9 @@ def remove(name: str, path: Path | None) -> None:
     with suppress(InvalidConfig):
         TokenFile(inputs.get_tokens_folder(config), find_server(config, name).resolve()).forget()
     write_edit(place, text)
+    with inputs.open_known_store(config) as store:
+        if store is not None:
+            forget_server(store, name)
     click.echo(f"Removed {name!r} from {place}.")
 
 

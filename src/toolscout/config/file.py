@@ -62,7 +62,9 @@ class Config:
         object.__setattr__(self, "servers", tuple(map(self._complete, self.servers)))
 
     def _complete(self, server: ServerConfig) -> ServerConfig:
-        """Return a server with the gateway's `inherit_env` and what that must not pass."""
+        """Return a server with the gateway's `changes` and `inherit_env`, and what is withheld."""
+        if not server.changes:
+            server = replace(server, changes=self.gateway.changes)
         wanted = tuple(dict.fromkeys((*self.gateway.inherit_env, *server.inherit_env)))
         if not wanted or server.transport is not Transport.STDIO:
             return server

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Self
 
 from toolscout.config.references import expand, resolve_options
-from toolscout.config.servers import EVERYTHING, is_matched
+from toolscout.config.servers import EVERYTHING, Changes, is_matched
 from toolscout.errors import InvalidConfig, UsageError
 from toolscout.names import find_near_names, to_one_line
 from toolscout.options import (
@@ -223,6 +223,12 @@ class GatewayConfig(Options):
         PATTERNS,
         "Variables that every program gets from the environment of toolscout, as with "
         "`inherit_env` of one server.",
+    )
+    changes: Changes = declare(
+        Changes.HOLD,
+        check_choice(Changes),
+        "What happens to new and changed definitions of servers that were used before: they wait "
+        "for a person, are used at once or are refused. See [approvals](approvals.md).",
     )
     cache: str = declare(
         "",

@@ -70,6 +70,17 @@ class Grant(StrEnum):
     """The program identifies itself."""
 
 
+class Changes(StrEnum):
+    """What happens to a definition that differs from the one that was approved."""
+
+    HOLD = "hold"
+    """It waits until a person approves it."""
+    ALLOW = "allow"
+    """It is used at once."""
+    DENY = "deny"
+    """It is not used, and nobody is asked."""
+
+
 PROCESS = (Transport.STDIO,)
 REMOTE = (Transport.HTTP, Transport.SSE, Transport.OPENAPI)
 
@@ -128,6 +139,11 @@ def _read_redact(key: str, value: object) -> tuple[SecretKind, ...]:
     return tuple(check.read(key, item) for item in TEXTS.read(key, value))
 
 
+def _read_changes(key: str, value: object) -> str:
+    return "" if value == "" else check_choice(Changes).read(key, value)
+
+
+_CHANGES = ValueCheck(check_choice(Changes).expected, _read_changes)
 _URL = ValueCheck("a web address", _read_url)
 _ENV = ValueCheck(STRINGS.expected, _read_env)
 _HEADERS = ValueCheck(STRINGS.expected, _read_headers)
@@ -232,6 +248,12 @@ class ServerConfig(Options):
     )
     may_pin: bool = declare(
         False, FLAG, "Also pin the tools that the server itself marks with `anthropic/alwaysLoad`."
+    )
+    changes: str = declare(
+        "",
+        _CHANGES,
+        "What happens to new and changed definitions of a server that was used before; left out, "
+        "what `gateway.changes` says. See [approvals](approvals.md).",
     )
     effects: Mapping[str, Effect] = declare(
         {}, _EFFECTS, "What calls do, by pattern, where the server does not say it or is wrong."

@@ -190,6 +190,7 @@ class Console:
                 "restart": may_act,
                 "log": may_act,
                 "login": servers is not None and may_act and servers.has_logins,
+                "approve": may_act,
                 "call": False,
                 "sessions": is_live,
                 "savings": is_live,

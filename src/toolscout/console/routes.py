@@ -25,7 +25,7 @@ from starlette.types import Scope
 from toolscout.console.activity import build_savings
 from toolscout.console.catalog import PAGE_SIZE, PAGE_SIZE_MAX, SORTS
 from toolscout.console.search import LIMIT, LIMIT_MAX
-from toolscout.console.servers import STATES
+from toolscout.console.servers import DECISIONS, STATES
 from toolscout.console.views import ApiError, View, api_error_from
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.middleware import PRINCIPAL, Principal
@@ -97,6 +97,7 @@ class Routes:
             "/overview": self._get_overview,
             "/servers": self._list_servers,
             "/servers/{name}/log": self._read_log,
+            "/servers/{name}/approvals": self._list_held,
         }
         act = self._answer_json(self._run_action)
         return [
@@ -164,10 +165,16 @@ class Routes:
     async def _read_log(self, view: View, request: Request) -> Answer:
         return self._get_servers().read_log(view, request.path_params["name"])
 
+    async def _list_held(self, view: View, request: Request) -> Answer:
+        return await self._get_servers().list_held(view, request.path_params["name"])
+
     async def _run_action(self, view: View, request: Request) -> Answer:
         name = request.path_params["name"]
         action = request.path_params["action"]
         servers = self._get_servers()
+        if action in DECISIONS:
+            ids = frozenset(request.query_params.getlist("id"))
+            return await servers.decide(view, name, action, ids)
         if action != "login":
             return await servers.run_action(view, name, action)
         logins = self._console.logins

@@ -8,10 +8,11 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from collections.abc import Set
 from pathlib import Path
 
 from toolscout.config.secrets import mask_args
-from toolscout.config.servers import ServerConfig, Transport
+from toolscout.config.servers import Changes, ServerConfig, Transport
 from toolscout.console.activity import ActivityLog, format_time
 from toolscout.console.catalog import Costs
 from toolscout.console.views import ApiError, View, make_not_found
@@ -24,6 +25,8 @@ from toolscout.servers.pool import Pool
 from toolscout.servers.state import Phase, ServerState
 
 START, STOP, RESTART, LOGIN = "start", "stop", "restart", "login"
+DECISIONS = {"approve": True, "reject": False}
+HELD_SHOWN = 200
 LOGIN_SECONDS = 300.0
 LINE_CHARS = 1_000
 NO_PROFILE = "Use a token without a profile."
@@ -107,6 +110,32 @@ class ServerTable:
         tokens = sum(self._costs.count(tools))
         return self._build_row(self.get_server(view, name), view, len(tools), tokens)
 
+    async def list_held(self, view: View, name: str) -> Json:
+        """Return the definitions of a server that wait for a person, with what has changed."""
+        server = self.get_server(view, name)
+        if view.is_limited:
+            raise ApiError(
+                403, "limited", "Approvals are for tokens without a profile.", NO_PROFILE
+            )
+        held = server.held_definitions[:HELD_SHOWN]
+        rows = await asyncio.to_thread(lambda: [item.to_json() for item in held])
+        return {"total": len(server.held_definitions), "held": rows}
+
+    async def decide(self, view: View, name: str, action: str, ids: Set[str]) -> Json:
+        """Approve or reject definitions of a server by id; return what still waits."""
+        server = self.get_server(view, name)
+        approve = DECISIONS[action]
+        if view.is_limited:
+            raise ApiError(403, "limited", f"This token may not {action} definitions.", NO_PROFILE)
+        if approve and (self._pool.is_locked or server.config.changes == Changes.DENY):
+            hint = "Change the lock file, or `changes` in the configuration."
+            raise ApiError(409, "denied", "Changes of this server are denied.", hint)
+        if not ids or ids - {item.id for item in server.held_definitions}:
+            message = "The server has changed its list meanwhile. Nothing was decided."
+            raise ApiError(409, "changed_again", message, "Look at the list again.")
+        await self._pool.decide(name, ids, approve=approve, by=view.principal.name)
+        return await self.list_held(view, name)
+
     def can_log_in(self, server: ServerState) -> bool:
         """Tell whether a person can log in to a server from here."""
         try:
@@ -141,6 +170,7 @@ class ServerTable:
             "latency_ms": {"p50": log.compute_quantile(0.5), "p95": log.compute_quantile(0.95)},
             "reason": config.quote(server.reason),
             "login": login.value,
+            "held": 0 if view.is_limited else server.undecided,
             "actions": self._list_actions(server, view, login),
         }
 

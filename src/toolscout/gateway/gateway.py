@@ -42,6 +42,7 @@ from toolscout.names import make_exposed_name
 from toolscout.policies import Policy
 from toolscout.schemas import Json
 from toolscout.scout import Scout
+from toolscout.servers.approvals import Lock
 from toolscout.servers.pool import Pool
 from toolscout.servers.state import Phase, ServerState
 from toolscout.sessions.events import EventStream
@@ -85,6 +86,7 @@ class Gateway:
     """One gateway. Use it as an asynchronous context manager.
 
     `tokens` is the folder with the OAuth tokens of servers; without it, such servers need a login.
+    With a `lock`, only the definitions that it names are used.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Gateway:
         *,
         policy: Policy | None = None,
         tokens: Path | None = None,
+        lock: Lock | None = None,
     ) -> None:
         self.config = config
         self.store = BackgroundStore(store)
@@ -104,7 +107,12 @@ class Gateway:
         self._audit = self._open_audit() if config.gateway.audit else None
         self.catalog = Catalog()
         self.pool = Pool(
-            config.servers, self.catalog, self.store, queue=config.gateway.queue, tokens=tokens
+            config.servers,
+            self.catalog,
+            self.store,
+            queue=config.gateway.queue,
+            tokens=tokens,
+            lock=lock,
         )
         self.pool.on_phase = lambda server: self.events.emit(
             ServerChanged(server=server.name, phase=server.phase, reason=server.reason)

@@ -185,6 +185,7 @@ def _describe_server(member: ServerState, tools: int, since: datetime) -> Json:
         "running": member.running,
         "waiting": member.waiting,
         "tools": tools,
+        "held": member.undecided,
         "problems": [config.quote(problem) for problem in member.problems],
         "lines": [config.quote(line) for line in lines],
     }

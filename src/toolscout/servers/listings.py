@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase, translate
@@ -24,6 +24,7 @@ from toolscout.errors import InvalidTool, ToolscoutError
 from toolscout.names import clean_text, to_one_line
 from toolscout.schemas import Json, is_list, is_object, to_canonical_json
 from toolscout.search.text import split_words
+from toolscout.servers.approvals import Approvals, Checked, HeldDefinition, Lock
 from toolscout.servers.connection import Connection, Delays
 from toolscout.servers.manifest import (
     LAYOUT,
@@ -32,6 +33,7 @@ from toolscout.servers.manifest import (
     TEMPLATE,
     TOOL,
     Manifest,
+    compute_config_key,
     manifest_from_bytes,
 )
 from toolscout.servers.state import Phase, ServerState
@@ -42,6 +44,8 @@ from toolscout.tools import Effect, Tool, take_first_sentence
 MANIFEST_KIND = "manifest"
 STOPPED_REASON = "it was stopped"
 TOOLS_LIMIT = 20_000
+HELD_LOGGED = 10
+"""How many held definitions of one list have a line each in the log."""
 INSTRUCTIONS_CHARS = 4_000
 PLAIN_TITLE_WORDS = frozenset({"a", "for", "mcp", "server", "the"})
 """Words that do not make a title say more than the server's name."""
@@ -54,7 +58,8 @@ _PLACEHOLDER = re.compile(r"\{[+#./;?&]?([\w.,*]+)\}")
 class CatalogUpdater:
     """Updates one catalogue. Call `close` at the end."""
 
-    def __init__(self, catalog: Catalog, store: Store) -> None:
+    def __init__(self, catalog: Catalog, store: Store, lock: Lock | None = None) -> None:
+        self.approvals = Approvals(store, lock)
         self._catalog = catalog
         self._store = store
         self._worker = ThreadPoolExecutor(1, "toolscout-catalog")
@@ -110,6 +115,27 @@ class CatalogUpdater:
         """Make the tools of a manifest those of a server and mark the server as ready."""
         await asyncio.wrap_future(self._worker.submit(self._replace, server, manifest))
 
+    async def decide(
+        self, server: ServerState, held: Sequence[HeldDefinition], *, approve: bool, by: str
+    ) -> None:
+        """Approve or reject definitions, and offer what may be used now."""
+
+        def work() -> None:
+            self.approvals.decide(server.config, held, approve=approve, by=by)
+            self._check_again(server)
+
+        await asyncio.wrap_future(self._worker.submit(work))
+
+    async def apply_decisions(self, servers: Mapping[str, ServerState]) -> None:
+        """Offer what somebody has approved in another process, and nothing that was rejected."""
+
+        def work() -> None:
+            for name in self.approvals.read_news():
+                if name in servers:
+                    self._check_again(servers[name])
+
+        await asyncio.wrap_future(self._worker.submit(work))
+
     async def remove(self, name: str) -> None:
         """Take a server out of the catalogue."""
         await asyncio.wrap_future(self._worker.submit(self._catalog.remove, name))
@@ -131,17 +157,29 @@ class CatalogUpdater:
         self._replace(server, manifest)
         return True
 
+    def _check_again(self, server: ServerState) -> None:
+        if server.manifest is not None:
+            self._replace(server, server.manifest)
+
     def _replace(self, server: ServerState, manifest: Manifest) -> None:
         if server.is_held:
             return
-        entries, problems = build_entries(server.config, manifest)
+        checked = self.approvals.check(server.config, manifest)
+        entries, problems = build_entries(server.config, checked.manifest)
         tools = [tool for tool in entries if self._is_free(tool, problems)]
+        _log_held(server, checked)
+        problems += checked.problems
         for problem in problems:
             if problem not in server.problems:
-                _log.warning("Server %s: %s", server.name, problem)
+                is_drift = self.approvals.is_locked and problem in checked.problems
+                level = logging.ERROR if is_drift else logging.WARNING
+                _log.log(level, "Server %s: %s", server.name, problem)
+        summary = summarize(server.config, checked.manifest)
+        held = build_held_entries(server.config, checked.held)
+        self._catalog.replace(server.name, tools, summary=summary, held=held)
         server.manifest = manifest
         server.problems = tuple(problems)
-        self._catalog.replace(server.name, tools, summary=summarize(server.config, manifest))
+        server.held_definitions = checked.held
         if server.is_held:  # it was stopped meanwhile, which marked it as failed before
             self._catalog.set_failed(server.name, STOPPED_REASON)
 
@@ -155,9 +193,19 @@ class CatalogUpdater:
 
     def _save(self, config: ServerConfig, manifest: Manifest) -> None:
         try:
-            save_manifest(self._store, config, manifest)
+            save_manifest(self._store, config, replace(manifest, is_checked=True))
         except Exception:  # a cache that cannot be written is no reason to lose a server
             _log.warning("The lists of server %s were not stored.", config.name, exc_info=True)
+
+
+def _log_held(server: ServerState, checked: Checked) -> None:
+    known = {item.id for item in server.held_definitions}
+    new = [item for item in checked.held if item.id not in known and not item.is_rejected]
+    for item in new[:HELD_LOGGED]:
+        fields = (server.name, item.label, item.change, item.digest)
+        _log.warning("held server=%s name=%s change=%s digest=%s", *fields)
+    if len(new) > HELD_LOGGED:
+        _log.warning("held server=%s more=%d", server.name, len(new) - HELD_LOGGED)
 
 
 def recall_catalog(config: Config, store: Store | None) -> Catalog:
@@ -174,10 +222,27 @@ def recall_catalog(config: Config, store: Store | None) -> Catalog:
     return catalog
 
 
+def find_held(config: Config, store: Store) -> Iterator[tuple[ServerConfig, HeldDefinition]]:
+    """Yield what servers listed last and nobody may use before a person approves it."""
+    approvals = Approvals(store)
+    for server in config.servers:
+        manifest = None if server.disabled else read_stored_manifest(store, server)
+        if manifest is not None:
+            for item in approvals.check(server, manifest).held:
+                yield server, item
+
+
 def read_stored_manifest(store: Store, config: ServerConfig) -> Manifest | None:
     """Return the listings that a server last had under this configuration."""
     data = store.read(MANIFEST_KIND, config.name)
     return None if data is None else manifest_from_bytes(data, compute_config_key(config))
+
+
+def forget_server(store: Store, name: str) -> None:
+    """Delete the listings and approvals of a server, whose next list is then its first."""
+    # In this order: listings without the approvals that they were compared with are held.
+    store.write(MANIFEST_KIND, name, None)
+    Approvals(store).forget(name)
 
 
 def save_manifest(store: Store, config: ServerConfig, manifest: Manifest) -> None:
@@ -185,12 +250,6 @@ def save_manifest(store: Store, config: ServerConfig, manifest: Manifest) -> Non
     row = {field.name: getattr(manifest, field.name) for field in fields(manifest)}
     row |= {"layout": LAYOUT, "key": compute_config_key(config)}
     store.write(MANIFEST_KIND, config.name, json.dumps(row).encode())
-
-
-def compute_config_key(config: ServerConfig) -> str:
-    """Return a digest of the options that decide a server's tools; it marks its stored listings."""
-    parts = [config.command, list(config.args), config.cwd, config.url, config.spec]
-    return hashlib.sha256(to_canonical_json([str(config.transport), *parts])).hexdigest()[:16]
 
 
 def summarize(config: ServerConfig, manifest: Manifest | None = None) -> str:
@@ -233,6 +292,11 @@ def build_entries(config: ServerConfig, manifest: Manifest) -> tuple[list[Tool],
         else:
             found[entry.name] = entry
     return list(found.values()), problems
+
+
+def build_held_entries(config: ServerConfig, held: Iterable[HeldDefinition]) -> list[Tool]:
+    """Return the tools that definitions which wait for approval would be."""
+    return build_entries(config, Manifest(tools=tuple(h.definition for h in held if h.name)))[0]
 
 
 def _compile_patterns(patterns: Iterable[str]) -> Callable[[str], object]:

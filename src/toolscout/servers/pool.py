@@ -22,6 +22,7 @@ from toolscout.config.redaction import redact_json
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallTimedOut, ServerBusy, ServerUnavailable, ToolscoutError
 from toolscout.schemas import Json
+from toolscout.servers.approvals import Lock
 from toolscout.servers.connection import (
     FAILED,
     Connection,
@@ -53,7 +54,8 @@ _log = logging.getLogger(__name__)
 class Pool:
     """All servers behind one gateway. Use it as an asynchronous context manager.
 
-    `tokens` is the folder with the OAuth tokens of servers.
+    `tokens` is the folder with the OAuth tokens of servers. With a `lock`, only the definitions
+    that it names are used.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Pool:
         queue: int = 64,
         delays: Delays | None = None,
         tokens: Path | None = None,
+        lock: Lock | None = None,
     ) -> None:
         self.catalog = catalog
         self.servers: dict[str, ServerState] = {}
@@ -80,7 +83,7 @@ class Pool:
         self._delays = delays or Delays()
         self._connector = Connector(self._delays, tokens)
         self._connect = connect or self._connector
-        self._updater = CatalogUpdater(catalog, store)
+        self._updater = CatalogUpdater(catalog, store, lock)
         self._queue = queue
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing: set[asyncio.Task[Any]] = set()
@@ -99,6 +102,7 @@ class Pool:
             self._learn_if_needed(server)
         self._spawn(self._stop_idle())
         self._spawn(self._watch_logins())
+        self._spawn(self._watch_approvals())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -181,6 +185,17 @@ class Pool:
         """Stop a server and start it again."""
         await self.stop(name)
         await self.start(name)
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a lock file decides which definitions are used, so that nobody else can."""
+        return self._updater.approvals.is_locked
+
+    async def decide(self, name: str, ids: Set[str], *, approve: bool, by: str) -> None:
+        """Approve or reject those held definitions of a server that have these ids."""
+        server = self._find(name)
+        held = [item for item in server.held_definitions if item.id in ids]
+        await self._updater.decide(server, held, approve=approve, by=by)
 
     async def reload(self, configs: Iterable[ServerConfig]) -> None:
         """Make these the servers of the pool.
@@ -495,6 +510,15 @@ class Pool:
                 file = server.token_file
                 if server.phase is Phase.NEEDS_LOGIN and file and file.login != server.login:
                     self._spawn(start(server.name))
+
+    async def _watch_approvals(self) -> None:
+        """Offer what a person has approved in another process."""
+        while True:
+            await asyncio.sleep(self._delays.approval_look)
+            try:
+                await self._updater.apply_decisions(self.servers)
+            except Exception:  # any store may fail in its own way, and be back the next time
+                _log.debug("Approvals cannot be read.", exc_info=True)
 
     def _enter(self, server: ServerState, phase: Phase, reason: str = "") -> None:
         server.phase = phase

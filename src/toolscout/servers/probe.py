@@ -25,6 +25,7 @@ from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig, ServerUnavailable, ToolscoutError, UsageError
 from toolscout.schemas import Json, is_object, list_parameters
 from toolscout.scout import Scout
+from toolscout.servers.approvals import Approvals, Checked
 from toolscout.servers.connection import (
     NEEDS_LOGIN,
     ConnectionFactory,
@@ -64,6 +65,8 @@ class ProbeResult:
     """The entries that cannot be used, or the lines written before a failure that say most."""
     problem: str = ""
     remedy: str = ""
+    held: int = 0
+    """How many definitions may not be used until a person approves them."""
 
     @property
     def is_ok(self) -> bool:
@@ -89,15 +92,18 @@ async def probe_server(
             remedy=remedy,
         )
     seconds = time.monotonic() - started
-    tools, problems = build_entries(config, manifest)
+    checked = Checked(manifest=manifest)
     if store is not None:
-        save_manifest(store, config, manifest)
+        checked = Approvals(store).check(config, manifest)
+        save_manifest(store, config, replace(manifest, is_checked=True))
+    tools, problems = build_entries(config, checked.manifest)
     return ProbeResult(
         server=config.name,
         seconds=seconds,
         counts=Counter(tool.kind for tool in tools),
         protocol=manifest.protocol,
-        notes=tuple(problems),
+        notes=(*problems, *checked.problems),
+        held=len(checked.held),
     )
 
 
@@ -166,6 +172,8 @@ def list_servers(
     found: list[ServerSummary] = []
     for server in config.servers:
         manifest = None if store is None else read_stored_manifest(store, server)
+        if store is not None and manifest is not None:
+            manifest = Approvals(store).check(server, manifest).manifest
         entries = None if manifest is None else build_entries(server, manifest)[0]
         summary = ServerSummary(
             server=server,

@@ -20,6 +20,7 @@ from mcp.shared.exceptions import MCPError
 from toolscout.config.redaction import SecretKind, redact_json
 from toolscout.config.servers import ServerConfig
 from toolscout.errors import CallTimedOut, ToolscoutError
+from toolscout.servers.approvals import HeldDefinition
 from toolscout.servers.connection import FAILED, NEEDS_LOGIN, STOPPED, Connection, Relay
 from toolscout.servers.manifest import Manifest
 from toolscout.servers.oauth.tokens import TokenFile
@@ -70,6 +71,8 @@ class ServerState:
     """The login that the token file held at the last start."""
     manifest: Manifest | None = None
     problems: tuple[str, ...] = ()
+    held_definitions: tuple[HeldDefinition, ...] = ()
+    """What of its list may not be used until a person approves it."""
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
     """The last lines that the server wrote to stderr, with secrets masked."""
     connection: Connection | None = None
@@ -88,6 +91,11 @@ class ServerState:
         """Whether its tools are unknown because its first start has not ended yet."""
         is_early = self.phase in (Phase.CONFIGURED, Phase.STARTING)
         return self.manifest is None and not self.failures and is_early
+
+    @property
+    def undecided(self) -> int:
+        """How many definitions wait until a person approves or rejects them."""
+        return sum(not item.is_rejected for item in self.held_definitions)
 
     @contextmanager
     def count_waiting(self) -> Generator[None]:

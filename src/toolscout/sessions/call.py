@@ -168,6 +168,9 @@ def find_tool(state: SessionState, name: object) -> Tool:
         loaded = [tool for tool in tools if state.is_callable(tool)]
         tools = loaded if len(loaded) == 1 else tools
     if not tools:
+        held = state.engine.catalog.get_held(text)
+        if held is not None and policy.knows(held):
+            raise errors.ToolHeld(held.name)
         entry = state.record.entries.get(text)
         if entry is not None:
             raise explain_unavailable(entry.server, state.engine.catalog.state(entry.server))

@@ -20,6 +20,7 @@ class Servers {
     this.context = context;
     this.rows = null;
     this.open = "";
+    this.held = new Map();
     this.busy = new Map();
     this.said = new Map();
     this.problems = new Map();
@@ -54,6 +55,7 @@ class Servers {
       const rows = await ask("servers");
       const isSame = JSON.stringify(rows) === JSON.stringify(this.rows);
       this.rows = rows;
+      for (const row of rows) if (this.held.has(row.name)) this.review(row);
       if (!isSame) this.show();
     } catch (error) {
       fill(
@@ -146,6 +148,9 @@ class Servers {
         h(
           "div",
           { class: "row actions" },
+          row.held && this.context.overview().capabilities.approve
+            ? this.reviewButton(row)
+            : null,
           row.actions
             .filter((name) => this.context.overview().capabilities[name])
             .map((name) => this.action(row, name)),
@@ -174,6 +179,7 @@ class Servers {
           { class: row.state === "failed" ? "server-text bad" : "server-text soft" },
           row.reason,
         ),
+      this.held.has(row.name) && this.changes(row),
       this.problems.has(row.name) &&
         h("div", { class: "server-text" }, problemCard(this.problems.get(row.name))),
       isOpen &&
@@ -193,6 +199,100 @@ class Servers {
           ),
         ),
     );
+  }
+
+  reviewButton(row) {
+    const isOpen = this.held.has(row.name);
+    return h(
+      "button",
+      {
+        type: "button",
+        class: "small primary",
+        "aria-expanded": String(isOpen),
+        "data-key": `review ${row.name}`,
+        onclick: () => {
+          if (isOpen) {
+            this.held.delete(row.name);
+            this.show();
+          } else this.review(row);
+        },
+      },
+      `Review ${plural(row.held, "change")}`,
+      h("span", { class: "sr" }, ` of ${row.name}`),
+    );
+  }
+
+  async review(row) {
+    try {
+      const { held } = await ask(`servers/${encodeURIComponent(row.name)}/approvals`);
+      const isSame = JSON.stringify(held) === JSON.stringify(this.held.get(row.name));
+      this.held.set(row.name, held);
+      if (isSame) return;
+    } catch (error) {
+      this.problems.set(row.name, error);
+    }
+    this.show();
+  }
+
+  /** Return what waits for approval: nobody finds or calls it before a person decides. */
+  changes(row) {
+    const waiting = this.held.get(row.name);
+    if (!waiting.length) return null;
+    return h(
+      "ul",
+      { class: "server-log stack", "aria-label": `Changes of ${row.name}` },
+      waiting.map((one) =>
+        h(
+          "li",
+          { class: "stack" },
+          h(
+            "div",
+            { class: "row" },
+            h("code", {}, one.name),
+            badge(one.rejected ? "rejected" : one.change, "warning"),
+            ["approve", "reject"]
+              .filter((name) => name === "approve" || !one.rejected)
+              .map((name) => this.decision(row, one, name)),
+          ),
+          h(
+            "pre",
+            { class: "read tall", tabindex: "0", role: "region", "aria-label": `What changed in ${one.name}` },
+            one.diff.join("\n"),
+          ),
+        ),
+      ),
+    );
+  }
+
+  decision(row, one, name) {
+    return h(
+      "button",
+      {
+        type: "button",
+        class: name === "approve" ? "small primary" : "small",
+        disabled: this.busy.has(row.name),
+        "data-key": `${name} ${one.id}`,
+        onclick: () => this.decide(row, one, name),
+      },
+      name === "approve" ? "Approve" : "Reject",
+      h("span", { class: "sr" }, ` ${one.name}`),
+    );
+  }
+
+  async decide(row, one, name) {
+    this.busy.set(row.name, name);
+    this.problems.delete(row.name);
+    this.show();
+    try {
+      const path = `servers/${encodeURIComponent(row.name)}/${name}`;
+      const { held } = await ask(path, { id: one.id }, { method: "POST" });
+      this.held.set(row.name, held);
+    } catch (error) {
+      this.problems.set(row.name, error);
+    }
+    this.busy.delete(row.name);
+    this.show();
+    this.soon();
   }
 
   action(row, name) {

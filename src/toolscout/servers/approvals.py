@@ -1,0 +1,528 @@
+"""`Approvals`: which definitions of a server may be used, and which wait for a person.
+
+The first list of a server is trusted. After that, a tool that is new or differs, and other
+instructions, are held: `check` takes them out of the list until a person approves them. A lock
+file replaces what was approved here by what a team has agreed on.
+
+A definition is known by the digest of what the server sent, before the configuration changes
+anything. What was approved is stored for each server, with who and when, and before the list it
+belongs to. Resources and prompts are not held: their lists change all the time.
+"""
+
+import hashlib
+import json
+import logging
+import re
+import threading
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import cast
+
+import rfc8785
+import tomlkit
+
+from toolscout.catalog import Pace
+from toolscout.config.servers import Changes, ServerConfig
+from toolscout.errors import InvalidFile
+from toolscout.names import escape_hidden, make_exposed_name, to_one_line
+from toolscout.options import join_keys
+from toolscout.schemas import Json, is_list, is_object, to_canonical_json
+from toolscout.servers.manifest import Manifest, compute_config_key
+from toolscout.stores.store import Store
+
+APPROVED_KIND = "approved"
+"""The definitions that may be used, a row for each server."""
+DECISIONS_KIND = "approvals"
+"""A log of what people decided; gateways look there for news."""
+DECISIONS_KEPT = 10_000
+FIRST_USE = "first use"
+CONFIGURATION = "configuration"
+LOCK_FILE = "toolscout.lock"
+LOCK_VERSION = 1
+NAMES_SHOWN = 5
+NAME_CHARS = 80
+DIFF_CHARS = 200_000
+"""A longer list of differences is cut, and the cut is marked."""
+
+_NEEDS_CARE = re.compile(
+    r"\d\.\d|\d[eE][+-]?\d|\d{16}|NaN|Infinity|[\ud800-\udfff\U00010000-\U0010ffff]"
+)
+_log = logging.getLogger(__name__)
+
+
+class Change(StrEnum):
+    """How a held definition differs from what was approved."""
+
+    NEW = "new"
+    CHANGED = "changed"
+    RENAMED = "renamed"
+    INSTRUCTIONS = "instructions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldDefinition:
+    """A definition that may not be used until a person approves it."""
+
+    server: str
+    name: str
+    """The tool's name on its server; empty for the instructions of the server."""
+    change: Change
+    digest: str
+    definition: Json
+    former: Json | None = None
+    """What was approved in its place, if that is known."""
+    is_rejected: bool = False
+    """Whether a person has looked at it and said no."""
+
+    @property
+    def label(self) -> str:
+        """The name under which people approve it."""
+        return make_exposed_name(self.server, self.name) if self.name else f"{self.server}:about"
+
+    @property
+    def id(self) -> str:
+        """16 hex digits that stand for exactly this definition of this server."""
+        parts = [self.server, self.name, self.digest]
+        return hashlib.sha256(to_canonical_json(parts)).hexdigest()[:16]
+
+    @property
+    def sentence(self) -> str:
+        """What has changed, in a few words."""
+        match self.change:
+            case Change.NEW:
+                return "is new"
+            case Change.CHANGED:
+                fields = ", ".join(self._list_changed_fields())
+                return f"has changed ({fields})" if fields else "has changed"
+            case Change.RENAMED:
+                name = (self.former or {}).get("name", "")
+                return f"was {to_one_line(str(name), NAME_CHARS)!r} and has another name now"
+            case Change.INSTRUCTIONS:
+                return "says other things about the server"
+
+    def list_differences(self) -> list[str]:
+        """Return every value that differs, old ones after `-` and new ones after `+`."""
+        old = dict(_list_values(self.former or {}))
+        new = dict(_list_values(self.definition))
+        lines: list[str] = []
+        room = DIFF_CHARS
+        for path in dict.fromkeys((*old, *new)):
+            if old.get(path) == new.get(path):
+                continue
+            part = [escape_hidden(path)]
+            for mark, value in (("-", old.get(path)), ("+", new.get(path))):
+                part += [f"  {mark} {line}" for line in _split_value(value)]
+            room -= sum(map(len, part))
+            if room < 0:
+                return [*lines, f"… The rest is longer than {DIFF_CHARS:,} characters."]
+            lines += part
+        return lines
+
+    def _list_changed_fields(self) -> list[str]:
+        old = self.former or {}
+        paths = dict.fromkeys((*old, *self.definition)) if old else {}
+        names = [n for n in paths if _dump(old.get(n)) != _dump(self.definition.get(n))]
+        return [to_one_line(name, NAME_CHARS) for name in names[:NAMES_SHOWN]]
+
+    def to_json(self) -> Json:
+        """Return what a person has to know to decide."""
+        return {
+            "id": self.id,
+            "server": self.server,
+            "name": self.label,
+            "change": self.change.value,
+            "digest": self.digest,
+            "rejected": self.is_rejected,
+            "diff": self.list_differences(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """One definition that may be used."""
+
+    digest: str
+    definition: Json
+    by: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """All definitions of one server that may be used; that of its instructions has no name."""
+
+    approved: Mapping[str, Approval] = field(default_factory=dict[str, Approval])
+    rejected: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Digests of definitions that a person refused, by name."""
+
+
+Lock = Mapping[str, Mapping[str, str]]
+"""The digests of a lock file, by server and then by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """The part of a server's list that may be used, and the rest."""
+
+    manifest: Manifest
+    held: tuple[HeldDefinition, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What the operator should know about the rest."""
+
+
+class Approvals:
+    """Compares lists with what was approved. Any thread may use it; everything may block.
+
+    With a lock, only what the lock names may be used, and nobody can approve anything else.
+    """
+
+    def __init__(self, store: Store, lock: Lock | None = None) -> None:
+        self.is_locked = lock is not None
+        self._store = store
+        self._pins = lock
+        self._lock = threading.Lock()
+        self._baselines: dict[str, Baseline] = {}
+        self._seen = 0
+
+    def check(self, config: ServerConfig, manifest: Manifest) -> Checked:
+        """Return what of a list may be used; the first list of a server is approved as it is."""
+        listed = _list_definitions(manifest)
+        pins = None if self._pins is None else self._pins.get(config.name, {})
+        with self._lock:
+            known = self._find(config)
+            # A list that was stored after a comparison, but without what it was compared with,
+            # is not a first one.
+            is_first = known is None and not manifest.is_checked
+            baseline = known or Baseline()
+            if pins is not None:
+                if is_first:
+                    agreed = [item for item in listed if pins.get(item[0]) == item[1]]
+                    baseline = self._follow(config, agreed, baseline, LOCK_FILE)
+            elif is_first or config.changes == Changes.ALLOW:
+                self._follow(config, listed, baseline, FIRST_USE if is_first else CONFIGURATION)
+                return Checked(manifest=manifest)
+        return _compare(config, manifest, listed, baseline, pins)
+
+    def decide(
+        self, config: ServerConfig, held: Sequence[HeldDefinition], *, approve: bool, by: str
+    ) -> None:
+        """Approve or reject exactly these definitions of a server, for every gateway."""
+        at = _format_now()
+        with self._lock:
+            self._baselines.pop(_make_key(config), None)
+            former = self._find(config) or Baseline()
+            approved, rejected = dict(former.approved), dict(former.rejected)
+            for item in held:
+                if approve:
+                    approved[item.name] = Approval(item.digest, item.definition, by, at)
+                    rejected.pop(item.name, None)
+                else:
+                    rejected[item.name] = item.digest
+            self._write(config, Baseline(approved, rejected))
+        for item in held:
+            decision = "approved" if approve else "rejected"
+            row = {"server": item.server, "name": item.name, "digest": item.digest}
+            row |= {"decision": decision, "by": by, "at": at}
+            self._store.append(DECISIONS_KIND, json.dumps(row).encode())
+            _log.info("%s server=%s tool=%s by=%s", decision, item.server, item.label, by)
+        self._store.trim(DECISIONS_KIND, DECISIONS_KEPT)
+
+    def read_news(self) -> set[str]:
+        """Return the servers whose approvals somebody has changed since the last time."""
+        named: set[str] = set()
+        for number, value in self._store.scan(DECISIONS_KIND, self._seen):
+            self._seen = number
+            named.add(str(json.loads(value).get("server")))
+        found: set[str] = set()
+        with self._lock:
+            for key, known in list(self._baselines.items()):
+                name = key.partition(":")[2]
+                if name in named:
+                    data = self._store.read(APPROVED_KIND, key)
+                    self._baselines[key] = _baseline_from_bytes(data or b"")
+                    found |= {name} if self._baselines[key] != known else set()
+        return found
+
+    def forget(self, name: str) -> None:
+        """Delete what was approved for a server."""
+        with self._lock:
+            for key in self._store.keys(APPROVED_KIND):
+                if key.partition(":")[2] == name:
+                    self._baselines.pop(key, None)
+                    self._store.write(APPROVED_KIND, key, None)
+
+    def _follow(
+        self, config: ServerConfig, listed: "_Listed", baseline: Baseline, by: str
+    ) -> Baseline:
+        """Make a list the approved one; what was approved before keeps its who and when."""
+        at = _format_now()
+        found: dict[str, Approval] = {}
+        for name, digest, definition in listed:
+            known = baseline.approved.get(name)
+            if digest and name not in found:
+                if known is None or known.digest != digest:
+                    known = Approval(digest, definition, by, at)
+                found[name] = known
+        if found != baseline.approved:
+            baseline = Baseline(found)
+            self._write(config, baseline)
+        return baseline
+
+    def _find(self, config: ServerConfig) -> Baseline | None:
+        key = _make_key(config)
+        if key not in self._baselines:
+            data = self._store.read(APPROVED_KIND, key)
+            if data is None:
+                return None
+            self._baselines[key] = _baseline_from_bytes(data)
+        return self._baselines[key]
+
+    def _write(self, config: ServerConfig, baseline: Baseline) -> None:
+        rows = {
+            name: {"digest": a.digest, "definition": a.definition, "by": a.by, "at": a.at}
+            for name, a in baseline.approved.items()
+        }
+        row = {"approved": rows, "rejected": dict(baseline.rejected)}
+        key = _make_key(config)
+        self._store.write(APPROVED_KIND, key, json.dumps(row).encode())
+        self._baselines[key] = baseline
+
+
+_Listed = list[tuple[str, str, Json]]
+"""Names, digests and definitions; the instructions come first and have no name."""
+
+
+def _compare(
+    config: ServerConfig,
+    manifest: Manifest,
+    listed: _Listed,
+    baseline: Baseline,
+    pins: Mapping[str, str] | None,
+) -> Checked:
+    digests = {name: item.digest for name, item in baseline.approved.items()}
+    digests = digests if pins is None else pins
+    names = {name for name, _, _ in listed}
+    gone = _GoneTools(baseline, names)
+    held: dict[str, HeldDefinition] = {}
+    used: list[Json] = []
+    for name, digest, definition in listed:
+        if digest and digest == digests.get(name):
+            used += [definition] if name else []
+        elif name not in held:
+            held[name] = _hold(config, name, digest, definition, baseline, gone)
+    kept = replace(manifest, tools=tuple(used))
+    if "" in held:
+        former = held[""].former or {}
+        said = str(former.get("instructions", ""))
+        kept = replace(kept, instructions=said, title=str(former.get("title", "")))
+    missing = [] if pins is None else sorted(pins.keys() - names)
+    problems = tuple(_explain(config, list(held.values()), missing, is_locked=pins is not None))
+    return Checked(manifest=kept, held=tuple(held.values()), problems=problems)
+
+
+def _hold(
+    config: ServerConfig,
+    name: str,
+    digest: str,
+    definition: Json,
+    baseline: Baseline,
+    gone: "_GoneTools",
+) -> HeldDefinition:
+    known = baseline.approved.get(name)
+    former = None if known is None else known.definition
+    change = Change.NEW if former is None else Change.CHANGED
+    if not name:
+        change = Change.INSTRUCTIONS
+    elif former is None:
+        former = gone.find_former(definition)
+        change = change if former is None else Change.RENAMED
+    return HeldDefinition(
+        server=config.name,
+        name=name,
+        change=change,
+        digest=digest,
+        definition=definition,
+        former=former,
+        is_rejected=bool(digest) and baseline.rejected.get(name) == digest,
+    )
+
+
+def _explain(
+    config: ServerConfig, held: list[HeldDefinition], missing: list[str], *, is_locked: bool
+) -> Iterator[str]:
+    parts = [f"{item.label} {item.sentence}" for item in held if is_locked or not item.is_rejected]
+    parts += [f"{make_exposed_name(config.name, name)} is gone" for name in missing]
+    if not parts:
+        return
+    more = len(parts) - NAMES_SHOWN
+    text = "; ".join([*parts[:NAMES_SHOWN], *([f"{more:,} more"] if more > 0 else [])])
+    if is_locked:
+        remedy = "Run `toolscout lock` to accept it, and commit the file."
+        yield f"Not served, because it differs from {LOCK_FILE}: {text}. {remedy}"
+    elif config.changes == Changes.DENY:
+        yield f"Not used, because the configuration denies changes: {text}."
+    else:
+        yield f"Waits for approval: {text}. See `toolscout approvals`."
+
+
+class _GoneTools:
+    """Approved tools that a list no longer has, found by everything but their names."""
+
+    def __init__(self, baseline: Baseline, names: set[str]) -> None:
+        gone = [item for name, item in baseline.approved.items() if name not in names]
+        self._gone = [item.definition for item in gone]
+        self._by_rest: dict[str, Json] = {}
+
+    def find_former(self, definition: Json) -> Json | None:
+        """Return the tool that has another name now, if that is all that changed."""
+        if self._gone and not self._by_rest:
+            self._by_rest = {compute_digest({**gone, "name": ""}): gone for gone in self._gone}
+        return self._by_rest.get(compute_digest({**definition, "name": ""})) if self._gone else None
+
+
+def compute_digest(definition: Json) -> str:
+    """Return the SHA-256 of a definition in the form of RFC 8785; empty if it has none.
+
+    That form has neither large whole numbers nor half characters, which servers send all the same.
+    Such a definition counts in Python's form, which differs from every other in its first byte.
+    """
+    try:
+        text = json.dumps(definition, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        # Both forms are the same where there are no fractions, and keys sort alike.
+        data = text.encode() if not _NEEDS_CARE.search(text) else rfc8785.dumps(definition)
+    except ValueError:
+        data = b"\0" + to_canonical_json(definition)
+    except RecursionError:
+        return ""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _list_definitions(manifest: Manifest) -> _Listed:
+    about: Json = {"instructions": manifest.instructions, "title": manifest.title}
+    listed: _Listed = [("", compute_digest(about), about)]
+    pace = Pace(len(manifest.tools))
+    for definition in manifest.tools:
+        pace.step()
+        name = definition.get("name")
+        if isinstance(name, str) and name:
+            listed.append((name, compute_digest(definition), definition))
+    return listed
+
+
+def _make_key(config: ServerConfig) -> str:
+    # A server that is started or reached in another way is another server.
+    return f"{compute_config_key(config)}:{config.name}"
+
+
+def _baseline_from_bytes(data: bytes) -> Baseline:
+    """Return what was stored; what cannot be read approves nothing."""
+    try:
+        row = cast("object", json.loads(data))
+    except (ValueError, RecursionError):
+        return Baseline()
+    approved: object = row.get("approved") if is_object(row) else None
+    rejected: object = row.get("rejected") if is_object(row) else None
+    found: dict[str, Approval] = {}
+    for name, item in approved.items() if is_object(approved) else ():
+        if is_object(item) and is_object(item.get("definition")):
+            by, at = str(item.get("by", "")), str(item.get("at", ""))
+            found[name] = Approval(str(item.get("digest", "")), item["definition"], by, at)
+    refused = {key: str(value) for key, value in rejected.items()} if is_object(rejected) else {}
+    return Baseline(found, refused)
+
+
+def _format_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+# What a person reads.
+
+
+def _list_values(definition: Json) -> Iterator[tuple[str, str]]:
+    """Yield all values that hold no others, as JSON, with where they are."""
+    rest: list[tuple[str, object]] = [("", definition)]
+    while rest:
+        path, node = rest.pop()
+        if is_object(node) and node:
+            # Quoted where needed, so that no two places look alike.
+            names = {key: join_keys(key) for key in reversed(node)}
+            rest += [(f"{path}.{name}".lstrip("."), node[key]) for key, name in names.items()]
+        elif is_list(node) and node:
+            rest += [(f"{path}[{at}]", node[at]) for at in reversed(range(len(node)))]
+        else:
+            yield path, _dump(node)
+
+
+def _dump(value: object) -> str:
+    try:
+        return json.dumps(value, sort_keys=True)
+    except RecursionError:
+        return "nested too deeply"
+
+
+def _split_value(value: str | None) -> list[str]:
+    """Return the lines of a value; those of a text without quotes."""
+    if value is None:
+        return []
+    text = str(json.loads(value)) if value.startswith('"') else value
+    return [escape_hidden(line) for line in text.split("\n")]
+
+
+# The lock file.
+
+
+def build_lock(checked: Iterable[tuple[ServerConfig, Manifest]]) -> Lock:
+    """Return the digests of lists of which everything may be used."""
+    lock: dict[str, dict[str, str]] = {}
+    for config, manifest in checked:
+        digests: dict[str, str] = {}
+        for name, digest, _ in _list_definitions(manifest):
+            digests.setdefault(name, digest)
+        lock[config.name] = digests
+    return lock
+
+
+def format_lock(lock: Lock) -> str:
+    """Return the text of a lock file: a table for each server, a line for each digest, sorted."""
+    document = tomlkit.document()
+    document.add(
+        tomlkit.comment("Written by `toolscout lock`; `toolscout serve --locked` reads it.")
+    )
+    document.add("version", tomlkit.item(LOCK_VERSION))
+    tables = tomlkit.table(is_super_table=True)
+    for server in sorted(lock):
+        table = tomlkit.table()
+        table.add("about", lock[server].get("", ""))
+        tools = tomlkit.table()
+        for name in sorted(filter(None, lock[server])):
+            tools.add(name, lock[server][name])
+        table.add("tools", tools)
+        tables.add(server, table)
+    document.add("servers", tables)
+    return tomlkit.dumps(document)
+
+
+def read_lock(path: Path) -> Lock:
+    """Return the digests of a lock file, or raise `InvalidFile`."""
+    remedy = "Write it anew with `toolscout lock`."
+    try:
+        tables: Json = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidFile(str(path), "does not exist", remedy=remedy) from None
+    except (OSError, UnicodeError, ValueError) as error:
+        raise InvalidFile(str(path), f"cannot be read ({error})", remedy=remedy) from None
+    servers: object = tables.get("servers", {})
+    if tables.get("version") != LOCK_VERSION or not is_object(servers):
+        raise InvalidFile(str(path), "is not a lock file of this version", remedy=remedy)
+    lock: dict[str, dict[str, str]] = {}
+    for server, table in servers.items():
+        tools: object = table.get("tools", {}) if is_object(table) else None
+        if not is_object(table) or not is_object(tools):
+            raise InvalidFile(str(path), "holds a server without tools", remedy=remedy)
+        lock[server] = {"": str(table.get("about", ""))}
+        lock[server] |= {name: str(digest) for name, digest in tools.items() if name}
+    return lock
