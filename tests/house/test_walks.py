@@ -33,6 +33,7 @@ GROWING = ServerConfig(
     transport=Transport.STDIO,
     command=sys.executable,
     args=(str(Path(__file__).parents[2] / "load" / "upstream.py"), "big", "growing"),
+    changes="allow",
 )
 IDLE_SECONDS = 0.5
 GROW = {"name": "echo", "arguments": {"text": "grow"}}

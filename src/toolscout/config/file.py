@@ -17,7 +17,7 @@ from toolscout.config.formats import list_entries
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.redaction import SecretKind
 from toolscout.config.references import anchor_options, list_variables
-from toolscout.config.servers import ServerConfig, Transport
+from toolscout.config.servers import Changes, ServerConfig, Transport
 from toolscout.errors import InvalidConfig, InvalidFile, MissingExtra, UnknownServer
 from toolscout.names import find_near_names, to_one_line
 from toolscout.options import (
@@ -63,7 +63,7 @@ class Config:
 
     def _complete(self, server: ServerConfig) -> ServerConfig:
         """Return a server with the gateway's `changes` and `inherit_env`, and what is withheld."""
-        if not server.changes:
+        if not server.changes and self.gateway.changes is not Changes.HOLD:
             server = replace(server, changes=self.gateway.changes)
         wanted = tuple(dict.fromkeys((*self.gateway.inherit_env, *server.inherit_env)))
         if not wanted or server.transport is not Transport.STDIO:

@@ -31,7 +31,7 @@ from toolscout.errors import InvalidFile
 from toolscout.names import escape_hidden, make_exposed_name, to_one_line
 from toolscout.options import join_keys
 from toolscout.schemas import Json, is_list, is_object, to_canonical_json
-from toolscout.servers.manifest import Manifest, compute_config_key
+from toolscout.servers.manifest import Manifest
 from toolscout.stores.store import Store
 
 APPROVED_KIND = "approved"
@@ -159,6 +159,11 @@ class Baseline:
     rejected: Mapping[str, str] = field(default_factory=dict[str, str])
     """Digests of definitions that a person refused, by name."""
 
+    def find_definition(self, name: str, digest: str | None) -> Json | None:
+        """Return an approved definition, if it is the one with this digest."""
+        known = self.approved.get(name)
+        return known.definition if known is not None and known.digest == digest else None
+
 
 Lock = Mapping[str, Mapping[str, str]]
 """The digests of a lock file, by server and then by name."""
@@ -186,6 +191,7 @@ class Approvals:
         self._pins = lock
         self._lock = threading.Lock()
         self._baselines: dict[str, Baseline] = {}
+        self._unsaved: dict[str, Baseline] = {}
         self._seen = 0
 
     def check(self, config: ServerConfig, manifest: Manifest) -> Checked:
@@ -202,8 +208,11 @@ class Approvals:
                 if is_first:
                     agreed = [item for item in listed if pins.get(item[0]) == item[1]]
                     baseline = self._follow(config, agreed, baseline, LOCK_FILE)
-            elif is_first or config.changes == Changes.ALLOW:
-                self._follow(config, listed, baseline, FIRST_USE if is_first else CONFIGURATION)
+            elif is_first:
+                self._follow(config, listed, baseline, FIRST_USE)
+                return Checked(manifest=manifest)
+            elif config.changes == Changes.ALLOW:
+                self._follow(config, listed, baseline, CONFIGURATION, is_urgent=False)
                 return Checked(manifest=manifest)
         return _compare(config, manifest, listed, baseline, pins)
 
@@ -255,8 +264,21 @@ class Approvals:
                     self._baselines.pop(key, None)
                     self._store.write(APPROVED_KIND, key, None)
 
+    def save(self, config: ServerConfig) -> None:
+        """Store what the configuration allowed by itself; until then it is known here alone."""
+        with self._lock:
+            baseline = self._unsaved.pop(_make_key(config), None)
+            if baseline is not None:
+                self._write(config, baseline)
+
     def _follow(
-        self, config: ServerConfig, listed: "_Listed", baseline: Baseline, by: str
+        self,
+        config: ServerConfig,
+        listed: "_Listed",
+        baseline: Baseline,
+        by: str,
+        *,
+        is_urgent: bool = True,
     ) -> Baseline:
         """Make a list the approved one; what was approved before keeps its who and when."""
         at = _format_now()
@@ -269,7 +291,11 @@ class Approvals:
                 found[name] = known
         if found != baseline.approved:
             baseline = Baseline(found)
-            self._write(config, baseline)
+            if is_urgent:
+                self._write(config, baseline)
+            else:
+                self._baselines[_make_key(config)] = baseline
+                self._unsaved[_make_key(config)] = baseline
         return baseline
 
     def _find(self, config: ServerConfig) -> Baseline | None:
@@ -313,7 +339,21 @@ def _compare(
         if digest and digest == digests.get(name):
             used += [definition] if name else []
         elif name not in held:
-            held[name] = _hold(config, name, digest, definition, baseline, gone)
+            change = Change.CHANGED if name in digests else Change.NEW
+            change = change if name else Change.INSTRUCTIONS
+            former = baseline.find_definition(name, digests.get(name))
+            if change is Change.NEW:
+                former = gone.find_former(definition)
+                change = change if former is None else Change.RENAMED
+            held[name] = HeldDefinition(
+                server=config.name,
+                name=name,
+                change=change,
+                digest=digest,
+                definition=definition,
+                former=former,
+                is_rejected=bool(digest) and baseline.rejected.get(name) == digest,
+            )
     kept = replace(manifest, tools=tuple(used))
     if "" in held:
         former = held[""].former or {}
@@ -322,33 +362,6 @@ def _compare(
     missing = [] if pins is None else sorted(pins.keys() - names)
     problems = tuple(_explain(config, list(held.values()), missing, is_locked=pins is not None))
     return Checked(manifest=kept, held=tuple(held.values()), problems=problems)
-
-
-def _hold(
-    config: ServerConfig,
-    name: str,
-    digest: str,
-    definition: Json,
-    baseline: Baseline,
-    gone: "_GoneTools",
-) -> HeldDefinition:
-    known = baseline.approved.get(name)
-    former = None if known is None else known.definition
-    change = Change.NEW if former is None else Change.CHANGED
-    if not name:
-        change = Change.INSTRUCTIONS
-    elif former is None:
-        former = gone.find_former(definition)
-        change = change if former is None else Change.RENAMED
-    return HeldDefinition(
-        server=config.name,
-        name=name,
-        change=change,
-        digest=digest,
-        definition=definition,
-        former=former,
-        is_rejected=bool(digest) and baseline.rejected.get(name) == digest,
-    )
 
 
 def _explain(
@@ -413,8 +426,17 @@ def _list_definitions(manifest: Manifest) -> _Listed:
     return listed
 
 
+def compute_config_key(config: ServerConfig) -> str:
+    """Return a digest of the options that decide a server's tools.
+
+    It marks what is stored about a server: one that is started or reached in another way is another
+    server.
+    """
+    parts = [config.command, list(config.args), config.cwd, config.url, config.spec]
+    return hashlib.sha256(to_canonical_json([str(config.transport), *parts])).hexdigest()[:16]
+
+
 def _make_key(config: ServerConfig) -> str:
-    # A server that is started or reached in another way is another server.
     return f"{compute_config_key(config)}:{config.name}"
 
 

@@ -24,7 +24,13 @@ from toolscout.errors import InvalidTool, ToolscoutError
 from toolscout.names import clean_text, to_one_line
 from toolscout.schemas import Json, is_list, is_object, to_canonical_json
 from toolscout.search.text import split_words
-from toolscout.servers.approvals import Approvals, Checked, HeldDefinition, Lock
+from toolscout.servers.approvals import (
+    Approvals,
+    Checked,
+    HeldDefinition,
+    Lock,
+    compute_config_key,
+)
 from toolscout.servers.connection import Connection, Delays
 from toolscout.servers.manifest import (
     LAYOUT,
@@ -33,7 +39,6 @@ from toolscout.servers.manifest import (
     TEMPLATE,
     TOOL,
     Manifest,
-    compute_config_key,
     manifest_from_bytes,
 )
 from toolscout.servers.state import Phase, ServerState
@@ -193,6 +198,7 @@ class CatalogUpdater:
 
     def _save(self, config: ServerConfig, manifest: Manifest) -> None:
         try:
+            self.approvals.save(config)
             save_manifest(self._store, config, replace(manifest, is_checked=True))
         except Exception:  # a cache that cannot be written is no reason to lose a server
             _log.warning("The lists of server %s were not stored.", config.name, exc_info=True)

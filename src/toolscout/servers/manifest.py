@@ -4,13 +4,11 @@ Definitions stay the server's own JSON; `listings` turns them into tools. Manife
 between runs, so that a search finds the tools of a server that has not started yet (R86).
 """
 
-import hashlib
 import json
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from toolscout.config.servers import ServerConfig
-from toolscout.schemas import Json, is_list, is_object, to_canonical_json
+from toolscout.schemas import Json, is_list, is_object
 
 TOOL = "tool"
 RESOURCE = "resource"
@@ -63,9 +61,3 @@ def manifest_from_bytes(data: bytes, key: str) -> Manifest | None:
         protocol=str(row.get("protocol", "")),
         is_checked=row.get("is_checked") is True,
     )
-
-
-def compute_config_key(config: ServerConfig) -> str:
-    """Return a digest of the options that decide a server's tools; it marks its stored listings."""
-    parts = [config.command, list(config.args), config.cwd, config.url, config.spec]
-    return hashlib.sha256(to_canonical_json([str(config.transport), *parts])).hexdigest()[:16]

@@ -94,7 +94,9 @@ async def probe_server(
     seconds = time.monotonic() - started
     checked = Checked(manifest=manifest)
     if store is not None:
-        checked = Approvals(store).check(config, manifest)
+        approvals = Approvals(store)
+        checked = approvals.check(config, manifest)
+        approvals.save(config)
         save_manifest(store, config, replace(manifest, is_checked=True))
     tools, problems = build_entries(config, checked.manifest)
     return ProbeResult(
