@@ -41,8 +41,8 @@ class Asker:
         """Return an answer of the API, checked against its document."""
         return self._check("get", path, self.send("GET", f"/api{path}", params=parameters))
 
-    def post(self, path: str) -> Any:
-        return self._check("post", path, self.send("POST", f"/api{path}"))
+    def post(self, path: str, **parameters: Any) -> Any:
+        return self._check("post", path, self.send("POST", f"/api{path}", params=parameters))
 
     def problem(self, path: str, method: str = "GET", **parameters: Any) -> tuple[int, str]:
         """Return status and code of an error, checked against the document."""

@@ -1,7 +1,10 @@
 """The page of a running gateway with real servers, as a person with a keyboard meets it."""
 
+import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
@@ -9,7 +12,11 @@ from playwright.sync_api import Browser, Page, Route, expect
 from console.fixtures import CLOCK, GIT, GREETING, NOW, gateway, guarded, talk
 from console.windows import Window, browsing, window
 from serving import MISSING
+from toolscout.servers.approvals import Approvals
+from toolscout.servers.manifest import Manifest
+from toolscout.stores.memory import MemoryStore
 
+CHANGING = Path(__file__).parents[1] / "security" / "changing_server.py"
 LATER = re.compile(r"/api/search\?q=commit\+log")
 CURRENT = "get_current_time"
 PIXELS = """(() => {
@@ -234,6 +241,28 @@ def test_a_server_that_failed_says_why_and_stands_first(tab: Window):
 
     expect(first.get_by_role("heading")).to_have_text("missing")
     expect(first.locator(".server-text")).to_contain_text("not found")
+
+
+def test_a_changed_tool_is_read_and_approved(browser: Browser, tmp_path: Path):
+    lists = tmp_path / "lists.json"
+    notes = replace(CLOCK, name="notes", args=(str(CHANGING), str(lists)))
+    known = {"name": "list_notes", "inputSchema": {"type": "object"}}
+    new = {**known, "name": "erase", "description": "Erase <b>all</b>."}
+    store = MemoryStore()
+    Approvals(store).check(notes, Manifest(tools=(known,)))
+    lists.write_text(json.dumps({"tools": [known, new]}))
+    with gateway(notes, store=store) as url, window(browser, url) as tab:
+        page = tab.open("#/servers")
+        page.get_by_role("button", name="Review 1 change of notes").click()
+        changed = page.get_by_role("region", name="What changed in notes__erase")
+        expect(changed).to_contain_text("+ Erase <b>all</b>.")
+
+        page.get_by_role("button", name="Approve notes__erase").click()
+
+        expect(changed).to_have_count(0)
+        expect(page.get_by_role("button", name="Review")).to_have_count(0)
+        tab.open("#/catalogue")
+        expect(tool(page, "notes__erase")).to_have_count(1)
 
 
 def test_a_session_is_followed_as_it_happens(tab: Window, url: str):

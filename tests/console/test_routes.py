@@ -1,8 +1,10 @@
 """The console of a running gateway before real servers, asked as its page asks it."""
 
 import asyncio
+import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,13 @@ from toolscout.config.servers import ServerConfig, Transport
 from toolscout.console.servers import STATES
 from toolscout.lint.rules import Severity
 from toolscout.search.hits import Confidence
+from toolscout.servers.approvals import Approvals, Change, Lock
+from toolscout.servers.manifest import Manifest
 from toolscout.servers.oauth.login import LoginState
 from toolscout.stores.memory import MemoryStore
 from toolscout.tools import Effect
 
+CHANGING = Path(__file__).parents[1] / "security" / "changing_server.py"
 NOW = {"name": "time__get_current_time", "arguments": {"timezone": "UTC"}}
 WRONG = {"name": "time__get_current_time", "arguments": {"timezone": "Nowhere/Land"}}
 SEARCH = ("tool_search", {"queries": ["what time is it now"]})
@@ -291,10 +296,70 @@ def test_a_profile_offers_no_action_and_refuses_each(guarded: tuple[Asker, Asker
     can = bob.get("/overview")["capabilities"]
     assert [can[key] for key in ("start", "stop", "restart", "log", "login")] == [False] * 5
     assert bob.get("/servers")[0]["actions"] == []
-    for action in ("start", "stop", "restart", "login"):
+    for action in ("start", "stop", "restart", "login", "approve", "reject"):
         assert bob.problem(f"/servers/time/{action}", "POST")[0] == 403
     assert bob.problem("/servers/time/log") == (403, "limited")
+    assert bob.problem("/servers/time/approvals") == (403, "limited")
     assert bob.problem("/servers/missing/start", "POST") == (404, "unknown_server")
+
+
+def test_held_definitions_are_shown_approved_and_rejected(tmp_path: Path):
+    lists = tmp_path / "lists.json"
+    notes = replace(TIME, name="notes", args=(str(CHANGING), str(lists)))
+    read = {"name": "read", "description": "Read.", "inputSchema": {"type": "object"}}
+    erase = {"name": "erase", "inputSchema": {"type": "object"}}
+    store = MemoryStore()
+    Approvals(store).check(notes, Manifest(tools=(read,)))
+    lists.write_text(json.dumps({"tools": [{**read, "description": "Read all."}, erase]}))
+    with served(notes, store=store, console=True) as running:
+        asker = Asker(running.url)
+        asker.post("/servers/notes/start")
+
+        [row] = asker.get("/servers")
+        assert (row["held"], row["tools"]) == (2, 0)
+        assert asker.get("/overview")["capabilities"]["approve"]
+        changed, new = asker.get("/servers/notes/approvals")["held"]
+        assert (changed["name"], changed["change"]) == ("notes__read", "changed")
+        assert changed["diff"] == ["description", "  - Read.", "  + Read all."]
+        assert (new["name"], new["change"]) == ("notes__erase", "new")
+
+        late = asker.problem("/servers/notes/approve", "POST", id=["0" * 16, changed["id"]])
+        assert late == (409, "changed_again")
+        assert asker.problem("/servers/notes/approve", "POST") == (409, "changed_again")
+        left = asker.post("/servers/notes/approve", id=changed["id"])
+        assert [held["name"] for held in left["held"]] == ["notes__erase"]
+        left = asker.post("/servers/notes/reject", id=new["id"])
+        assert [held["rejected"] for held in left["held"]] == [True]
+        [row] = asker.get("/servers")
+        assert (row["held"], row["tools"]) == (0, 1)
+        assert asker.get("/tools/notes__read")["description"] == "Read all."
+    decisions = [json.loads(value) for _, value in store.scan("approvals")]
+    assert [(row["decision"], row["by"]) for row in decisions] == [
+        ("approved", "anonymous"),
+        ("rejected", "anonymous"),
+    ]
+
+
+@pytest.mark.parametrize("limit", ["deny", "lock"])
+def test_nobody_approves_what_the_configuration_or_a_lock_denies(limit: str, tmp_path: Path):
+    lists = tmp_path / "lists.json"
+    changes = "deny" if limit == "deny" else ""
+    notes = replace(TIME, name="notes", args=(str(CHANGING), str(lists)), changes=changes)
+    store = MemoryStore()
+    Approvals(store).check(notes, Manifest())
+    lists.write_text(json.dumps({"tools": [{"name": "a", "inputSchema": {"type": "object"}}]}))
+    lock: Lock | None = {"notes": {}} if limit == "lock" else None
+    with served(notes, store=store, lock=lock, console=True) as running:
+        asker = Asker(running.url)
+        asker.post("/servers/notes/start")
+        [held] = [
+            row for row in asker.get("/servers/notes/approvals")["held"] if row["change"] == "new"
+        ]
+
+        refused = asker.problem("/servers/notes/approve", "POST", id=held["id"])
+
+        assert refused == (409, "denied")
+        assert asker.get("/servers")[0]["tools"] == 0
 
 
 def test_sessions_and_savings_are_those_of_the_own_profile(guarded: tuple[Asker, Asker]):
@@ -357,6 +422,8 @@ def test_the_document_allows_exactly_the_words_that_the_code_has(live: Asker):
     assert words("Hit", "confidence") == [word.value for word in Confidence]
     assert words("Tool", "effect") == [effect.value for effect in Effect]
     assert words("Finding", "severity") == [severity.value for severity in Severity]
+    held = shapes["Held"]["properties"]["held"]["items"]["properties"]
+    assert held["change"]["enum"] == [change.value for change in Change]
     assert words("Server", "transport") == [transport.value for transport in Transport]
     assert words("Server", "login") == [state.value for state in LoginState]
     assert words("Server", "state") == list(STATES)
