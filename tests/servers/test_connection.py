@@ -154,7 +154,7 @@ def test_a_server_of_the_newest_protocol_notifies_of_changed_lists():
     """R82"""
 
     async def work(port: int) -> None:
-        async with pool_of(web(port)) as pool:
+        async with pool_of(web(port, changes="allow")) as pool:
             await pool.request("web", "tools/call", {"name": "grow", "arguments": {}})
             await eventually(lambda: pool.catalog.get("web__grown"))
 

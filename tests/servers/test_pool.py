@@ -167,7 +167,7 @@ def test_a_first_call_does_not_wait_for_lists_that_are_known_and_they_are_read_a
     async def work() -> None:
         store, fakes = await warm_store(server()), Fakes()
         fakes["a"].tools = ["echo", "new"]
-        async with pool_of(fakes, server(), store=store) as pool:
+        async with pool_of(fakes, server(changes="allow"), store=store) as pool:
             await pool.request("a", "tools/call", {"name": "echo"})
             await eventually(lambda: pool.catalog.get("a__new"))
 
@@ -198,7 +198,7 @@ def test_a_call_is_answered_while_a_long_list_is_being_indexed():
             indexing.set()
             was_done.append(is_done.wait(DEADLINE_SECONDS / 2))
 
-        async with pool_of(fakes, server("a"), server("b")) as pool:
+        async with pool_of(fakes, server("a", changes="allow"), server("b")) as pool:
             await eventually(lambda: all(s.manifest for s in pool.servers.values()))
             pool.catalog.subscribe(index)
             fakes["a"].tools = [f"tool_{number}" for number in range(1_000)]
@@ -502,7 +502,7 @@ def test_changed_lists_are_read_again_for_that_server_only():
 
     async def work() -> None:
         fakes = Fakes()
-        async with pool_of(fakes, server("a"), server("b")) as pool:
+        async with pool_of(fakes, server("a", changes="allow"), server("b")) as pool:
             await eventually(lambda: pool.catalog.get("a__echo") and pool.catalog.get("b__echo"))
             fakes["a"].tools = ["other"]
             for _ in range(100):

@@ -333,7 +333,7 @@ def test_a_storm_of_notices_is_one_reading_of_the_lists():
 
     async def work() -> None:
         delays = replace(QUICK, change=0.3, most_change=0.3)
-        async with pool_of(faulty(), delays=delays) as pool:
+        async with pool_of(replace(faulty(), changes="allow"), delays=delays) as pool:
             await call(pool, "storm", notices=500)
             await eventually(lambda: pool.catalog.get("faulty__grown"))
             lines = pool.servers["faulty"].lines

@@ -48,9 +48,12 @@ NAME_CHARS = 80
 DIFF_CHARS = 200_000
 """A longer list of differences is cut, and the cut is marked."""
 
-_NEEDS_CARE = re.compile(
-    r"\d\.\d|\d[eE][+-]?\d|\d{16}|NaN|Infinity|[\ud800-\udfff\U00010000-\U0010ffff]"
-)
+_FRACTION = re.compile(r"[0-9](?:\.[0-9]|[eE][+-]?[0-9]|[0-9]{15})")
+"""Finds a fraction or a long number in JSON, and sometimes in its texts, which does no harm."""
+_LAST_OF_PLANE = "\uffff"
+_encode = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+).encode
 _log = logging.getLogger(__name__)
 
 
@@ -267,9 +270,7 @@ class Approvals:
     def save(self, config: ServerConfig) -> None:
         """Store what the configuration allowed by itself; until then it is known here alone."""
         with self._lock:
-            baseline = self._unsaved.pop(_make_key(config), None)
-            if baseline is not None:
-                self._write(config, baseline)
+            self._save(config)
 
     def _follow(
         self,
@@ -291,12 +292,22 @@ class Approvals:
                 found[name] = known
         if found != baseline.approved:
             baseline = Baseline(found)
+            key = _make_key(config)
+            self._baselines[key] = self._unsaved[key] = baseline
             if is_urgent:
-                self._write(config, baseline)
-            else:
-                self._baselines[_make_key(config)] = baseline
-                self._unsaved[_make_key(config)] = baseline
+                try:
+                    self._save(config)
+                except Exception:  # a store that cannot be written is no reason to lose a server
+                    _log.warning(
+                        "What server %s offers was not stored.", config.name, exc_info=True
+                    )
         return baseline
+
+    def _save(self, config: ServerConfig) -> None:
+        key = _make_key(config)
+        if key in self._unsaved:
+            self._write(config, self._unsaved[key])
+            del self._unsaved[key]
 
     def _find(self, config: ServerConfig) -> Baseline | None:
         key = _make_key(config)
@@ -404,9 +415,11 @@ def compute_digest(definition: Json) -> str:
     Such a definition counts in Python's form, which differs from every other in its first byte.
     """
     try:
-        text = json.dumps(definition, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-        # Both forms are the same where there are no fractions, and keys sort alike.
-        data = text.encode() if not _NEEDS_CARE.search(text) else rfc8785.dumps(definition)
+        text = _encode(definition)
+        # Both forms are the same without fractions, if keys sort alike.
+        is_plain = text.isascii() or max(text) <= _LAST_OF_PLANE
+        is_same = is_plain and _FRACTION.search(text) is None
+        data = text.encode() if is_same else rfc8785.dumps(definition)
     except ValueError:
         data = b"\0" + to_canonical_json(definition)
     except RecursionError:
