@@ -59,7 +59,11 @@ async def _measure() -> tuple[Waits, Waits]:
     gc.freeze()  # as `toolscout serve` does
     arguments = (str(UPSTREAM), "big", "growing")
     server = ServerConfig(
-        name="big", transport=Transport.STDIO, command=sys.executable, args=arguments
+        name="big",
+        transport=Transport.STDIO,
+        command=sys.executable,
+        args=arguments,
+        changes="allow",
     )
     async with (
         asyncio.timeout(DEADLINE_SECONDS),

@@ -68,6 +68,7 @@ def notebook(folder: Path, era: str, name: str = "notes", **options: Any) -> Ser
         transport=Transport.STDIO,
         command=sys.executable,
         args=(str(NOTEBOOK), era, str(folder / f"{name}.ledger")),
+        changes="allow",
         **options,
     )
 
