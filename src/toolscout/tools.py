@@ -50,7 +50,7 @@ _MARKDOWN = re.compile(r"\*\*|__|```\w*|^[\s#>*-]+")
 
 
 class Effect(StrEnum):
-    """What a call may do to the world, according to the tool's owner."""
+    """What a call may do to the world."""
 
     READ = "read"
     WRITE = "write"
@@ -82,6 +82,9 @@ class Tool:
     tags: tuple[str, ...] = ()
     kind: str = "tool"
     effect: Effect = Effect.UNKNOWN
+    """What a call may do, as far as somebody trusted says so; access depends on it."""
+    claimed_effect: Effect | None = None
+    """What an untrusted server says about it; only searches use that."""
     always_load: bool = False
     instructions: str = ""
     """What the tool's server tells models about its use; searched, but no part of the definition.

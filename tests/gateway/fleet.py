@@ -22,12 +22,15 @@ GIT = ("-m", "mcp_server_git")
 BERLIN = {"timezone": "Europe/Berlin"}
 
 
-def configuration(folder: Path, servers: dict[str, tuple[str, ...]], **gateway: Any) -> Path:
+def configuration(
+    folder: Path, servers: dict[str, tuple[str, ...]], *, trusted: bool = False, **gateway: Any
+) -> Path:
     """Write a configuration of Python servers, and return its path."""
     lines: list[str] = []
     for name, arguments in servers.items():
         lines += [f"[servers.{name}]", f"command = {json.dumps(sys.executable)}"]
         lines += [f"args = {json.dumps(list(arguments))}"]
+        lines += ["trust_effects = true"] if trusted else []
     cache = json.dumps(str(folder / "gateway.db"))
     lines += ["[gateway]", f"cache = {cache}"]
     lines += [f"{key} = {json.dumps(value)}" for key, value in gateway.items()]

@@ -281,7 +281,7 @@ def test_each_variant_runs_only_what_has_its_effect(keeper: Keeper, database: Cl
         assert made.is_error
         assert text_of(made).endswith("Call it with tool_write.")
         assert text_of(read).endswith("Call it with tool_read.")
-        assert text_of(insight).endswith("Call it with tool_write.")  # its effect is not told
+        assert text_of(insight).endswith("Call it with tool_destroy.")  # its effect is not told
         assert not tables.is_error
         assert "never" not in text_of(tables)
 

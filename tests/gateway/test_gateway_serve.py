@@ -45,7 +45,9 @@ def hold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hold]:
             talk: Callable[[Client], Awaitable[None]], *options: str, mode: str = "auto"
         ) -> None:
             def connect() -> AbstractAsyncContextManager[Client]:
-                config = configuration(tmp_path_factory.mktemp("gateway"), SERVERS)
+                folder = tmp_path_factory.mktemp("gateway")
+                is_split = "--split-calls" in options
+                config = configuration(folder, SERVERS, trusted=is_split)
                 return client_of(config, *options, mode=mode)
 
             client = keeper.open((options, mode), connect)

@@ -56,11 +56,12 @@ def describe(
 
 def _render_tool(tool: Tool) -> Iterator[RenderableType]:
     effect = tool.effect.value
+    claimed = f" (its server says {tool.claimed_effect})" if tool.claimed_effect else ""
     yield style((tool.name, "bold cyan"), (f"  {to_one_line(tool.title, 80)}", ""))
     yield style(
         (f"{tool.kind} of {to_one_line(tool.server, 60) or 'no server'}, effect: ", "dim"),
         (effect, EFFECT_STYLES[effect]),
-        (f", {count_definition_tokens(tool):,} tokens (estimated)", "dim"),
+        (f"{claimed}, {count_definition_tokens(tool):,} tokens (estimated)", "dim"),
     )
     yield ""
     description = clean_text(tool.description, len(tool.description)).strip()

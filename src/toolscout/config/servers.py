@@ -258,6 +258,12 @@ class ServerConfig(Options):
     effects: Mapping[str, Effect] = declare(
         {}, _EFFECTS, "What calls do, by pattern, where the server does not say it or is wrong."
     )
+    trust_effects: bool = declare(
+        False,
+        FLAG,
+        "Believe the server when it says that a tool only reads, or destroys nothing. Otherwise "
+        "such tools count as unknown to profiles and split calls, unless `effects` names them.",
+    )
     hints: Mapping[str, str] = declare(
         {}, STRINGS, "Words that searches find a tool by as well, by pattern."
     )

@@ -49,8 +49,10 @@ from toolscout.sessions.events import EventStream
 from toolscout.sessions.metatools import (
     CALL,
     CALL_VARIANTS,
+    DESCRIBE,
     SEARCH,
     build_meta_tools,
+    find_meta_tool,
     read_call_request,
     to_meta_name,
 )
@@ -67,8 +69,8 @@ SEPARATORS = ("__", ".", "/", ":")
 """What models write between the names of a server and a tool."""
 VARIANTS = {
     "tool_read": frozenset({Effect.READ}),
-    "tool_write": frozenset({Effect.WRITE, Effect.UNKNOWN}),
-    "tool_destroy": frozenset({Effect.DESTRUCTIVE}),
+    "tool_write": frozenset({Effect.WRITE}),
+    "tool_destroy": frozenset({Effect.DESTRUCTIVE, Effect.UNKNOWN}),
 }
 """The variants of `tool_call`, and the effects that each admits."""
 
@@ -212,8 +214,7 @@ class Gateway:
         meta = [to_definition(tool, Dialect.MCP) for tool in meta_tools]
         if self.config.gateway.split_calls:
             meta = [*meta[:2], *(_build_variant(meta[2], name) for name in VARIANTS)]
-        names = (*session.pinned, *(session.loaded if grows else ()))
-        known = filter(None, map(self.catalog.get, names))
+        known = filter(None, map(self.catalog.get, _list_own_names(session, grows=grows)))
         return [*meta, *(to_definition(tool, Dialect.MCP) for tool in known if tool.kind == "tool")]
 
     async def call(
@@ -224,11 +225,11 @@ class Gateway:
         arguments = params.arguments
         is_direct = self._is_direct(session)
         session.offer_meta_tools(not is_direct)
-        if name in VARIANTS and self.config.gateway.split_calls and not is_direct:
-            error = _check_variant(session, name, arguments)
+        if self.config.gateway.split_calls and not is_direct:
+            error = self._check_variant(session, context, name, arguments)
             if error is not None:
                 return result_from_reply(_refuse(session, error))
-            name = CALL
+            name = CALL if name in VARIANTS else name
         if to_meta_name(name) == SEARCH:
             await self._wait_for_listings(session)
         forwarded = self.forward(session, context, params)
@@ -239,6 +240,26 @@ class Gateway:
         if reply.code == UnknownTool.code:
             reply = self._explain_unknown(session, _read_called_name(name, arguments), reply)
         return forwarded.build_result(reply)
+
+    def _check_variant(
+        self, session: Session, context: Context, name: str, arguments: object
+    ) -> WrongVariant | None:
+        """Return an error that names the variant to use, or None if the call may be made as it is.
+
+        A client's rules for the variants must hold for every way to call a tool. A tool that is
+        listed by its own name is there for rules of its own.
+        """
+        asked = CALL if name in VARIANTS else name
+        if find_meta_tool(self.catalog, asked) in (SEARCH, DESCRIBE):
+            return None
+        tool, _ = session.find_target(asked, arguments)
+        if tool is None or tool.effect in VARIANTS.get(name, ()):
+            return None
+        if name in _list_own_names(session, grows=self.has_growing_list(context)):
+            return None
+        right = next(variant for variant, effects in VARIANTS.items() if tool.effect in effects)
+        called = _read_called_name(asked, arguments)
+        return WrongVariant(json.dumps(called), tool.effect.value, right)
 
     async def _wait_for_listings(self, session: Session) -> None:
         """Give servers that start for the first time some seconds before a first search."""
@@ -293,18 +314,13 @@ class Gateway:
         return self.pool.servers[max(found, key=len)] if found else None
 
 
+def _list_own_names(session: Session, *, grows: bool) -> list[str]:
+    """Return the tools that are listed besides the meta-tools."""
+    return [*session.pinned, *(session.loaded if grows else ())]
+
+
 def _refuse(session: Session, error: ModelError | UpstreamError) -> Reply:
     return refuse(error, code=error.code, budget=session.settings.describe_tokens)
-
-
-def _check_variant(session: Session, name: str, arguments: Any) -> WrongVariant | None:
-    """Return an error that names the right variant, or None if this one is right."""
-    called = _read_called_name(CALL, arguments)
-    effect = session.find_effect(CALL, arguments)
-    if called is None or effect in VARIANTS[name]:
-        return None
-    right = next(variant for variant, effects in VARIANTS.items() if effect in effects)
-    return WrongVariant(json.dumps(called), effect.value, right)
 
 
 def _run_afterwards(work: Callable[[], None]) -> None:

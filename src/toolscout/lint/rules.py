@@ -129,7 +129,7 @@ def find_undescribed_parameters(tool: Tool) -> Finding | None:
 
 def find_unknown_effect(tool: Tool) -> Finding | None:
     """Find a tool that does not say whether it changes anything."""
-    if tool.effect is not Effect.UNKNOWN:
+    if (tool.claimed_effect or tool.effect) is not Effect.UNKNOWN:
         return None
     message = "It does not say whether it reads, writes or destroys."
     hints = "MCP's 'readOnlyHint' and 'destructiveHint' annotations"

@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 from toolscout.catalog import Catalog, Pace, Status
 from toolscout.config.file import Config
-from toolscout.config.servers import ServerConfig
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidTool, ToolscoutError
 from toolscout.names import clean_text, to_one_line
 from toolscout.schemas import Json, is_list, is_object, to_canonical_json
@@ -330,10 +330,15 @@ def _read_entries(server: str, manifest: Manifest, problems: list[str]) -> Itera
 
 def _adjust(config: ServerConfig, tool: Tool, *, instructions: str, always_load: bool) -> Tool:
     effect = _find_first(config.effects, tool.leaf)
+    # A server may lie about what its tools do; toolscout itself chooses the method of an HTTP API.
+    is_trusted = config.trust_effects or config.transport is Transport.OPENAPI
+    is_harmless = tool.kind == TOOL and tool.effect in (Effect.READ, Effect.WRITE)
+    is_doubted = is_harmless and effect is None and not is_trusted
     hint = _find_first(config.hints, tool.leaf) or config.hint
     changed = replace(
         tool,
-        effect=effect or tool.effect,
+        effect=Effect.UNKNOWN if is_doubted else effect or tool.effect,
+        claimed_effect=tool.effect if is_doubted else None,
         hint=" ".join(filter(None, (tool.hint, hint))),
         instructions=instructions,
         always_load=always_load,

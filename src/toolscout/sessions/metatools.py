@@ -53,8 +53,8 @@ _CALL_TEXT = (
 
 CALL_VARIANTS = {
     "tool_read": "Run a found tool that only reads.",
-    "tool_write": "Run a found tool that changes something, or may.",
-    "tool_destroy": "Run a found tool that deletes or overwrites for good.",
+    "tool_write": "Run a found tool that adds or changes something.",
+    "tool_destroy": "Run a found tool that deletes or overwrites for good, or may.",
 }
 """Tools that a gateway can offer in place of `tool_call`, and how their descriptions begin."""
 
