@@ -124,7 +124,8 @@ class Options:
             object.__setattr__(self, declared.name, value)
 
     def __repr__(self) -> str:
-        names = [item.name for item in fields(cast("Any", self)) if "option" not in item.metadata]
+        others = [item for item in fields(cast("Any", self)) if "option" not in item.metadata]
+        names = [item.name for item in others if item.repr]
         shown = {name: repr(getattr(self, name)) for name in names}
         for declared, value in self._list_changed():
             # An option that takes references may contain a secret in plain text.

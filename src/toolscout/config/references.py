@@ -122,6 +122,25 @@ def list_variables(options: Options) -> frozenset[str]:
     return frozenset(found)
 
 
+def list_values(options: Options, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the values that options refer to, apart from those in paths.
+
+    Each has the name of its variable; one from a file has the reference itself.
+    """
+    found: dict[str, str] = {}
+
+    def note(declared: Option, name: str, text: str) -> str:
+        for match in _TOKEN.finditer("" if declared.path else text):
+            body = match["body"] or ""
+            is_file = body.startswith("file:")
+            key = match.group() if is_file else body.removeprefix("env:").partition(":-")[0]
+            found[key] = expand(match.group(), env, key=name)
+        return text
+
+    options.map_references(note)
+    return found
+
+
 def anchor_options(options: Resolved, folder: Path) -> Resolved:
     """Return options that mean the same when their file is moved out of this folder."""
     return options.map_references(

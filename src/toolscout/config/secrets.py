@@ -6,7 +6,7 @@ from names and shapes which parts of a command or URL may be secret.
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, unquote_plus, urlsplit
 
 from toolscout.config.redaction import SecretKind, redact_text
 from toolscout.config.references import is_literal
@@ -14,7 +14,9 @@ from toolscout.names import to_one_line
 
 MASK = "…"
 MIN_SECRET_CHARS = 6
-"""Shorter values are not masked: they would match in half of all lines."""
+"""Shorter values are masked only where they stand alone: they would match in half of all lines."""
+MIN_WORD_CHARS = 3
+"""Values that are shorter still are not masked."""
 TEXT_CHARS = 120
 """The longest command or URL that is shown."""
 
@@ -57,11 +59,11 @@ class SecretMask:
     ) -> None:
         """Replace the set of secrets; texts masked from now on use the new one."""
         masks = {url: mask_url(url) for url in urls if url}
-        masks |= {secret: MASK for secret in secrets if len(secret) >= MIN_SECRET_CHARS}
+        masks |= {secret: MASK for secret in secrets if len(secret) >= MIN_WORD_CHARS}
         longest_first = sorted(masks, key=len, reverse=True)
         self._kinds = frozenset(kinds)
         self._masks = masks
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+        self._pattern = re.compile("|".join(map(_write_pattern, longest_first)))
 
     def apply(self, text: str) -> str:
         """Return a text without the secrets."""
@@ -88,6 +90,36 @@ def mask_url(url: str) -> str:
         return MASK
     path = parts.path if parts.path in _USUAL_PATHS and not parts.query else f"/{MASK}"
     return to_one_line(f"{parts.scheme}://{host}{port}{path}", TEXT_CHARS)
+
+
+def list_url_secrets(url: str) -> Iterator[str]:
+    """Yield the parts of a URL that may be secret, as they are written and decoded."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return
+    user, colon, password = parts.netloc.rpartition("@")[0].partition(":")
+    found = [password if colon else user]
+    found += filter(_OPAQUE.fullmatch, parts.path.split("/"))
+    for pair in parts.query.split("&"):
+        name, _, value = pair.partition("=")
+        if len(value) >= MIN_SECRET_CHARS or is_secret_name(name):
+            found.append(value)
+    for text in filter(None, found):
+        yield text
+        yield from {unquote(text), unquote_plus(text)} - {text}
+
+
+def list_arg_secrets(args: tuple[str, ...]) -> Iterator[str]:
+    """Yield the parts of arguments that `mask_args` hides."""
+    for arg, masked in zip(args, mask_args(args), strict=True):
+        head, mask, tail = masked.partition(MASK)
+        if "://" in arg:
+            # Before the scheme there may be the name of an option.
+            scheme, _, rest = arg.partition("://")
+            yield from list_url_secrets(f"{scheme.rpartition('=')[2]}://{rest}")
+        if mask and arg != masked and arg.startswith(head) and arg.endswith(tail):
+            yield arg[len(head) : len(arg) - len(tail)]
 
 
 def mask_args(args: Iterable[str]) -> Iterator[str]:
@@ -128,6 +160,11 @@ def find_secret_keys(values: Mapping[str, str]) -> list[str]:
 def find_bearer_variables(text: str) -> list[str]:
     """Return the variables from which a text, such as a header, takes a bearer token."""
     return _BEARER_VARIABLE.findall(text)
+
+
+def _write_pattern(text: str) -> str:
+    pattern = re.escape(text)
+    return pattern if len(text) >= MIN_SECRET_CHARS else rf"(?<!\w){pattern}(?!\w)"
 
 
 def _mask_arg(arg: str, flag: str) -> str:

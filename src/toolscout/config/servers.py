@@ -8,15 +8,29 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Self
 from urllib.parse import urlsplit
 
 from toolscout.config.redaction import SecretKind
-from toolscout.config.references import is_literal, is_possible_value, resolve_options
-from toolscout.config.secrets import TEXT_CHARS, SecretMask, is_secret_name, mask_args, mask_url
+from toolscout.config.references import (
+    is_literal,
+    is_possible_value,
+    list_values,
+    resolve_options,
+)
+from toolscout.config.secrets import (
+    MIN_SECRET_CHARS,
+    TEXT_CHARS,
+    SecretMask,
+    is_secret_name,
+    list_arg_secrets,
+    list_url_secrets,
+    mask_args,
+    mask_url,
+)
 from toolscout.errors import InvalidConfig
 from toolscout.names import to_error_text, to_one_line
 from toolscout.options import (
@@ -162,6 +176,8 @@ class ServerConfig(Options):
     name: str
     withheld: frozenset[str] = field(default=frozenset(), compare=False)
     """Variables that patterns in `inherit_env` do not pass; `Config` fills it in."""
+    revealed: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """Secrets that references stood for; `resolve` fills it in."""
     transport: Transport = field(
         metadata=describe(
             check_choice(Transport),
@@ -311,7 +327,10 @@ class ServerConfig(Options):
 
     def resolve(self, env: Mapping[str, str] | None = None) -> Self:
         """Return the server with plain values in place of references, to be started at once."""
-        return resolve_options(self, env, key=join_keys("servers", self.name))
+        plain = resolve_options(self, env, key=join_keys("servers", self.name))
+        values = list_values(self, os.environ if env is None else env)
+        secret = (text for name, text in values.items() if "file:" in name or is_secret_name(name))
+        return replace(plain, revealed=self.revealed.union(filter(None, secret)))
 
     def find_inherited(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that `inherit_env` passes on from an environment.
@@ -327,10 +346,24 @@ class ServerConfig(Options):
         }
 
     def list_secrets(self) -> tuple[str, ...]:
-        """Return the values of secret options, and of inherited variables named like secrets."""
+        """Return the values of secret options, and what else is likely to be secret.
+
+        That is in references, in inherited variables and arguments that are named like secrets,
+        and in addresses.
+        """
         inherited = self.find_inherited(os.environ) if self.inherit_env else {}
         secret = [value for name, value in inherited.items() if is_secret_name(name) and value]
-        return (*Options.list_secrets(self), *secret)
+        # Every word of a log that is also a plain setting, such as "true", would be masked.
+        plain = {
+            value
+            for name, value in (*self.env.items(), *self.headers.items())
+            if len(value) < MIN_SECRET_CHARS and not is_secret_name(name)
+        }
+        declared = [value for value in Options.list_secrets(self) if value not in plain]
+        addresses = [*list_url_secrets(self.url), *list_url_secrets(self.spec)]
+        arguments = list_arg_secrets(self.args)
+        found = (*declared, *secret, *sorted(self.revealed), *addresses, *arguments)
+        return tuple(dict.fromkeys(found))
 
     def format_start(self) -> str:
         """Return its URL or command on one line, with everything masked that may be secret."""
@@ -344,7 +377,12 @@ class ServerConfig(Options):
             plain = self.resolve(env)
         except InvalidConfig:  # the server never received the value of the missing reference
             plain = self
-        return SecretMask(plain.list_secrets(), [plain.url], kinds=self.redact)
+        return plain.build_plain_mask()
+
+    def build_plain_mask(self) -> SecretMask:
+        """Do the same as `build_mask` for a server whose references are resolved."""
+        urls = [self.url, self.spec if "://" in self.spec else ""]
+        return SecretMask(self.list_secrets(), urls, kinds=self.redact)
 
     def quote(self, text: str) -> str:
         """Return a text from this server on one line, with the server's secrets masked."""

@@ -68,7 +68,9 @@ def mask_admitted(state: State, query: Query, allowed: Callable[[Tool], bool] | 
     if query.servers:
         mask = mask & _mask_servers(state, query.servers, mask)
     if query.effects:
-        mask = mask & state.mask_accepted(lambda tool: (tool.claimed_effect or tool.effect) in query.effects)
+        mask = mask & state.mask_accepted(
+            lambda tool: (tool.claimed_effect or tool.effect) in query.effects
+        )
     if query.kinds:
         kinds = {kind.casefold() for kind in query.kinds}
         mask = mask & state.mask_accepted(lambda tool: tool.kind.casefold() in kinds)

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from toolscout.config.secrets import SecretMask
 from toolscout.config.servers import ServerConfig
 from toolscout.errors import CallFailed, ServerUnavailable
 from toolscout.names import to_error_text
@@ -125,8 +124,8 @@ def make_unavailable_error(
     config: ServerConfig, reason: str, state: str = FAILED
 ) -> ServerUnavailable:
     """Return the error for a server that cannot be used, on one line and without its secrets."""
-    mask = SecretMask(config.list_secrets(), kinds=config.redact)
-    return ServerUnavailable(config.name, state, to_error_text(mask.apply(reason), REASON_CHARS))
+    reason = config.build_plain_mask().apply(reason)
+    return ServerUnavailable(config.name, state, to_error_text(reason, REASON_CHARS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,6 @@ from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from toolscout.config.secrets import SecretMask
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallFailed, ProtocolError, ServerUnavailable
 from toolscout.names import to_error_text, to_one_line
@@ -99,7 +98,7 @@ class McpConnection:
         self._reaper = reaper
         self._installs = installs
         self._limit = choose_start_limit(config)
-        self._mask = SecretMask(config.list_secrets(), kinds=config.redact)
+        self._mask = config.build_plain_mask()
         self._on_line = on_line
         self._notifications = ServerNotifications(delays, on_change)
         self._stop = asyncio.Event()
@@ -212,7 +211,8 @@ class McpConnection:
             self._end()
             return make_unavailable_error(self._config, "it forgot the session")
         if not self.ended.is_set():
-            return error
+            said = error.error
+            return MCPError(code=said.code, message=self._mask.apply(said.message), data=said.data)
         await self.close()
         if isinstance(self._error, LoginNeeded):
             return make_unavailable_error(self._config, str(self._error), NEEDS_LOGIN)
