@@ -101,7 +101,8 @@ ORDERS = {
         undo
     """,
     "toolscout.servers": """
-        diagnosis manifest oauth transport
+        diagnosis manifest transport
+        oauth
         approvals connection
         openapi process state
         listings mcp

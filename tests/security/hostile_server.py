@@ -6,7 +6,7 @@ It speaks the protocol of the initialize handshake by hand, so that it can break
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 Json = dict[str, Any]
 
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 class Server:
     """Answers requests; a mode overrides what it lists and what a call does."""
 
-    capabilities: Json = {"tools": {}}
+    capabilities: ClassVar[Json] = {"tools": {}}
 
     def __init__(self, given: list[str]) -> None:
         self.given = given
@@ -72,7 +72,28 @@ class Liar(Server):
         return {"content": [{"type": "text", "text": "erased"}]}
 
 
-MODES = {"liar": Liar}
+class Pager(Server):
+    """Has always one more page of tools: `same` repeats its cursor, `large` sends a megabyte."""
+
+    pages = 0
+
+    def list_tools(self, params: Json) -> Json:
+        self.pages += 1
+        kind = self.given[0]
+        text = "x" * (1 << 20) if kind == "large" else "x"
+        cursor = "same" if kind == "same" else f"page {self.pages}"
+        return {"tools": [define(f"t{self.pages}", description=text)], "nextCursor": cursor}
+
+
+class Flood(Server):
+    """Sends long messages without being asked, and never ends."""
+
+    def run(self) -> None:
+        while True:
+            send({"method": "notifications/flood", "params": {"text": "x" * (4 << 20)}})
+
+
+MODES = {"flood": Flood, "liar": Liar, "pager": Pager}
 
 
 if __name__ == "__main__":

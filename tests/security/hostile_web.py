@@ -28,10 +28,11 @@ class Request(BaseHTTPRequestHandler):
     def reply_json(self, message: object) -> None:
         self.reply(200, json.dumps(message).encode(), content_type="application/json")
 
-    def stream(self, media: str, make: Callable[[], bytes]) -> None:
+    def stream(self, media: str, make: Callable[[], bytes], **headers: str) -> None:
         """Send parts for ever, until the other side hangs up."""
         self.send_response(200)
-        self.send_header("content-type", media)
+        for name, value in {"content_type": media, **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         self.close_connection = True
         while True:
@@ -56,7 +57,7 @@ def web_server(answer: Callable[[Request], None]) -> Generator[str]:
             self.body = self.rfile.read(int(self.headers.get("content-length") or 0))
             answer(self)
 
-        do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815  # names in the library
+        do_GET = do_POST = do_PUT = do_DELETE = answer  # names in the library
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -25,6 +25,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallFailed, ProtocolError, ServerUnavailable
@@ -43,6 +44,7 @@ from toolscout.servers.connection import (
 from toolscout.servers.manifest import Manifest
 from toolscout.servers.oauth.login import BearerAuth, LoginNeeded, has_own_token
 from toolscout.servers.process import (
+    MESSAGE_BYTES,
     InstallSlots,
     ProcessReaper,
     ServerProcess,
@@ -338,15 +340,26 @@ class McpConnection:
 
     async def _list(self, method: str, key: str) -> list[Json]:
         found: list[Json] = []
-        cursor: str | None = None
+        seen = {""}
+        cursor = ""
+        size = 0
+        problem = f"{method} has more than {PAGES_LIMIT:,} pages"
         for _ in range(PAGES_LIMIT):
             page = await self.request(method, {"cursor": cursor} if cursor else {})
             rows: object = page.get(key)
             found += filter(is_object, rows) if is_list(rows) else ()
-            cursor = page.get("nextCursor")
+            cursor = str(page.get("nextCursor") or "")
             if not cursor:
                 return found
-        raise ProtocolError(self._config.name, f"{method} has more than {PAGES_LIMIT} pages")
+            size += len(to_json(page))
+            if size > MESSAGE_BYTES:
+                problem = f"{method} is longer than {MESSAGE_BYTES:,} bytes"
+                break
+            if cursor in seen:
+                problem = f"{method} repeats the cursor {to_one_line(cursor, NAME_CHARS)!r}"
+                break
+            seen.add(cursor)
+        raise ProtocolError(self._config.name, problem)
 
     def _get_client(self) -> SdkClient:
         if self._ready is None or not self._ready.done() or self.ended.is_set():

@@ -34,7 +34,8 @@ MESSAGE_BYTES = 64 << 20
 LINE_BYTES = 4_000
 """Lines on stderr are cut after this many bytes."""
 WAITING_MESSAGES = 256
-"""Unread messages after which the process has to wait."""
+"""Unread messages after which the process has to wait; as many bytes as the longest message also
+make it wait."""
 
 GROUP_CHECKS = 20
 """How often a process group is checked while it has time to end."""
@@ -206,6 +207,8 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.writable = asyncio.Event()
         self.writable.set()
+        self.is_paused = False
+        """Whether it has to wait, because too much of what it wrote is unread."""
         self.may_install = False
         """Whether it may be installing something, and needs more time to end."""
         self._delays = delays
@@ -213,6 +216,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._stderr = LineSplitter(LINE_BYTES)
         self._on_line = on_line
         self._on_end = on_end
+        self._unread = 0
         self._transport: asyncio.SubprocessTransport | None = None
         self._is_over = False
 
@@ -234,11 +238,17 @@ class ServerProcess(asyncio.SubprocessProtocol):
         if text:
             self._on_line(text)
 
-    def resume_reading(self) -> None:
-        """Let the process write again after it had to wait."""
-        pipe = cast("asyncio.ReadTransport | None", self._get_pipe(1))
-        if pipe is not None and not pipe.is_closing() and not pipe.is_reading():
-            pipe.resume_reading()
+    async def read_line(self) -> bytes | None:
+        """Return the next line, or None after the last one; a process that had to wait goes on."""
+        line = await self.lines.get()
+        self._unread -= len(line or b"")
+        few = self.lines.qsize() <= WAITING_MESSAGES // 2 and self._unread <= MESSAGE_BYTES // 2
+        if few and self.is_paused:
+            self.is_paused = False
+            pipe = cast("asyncio.ReadTransport | None", self._get_pipe(1))
+            if pipe is not None and not pipe.is_closing():
+                pipe.resume_reading()
+        return line
 
     async def stop(self) -> None:
         """End the process and its group: close its input, then terminate it, then kill it."""
@@ -293,12 +303,15 @@ class ServerProcess(asyncio.SubprocessProtocol):
                 self.log(line)
             return
         for line in self._stdout.split(data):
+            self._unread += len(line)
             self.lines.put_nowait(line)
         if self._stdout.is_too_long:
             self.reason = f"it sent a message of more than {MESSAGE_BYTES:,} bytes"
             self._end()
-        elif self.lines.qsize() > WAITING_MESSAGES:
-            cast("asyncio.ReadTransport", self._get_pipe(1)).pause_reading()
+        elif self.lines.qsize() > WAITING_MESSAGES or self._unread > MESSAGE_BYTES:
+            if not self.is_paused:
+                self.is_paused = True
+                cast("asyncio.ReadTransport", self._get_pipe(1)).pause_reading()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         """Treat a closed stdout as the end: the process cannot answer any more."""
@@ -380,12 +393,10 @@ class ProcessStream(
     async def receive(self) -> SessionMessage | Exception:
         """Return the next message, or raise `EndOfStream`."""
         while True:
-            line = await self._process.lines.get()
+            line = await self._process.read_line()
             if line is None:
                 self._process.lines.put_nowait(None)
                 raise anyio.EndOfStream
-            if self._process.lines.qsize() == WAITING_MESSAGES // 2:
-                self._process.resume_reading()
             with suppress(ValueError):
                 # In two steps, which take a twentieth of the time of `validate_json` for a long
                 # list: that one reads the text again for every kind of message.

@@ -8,7 +8,7 @@ environment names a proxy, `make_transport` returns None and `httpx2` sends by i
 
 import ssl
 from collections.abc import AsyncGenerator, Generator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from functools import lru_cache
 from typing import Any
 from urllib.request import getproxies
@@ -27,8 +27,11 @@ CONNECTIONS_LIMIT = 100
 IDLE_SECONDS = 4.0
 """Idle connections are closed after this time; many servers close theirs after 5 s."""
 PARSED_URLS = 256
+EVENTS = "text/event-stream"
 HEAD_BYTES = 100 << 10
 """The longest header line that is accepted."""
+ANSWER_BYTES = 64 << 20
+"""The longest answer that is accepted, decoded; the SDK limits each event of a stream."""
 
 _ERRORS: tuple[tuple[type[Exception], type[httpx2.TransportError], str], ...] = (
     (aiohttp.ConnectionTimeoutError, httpx2.ConnectTimeout, "no connection came about in time"),
@@ -60,11 +63,35 @@ def make_transport() -> "AiohttpTransport | None":
 
 
 class HttpClient(httpx2.AsyncClient):
-    """A client that parses each address only once."""
+    """A client that parses each address only once, and gives up answers that are too long."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        hooks = self.event_hooks
+        self.event_hooks = {**hooks, "response": [_limit_answer, *hooks["response"]]}
 
     def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
         """Build a request."""
         return super().build_request(method, _parse_url(url), **options)
+
+
+class _LimitedResponse(httpx2.Response):
+    """An answer of which no more than a limit is read, however it is compressed."""
+
+    async def aiter_bytes(self, chunk_size: int | None = None) -> AsyncGenerator[bytes]:
+        size = 0
+        async with aclosing(super().aiter_bytes(chunk_size)) as parts:
+            async for part in parts:
+                size += len(part)
+                if size > ANSWER_BYTES:
+                    raise httpx2.StreamError(f"the answer is longer than {ANSWER_BYTES:,} bytes")
+                yield part
+
+
+async def _limit_answer(response: httpx2.Response) -> None:
+    # The client makes the answer itself where a proxy is used, so its class is changed afterwards.
+    if not response.headers.get("content-type", "").lower().startswith(EVENTS):
+        response.__class__ = _LimitedResponse
 
 
 @lru_cache(maxsize=PARSED_URLS)

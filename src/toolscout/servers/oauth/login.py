@@ -161,9 +161,11 @@ async def log_in(
 
 async def _send_first_request(config: ServerConfig, provider: OAuthClientProvider) -> int:
     """Trigger the login with a first request; return the status of the last response."""
+    from toolscout.servers.transport import HttpClient  # which takes long to import
+
     method, body = ("GET", None) if config.transport is Transport.SSE else ("POST", HELLO)
     headers = {**config.headers, **ACCEPT}
-    async with httpx2.AsyncClient(auth=provider, headers=headers, timeout=HTTP_SECONDS) as http:
+    async with HttpClient(auth=provider, headers=headers, timeout=HTTP_SECONDS) as http:
         async with http.stream(method, config.url, json=body) as response:
             status, session = response.status_code, response.headers.get(SESSION_HEADER)
         if session:

@@ -173,6 +173,8 @@ async def renew_tokens(
     config: ServerConfig, spent: StoredLogin
 ) -> tuple[OAuthToken | None, float | None]:
     """Return renewed tokens and when they expire; the tokens are None if refused."""
+    from toolscout.servers.transport import HttpClient  # which takes long to import
+
     callback = format_callback_url(PORT)
     client = client_from_config(config, callback) or spent.client
     storage = MemoryTokenStorage(tokens=spent.tokens, client=client)
@@ -187,7 +189,7 @@ async def renew_tokens(
     flow = provider.async_auth_flow(request)
     try:
         sent = await anext(flow)
-        async with httpx2.AsyncClient(timeout=HTTP_SECONDS) as http:
+        async with HttpClient(timeout=HTTP_SECONDS) as http:
             while sent is not request:
                 response = await http.send(sent)
                 if response.status_code == BUSY or response.status_code >= BROKEN:
