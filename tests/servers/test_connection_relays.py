@@ -5,8 +5,10 @@ from typing import Any
 
 import mcp_types as types
 
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.servers.connection import NOBODY, SEVERAL, Relays
 
+SERVER = ServerConfig(name="s", transport=Transport.STDIO, command="none")
 ANSWER = types.ListRootsResult(roots=[])
 
 
@@ -33,7 +35,7 @@ def message(said: object) -> types.LoggingMessageNotificationParams:
 
 
 def test_the_client_of_the_only_call_is_asked():
-    relays, client = Relays(), Client()
+    relays, client = Relays(SERVER), Client()
 
     with relays.register(client):
         asyncio.run(relays.log(message("hello")))
@@ -44,7 +46,7 @@ def test_the_client_of_the_only_call_is_asked():
 
 
 def test_with_several_calls_nobody_is_asked_and_nothing_is_passed_on():
-    relays, one, other = Relays(), Client(), Client()
+    relays, one, other = Relays(SERVER), Client(), Client()
 
     with relays.register(one), relays.register(other):
         asyncio.run(relays.log(message("a secret of one")))
@@ -56,7 +58,7 @@ def test_with_several_calls_nobody_is_asked_and_nothing_is_passed_on():
 
 
 def test_without_a_call_nobody_is_asked():
-    answer = asyncio.run(Relays().list_roots(None))
+    answer = asyncio.run(Relays(SERVER).list_roots(None))
 
     assert isinstance(answer, types.ErrorData)
     assert answer.message == NOBODY

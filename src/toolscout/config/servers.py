@@ -271,6 +271,12 @@ class ServerConfig(Options):
         "What happens to new and changed definitions of a server that was used before; left out, "
         "what `gateway.changes` says. See [approvals](approvals.md).",
     )
+    may_ask: bool = declare(
+        True,
+        FLAG,
+        "Let the server ask the user for input, the client's model for a completion and the client "
+        "for its folders during a call. Questions name the server.",
+    )
     effects: Mapping[str, Effect] = declare(
         {}, _EFFECTS, "What calls do, by pattern, where the server does not say it or is wrong."
     )

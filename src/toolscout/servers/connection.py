@@ -16,8 +16,8 @@ from mcp.shared.exceptions import MCPError
 
 from toolscout.config.servers import ServerConfig
 from toolscout.errors import CallFailed, ServerUnavailable
-from toolscout.names import to_error_text
-from toolscout.schemas import Json
+from toolscout.names import clean_text, to_error_text
+from toolscout.schemas import Json, is_object
 from toolscout.servers.manifest import Manifest
 
 REASON_CHARS = 300
@@ -160,6 +160,9 @@ class Delays:
     """For the last output of a dead process to arrive, and for its children to exit."""
 
 
+QUESTION = "The MCP server {server!r} asks: {text}"
+SAMPLING = "The MCP server {server!r} asks for this completion. {text}"
+MAY_NOT_ASK = "This server may not ask anything; its option may_ask is off."
 NOBODY = "No call is being worked on."
 SEVERAL = "Several calls are being worked on, and it is not known which one asks."
 
@@ -171,7 +174,8 @@ class Relays:
     of one client could reach another client's call, so `Relays` then refuses to ask anyone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, config: ServerConfig) -> None:
+        self._config = config
         self._relays: list[Relay] = []
 
     @contextmanager
@@ -201,7 +205,30 @@ class Relays:
             await self._relays[0].log(params)
 
     async def _ask(self, request: types.InputRequest) -> Any:
-        if len(self._relays) == 1:
-            return await self._relays[0].ask(request)
         message = SEVERAL if self._relays else NOBODY
+        if not self._config.may_ask:
+            message = MAY_NOT_ASK
+        elif len(self._relays) == 1:
+            plain = request.model_dump(by_alias=True, mode="json", exclude_none=True)
+            named = name_sender(self._config, plain)
+            return await self._relays[0].ask(type(request).model_validate(named, by_name=False))
         return types.ErrorData(code=types.INVALID_REQUEST, message=message)
+
+
+def name_sender(config: ServerConfig, question: Json) -> Json:
+    """Return a server's question with the server's name, which the client could not tell otherwise.
+
+    A completion gets no context: "this server" means the gateway to the client, with all servers.
+    """
+    params: object = question.get("params")
+    if not is_object(params):
+        return question
+    changed = dict(params)
+    if question.get("method") == "elicitation/create":
+        said = str(params.get("message") or "")
+        changed["message"] = QUESTION.format(server=config.name, text=clean_text(said, len(said)))
+    elif question.get("method") == "sampling/createMessage":
+        said = str(params.get("systemPrompt") or "")
+        changed["systemPrompt"] = SAMPLING.format(server=config.name, text=said).strip()
+        changed.pop("includeContext", None)
+    return {**question, "params": changed}

@@ -32,6 +32,7 @@ from toolscout.errors import CallFailed, ProtocolError, ServerUnavailable
 from toolscout.names import to_error_text, to_one_line
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.servers.connection import (
+    MAY_NOT_ASK,
     NEEDS_LOGIN,
     SAID_CHARS,
     Delays,
@@ -40,6 +41,7 @@ from toolscout.servers.connection import (
     build_headers,
     describe_error,
     make_unavailable_error,
+    name_sender,
 )
 from toolscout.servers.manifest import Manifest
 from toolscout.servers.oauth.login import BearerAuth, LoginNeeded, has_own_token
@@ -110,7 +112,7 @@ class McpConnection:
         self._error: Exception | None = None
         self._is_refused = False
         self._is_forgotten = False
-        self._relays = Relays()
+        self._relays = Relays(config)
         self._problems: list[str] = []
 
     @property
@@ -188,15 +190,29 @@ class McpConnection:
         request = _Request(method=method, params=params)
         try:
             if relay is None:
-                return await session.send_request(request, _RAW)
+                return self._check_questions(await session.send_request(request, _RAW))
             report = relay.report_progress
             with self._relays.register(relay):
-                return await session.send_request(request, _RAW, progress_callback=report)
+                raw = await session.send_request(request, _RAW, progress_callback=report)
+            return self._check_questions(raw)
         except MCPError as error:
             raise await self._explain_failure(error, params.get("name") or method) from error
         except ValidationError as error:
             problem = f"the result of {method} does not have the form that the protocol requires"
             raise ProtocolError(self._config.name, problem) from error
+
+    def _check_questions(self, raw: Json) -> Json:
+        """Return a result whose questions, if it has any, name the server."""
+        questions: object = raw.get("inputRequests")
+        if not is_object(questions):
+            return raw
+        if not self._config.may_ask:
+            raise MCPError(code=types.INVALID_REQUEST, message=MAY_NOT_ASK)
+        named = {
+            key: name_sender(self._config, question) if is_object(question) else question
+            for key, question in questions.items()
+        }
+        return {**raw, "inputRequests": named}
 
     async def watch(self, uris: Set[str], on_update: Callable[[str], None]) -> frozenset[str]:
         """Watch these resources and no others; return those that the server agreed to."""
