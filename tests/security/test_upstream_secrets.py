@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 import pytest
@@ -14,6 +14,9 @@ from security.hostile_web import Json, Request, answer_mcp, web_server
 from serving import DEADLINE_SECONDS, Served, eventually, served
 from toolscout.config.file import Config
 from toolscout.config.servers import ServerConfig, Transport
+from toolscout.errors import InvalidConfig, LoginFailed
+from toolscout.servers.oauth.callback import Callback
+from toolscout.servers.oauth.login import log_in
 from toolscout.servers.state import Phase
 
 KEY = "sk%2F7Q-live"
@@ -103,6 +106,79 @@ def test_secrets_in_the_address_of_a_document_stay_out_of_errors():
 
     assert "its document cannot be used" in text
     assert [secret for secret in SECRETS if secret in text] == []
+
+
+def test_a_client_secret_needs_the_issuer_that_receives_it():
+    with pytest.raises(InvalidConfig) as caught:
+        ServerConfig(
+            name="far",
+            transport=Transport.HTTP,
+            url="https://far.example/mcp",
+            oauth_client_id="id",
+            oauth_client_secret="${SECRET}",
+        )
+
+    assert "servers.far.oauth_issuer" in str(caught.value)
+    assert "Write the address of the authorization server" in str(caught.value)
+
+
+def test_a_client_secret_is_not_sent_to_the_issuer_that_a_server_names(tmp_path: Path):
+    asked: list[str] = []
+
+    def answer(request: Request) -> None:
+        """Be an MCP server and its authorization server at once."""
+        asked.append(f"{request.path} {request.body.decode()} {request.headers}")
+        here = f"http://{request.headers['host']}"
+        if "oauth-protected-resource" in request.path:
+            request.reply_json({"resource": f"{here}/mcp", "authorization_servers": [here]})
+        elif "well-known" in request.path:
+            request.reply_json(
+                {
+                    "issuer": here,
+                    "authorization_endpoint": f"{here}/authorize",
+                    "token_endpoint": f"{here}/token",
+                    "response_types_supported": ["code"],
+                    "code_challenge_methods_supported": ["S256"],
+                }
+            )
+        elif request.path.startswith("/authorize"):
+            given = dict(parse_qsl(urlsplit(request.path).query))
+            back = f"{given['redirect_uri']}?code=c&state={given['state']}"
+            request.reply(302, location=back)
+        else:
+            request.reply(401)
+
+    async def log_in_to(config: ServerConfig) -> None:
+        async with asyncio.timeout(DEADLINE_SECONDS), Callback(0) as callback:
+
+            async def visit(url: str) -> None:
+                callback.expect(url)
+                async with httpx2.AsyncClient(follow_redirects=True) as browser:
+                    await browser.get(url)
+
+            await log_in(
+                config,
+                tmp_path,
+                callback=callback.url,
+                redirect=visit,
+                answer=lambda: callback.answer(DEADLINE_SECONDS),
+            )
+
+    with web_server(answer) as address:
+        config = ServerConfig(
+            name="far",
+            transport=Transport.HTTP,
+            url=f"{address}/mcp",
+            oauth=True,
+            oauth_client_id="id",
+            oauth_client_secret="client-secret",
+            oauth_issuer="https://login.example",
+        )
+        with pytest.raises(LoginFailed):
+            asyncio.run(log_in_to(config))
+
+    assert asked
+    assert "client-secret" not in "".join(asked)
 
 
 CRY = "import sys; print('started with', *sys.argv[1:], file=sys.stderr); sys.stdin.read()"

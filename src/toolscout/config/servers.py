@@ -238,7 +238,9 @@ class ServerConfig(Options):
         reference=True,
         only=REMOTE,
     )
-    oauth_client_secret: str = declare("", TEXT, "Client secret.", secret=True, only=REMOTE)
+    oauth_client_secret: str = declare(
+        "", TEXT, "Client secret; needs `oauth_issuer`.", secret=True, only=REMOTE
+    )
     oauth_issuer: str = declare(
         "",
         _URL,
@@ -467,6 +469,11 @@ def _check_transport(server: ServerConfig) -> None:
     needed = [(name, f"transport {server.transport}") for name in _NEEDED[server.transport]]
     if server.oauth_grant is Grant.CLIENT_CREDENTIALS:
         needed += [(name, f"grant {server.oauth_grant}") for name in _NEEDED_FOR_CREDENTIALS]
+    elif server.oauth_client_secret and not server.oauth_issuer:
+        # Otherwise the server's own metadata would say who receives the secret.
+        problem = "is missing, so the server itself could choose who receives the client secret"
+        remedy = "Write the address of the authorization server, such as https://login.example."
+        raise InvalidConfig("oauth_issuer", problem, remedy=remedy)
     for name, needed_by in needed:
         if not getattr(server, name).strip():
             problem = f"is missing, and {needed_by} needs it"

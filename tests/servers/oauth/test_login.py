@@ -176,7 +176,12 @@ def test_a_client_that_was_registered_by_hand_is_used_and_its_secret_not_kept(
     tmp_path: Path, secret: str
 ):
     with oauth_world(registers=False) as world:
-        config = config_of(world, oauth_client_id="by-hand", oauth_client_secret=secret)
+        config = config_of(
+            world,
+            oauth_client_id="by-hand",
+            oauth_client_secret=secret,
+            oauth_issuer=world.authority.url,
+        )
         run(by_hand(world, config, tmp_path))
 
         assert kept_by(config, tmp_path).tokens.access_token in world.authority.access
