@@ -108,7 +108,24 @@ class Asker(Server):
         return {"content": [{"type": "text", "text": json.dumps(answer)}]}
 
 
-MODES = {"asker": Asker, "flood": Flood, "liar": Liar, "pager": Pager}
+class Files(Server):
+    """Reads every file that it is asked for, listed or not."""
+
+    capabilities: ClassVar[Json] = {"resources": {}}
+
+    def answer(self, method: str, params: Json) -> Json:
+        if method == "resources/list":
+            rows = [("file:///open/a.txt", "open a"), ("file:///priv/secret.txt", "secret")]
+            return {"result": {"resources": [{"uri": uri, "name": name} for uri, name in rows]}}
+        if method == "resources/templates/list":
+            logs = {"uriTemplate": "file:///logs/{day}", "name": "logs"}
+            return {"result": {"resourceTemplates": [logs]}}
+        if method == "resources/read":
+            return {"result": {"contents": [{"uri": params["uri"], "text": "content"}]}}
+        return super().answer(method, params)
+
+
+MODES = {"asker": Asker, "files": Files, "flood": Flood, "liar": Liar, "pager": Pager}
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Clients that cannot be asked during a call are left to `pending`.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import mcp_types as types
@@ -15,6 +16,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.uri_template import UriTemplate
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
+from toolscout.errors import NotAllowed
 from toolscout.gateway.pending import (
     INPUT_REQUIRED,
     RESULT_TYPES,
@@ -39,7 +41,10 @@ _OWN_META = ("progressToken", "progress_token")
 
 
 class ForwardedCall:
-    """Executes one call at its server; the client may take `seconds` for each answer."""
+    """Executes one call at its server; the client may take `seconds` for each answer.
+
+    `sees` tells whether the client may read a resource of a server.
+    """
 
     def __init__(
         self,
@@ -50,6 +55,7 @@ class ForwardedCall:
         session: str,
         pending_calls: PendingCalls,
         seconds: float,
+        sees: Callable[[str, str], bool],
     ) -> None:
         self.raw: Json | None = None
         """The server's answer, unchanged."""
@@ -59,11 +65,15 @@ class ForwardedCall:
         self._session = session
         self._pending_calls = pending_calls
         self._seconds = seconds
+        self._sees = sees
         self._is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def __call__(self, tool: Tool, arguments: Json) -> object:
         """Run a tool, and store the server's answer in `raw`."""
         method, params = _build_request(tool, arguments)
+        # Arguments can make any address of a template, also that of a hidden resource.
+        if tool.kind == TEMPLATE and not self._sees(tool.server, params["uri"]):
+            raise NotAllowed(tool.name)
         try:
             self.raw = await self.send(tool.server, method, params, called=tool.name)
         except MCPError as error:

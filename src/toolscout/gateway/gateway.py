@@ -280,6 +280,7 @@ class Gateway:
             session=session.id,
             pending_calls=self.pending_calls,
             seconds=self.config.gateway.answer_seconds,
+            sees=partial(self.resources.sees, session),
         )
 
     def _is_direct(self, session: Session) -> bool:

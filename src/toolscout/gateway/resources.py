@@ -11,6 +11,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 
+from toolscout.config.servers import EVERYTHING
 from toolscout.errors import InvalidTool, ModelError, ToolscoutError
 from toolscout.gateway.forward import ForwardedCall
 from toolscout.names import find_near_names
@@ -21,6 +22,8 @@ from toolscout.sessions.session import Session
 from toolscout.tools import Effect, Tool
 
 SCHEME = "toolscout://"
+DECODED_TIMES = 3
+"""How often a server may decode a URI."""
 
 _KEYS = {RESOURCE: ("uri", "uri"), TEMPLATE: ("uriTemplate",) * 2, PROMPT: ("name", "prompt")}
 """The members that identify an entry: in the server's definition, and in a tool's extras."""
@@ -89,7 +92,8 @@ class Resources:
     def sees(self, session: Session, server: str, own: str) -> bool:
         """Tell whether a session may read a resource, or fill in a template, of a server.
 
-        A resource that is not listed, such as a link in a result, is judged by its URI.
+        A resource that is not listed, such as a link in a result, is judged by its URI; a server
+        whose resources are restricted has none but those that it lists.
         """
         member = self._pool.servers.get(server)
         if member is None or member.manifest is None:
@@ -99,17 +103,19 @@ class Resources:
             for kind in (RESOURCE, TEMPLATE)
             for row in _LISTS[kind](member.manifest)
         ]
-        meant = [place for place in places if _normalize_uri(place[1]) == _normalize_uri(own)]
-        meant = meant or [
-            place for place in places if place[0] == TEMPLATE and _fits(place[1], own)
-        ]
+        plain = _normalize_uri(own)
+        meant = [p for p in places if _normalize_uri(p[1]).casefold() == plain.casefold()]
+        if not meant and not _has_steps(own):
+            meant = [p for p in places if p[0] == TEMPLATE and _fits(p[1], own)]
         if meant:
             visible = self._map_visible_names(session)
             return any((server, kind, key) in visible for kind, key in meant)
+        if member.config.allow != EVERYTHING or member.config.deny:
+            return False
         if session.policy.is_open:
             return True
         try:
-            tool = Tool.define(own, server=server, kind=RESOURCE, effect=Effect.READ)
+            tool = Tool.define(plain, server=server, kind=RESOURCE, effect=Effect.READ)
         except InvalidTool:
             return False
         return session.policy.sees(tool)
@@ -148,8 +154,34 @@ def to_gateway_uri(server: str, uri: str) -> str:
 
 
 def _normalize_uri(uri: str) -> str:
-    # A server may accept several spellings of a URI; a hidden resource must be hidden in all.
-    return unquote(uri).rstrip("/").casefold()
+    """Return one spelling for all spellings of a URI that a server may accept.
+
+    A hidden resource must be hidden in all of them: encoded, with empty or dot segments, with
+    backslashes, or with the name of this machine in a file's address.
+    """
+    scheme, colon, rest = _decode(uri).replace("\\", "/").partition(":")
+    if not colon:
+        scheme, rest = "", scheme
+    segments: list[str] = []
+    for segment in rest.split("/"):
+        if segment == "..":
+            segments = segments[:-1]
+        elif segment not in ("", "."):
+            segments.append(segment)
+    if scheme.casefold() == "file" and segments[:1] == ["localhost"]:
+        del segments[0]
+    return f"{scheme}:{'/'.join(segments)}"
+
+
+def _has_steps(uri: str) -> bool:
+    """Tell whether a URI has dot segments, which could lead out of a template."""
+    return not {".", ".."}.isdisjoint(_decode(uri).replace("\\", "/").split("/"))
+
+
+def _decode(uri: str) -> str:
+    for _ in range(DECODED_TIMES):
+        uri = unquote(uri)
+    return uri
 
 
 def _fits(template: str, uri: str) -> bool:

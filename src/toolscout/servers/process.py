@@ -308,10 +308,11 @@ class ServerProcess(asyncio.SubprocessProtocol):
         if self._stdout.is_too_long:
             self.reason = f"it sent a message of more than {MESSAGE_BYTES:,} bytes"
             self._end()
-        elif self.lines.qsize() > WAITING_MESSAGES or self._unread > MESSAGE_BYTES:
-            if not self.is_paused:
-                self.is_paused = True
-                cast("asyncio.ReadTransport", self._get_pipe(1)).pause_reading()
+            return
+        has_many = self.lines.qsize() > WAITING_MESSAGES or self._unread > MESSAGE_BYTES
+        if has_many and not self.is_paused:
+            self.is_paused = True
+            cast("asyncio.ReadTransport", self._get_pipe(1)).pause_reading()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         """Treat a closed stdout as the end: the process cannot answer any more."""

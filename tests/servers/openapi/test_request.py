@@ -18,8 +18,6 @@ from toolscout.servers.openapi.request import RequestTemplate, build_target
 @pytest.mark.parametrize(
     ("value", "encoded"),
     [
-        ("a/b", "a%2Fb"),
-        ("//evil.example", "%2F%2Fevil.example"),
         ("x?admin=1", "x%3Fadmin%3D1"),
         ("x#y", "x%23y"),
         ("x\r\nHost: evil", "x%0D%0AHost%3A%20evil"),
@@ -27,7 +25,7 @@ from toolscout.servers.openapi.request import RequestTemplate, build_target
         ("50%", "50%25"),
         ("日本", "%E6%97%A5%E6%9C%AC"),
         ("\ud800", "%3F"),
-        (["a", "b/c"], "a,b%2Fc"),
+        (["a", "b;c"], "a,b%3Bc"),
         (5.0, "5"),
         ("...", "..."),
     ],
@@ -39,7 +37,11 @@ def test_path_values_stay_in_their_segment(service: Service, value: object, enco
 
 
 @pytest.mark.parametrize(
-    "value", ["", ".", "..", "../admin", "a/../../b", "..\\x", "%2e%2e", "%2E%2E%2Fx", None, []]
+    "value",
+    [
+        *("", ".", "..", "../admin", "a/../../b", "..\\x", "%2e%2e", "%2E%2E%2Fx", None, []),
+        *("a/b", "//evil.example", ["a", "b/c"]),
+    ],
 )
 def test_path_values_that_would_move_the_request_are_refused(service: Service, value: object):
     with pytest.raises(InvalidArguments, match="Not called"):

@@ -144,6 +144,9 @@ class OpenApi:
             return None
         if _get_origin(url) != _get_origin(self._base) or url.userinfo:
             return None
+        base = self._base.path.rstrip("/")
+        if not f"{url.path}/".startswith(f"{base}/") or requests.has_dots(url.raw_path.decode()):
+            return None
         headers = request.headers.copy()
         method = request.method
         content = request.content

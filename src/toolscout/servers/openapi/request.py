@@ -24,9 +24,11 @@ EXTRA = "openapi"
 
 VARIABLE = re.compile(r"\{([^{}/?#]+)\}")
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
+SLASH = re.compile(r"[/\\]")
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 MEDIA = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}", re.ASCII)
 MEDIA_CHARS = 1_000
+DECODED_TIMES = 3
 NO_PARAMETERS = re.compile(
     "accept|authorization|content-type|host|cookie|connection|upgrade|content-length"
     "|transfer-encoding|te|trailer|expect|proxy-authorization",
@@ -54,6 +56,7 @@ class Place:
     explode: bool
     is_json: bool = False
     keeps_reserved: bool = False
+    """Whether a query keeps reserved characters as they are, and a path may contain slashes."""
 
     def get_value(self, arguments: Json) -> object:
         """Return the argument, as JSON text if the place takes JSON."""
@@ -121,8 +124,12 @@ def build_target(tool: Tool, template: RequestTemplate, arguments: Json) -> str:
     for at in range(1, len(parts), 2):
         place = places.get(parts[at])
         text = _to_segment(place, arguments) if place else ""
-        if not text:
+        if place is None or not text:
             raise make_argument_error(tool, place.key if place else "", "path", "may not be empty")
+        # Servers that decode a path before they route it would find another operation.
+        if not place.keeps_reserved and SLASH.search(decode_path(text)):
+            problem = "may not contain slashes or backslashes"
+            raise make_argument_error(tool, place.key, "path", problem)
         parts[at] = text
     path, _, query = "".join(parts).partition("?")
     if not path.startswith("/") or has_dots(path):
@@ -289,8 +296,14 @@ def quote_text(text: str, safe: str = "") -> str:
 
 def has_dots(path: str) -> bool:
     """Return whether a path has a `.` or `..` segment, however it is encoded."""
-    decoded = unquote(unquote(path.partition("?")[0]))
-    return not {".", ".."}.isdisjoint(re.split(r"[/\\]", decoded))
+    return not {".", ".."}.isdisjoint(SLASH.split(decode_path(path.partition("?")[0])))
+
+
+def decode_path(path: str) -> str:
+    """Return a path as a server may read it that decodes it several times."""
+    for _ in range(DECODED_TIMES):
+        path = unquote(path)
+    return path
 
 
 def normalize_media(media: str) -> str:
