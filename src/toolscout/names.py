@@ -37,10 +37,14 @@ _SERVER_FILLERS = frozenset({"mcp", "server", "servers", "the", "tool", "tools"}
 _SPACED = str.maketrans(dict.fromkeys("_-./:", " "))
 
 # Invisible characters can hide instructions from people: controls, direction overrides, byte order
-# marks and the tag block. Joiners stay, because Persian and emoji need them.
+# marks, fillers, soft hyphens, variation selectors and the tag block. A joiner stays between
+# letters of scripts that need it, such as Persian, and in emoji; so does a selector after a symbol.
 _INVISIBLE = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064"
-    r"\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    r"\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb"
+    r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    r"|(?<![#*0-9\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001fbff])[\ufe0e\ufe0f]"
+    r"|[\u200c\u200d](?=[\x00-\x7f\u200c\u200d])|(?<=[\x00-\x7f\u200c\u200d])[\u200c\u200d]"
 )
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 # Letters and marks that count as printable and show nothing.

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, TypeGuard, cast
 from urllib.parse import unquote
 
-from toolscout.names import to_one_line
+from toolscout.names import clean_text, to_one_line
 
 Json = dict[str, Any]
 
@@ -80,6 +80,24 @@ def find_problem(value: object) -> str:
             return f"holds more than {MAX_VALUES:,} values"
         level = below
     return f"is nested deeper than {MAX_NESTING} levels"
+
+
+def clean_texts(value: Any) -> Any:
+    """Return JSON whose titles and descriptions have no invisible characters.
+
+    Names and values stay as they are, because a server must get them back. Check the value with
+    `find_problem` first.
+    """
+    if is_list(value):
+        return [clean_texts(item) for item in value]
+    if not is_object(value):
+        return value
+    return {
+        key: clean_text(item, len(item))
+        if key in ("title", "description") and isinstance(item, str)
+        else clean_texts(item)
+        for key, item in value.items()
+    }
 
 
 def to_canonical_json(value: object) -> bytes:

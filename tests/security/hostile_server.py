@@ -125,7 +125,67 @@ class Files(Server):
         return super().answer(method, params)
 
 
-MODES = {"asker": Asker, "files": Files, "flood": Flood, "liar": Liar, "pager": Pager}
+HIDDEN = "A pl\u00adain\u200b te\U000e0041xt\u202e."
+
+
+class Hidden(Server):
+    """Hides characters in every text, and has values that look the same and have to stay."""
+
+    capabilities: ClassVar[Json] = {"tools": {}, "resources": {}}
+
+    def answer(self, method: str, params: Json) -> Json:
+        if method == "resources/list":
+            note = {"uri": "note://a", "name": "a", "description": HIDDEN}
+            return {"result": {"resources": [note]}}
+        return super().answer(method, params)
+
+    def list_tools(self, params: Json) -> Json:
+        inner = {"type": "object", "properties": {"b": {"type": "string", "description": HIDDEN}}}
+        schema = {"type": "object", "properties": {"a": {**inner, "title": HIDDEN}}}
+        output = {"type": "object", "description": HIDDEN}
+        return {
+            "tools": [
+                define("x", description=HIDDEN, inputSchema=schema, outputSchema=output),
+            ]
+        }
+
+
+class Types(Server):
+    """Has tools whose schemas are none, and a good one."""
+
+    def list_tools(self, params: Json) -> Json:
+        bad: list[Json] = [
+            {"inputSchema": {"type": 5}},
+            {"inputSchema": {"type": "array"}},
+            {"inputSchema": {"type": "object", "required": [1]}},
+            {"inputSchema": {"type": "object"}, "outputSchema": {"type": "string"}},
+            {"description": 5},
+        ]
+        tools = [define(f"bad{number}", **members) for number, members in enumerate(bad)]
+        return {"tools": [*tools, define("good")]}
+
+
+class Writer(Server):
+    """Writes lines to stderr: as many as it is told, then one that is the last."""
+
+    def list_tools(self, params: Json) -> Json:
+        for _ in range(int(self.given[0])):
+            sys.stderr.write("\x1b[31mred\x1b[0m and \x1b]0;title\x07\x9bgone\b" + "x" * 80 + "\n")
+        sys.stderr.write("the end\n")
+        sys.stderr.flush()
+        return {"tools": []}
+
+
+MODES = {
+    "asker": Asker,
+    "files": Files,
+    "flood": Flood,
+    "hidden": Hidden,
+    "liar": Liar,
+    "pager": Pager,
+    "types": Types,
+    "writer": Writer,
+}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from toolscout.stores.memory import MemoryStore
 from toolscout.tools import Effect
 
 READERS = Profile(effects=(Effect.READ,))
-ERASE = {"name": "liar__erase", "arguments": {}}
+ERASE: Mapping[str, object] = {"name": "liar__erase", "arguments": {}}
 
 
 @pytest.fixture

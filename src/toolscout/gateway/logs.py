@@ -7,15 +7,20 @@ and the client's own request id, so that they can be matched with the client's l
 import hashlib
 import json
 import logging
+import re
 import sys
 from contextvars import ContextVar
+from typing import Any
 
 from toolscout.config.gateway import LogFormat
 from toolscout.config.secrets import SecretMask
+from toolscout.names import to_one_line
 from toolscout.sessions.events import Called, Described, Event, Searched
 
 CURRENT_REQUEST: ContextVar[tuple[str, object] | None] = ContextVar("request", default=None)
 """Session and id of the current request."""
+ID_CHARS = 60
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _log = logging.getLogger("toolscout.requests")
 
 
@@ -25,7 +30,7 @@ def _name_request() -> str:
     if current is None:
         return ""
     session, request = current
-    return f"{digest_session(session)}-{request}"
+    return f"{digest_session(session)}-{to_one_line(str(request), ID_CHARS)}"
 
 
 def digest_session(session: str) -> str:
@@ -59,6 +64,10 @@ def log_to_stderr(form: LogFormat, level: str, mask: SecretMask) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json(mask) if form is LogFormat.JSON else _Text(mask))
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    if logging.getLogger().level < logging.INFO:
+        # Below that level, libraries log whole results.
+        logging.getLogger("toolscout").setLevel(level)
+        logging.getLogger().setLevel(logging.INFO)
     # mcp logs too much, and httpx2 logs whole URLs, which may contain secrets.
     for name in ("mcp", "httpx2"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -76,6 +85,12 @@ class _Text(logging.Formatter):
         record.place = f" [{request}]" if request else ""
         return self._mask.apply(super().format(record))
 
+    def formatMessage(self, record: logging.LogRecord) -> str:  # the library's name
+        return _escape(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # the library's name
+        return "\n".join(map(_escape, super().formatException(ei).split("\n")))
+
 
 class _Json(_Text):
     """Formats a record as one JSON object on one line."""
@@ -90,4 +105,10 @@ class _Json(_Text):
         }
         if record.exc_info:
             line["traceback"] = self._mask.apply(self.formatException(record.exc_info))
-        return json.dumps({key: value for key, value in line.items() if value}, ensure_ascii=False)
+        text = json.dumps({key: value for key, value in line.items() if value}, ensure_ascii=False)
+        return _escape(text)
+
+
+def _escape(text: str) -> str:
+    """Return a text that begins no line of its own and does not command a terminal."""
+    return _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)

@@ -15,7 +15,7 @@ from toolscout.config.servers import EVERYTHING
 from toolscout.errors import InvalidTool, ModelError, ToolscoutError
 from toolscout.gateway.forward import ForwardedCall
 from toolscout.names import find_near_names
-from toolscout.schemas import Json
+from toolscout.schemas import Json, clean_texts
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, Manifest
 from toolscout.servers.pool import Pool
 from toolscout.sessions.session import Session
@@ -137,7 +137,7 @@ class Resources:
             for row in _LISTS[kind](member.manifest):
                 name = visible.get((server, kind, str(row.get(_KEYS[kind][0]))))
                 if name is not None:
-                    yield server, name, row
+                    yield server, name, clean_texts(row)
 
     def _find_prompt(self, session: Session, name: str) -> tuple[str, str]:
         rows = {n: (s, str(row["name"])) for s, n, row in self._list_rows(session, PROMPT)}

@@ -22,7 +22,7 @@ from toolscout.config.file import Config
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidTool, ToolscoutError
 from toolscout.names import clean_text, to_one_line
-from toolscout.schemas import Json, is_list, is_object, to_canonical_json
+from toolscout.schemas import Json, clean_texts, is_list, is_object, to_canonical_json
 from toolscout.search.text import split_words
 from toolscout.servers.approvals import (
     Approvals,
@@ -337,6 +337,8 @@ def _adjust(config: ServerConfig, tool: Tool, *, instructions: str, always_load:
     hint = _find_first(config.hints, tool.leaf) or config.hint
     changed = replace(
         tool,
+        input_schema=clean_texts(tool.input_schema),
+        output_schema=clean_texts(tool.output_schema),
         effect=Effect.UNKNOWN if is_doubted else effect or tool.effect,
         claimed_effect=tool.effect if is_doubted else None,
         hint=" ".join(filter(None, (tool.hint, hint))),

@@ -23,8 +23,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, ResourceUpdated, SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from mcp_types.methods import validate_server_result
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from toolscout.config.servers import ServerConfig, Transport
@@ -73,12 +74,13 @@ _NONE: frozenset[str] = frozenset()
 _Send = Callable[[str, Json], Awaitable[Json]]
 _UNREACHED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 """Errors that occur before anything was sent."""
-_ENTRIES: Mapping[str, type[BaseModel]] = {
-    "tools": types.Tool,
-    "resources": types.Resource,
-    "resourceTemplates": types.ResourceTemplate,
-    "prompts": types.Prompt,
+_LISTS: Mapping[str, str] = {
+    "tools": "tools/list",
+    "resources": "resources/list",
+    "resourceTemplates": "resources/templates/list",
+    "prompts": "prompts/list",
 }
+"""The member of a result that is a list, and the method that gives it."""
 
 
 class McpConnection:
@@ -114,6 +116,7 @@ class McpConnection:
         self._is_forgotten = False
         self._relays = Relays(config)
         self._problems: list[str] = []
+        self._version = LATEST_HANDSHAKE_VERSION
 
     @property
     def reason(self) -> str:
@@ -261,6 +264,7 @@ class McpConnection:
                 message_handler=self._notifications.handle,
                 cache=None,
             ) as client:
+                self._version = client.protocol_version
                 ready.set_result(client)
                 listening = asyncio.create_task(self._notifications.follow_lists(client))
                 try:
@@ -318,7 +322,7 @@ class McpConnection:
                     await stack.enter_async_context(http)
                     streams = streamable_http_client(config.url, http_client=http)
             read, write = await stack.enter_async_context(streams)
-            yield FilteredStream(read, self._end, self._problems), write
+            yield FilteredStream(read, self._end, self._problems, lambda: self._version), write
 
     def _log(self, line: str) -> None:
         self._on_line(self._mask.apply(line))
@@ -397,10 +401,17 @@ class FilteredStream(ObjectReceiveStream[SessionMessage | Exception]):
     lost for one without a name. `problems` gets the entries that were removed, and why.
     """
 
-    def __init__(self, stream: Any, on_end: Callable[[], None], problems: list[str]) -> None:
+    def __init__(
+        self,
+        stream: Any,
+        on_end: Callable[[], None],
+        problems: list[str],
+        get_version: Callable[[], str],
+    ) -> None:
         self._stream = stream
         self._on_end = on_end
         self._problems = problems
+        self._get_version = get_version
 
     @property
     def last_context(self) -> Any:
@@ -412,10 +423,11 @@ class FilteredStream(ObjectReceiveStream[SessionMessage | Exception]):
         item = await self._stream.receive()
         message = item.message if isinstance(item, SessionMessage) else None
         if isinstance(message, types.JSONRPCResponse):
-            for key in _ENTRIES.keys() & message.result.keys():
+            for key in _LISTS.keys() & message.result.keys():
                 entries: object = message.result[key]
-                if is_list(entries):
-                    message.result[key] = [one for one in entries if self._is_valid(one, key)]
+                if is_list(entries) and self._find_problem(message.result, key, entries):
+                    kept = [one for one in entries if self._is_valid(message.result, key, one)]
+                    message.result[key] = kept
         return item
 
     async def aclose(self) -> None:
@@ -423,16 +435,24 @@ class FilteredStream(ObjectReceiveStream[SessionMessage | Exception]):
         self._on_end()
         await self._stream.aclose()
 
-    def _is_valid(self, entry: object, key: str) -> bool:
-        try:
-            _ENTRIES[key].model_validate(entry, by_name=False)
-        except ValidationError as error:
-            where = ".".join(map(str, error.errors()[0]["loc"])) or "it"
+    def _is_valid(self, result: Json, key: str, entry: object) -> bool:
+        where = self._find_problem(result, key, [entry])
+        if where:
             name = entry.get("name") if is_object(entry) else None
             label = to_one_line(str(name or "without a name"), NAME_CHARS)
             self._problems.append(f"One of its {key} was left out: {label!r}, for {where!r}.")
-            return False
-        return True
+        return not where
+
+    def _find_problem(self, result: Json, key: str, entries: list[Any]) -> str:
+        """Return where some entries break the protocol that was agreed on, or nothing."""
+        try:
+            validate_server_result(_LISTS[key], self._get_version(), {**result, key: entries})
+        except ValidationError as error:
+            # The place begins with the list and the number of the entry.
+            return ".".join(map(str, error.errors()[0]["loc"][2:])) or "it"
+        except KeyError:  # the protocol has no such list
+            pass
+        return ""
 
 
 class ServerNotifications:

@@ -38,7 +38,15 @@ from toolscout.servers.oauth.login import make_auth
 from toolscout.servers.oauth.tokens import TokenFile
 from toolscout.servers.openapi.executor import OpenApiConnection
 from toolscout.servers.process import InstallSlots, ProcessReaper, choose_start_limit
-from toolscout.servers.state import LOG_LINES, CallSlot, Phase, ServerState, WatchedResources
+from toolscout.servers.state import (
+    LOG_BYTES,
+    LOG_LINES,
+    LOG_SECONDS,
+    CallSlot,
+    Phase,
+    ServerState,
+    WatchedResources,
+)
 from toolscout.stores.store import Store
 
 PARALLEL_STARTS = 8
@@ -340,7 +348,7 @@ class Pool:
                 written.append(line)
                 server.lines.append(line)
                 self.on_line(server.name, line)
-                _log.info("%s: %s", server.name, line)
+                _log_line(server, line)
 
             config = server.config.resolve()
             if is_installed:
@@ -580,6 +588,21 @@ class Connector:
     def close(self) -> None:
         """Stop the process reaper."""
         self._reaper.close()
+
+
+def _log_line(server: ServerState, line: str) -> None:
+    """Log what a server wrote, unless it has written too much lately."""
+    now = asyncio.get_running_loop().time()
+    if now - server.log_from > LOG_SECONDS:
+        server.log_from = now
+        server.log_bytes = 0
+    had_room = server.log_bytes <= LOG_BYTES
+    server.log_bytes += len(line)
+    if server.log_bytes <= LOG_BYTES:
+        _log.info("%s: %s", server.name, line)
+    elif had_room:
+        limit = f"{LOG_BYTES:,} bytes within {LOG_SECONDS:g} s"
+        _log.warning("%s writes more than %s; the rest is not logged.", server.name, limit)
 
 
 def _failure_from_error(

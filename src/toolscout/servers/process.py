@@ -27,6 +27,7 @@ from pydantic_core import from_json
 
 from toolscout.config.secrets import is_secret_name
 from toolscout.config.servers import ServerConfig, is_matched
+from toolscout.names import clean_text
 from toolscout.servers.connection import Delays
 
 MESSAGE_BYTES = 64 << 20
@@ -80,6 +81,9 @@ _WRAPPERS = re.compile(
 )
 """Programs that run another one, which their arguments name."""
 _BETWEEN_WORDS = re.compile(r"[\s;&|()'\"]+")
+
+_TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
+"""Colours, titles and the like, which programs write for a terminal."""
 
 PARALLEL_INSTALLS = 4
 
@@ -234,7 +238,8 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
     def log(self, line: bytes) -> None:
         """Pass on a line that is not a message."""
-        text = line[:LINE_BYTES].decode(errors="replace").rstrip()
+        text = _TERMINAL.sub("", line[:LINE_BYTES].decode(errors="replace"))
+        text = clean_text(text, LINE_BYTES).replace("\n", " ").rstrip()
         if text:
             self._on_line(text)
 

@@ -26,6 +26,9 @@ from toolscout.servers.manifest import Manifest
 from toolscout.servers.oauth.tokens import TokenFile
 
 LOG_LINES = 50
+LOG_SECONDS = 60.0
+LOG_BYTES = 256 << 10
+"""What a server may write to the log within `LOG_SECONDS`, so that it does not fill a disk."""
 
 _NONE: frozenset[str] = frozenset()
 _log = logging.getLogger(__name__)
@@ -73,6 +76,9 @@ class ServerState:
     problems: tuple[str, ...] = ()
     held_definitions: tuple[HeldDefinition, ...] = ()
     """What of its list may not be used until a person approves it."""
+    log_bytes: int = 0
+    """What it has written to the log since `log_from`."""
+    log_from: float = 0.0
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
     """The last lines that the server wrote to stderr, with secrets masked."""
     connection: Connection | None = None
