@@ -515,7 +515,7 @@ def test_files_that_others_share_change_only_when_asked_for(home: Path):
 
     assert run("--yes", "--project").exit_code == 0
     assert list(json.loads(shared.read_text(encoding="utf-8"))["mcpServers"]) == ["toolscout"]
-    assert run("--undo", "--yes").exit_code == 0
+    assert run("--undo", "--yes", "--project").exit_code == 0
     assert shared.read_text(encoding="utf-8") == text
 
 

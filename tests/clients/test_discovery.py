@@ -54,8 +54,8 @@ def test_files_of_programs_on_linux():
     found = [(source.program, str(source.path)) for source in list_known_files(machine())]
 
     assert found[:9] == [
-        ("toolscout", "/code/shop/toolscout.toml"),
         ("toolscout", "/home/ada/.config/toolscout/toolscout.toml"),
+        ("toolscout", "/code/shop/toolscout.toml"),
         ("Claude Desktop", "/home/ada/.config/Claude/claude_desktop_config.json"),
         ("Claude Code", "/home/ada/.claude.json"),
         ("Claude Code", "/code/shop/.mcp.json"),

@@ -46,6 +46,7 @@ from toolscout.clients.rewrite import (
     plan_rewrite,
 )
 from toolscout.clients.undo import (
+    Undo,
     explain_conflict,
     find_backup,
     find_undos,
@@ -57,7 +58,7 @@ from toolscout.config.edits import add_server, put_profile, read_own_text, to_to
 from toolscout.config.file import Config, import_servers, is_own_document, read_config
 from toolscout.config.gateway import Profile
 from toolscout.config.servers import ServerConfig, is_matched
-from toolscout.errors import UsageError
+from toolscout.errors import InvalidFile, UsageError
 from toolscout.names import clean_text, to_one_line
 from toolscout.scout import Scout
 
@@ -127,7 +128,8 @@ class ManualChange:
 )
 @inputs.flag_option("--keep-clients", help="Do not change the files of clients.")
 @inputs.flag_option(
-    "--project", help="Also move the servers of this folder, such as those in .mcp.json."
+    "--project",
+    help="Also move, or with --undo restore, the servers of this folder, as in .mcp.json.",
 )
 @inputs.flag_option(
     "--profiles", help="Limit each client to the servers it had, with a profile of its own."
@@ -180,7 +182,9 @@ def init(
         option = "--client" if clients else "--profiles"
         raise click.UsageError(f"{option} cannot be combined with --from or --keep-clients.")
     if undo:
-        _undo_clients(clients, yes=yes, dry_run=dry_run, force=force, as_json=as_json)
+        _undo_clients(
+            clients, project=project, yes=yes, dry_run=dry_run, force=force, as_json=as_json
+        )
         return
     machine = inputs.get_machine()
     place = (target or machine.user_file).absolute()
@@ -195,6 +199,7 @@ def init(
         always = bool(clients)
         for source in _choose_files(machine, clients, project=project):
             try:
+                _check_inside(source, machine)
                 changes += _plan_change(source, config, folders, profiles=profiles, always=always)
             except UsageError as error:
                 notes.append(str(error))
@@ -274,6 +279,16 @@ def _choose_files(machine: Machine, clients: Sequence[str], *, project: bool) ->
                 remedy = "Add --project to change the one in this folder."
             raise UsageError(f"{client.title} has no configuration file of yours. {remedy}")
     return chosen
+
+
+def _check_inside(source: Source, machine: Machine) -> None:
+    """Raise if the file of a project is a link to somewhere else, which must not be written."""
+    folder = machine.cwd.resolve()
+    if source.is_project and not source.path.resolve().is_relative_to(folder):
+        remedy = "Change the file that it leads to by hand, or replace the link by a file."
+        raise InvalidFile(
+            str(source.path), "is a link that leads out of this folder", remedy=remedy
+        )
 
 
 def _plan_change(
@@ -516,10 +531,18 @@ def _to_json(plan: Plan, backups: Mapping[Path, Path], *, is_written: bool) -> d
 
 
 def _undo_clients(
-    clients: Sequence[str], *, yes: bool, dry_run: bool, force: bool, as_json: bool
+    clients: Sequence[str], *, project: bool, yes: bool, dry_run: bool, force: bool, as_json: bool
 ) -> None:
     machine = inputs.get_machine()
-    undos = list(find_undos(_list_client_files(machine, clients)))
+    undos: list[Undo] = []
+    for undo in find_undos(_list_client_files(machine, clients)):
+        # A repository may bring a file that looks like a backup, and a link as well.
+        if undo.source.is_project and not project:
+            note = f"{undo.source.path} may come with a repository. Add --project to restore it."
+            click.echo(note, err=True)
+            continue
+        _check_inside(undo.source, machine)
+        undos.append(undo)
     rows: list[dict[str, object]] = []
     named: list[Path] = []
     for undo in undos:

@@ -136,8 +136,11 @@ class Discovery:
 
 def list_known_files(machine: Machine) -> list[Source]:
     """Return the files that may list servers, whether they exist or not, ours first."""
-    found = [machine.cwd / OWN_FILE, machine.user_file]
-    sources = [Source(program=OWN, path=path) for path in found]
+    own = [Source(program=OWN, path=machine.user_file)]
+    here = machine.cwd / OWN_FILE
+    if here != machine.user_file:
+        own.append(Source(program=OWN, path=here, is_project=True))
+    sources = own
     places = machine.find_places()
     for client in CLIENTS:
         files = [Path(file.format(**places)) for file in client.files]
@@ -157,8 +160,9 @@ def find_servers(
     """Return the servers of toolscout's own configuration, and those that files add to it.
 
     A file that cannot be read becomes a note; errors in a file that a person named are raised.
-    Servers of the working folder are left where they are unless `project` asks for them. Entries
-    for toolscout itself are left out, because it would call itself.
+    Servers of the working folder are left where they are unless `project` asks for them, and then
+    the user's own files come first, so that no repository takes a name. Entries for toolscout
+    itself are left out, because it would call itself.
     """
     own = own or Config()
     existing: dict[Path, Source] = {}
@@ -171,7 +175,7 @@ def find_servers(
     notes: list[str] = []
     listed = [
         (server, source)
-        for source in existing.values()
+        for source in sorted(existing.values(), key=lambda source: source.is_project)
         for server in _read(source, machine, notes, project=project)
     ]
     known = [one for one, _ in listed if one.name in servers]
@@ -290,10 +294,9 @@ def _read(
     try:
         if source.program in (OWN, ""):
             config = read_config(source.path)
-            notes += config.notes
-            return config.servers
-        config = import_servers(source.path, machine.project_folders)
-        if project:
+        else:
+            config = import_servers(source.path, machine.project_folders)
+        if project or (source.program in (OWN, "") and not source.is_project):
             notes += config.notes
             return config.servers
         mine = import_servers(source.path, ()) if not source.is_project else Config()

@@ -74,7 +74,8 @@ def find_backup(path: Path) -> Path | None:
     """Return the backup of a client's file, if there is one."""
     real = path.resolve()
     pattern = f"{glob.escape(real.name)}{MARK}*{ENDING}"
-    return min(real.parent.glob(pattern), default=None)
+    found = (backup for backup in real.parent.glob(pattern) if not backup.is_symlink())
+    return min(found, default=None)
 
 
 def find_undos(sources: Iterable[Source]) -> Iterator[Undo]:
