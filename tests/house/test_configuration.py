@@ -23,8 +23,8 @@ from toolscout.servers.openapi.operations import tools_from_openapi
 GENERATOR = load_generator()
 GROUPS: dict[str, type[Options]] = GENERATOR.OPTIONS
 PAGE = ROOT / "docs" / "configuration.md"
-PYTHON_ONLY = {"name", "hide", "withheld"}
-"""Fields that no file can set: the key of a table, a function, what `Config` works out."""
+PYTHON_ONLY = {"name", "hide", "revealed", "withheld"}
+"""Fields that no file can set: the key of a table, a function, what is worked out later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -55,10 +55,13 @@ QUESTIONS = {
 DICTATED = {
     "_missing_",
     "added_to_kernel",
+    "aiter_bytes",
     "before_run",
     "cache_key",
     "connection_made",
     "file_response",
+    "formatException",
+    "formatMessage",
     "keys",
     "model_json_schema",
     "pipe_connection_lost",
