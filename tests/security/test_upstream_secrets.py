@@ -1,17 +1,20 @@
 """A server hears secrets: what it says, and errors about it, must not carry them further."""
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 import pytest
+from click.testing import CliRunner
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from security.hostile_web import Json, Request, answer_mcp, web_server
 from serving import DEADLINE_SECONDS, Served, eventually, served
+from toolscout.cli import main
 from toolscout.config.file import Config
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig, LoginFailed
@@ -211,3 +214,29 @@ def test_secrets_in_arguments_stay_out_of_what_a_server_prints(
     assert {"pw7x", PLAIN_KEY, "tk9", "from-a-file", "pq8"} <= set(mask)
     assert "tidy" not in mask
     assert "tk9" not in repr(told.resolve())
+
+
+GIVEN = ["--api-key", "pw7x", "--token=q8w", "sk-live-12345", "postgres://ann:hunter2@h/db"]
+
+
+@pytest.mark.parametrize(
+    "words", [["servers", "list", "--json"], ["init", "--dry-run"]], ids=" ".join
+)
+def test_commands_that_list_servers_show_no_secret_in_their_arguments(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "APPDATA"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    entry = {"command": "run", "args": ["--mode", "tidy", *GIVEN]}
+    (tmp_path / ".cursor").mkdir()
+    (tmp_path / ".cursor" / "mcp.json").write_text(json.dumps({"mcpServers": {"db": entry}}))
+    if words[0] == "servers":
+        CliRunner().invoke(main, ["init", "--yes", "--no-test"])
+
+    result = CliRunner().invoke(main, words)
+
+    assert result.exit_code == 0
+    assert "--mode tidy" in result.output
+    for secret in ("pw7x", "q8w", "sk-live-12345", "hunter2"):
+        assert secret not in result.output

@@ -29,8 +29,13 @@ _ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)([=:])(.*)", re.DOTALL)
 _BEARER = re.compile(r"""\b(bearer)\s+(?!\$\{)[^\s"',}]+""", re.IGNORECASE)
 _BEARER_VARIABLE = re.compile(r"\bbearer\s+\$\{(?:env:)?([A-Za-z_]\w*)", re.IGNORECASE)
 _HEADER_FLAGS = ("-H", "--header", "--headers")
-# Mixed letters and digits without the punctuation of a path, package or address.
-_OPAQUE = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])[\w-]{24,}")
+# Mixed letters and digits without the punctuation of a path, package or address, or the beginning
+# that a well-known service gives to its keys.
+_OPAQUE = re.compile(
+    r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])[\w-]{24,}"
+    r"|(?:sk|pk|rk|gh[opsu]|github_pat|glpat|xox[abp]|hf|npm|pypi|shpat|lin_api)[-_]"
+    r"(?=[\w-]*\d)[\w-]{6,}"
+)
 _USUAL_PATHS = ("", "/", "/mcp", "/mcp/", "/sse")
 
 
