@@ -37,9 +37,13 @@ def call(
     *,
     profile: Profile | None = None,
     gateway: GatewayConfig | None = None,
+    until: str = "",
     **options: object,
 ) -> CallToolResult:
-    """Return what a client hears that calls something of the server that lies."""
+    """Return what a client hears that calls something of the server that lies.
+
+    It calls again until it hears some text: a search covers a new server a little later.
+    """
     hostile = str(Path(__file__).with_name("hostile_server.py"))
     liar = ServerConfig(
         name="liar",
@@ -55,7 +59,11 @@ def call(
             await eventually(lambda: len(running.catalog))
             session = running.open_session("ann", profile)
             async with Client(build_server(running, always(session))) as client:
-                return await client.call_tool(name, dict(arguments))
+                while True:
+                    reply = await client.call_tool(name, dict(arguments))
+                    if until in reply.model_dump_json():
+                        return reply
+                    await asyncio.sleep(0.02)  # the index needs the processor more
 
     return asyncio.run(talk())
 
@@ -127,9 +135,9 @@ def test_effects_that_the_operator_trusts_or_sets_count(
 def test_a_search_may_still_filter_by_what_a_server_says(disk: Path):
     request = {"queries": ["effect:read erase the whole disk"]}
 
-    reply = call(disk, "tool_search", request)
+    reply = call(disk, "tool_search", request, until="liar__erase")
 
-    assert "liar__erase" in reply.model_dump_json()
+    assert "liar__drop" not in reply.model_dump_json()
 
 
 def test_a_client_is_not_told_that_an_untrusted_tool_only_reads(disk: Path):
