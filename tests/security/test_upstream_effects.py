@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp import Client
@@ -121,7 +122,7 @@ def test_a_pinned_tool_is_listed_and_keeps_its_own_name_where_calls_are_split(di
 )
 @pytest.mark.parametrize("profile", [READERS, None], ids=["profile", "split"])
 def test_effects_that_the_operator_trusts_or_sets_count(
-    profile: Profile | None, options: dict[str, object], disk: Path
+    profile: Profile | None, options: dict[str, Any], disk: Path
 ):
     gateway = GatewayConfig(split_calls=profile is None)
     name = "tool_call" if profile else "tool_read"
