@@ -27,7 +27,7 @@ from toolscout.cli import inputs
 from toolscout.cli.approvals import list_unlocked
 from toolscout.config.documents import write_private
 from toolscout.config.file import Config, build_demo_config, read_config
-from toolscout.config.gateway import GatewayConfig, Profile
+from toolscout.config.gateway import GatewayConfig
 from toolscout.config.secrets import SecretMask
 from toolscout.errors import InvalidFile, ToolscoutError
 from toolscout.options import list_options
@@ -136,7 +136,8 @@ def serve(
     }
     given = {key: value for key, value in changes.items() if value is not None}
     config = replace(config, gateway=replace(config.gateway, **given))
-    limits = config.gateway.find_profile(profile) if profile else None
+    if profile:
+        config.gateway.find_profile(profile)
     lock = _read_lock(config) if locked else None
     level = os.environ.get("TOOLSCOUT_LOG", config.gateway.log_level.value).upper()
     mask = SecretMask(config.list_secrets(), kinds=config.list_redacted())
@@ -147,7 +148,7 @@ def serve(
     with suppress(KeyboardInterrupt), _forward_stdin() if is_typed else nullcontext():
         if is_typed:
             click.echo(BY_HAND, err=True)
-        asyncio.run(_serve(config, mask, limits, lock, http=http))
+        asyncio.run(_serve(config, mask, profile or "", lock, http=http))
 
 
 def _read_lock(config: Config) -> "Lock":
@@ -163,7 +164,7 @@ def _read_lock(config: Config) -> "Lock":
 
 
 async def _serve(
-    config: Config, mask: SecretMask, profile: Profile | None, lock: "Lock | None", *, http: bool
+    config: Config, mask: SecretMask, profile: str, lock: "Lock | None", *, http: bool
 ) -> None:
     from toolscout.gateway.gateway import Gateway
     from toolscout.gateway.logs import log_event
@@ -258,8 +259,12 @@ async def _follow(gateway: "Gateway", mask: SecretMask) -> None:
             # Old secrets stay masked: a server that is removed may still log a line.
             secrets.update(config.list_secrets())
             mask.update(secrets, kinds=config.list_redacted())
-            await gateway.pool.reload(config.servers)
-            _log.info("Reloaded the servers of %s.", source.name)
+            try:
+                await gateway.reload(config)
+            except ToolscoutError as error:
+                _log.error("The configuration was not reloaded: %s", error)
+                continue
+            _log.info("Reloaded the servers, tokens and profiles of %s.", source.name)
 
 
 def _stamp(path: Path) -> float:

@@ -39,6 +39,9 @@ from toolscout.policies import Permission
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.tools import Effect, Tool
 
+ACCESS_OPTIONS = ("hosts", "origins", "profiles", "tokens")
+"""Options of the gateway that decide who may use it, and that a reload changes."""
+
 
 class GatewayMode(StrEnum):
     """Which tools the gateway lists."""

@@ -124,7 +124,13 @@ class Console:
             is_public=self._routes.is_public,
             run=self.run,
             close=self.close,
+            reload=self.reload,
         )
+
+    def reload(self, config: GatewayConfig) -> None:
+        """Use other tokens and profiles from now on."""
+        self.config = config
+        self._views.clear()
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:

@@ -19,7 +19,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from toolscout.catalog import Catalog
 from toolscout.config.file import Config
-from toolscout.config.gateway import GatewayMode, Profile
+from toolscout.config.gateway import ACCESS_OPTIONS, GatewayConfig, GatewayMode, Profile
 from toolscout.config.secrets import SecretMask
 from toolscout.dialects import Dialect, to_definition
 from toolscout.errors import (
@@ -119,6 +119,8 @@ class Gateway:
             ServerChanged(server=server.name, phase=server.phase, reason=server.reason)
         )
         self.pool.on_line = lambda server, line: self.events.emit(LogLine(server=server, line=line))
+        self.on_access: Callable[[GatewayConfig], None] = lambda config: None
+        """Called with new rules of access; raises `UsageError` if they cannot be used."""
         self.resources = Resources(self.pool)
         self.pending_calls = PendingCalls()
         self._first_searches: WeakKeyDictionary[Session, float] = WeakKeyDictionary()
@@ -187,6 +189,23 @@ class Gateway:
             remove = partial(self._audit.remove_old, self.config.gateway.audit_days)
             await self.store.run_in_thread(remove)
             await asyncio.sleep(DAY_SECONDS)
+
+    async def reload(self, config: Config) -> None:
+        """Take over the servers of a configuration and who may use them.
+
+        Other options of the gateway take effect when it starts. Raises `UsageError`, and changes
+        nothing, if the rules of access cannot be used.
+        """
+        access = {name: getattr(config.gateway, name) for name in ACCESS_OPTIONS}
+        changed = replace(self.config.gateway, **access)
+        self.on_access(changed)
+        self.config = replace(self.config, gateway=changed)
+        await self.pool.reload(config.servers)
+
+    def restrict_session(self, session: Session, profile: Profile | None) -> None:
+        """Let a session see from now on what a profile admits, or everything without one."""
+        allowed = filter_for(profile) if profile is not None else None
+        session.restrict(self.scout.policy.narrow(allowed))
 
     def open_session(self, client: str, profile: Profile | None = None) -> Session:
         """Return the session of a client, which sees the tools that its profile admits.

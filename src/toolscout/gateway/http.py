@@ -14,10 +14,13 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
+import mcp_types as types
 from mcp.server import Server
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.sse import SseServerTransport
+from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
@@ -27,7 +30,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolscout.config.gateway import Profile
+from toolscout.config.gateway import GatewayConfig
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.events import Listed, Requested
 from toolscout.gateway.forward import Context
@@ -36,6 +39,7 @@ from toolscout.gateway.listen import serve_app
 from toolscout.gateway.metrics import Metrics, build_readiness, build_status
 from toolscout.gateway.middleware import (
     PRINCIPAL,
+    TEXTS,
     Authenticator,
     Principal,
     RequestGuard,
@@ -57,6 +61,7 @@ from toolscout.gateway.resume import (
 )
 from toolscout.gateway.server import build_server, format_client
 from toolscout.gateway.shims import McpApp, read_method
+from toolscout.policies import Policy
 from toolscout.schemas import Json
 from toolscout.sessions.session import Session
 
@@ -72,9 +77,12 @@ class WebPages:
     """Entered while the gateway serves."""
     close: Callable[[], Awaitable[None]]
     """Ends streams that would keep the gateway from stopping."""
+    reload: Callable[[GatewayConfig], None]
+    """Called when other principals may use the gateway."""
 
 
 MCP_PATH = "/mcp"
+SSE_PATH = "/sse"
 MESSAGES_PATH = "/messages/"
 LISTENING = "subscriptions/listen"
 FLUSH_SECONDS = 0.1
@@ -134,7 +142,9 @@ class _HttpGateway:
         self._gateway = gateway
         self._metrics = Metrics(gateway)
         self._pages = pages
-        self._sessions: OrderedDict[tuple[str, Profile | None], Session] = OrderedDict()
+        self._sessions: OrderedDict[tuple[str, Principal], Session] = OrderedDict()
+        self._principals: WeakKeyDictionary[Session, Principal] = WeakKeyDictionary()
+        """Whose each session is, also of those that only a stream or a call still uses."""
         self._store = gateway.store
         self._clients = KnownClients(self._store, config.session_days, gateway.scout.forget)
         self._mcp_app = McpApp(
@@ -147,7 +157,19 @@ class _HttpGateway:
         self._sse_server = self._build_server()
         self._mcp = StoppableApp(self._answer_mcp, self._running)
         self._others = self._build_routes()
-        shared = CORSMiddleware(
+        self._stoppable_others = StoppableApp(self._others, self._running)
+        self._authenticator = Authenticator(config)
+        self._shared = self._build_cors(config)
+        gateway.on_access = self._change_access
+        self.app = RequestGuard(
+            lambda scope, receive, send: self._shared(scope, receive, send),
+            authenticator=self._authenticator,
+            max_body_bytes=config.max_body_bytes,
+            is_public=pages.is_public if pages is not None else None,
+        )
+
+    def _build_cors(self, config: GatewayConfig) -> CORSMiddleware:
+        return CORSMiddleware(
             self._route,
             allow_origins=config.origins,
             allow_origin_regex=LOOPBACK_ORIGIN,
@@ -155,12 +177,38 @@ class _HttpGateway:
             allow_headers=("*",),
             expose_headers=("Mcp-Session-Id", "WWW-Authenticate"),
         )
-        self.app = RequestGuard(
-            shared,
-            authenticator=Authenticator(config),
-            max_body_bytes=config.max_body_bytes,
-            is_public=pages.is_public if pages is not None else None,
-        )
+
+    def _change_access(self, config: GatewayConfig) -> None:
+        """Decide by other options from now on, and end what they no longer allow."""
+        self._authenticator.reload(config)
+        self._shared = self._build_cors(config)
+        if self._pages is not None:
+            self._pages.reload(config)
+        self._sessions.clear()
+        for session, before in list(self._principals.items()):
+            self._restrict(session, before)
+        self._running.end(self._is_refused)
+
+    def _restrict(self, session: Session, before: Principal) -> None:
+        """Let a session see what its principal may see now."""
+        principal = self._authenticator.refresh(before)
+        if principal is not None:
+            self._principals[session] = principal
+            self._gateway.restrict_session(session, principal.profile)
+        else:
+            session.restrict(Policy(allowed=lambda tool: False))
+            self._gateway.subscriptions.end(session)
+
+    def _is_refused(self, scope: Scope) -> bool:
+        """Tell whether a running request would be refused now, or show more than it may."""
+        before = scope.get(PRINCIPAL)
+        if before is None:
+            return False  # everybody may make this request
+        now = self._authenticator.authenticate(read_header(scope, b"authorization"))
+        if now is None or now.name != before.name:
+            return True
+        # What MCP shows depends on the session, which is up to date.
+        return now != before and not scope["path"].startswith((MCP_PATH, SSE_PATH, MESSAGES_PATH))
 
     def _build_server(self) -> Server[Any]:
         server = build_server(self._gateway, self._find_session)
@@ -172,7 +220,7 @@ class _HttpGateway:
         return Starlette(
             routes=[
                 Route(MCP_PATH, self._mcp),
-                Route("/sse", StoppableApp(self._answer_sse, self._running)),
+                Route(SSE_PATH, StoppableApp(self._answer_sse, self._running)),
                 Mount(MESSAGES_PATH, self._sse.handle_post_message),
                 Route("/healthz", serve_healthz),
                 Route("/readyz", self._serve_readyz),
@@ -186,8 +234,10 @@ class _HttpGateway:
 
     def _route(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Pass requests for `/mcp` straight to MCP, past the slower matching of routes."""
-        is_mcp = scope["type"] == "http" and scope["path"] == MCP_PATH
-        return (self._mcp if is_mcp else self._others)(scope, receive, send)
+        if scope["type"] != "http":
+            return self._others(scope, receive, send)
+        app = self._mcp if scope["path"] == MCP_PATH else self._stoppable_others
+        return app(scope, receive, send)
 
     def _answer_mcp(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         # Clients of 2026-07-28 have no session on the wire, so none can be lost.
@@ -239,19 +289,24 @@ class _HttpGateway:
         self._gateway.events.emit(
             Requested(session=client, principal=principal, client=format_client(context))
         )
-        return await self._open_session(client, principal.profile)
+        return await self._open_session(client, principal)
 
-    async def _open_session(self, client: str, profile: Profile | None) -> Session:
-        session = self._sessions.get((client, profile))
+    async def _open_session(self, client: str, principal: Principal) -> Session:
+        session = self._sessions.get((client, principal))
         if session is None:
             # This reads from the store and checks every tool against the profile.
             session = await self._store.run_in_thread(
-                lambda: self._gateway.open_session(client, profile)
+                lambda: self._gateway.open_session(client, principal.profile)
             )
-            self._sessions[client, profile] = session
+            if self._authenticator.refresh(principal) != principal:
+                # The request came before a reload that took effect while the session was opened.
+                self._restrict(session, principal)
+                raise MCPError(code=types.INVALID_REQUEST, message=TEXTS["unauthorized"])
+            self._principals[session] = principal
+            self._sessions[client, principal] = session
             if len(self._sessions) > SESSIONS_KEPT:
                 self._sessions.popitem(last=False)
-        self._sessions.move_to_end((client, profile))
+        self._sessions.move_to_end((client, principal))
         return session
 
     async def _watch(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -271,7 +326,7 @@ class _HttpGateway:
         if asked not in (None, "tools/list"):
             return  # before some calls the SDK lists the tools for itself
         client, principal = identify_client(ctx)
-        session = await self._open_session(client, principal.profile)
+        session = await self._open_session(client, principal)
         self._gateway.events.emit(
             Listed(
                 session=client,
@@ -329,7 +384,8 @@ class RunningRequests:
         self._idle = asyncio.Event()
         self._idle.set()
         self._running = 0
-        self._open: set[asyncio.Task[Any]] = set()
+        self._open: dict[asyncio.Task[Any], Scope] = {}
+        self._ended: set[asyncio.Task[Any]] = set()
 
     def __enter__(self) -> None:
         self._running += 1
@@ -341,19 +397,27 @@ class RunningRequests:
             self._idle.set()
 
     @contextlib.contextmanager
-    def cancel_on_stop(self) -> Generator[None]:
-        """Return a context whose body is cancelled when the gateway stops."""
+    def cancel_on_stop(self, scope: Scope) -> Generator[None]:
+        """Return a context whose body is cancelled when the gateway stops or ends the request."""
         task = asyncio.current_task()
         assert task is not None
-        self._open.add(task)
+        self._open[task] = scope
         try:
             yield
         except asyncio.CancelledError:
-            if not self.is_stopped:
+            if not self.is_stopped and task not in self._ended:
                 raise
-            task.uncancel()  # cancelled by `stop`; the task goes on to answer the client
+            task.uncancel()  # cancelled here; the task goes on to answer the client
         finally:
-            self._open.discard(task)
+            self._open.pop(task, None)
+            self._ended.discard(task)
+
+    def end(self, is_ended: Callable[[Scope], bool]) -> None:
+        """Cancel the open requests for which a predicate holds."""
+        for task, scope in self._open.items():
+            if is_ended(scope):
+                self._ended.add(task)
+                task.cancel()
 
     async def stop(self, seconds: float) -> None:
         """Cancel all open requests once no work is running, or after `seconds`."""
@@ -391,11 +455,12 @@ class StoppableApp:
         with self._running if is_work else contextlib.nullcontext():
             if not self._running.is_stopped:
                 # Runs in the request's own task, which is cheaper than two more tasks per request.
-                with self._running.cancel_on_stop():
+                with self._running.cancel_on_stop(scope):
                     await self._app(scope, receive, track)
                     return
             if not is_begun:
-                await build_problem("stopping", 503)(scope, receive, send)
+                problem = ("stopping", 503) if self._running.is_stopped else ("unauthorized", 401)
+                await build_problem(*problem)(scope, receive, send)
             elif not is_complete:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 

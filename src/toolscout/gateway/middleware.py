@@ -69,22 +69,34 @@ class Authenticator:
 
     def __init__(self, config: GatewayConfig, env: Mapping[str, str] | None = None) -> None:
         self._principals: dict[bytes, Principal] = {}
+        self.reload(config, env)
+
+    def reload(self, config: GatewayConfig, env: Mapping[str, str] | None = None) -> None:
+        """Decide by other options from now on; raises `InvalidConfig` and changes nothing."""
+        principals: dict[bytes, Principal] = {}
         for name, token in config.tokens.items():
             digest = _digest(token.resolve(env, name=name).token.strip())
-            if digest in self._principals:
+            if digest in principals:
                 raise InvalidConfig(
                     f"gateway.tokens.{name}",
-                    f"has the same token as {self._principals[digest].name!r}",
+                    f"has the same token as {principals[digest].name!r}",
                     remedy="Give each its own, so that the gateway can tell them apart.",
                 )
             profile = config.profiles[token.profile] if token.profile else None
-            self._principals[digest] = Principal(name=name, profile=profile)
-        if not self._principals and not is_loopback(config.host):
+            principals[digest] = Principal(name=name, profile=profile)
+        if not principals and self._principals:
+            raise InvalidConfig(
+                "gateway.tokens",
+                "is empty now, which would let everybody in",
+                remedy="Restart the gateway if no token should be needed.",
+            )
+        if not principals and not is_loopback(config.host):
             raise InvalidConfig(
                 "gateway.host",
                 f"is {config.host!r}, which other machines can reach, and there is no token",
                 remedy='Add [gateway.tokens.NAME] with token = "${VAR}", or use 127.0.0.1.',
             )
+        self._principals = principals
         own = () if config.host in ANY_ADDRESS else (config.host,)
         self._hosts = frozenset(map(_split_host, (*LOOPBACK_NAMES, *own, *config.hosts)))
         self._origins = frozenset(origin.lower().rstrip("/") for origin in config.origins)
@@ -103,6 +115,11 @@ class Authenticator:
             if hmac.compare_digest(digest, given):
                 found = principal
         return found
+
+    def refresh(self, principal: Principal) -> Principal | None:
+        """Return a principal as it is now, or None if it may no longer use the gateway."""
+        known = self._principals.values() if self._principals else (ANONYMOUS,)
+        return next((found for found in known if found.name == principal.name), None)
 
     def admits_host(self, host: str | None) -> bool:
         """Tell whether the gateway serves this `Host`."""

@@ -16,7 +16,7 @@ from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.models import InitializationOptions
 
-from toolscout.config.gateway import GatewayMode, Profile
+from toolscout.config.gateway import GatewayConfig, GatewayMode
 from toolscout.gateway.events import Requested
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
@@ -152,9 +152,16 @@ def format_client(context: Context) -> str:
     return to_one_line(f"{hello.client_info.name} {hello.client_info.version}", CLIENT_CHARS)
 
 
-async def serve_stdio(gateway: Gateway, profile: Profile | None = None) -> None:
+async def serve_stdio(gateway: Gateway, profile: str = "") -> None:
     """Serve one client over stdin and stdout until it disconnects; a profile limits it."""
-    session = gateway.open_session("stdio", profile)
+    limits = gateway.config.gateway.find_profile(profile) if profile else None
+    session = gateway.open_session("stdio", limits)
+
+    def change_access(config: GatewayConfig) -> None:
+        if profile:
+            gateway.restrict_session(session, config.find_profile(profile))
+
+    gateway.on_access = change_access
 
     async def find_session(context: Context) -> Session:
         client = format_client(context)

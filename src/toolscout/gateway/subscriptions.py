@@ -67,7 +67,6 @@ class Listener:
     ) -> None:
         self.session = session
         self.grows = grows
-        self._policy = session.policy  # it stays the same while a gateway runs
         self.places: dict[tuple[str, str], str] = {}
         """The URI that the client uses for a resource, by server and the URI there."""
         self._wanted = wanted
@@ -77,7 +76,8 @@ class Listener:
 
     def filter_visible(self, tools: Sequence[Tool]) -> Sequence[Tool]:
         """Return those of some tools that the client may see."""
-        return tools if self._policy.is_open else tuple(filter(self._policy.sees, tools))
+        policy = self.session.policy  # a reload may have changed it
+        return tools if policy.is_open else tuple(filter(policy.sees, tools))
 
     def find_asked_uri(self, server: str, own: str) -> str | None:
         """Return the URI by which the client subscribed to a resource, or to one that contains it.
@@ -153,6 +153,11 @@ class Subscriptions:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def end(self, session: Session) -> None:
+        """End the streams of a session, and let no server watch resources for it."""
+        for listener in [one for one in self.listeners if one.session is session]:
+            self._leave(listener)
 
     # Clients of the handshake era.
 
