@@ -86,6 +86,8 @@ SSE_PATH = "/sse"
 MESSAGES_PATH = "/messages/"
 LISTENING = "subscriptions/listen"
 FLUSH_SECONDS = 0.1
+RETRY_SECONDS = "5"
+"""When a client should ask again while the store is down."""
 SESSIONS_KEPT = 1_000
 """Sessions that stay in memory between requests; others are loaded from the store."""
 SESSION_IDLE_SECONDS = 6 * 3600.0
@@ -284,12 +286,17 @@ class _HttpGateway:
 
     async def _find_session(self, context: Context) -> Session:
         client, principal = identify_client(context)
-        if client.startswith(OWN_SESSION) and not self._clients.is_fresh(client):
-            await self._store.run_in_thread(lambda: self._clients.touch(client))
+        try:
+            if client.startswith(OWN_SESSION) and not self._clients.is_fresh(client):
+                await self._store.run_in_thread(lambda: self._clients.touch(client))
+            session = await self._open_session(client, principal)
+        except ToolscoutError as error:
+            _log.warning("Could not open a session: %s", error)
+            raise MCPError(code=types.INTERNAL_ERROR, message=TEXTS["store_down"]) from None
         self._gateway.events.emit(
             Requested(session=client, principal=principal, client=format_client(context))
         )
-        return await self._open_session(client, principal)
+        return session
 
     async def _open_session(self, client: str, principal: Principal) -> Session:
         session = self._sessions.get((client, principal))
@@ -355,6 +362,8 @@ class _HttpGateway:
 
     async def _serve_readyz(self, request: Request) -> Response:
         readiness = build_readiness(self._gateway, now=asyncio.get_running_loop().time())
+        readiness["store"] = await self._store.is_available()
+        readiness["ready"] = readiness["ready"] and readiness["store"]
         return JSONResponse(readiness, 200 if readiness["ready"] else 503)
 
     async def _serve_metrics(self, request: Request) -> Response:
@@ -456,7 +465,15 @@ class StoppableApp:
             if not self._running.is_stopped:
                 # Runs in the request's own task, which is cheaper than two more tasks per request.
                 with self._running.cancel_on_stop(scope):
-                    await self._app(scope, receive, track)
+                    try:
+                        await self._app(scope, receive, track)
+                    except ToolscoutError as error:
+                        if is_begun:
+                            raise
+                        _log.warning("Could not answer a request: %s", error)
+                        retry = {"Retry-After": RETRY_SECONDS}
+                        problem = build_problem("store_down", 503, headers=retry)
+                        await problem(scope, receive, send)
                     return
             if not is_begun:
                 problem = ("stopping", 503) if self._running.is_stopped else ("unauthorized", 401)

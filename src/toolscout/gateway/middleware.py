@@ -45,6 +45,7 @@ TEXTS = {
     "clients.",
     "no_page": "There is nothing at this path. The page is at /, its API at /api/openapi.json.",
     "wrong_method": "This path does not accept this method. Use GET.",
+    "store_down": "The gateway cannot reach its store. Try again shortly.",
     "stopping": "The gateway is stopping. Try again shortly.",
 }
 

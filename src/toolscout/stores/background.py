@@ -23,6 +23,10 @@ PENDING_BYTES = 64 * 1024 * 1024
 WRITE_BYTES = 500
 """Roughly what a pending write needs besides its value."""
 READING_THREADS = 32
+CHECK_SECONDS = 2.0
+"""How long a store may take to answer before it counts as unavailable."""
+CHECKED = ("check", "check")
+"""The kind and key to read in order to see whether the store answers; nothing is stored there."""
 
 _T = TypeVar("_T")
 
@@ -53,6 +57,7 @@ class BackgroundStore:
         self._running: tuple[object, _Write] | None = None
         self._waiting: dict[object, set[asyncio.Future[None]]] = {}
         self._is_failing = False
+        self._checking: asyncio.Future[object] | None = None
         self._writer = ThreadPoolExecutor(1, "toolscout-store-writer")
         self._readers = ThreadPoolExecutor(READING_THREADS, "toolscout-store-reader")
 
@@ -113,6 +118,14 @@ class BackgroundStore:
     async def run_in_thread(self, work: Callable[[], _T]) -> _T:
         """Run work that reads from the store, without blocking the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+
+    async def is_available(self) -> bool:
+        """Tell whether the store answers; however often it is asked, only one thread waits."""
+        if self._checking is None or self._checking.done():
+            loop = asyncio.get_running_loop()
+            self._checking = loop.run_in_executor(self._readers, self._store.read, *CHECKED)
+        done, _ = await asyncio.wait((self._checking,), timeout=CHECK_SECONDS)
+        return bool(done) and self._checking.exception() is None and not self._is_failing
 
     def _find_write(self, key: object) -> _Write | None:
         if self._running is not None and self._running[0] == key:
