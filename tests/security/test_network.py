@@ -1,7 +1,11 @@
 """A network peer has a port: it must not take memory, connections or information."""
 
 import asyncio
+import resource
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import httpx2
 import pytest
@@ -24,6 +28,8 @@ INITIALIZE = {
         "clientInfo": {"name": "test", "version": "1"},
     },
 }
+HEAD = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+MEGABYTE = 1 << 20
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
@@ -89,3 +95,73 @@ def test_a_client_with_an_older_session_learns_that_the_store_is_down(
     assert answer.json()["error"]["code"] == "store_down"
     assert answer.headers["Retry-After"]
     assert "Traceback" not in caplog.text
+
+
+def send_raw(gateway: Served, *parts: bytes) -> bytes:
+    """Send bytes over a connection of its own; return what comes back until the gateway closes."""
+    host, _, port = gateway.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), DEADLINE_SECONDS) as connection:
+        with suppress(ConnectionError):  # closed before all was sent
+            for part in parts:
+                connection.sendall(part)
+        received = b""
+        with suppress(ConnectionError):
+            while data := connection.recv(4096):
+                received += data
+    return received
+
+
+@pytest.fixture
+def impatient() -> Iterator[Served]:
+    with served(read_seconds=0.5) as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize(
+    "head",
+    [HEAD + b"X-Long: " + b"x" * 20 * MEGABYTE, HEAD + b"X: y\r\n" * 2 * MEGABYTE],
+    ids=["one long header", "many headers"],
+)
+def test_a_head_without_an_end_is_refused_early(stored: Served, head: bytes):
+    before = measure_peak()
+
+    with ThreadPoolExecutor(20) as threads:
+        answers = list(threads.map(lambda _: send_raw(stored, head), range(20)))
+
+    assert all(not answer or b" 431 " in answer.splitlines()[0] for answer in answers)
+    assert measure_peak() - before < 100 * MEGABYTE
+
+
+def measure_peak() -> int:
+    """Return the most bytes of memory that this process had, and so the gateway in it."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+@pytest.mark.parametrize(
+    "part",
+    [b"", b"GET / HT", HEAD, HEAD + b"Content-Length: 100\r\n\r\n{"],
+    ids=["nothing", "a line", "a head", "a body"],
+)
+def test_a_request_that_is_never_complete_is_ended(impatient: Served, part: bytes):
+    answer = send_raw(impatient, part)
+
+    assert b" 408 " in answer.splitlines()[0]
+
+
+def test_a_connection_may_send_many_requests_one_after_the_other(impatient: Served):
+    with httpx2.Client(base_url=impatient.url, headers=ACCEPT) as http:
+        for _ in range(50):
+            assert http.post("/mcp", json=INITIALIZE).status_code == 200
+
+
+def test_an_answer_may_take_longer_than_the_request(impatient: Served):
+    async def read() -> int:
+        async with httpx2.AsyncClient(base_url=impatient.url, headers=ACCEPT) as http:
+            opened = await http.post("/mcp", json=INITIALIZE)
+            http.headers["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
+            async with http.stream("GET", "/mcp", timeout=2) as stream:
+                with pytest.raises(httpx2.ReadTimeout):  # the stream stays open and silent
+                    await anext(stream.aiter_bytes())
+                return stream.status_code
+
+    assert asyncio.run(read()) == 200

@@ -290,6 +290,12 @@ class GatewayConfig(Options):
     max_body_bytes: int = declare(
         8 << 20, check_whole(1_024, 1 << 30), "The largest HTTP request.", unit="bytes"
     )
+    read_seconds: float = declare(
+        30.0,
+        check_number(0.1, 3_600),
+        "How long an HTTP client may take to send the head of a request, and then its body.",
+        unit="seconds",
+    )
     first_search_seconds: float = declare(
         5.0,
         check_number(0, 60),

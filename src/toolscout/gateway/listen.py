@@ -51,13 +51,17 @@ async def serve_app(
     available.
     """
     stop = stop or asyncio.Event()
+
+    class Protocol(BufferedProtocol):
+        read_seconds = config.read_seconds
+
     with contextlib.closing(_open_listener(config)) as listener, _handle_signals(stop):
         host = f"[{config.host}]" if ":" in config.host else config.host
         address = f"http://{host}:{listener.getsockname()[1]}"
         web_config = uvicorn.Config(
             app,
             interface="asgi3",
-            http=BufferedProtocol,
+            http=Protocol,
             log_config=None,  # keep the logging that the process has set up
             access_log=False,
             lifespan="on",
