@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+import json
 import signal
+import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -21,12 +23,16 @@ from gateway.fleet import TIME as TIME_ARGUMENTS
 from gateway.fleet import always, configuration
 from gateway.processes import Running
 from serving import DEADLINE_SECONDS, HANGING, MISSING, TIME, Served, eventually, served
+from toolscout.calls.results import KIND as RESULT_KIND
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig, Profile
-from toolscout.config.servers import ServerConfig
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig
 from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.resume import CLIENT_KIND, DAY_SECONDS, KnownClients
 from toolscout.gateway.server import build_server
+from toolscout.schemas import Json
+from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.stores.memory import MemoryStore
 
 ANN = "ann-has-a-token-of-more-than-32-characters"
@@ -35,7 +41,13 @@ TWO = {"ann": ANN, "bob": BOB}
 TOKENS = {"ann": {"token": ANN}, "bob": {"token": BOB, "profile": "some"}}
 SOME = {"some": {"servers": ["time"]}}
 NOW = {"name": "time__get_current_time", "arguments": {"timezone": "UTC"}}
-INITIALIZE = {
+SLOW = ServerConfig(
+    name="slow",
+    transport=Transport.STDIO,
+    command=sys.executable,
+    args=(str(Path(__file__).with_name("slow_server.py")),),
+)
+INITIALIZE: Json = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
@@ -220,3 +232,133 @@ def test_a_signal_makes_a_running_gateway_forget_a_token(tmp_path: Path):
         ]
 
     assert [answer.status_code for answer in answers] == [200, 401]
+
+
+def post(gateway: Served, token: str, message: Json, **headers: str) -> httpx2.Response:
+    sent = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
+    url = f"{gateway.url}/mcp"
+    return httpx2.post(url, json=message, headers={**sent, **headers}, timeout=DEADLINE_SECONDS)
+
+
+def test_a_flood_of_requests_is_refused_with_a_reason_and_others_are_served():
+    with served(tokens=TOKENS, profiles=SOME, max_requests=60) as gateway:
+        answers = [post(gateway, BOB, INITIALIZE) for _ in range(8)]
+        refused = next(answer for answer in answers if answer.status_code == 429)
+
+        assert answers[0].status_code == 200
+        assert refused.json()["error"]["code"] == "too_many_requests"
+        assert int(refused.headers["Retry-After"]) >= 1
+        assert post(gateway, ANN, INITIALIZE).status_code == 200
+
+
+def test_one_token_cannot_open_sessions_without_end():
+    with served(tokens=TOKENS, profiles=SOME, max_sessions=3) as gateway:
+        opened = [post(gateway, BOB, INITIALIZE) for _ in range(3)]
+        refused = post(gateway, BOB, INITIALIZE)
+        ended = opened[0].headers["mcp-session-id"]
+        headers = {"Authorization": f"Bearer {BOB}", "Mcp-Session-Id": ended}
+        httpx2.delete(f"{gateway.url}/mcp", headers=headers, timeout=DEADLINE_SECONDS)
+
+        assert refused.status_code == 429
+        assert refused.json()["error"]["code"] == "too_many_sessions"
+        assert post(gateway, ANN, INITIALIZE).status_code == 200
+        assert post(gateway, BOB, INITIALIZE).status_code == 200
+
+
+def test_a_large_first_request_is_not_kept():
+    params = {**INITIALIZE["params"], "clientInfo": {"name": "x" * 6_000_000, "version": "1"}}
+    with served(tokens=TOKENS, profiles=SOME) as gateway:
+        whole = post(gateway, BOB, {**INITIALIZE, "params": params})
+        parts = httpx2.post(
+            f"{gateway.url}/mcp",
+            content=iter([json.dumps({**INITIALIZE, "params": params}).encode()]),
+            headers={"Authorization": f"Bearer {BOB}", "Content-Type": "application/json"},
+            timeout=DEADLINE_SECONDS,
+        )
+
+    for answer in (whole, parts):
+        assert answer.status_code == 413
+        assert answer.json()["error"]["code"] == "hello_too_large"
+
+
+def test_the_oldest_sessions_of_one_owner_are_deleted_first():
+    store = MemoryStore()
+    clients = KnownClients(store, 30, lambda name: None, kept=2)
+
+    for number in range(4):
+        clients.remember(f"http:{number}", owner="bob", version="", hello={"n": number})
+    clients.remember("http:ann", owner="ann", version="", hello={"n": 0})
+
+    assert store.keys(CLIENT_KIND) == ["http:2", "http:3", "http:ann"]
+
+
+def test_sessions_and_results_that_nobody_uses_are_swept():
+    store = MemoryStore()
+    now = 0.0
+    clients = KnownClients(
+        store, 30, lambda name: store.write(SESSION_KIND, name, None), clock=lambda: now
+    )
+    store.write(SESSION_KIND, "principal:gone", b"{}")
+    store.write(RESULT_KIND, "principal:gone", b"[]")
+    store.write(RESULT_KIND, "principal:gone/handle", b"text")
+
+    clients.sweep()
+    assert store.keys(RESULT_KIND)
+    now = 31 * DAY_SECONDS
+    clients.sweep()
+
+    assert store.keys(SESSION_KIND) == store.keys(RESULT_KIND) == store.keys(CLIENT_KIND) == []
+
+
+def test_slow_calls_of_one_token_leave_a_place_for_others():
+    slow = replace(SLOW, concurrency=2)
+    with served(slow, tokens={"ann": {"token": ANN}, "bob": {"token": BOB}}) as gateway:
+        assert gateway.known.wait(DEADLINE_SECONDS)
+
+        async def call_all() -> CallToolResult:
+            async with connected(gateway, BOB) as bob, connected(gateway, ANN) as ann:
+                waiting = [
+                    asyncio.create_task(bob.call_tool("tool_call", {"name": "slow__wait"}))
+                    for _ in range(8)
+                ]
+                server = gateway.gateway.pool.servers["slow"]
+                await eventually(lambda: server.waiting + server.running == 8)
+                try:
+                    return await ann.call_tool("tool_call", {"name": "slow__echo"})
+                finally:
+                    for task in waiting:
+                        task.cancel()
+                    await asyncio.gather(*waiting, return_exceptions=True)
+
+        result = asyncio.run(call_all())
+
+    assert "echo" in result.model_dump_json()
+
+
+def test_one_token_has_only_some_requests_answered_at_once():
+    with served(
+        SLOW, tokens={"ann": {"token": ANN}, "bob": {"token": BOB}}, max_calls=2
+    ) as gateway:
+        assert gateway.known.wait(DEADLINE_SECONDS)
+
+        async def call_all() -> tuple[int, CallToolResult]:
+            async with connected(gateway, BOB) as bob, connected(gateway, ANN) as ann:
+                waiting = [
+                    asyncio.create_task(bob.call_tool("tool_call", {"name": "slow__wait"}))
+                    for _ in range(2)
+                ]
+                server = gateway.gateway.pool.servers["slow"]
+                await eventually(lambda: server.waiting + server.running == 2)
+                refused = await asyncio.to_thread(post, gateway, BOB, INITIALIZE)
+                try:
+                    found = await ann.call_tool("tool_call", {"name": "slow__echo"})
+                    return refused.status_code, found
+                finally:
+                    for task in waiting:
+                        task.cancel()
+                    await asyncio.gather(*waiting, return_exceptions=True)
+
+        status, result = asyncio.run(call_all())
+
+    assert status == 429
+    assert "echo" in result.model_dump_json()

@@ -39,7 +39,15 @@ from toolscout.policies import Permission
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.tools import Effect, Tool
 
-ACCESS_OPTIONS = ("hosts", "origins", "profiles", "tokens")
+ACCESS_OPTIONS = (
+    "hosts",
+    "max_calls",
+    "max_requests",
+    "max_sessions",
+    "origins",
+    "profiles",
+    "tokens",
+)
 """Options of the gateway that decide who may use it, and that a reload changes."""
 
 
@@ -289,6 +297,19 @@ class GatewayConfig(Options):
     )
     max_body_bytes: int = declare(
         8 << 20, check_whole(1_024, 1 << 30), "The largest HTTP request.", unit="bytes"
+    )
+    max_requests: int = declare(
+        3_000,
+        check_whole(1, 10_000_000),
+        "HTTP requests in a minute with one token; a tenth of them may come at once.",
+    )
+    max_calls: int = declare(
+        24, check_whole(1, 100_000), "Requests with one token that are answered at the same time."
+    )
+    max_sessions: int = declare(
+        200,
+        check_whole(1, 1_000_000),
+        "Sessions that one token may have open and stored, and streams that it may have open.",
     )
     read_seconds: float = declare(
         30.0,

@@ -35,6 +35,7 @@ from toolscout.gateway.ledger import Ledger
 from toolscout.gateway.listen import serve_app
 from toolscout.gateway.middleware import (
     Authenticator,
+    Limiter,
     Principal,
     RequestGuard,
     build_exception_handlers,
@@ -274,6 +275,7 @@ def build_app(console: Console) -> Starlette:
     guard = Middleware(
         RequestGuard,
         authenticator=Authenticator(config),
+        limiter=Limiter(config),
         max_body_bytes=config.max_body_bytes,
         is_public=console.pages.is_public,
     )

@@ -53,16 +53,19 @@ class ForwardedCall:
         params: types.InputResponseRequestParams,
         *,
         session: str,
+        caller: str,
         pending_calls: PendingCalls,
         seconds: float,
         sees: Callable[[str, str], bool],
     ) -> None:
+        """`caller` is the name of the client's principal, empty if it has none."""
         self.raw: Json | None = None
         """The server's answer, unchanged."""
         self._pool = pool
         self._context = context
         self._params = params
         self._session = session
+        self._caller = caller
         self._pending_calls = pending_calls
         self._seconds = seconds
         self._sees = sees
@@ -116,7 +119,7 @@ class ForwardedCall:
 
     async def _request(self, server: str, method: str, params: Json, relay: Relay) -> Json:
         params = {**params, **self._build_extra_params()}
-        raw = await self._pool.request(server, method, params, relay)
+        raw = await self._pool.request(server, method, params, relay, caller=self._caller)
         if raw.get("resultType") != INPUT_REQUIRED or self._is_modern:
             return raw
         # A newer server wants input that this client cannot send with a call: ask, and repeat it.
@@ -131,7 +134,7 @@ class ForwardedCall:
             params["inputResponses"] = answers
             if wanted.request_state is not None:
                 params["requestState"] = wanted.request_state
-            raw = await self._pool.request(server, method, params, self)
+            raw = await self._pool.request(server, method, params, self, caller=self._caller)
             if raw.get("resultType") != INPUT_REQUIRED:
                 return raw
         raise MCPError(code=types.INTERNAL_ERROR, message=ENDLESS_QUESTIONS.format(rounds=ROUNDS))

@@ -34,6 +34,7 @@ from toolscout.gateway.audit import DAY_SECONDS, AuditRecord
 from toolscout.gateway.events import LogLine, ServerChanged
 from toolscout.gateway.forward import Context, ForwardedCall, result_from_reply
 from toolscout.gateway.ledger import Ledger
+from toolscout.gateway.middleware import read_principal_name
 from toolscout.gateway.pending import PendingCalls
 from toolscout.gateway.resources import Resources
 from toolscout.gateway.subscriptions import Subscriptions
@@ -297,6 +298,7 @@ class Gateway:
             context,
             params,
             session=session.id,
+            caller=read_principal_name(context.request),
             pending_calls=self.pending_calls,
             seconds=self.config.gateway.answer_seconds,
             sees=partial(self.resources.sees, session),

@@ -20,6 +20,7 @@ import mcp_types as types
 from mcp.server import Server
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.sse import SseServerTransport
+from mcp.server.transport_security import RequestBodyLimitMiddleware
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -38,21 +39,28 @@ from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import serve_app
 from toolscout.gateway.metrics import Metrics, build_readiness, build_status
 from toolscout.gateway.middleware import (
+    ANONYMOUS,
+    LISTENING,
     PRINCIPAL,
+    SIZE_PROBLEM,
     TEXTS,
+    TOO_LARGE,
     Authenticator,
+    Limiter,
     Principal,
     RequestGuard,
     build_exception_handlers,
     build_problem,
     read_header,
+    read_principal_name,
     serve_healthz,
 )
 from toolscout.gateway.resume import (
     CLIENT_KIND,
     DAY_SECONDS,
-    OWN_SESSION,
+    PRINCIPALS,
     SESSION,
+    SESSION_HEADER,
     SSE,
     KnownClients,
     SessionResumer,
@@ -84,8 +92,9 @@ class WebPages:
 MCP_PATH = "/mcp"
 SSE_PATH = "/sse"
 MESSAGES_PATH = "/messages/"
-LISTENING = "subscriptions/listen"
 FLUSH_SECONDS = 0.1
+HELLO_BYTES = 64 << 10
+"""The largest `initialize` request, which is stored as long as its session."""
 RETRY_SECONDS = "5"
 """When a client should ask again while the store is down."""
 SESSIONS_KEPT = 1_000
@@ -132,7 +141,7 @@ def identify_client(context: Context) -> tuple[str, Principal]:
         if request.url.path.startswith(MESSAGES_PATH):
             return f"{SSE}{request.query_params['session_id']}", principal
         return name_session(request.scope[SESSION]), principal
-    return f"principal:{principal.name}", principal
+    return f"{PRINCIPALS}{principal.name}", principal
 
 
 class _HttpGateway:
@@ -148,24 +157,29 @@ class _HttpGateway:
         self._principals: WeakKeyDictionary[Session, Principal] = WeakKeyDictionary()
         """Whose each session is, also of those that only a stream or a call still uses."""
         self._store = gateway.store
-        self._clients = KnownClients(self._store, config.session_days, gateway.scout.forget)
+        self._clients = KnownClients(
+            self._store, config.session_days, gateway.scout.forget, kept=config.max_sessions
+        )
         self._mcp_app = McpApp(
             self._build_server,
             max_body_bytes=config.max_body_bytes,
             idle_seconds=SESSION_IDLE_SECONDS,
         )
         self._resumer = SessionResumer(self._mcp_app, self._clients, self._store)
+        self._opening = RequestBodyLimitMiddleware(self._resumer, HELLO_BYTES)
         self._sse = SseServerTransport(MESSAGES_PATH, max_request_body_size=config.max_body_bytes)
         self._sse_server = self._build_server()
         self._mcp = StoppableApp(self._answer_mcp, self._running)
         self._others = self._build_routes()
         self._stoppable_others = StoppableApp(self._others, self._running)
         self._authenticator = Authenticator(config)
+        self._limiter = Limiter(config)
         self._shared = self._build_cors(config)
         gateway.on_access = self._change_access
         self.app = RequestGuard(
             lambda scope, receive, send: self._shared(scope, receive, send),
             authenticator=self._authenticator,
+            limiter=self._limiter,
             max_body_bytes=config.max_body_bytes,
             is_public=pages.is_public if pages is not None else None,
         )
@@ -183,6 +197,8 @@ class _HttpGateway:
     def _change_access(self, config: GatewayConfig) -> None:
         """Decide by other options from now on, and end what they no longer allow."""
         self._authenticator.reload(config)
+        self._limiter.reload(config)
+        self._clients.kept = config.max_sessions
         self._shared = self._build_cors(config)
         if self._pages is not None:
             self._pages.reload(config)
@@ -243,8 +259,18 @@ class _HttpGateway:
 
     def _answer_mcp(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         # Clients of 2026-07-28 have no session on the wire, so none can be lost.
-        is_modern = read_method(scope) is not None
-        return (self._mcp_app if is_modern else self._resumer)(scope, receive, send)
+        if read_method(scope) is not None:
+            return self._mcp_app(scope, receive, send)
+        if scope["method"] != "POST" or read_header(scope, SESSION_HEADER.encode()) is not None:
+            return self._resumer(scope, receive, send)
+        # The request opens a session.
+        principal: Principal = scope[PRINCIPAL]
+        if principal is not ANONYMOUS:
+            problem = self._limiter.find_problem(principal.name, "too_many_sessions")
+            if problem is not None:
+                return problem(scope, receive, send)
+        scope[SIZE_PROBLEM] = build_problem("hello_too_large", TOO_LARGE, limit=f"{HELLO_BYTES:,}")
+        return self._opening(scope, receive, send)
 
     async def _answer_sse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the transport of MCP 2024-11-05: requests by POST, answers on one event stream."""
@@ -287,7 +313,7 @@ class _HttpGateway:
     async def _find_session(self, context: Context) -> Session:
         client, principal = identify_client(context)
         try:
-            if client.startswith(OWN_SESSION) and not self._clients.is_fresh(client):
+            if not self._clients.is_fresh(client):
                 await self._store.run_in_thread(lambda: self._clients.touch(client))
             session = await self._open_session(client, principal)
         except ToolscoutError as error:
@@ -319,14 +345,37 @@ class _HttpGateway:
     async def _watch(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         # Over SSE, the answer is sent long after the POST request has ended.
         is_work = ctx.request_id is not None and ctx.method != LISTENING
-        with self._running if is_work else contextlib.nullcontext():
+        with self._running if is_work else contextlib.nullcontext(), self._count_call(ctx):
             result = await call_next(ctx)
+        if ctx.method == "initialize":
+            self._count_session(ctx)
         if ctx.method == "tools/list" and isinstance(result, dict):
             await self._emit_listed(ctx, result["tools"])
         if ctx.method in REPLAYED_METHODS and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
             await self._store.run_in_thread(lambda: self._remember(ctx))
             await self._store.wait_written(CLIENT_KIND, identify_client(ctx)[0])
         return result
+
+    @contextlib.contextmanager
+    def _count_call(self, ctx: Context) -> Generator[None]:
+        """Count a call that came over SSE, whose HTTP request has ended long before the call."""
+        name = read_principal_name(ctx.request)
+        if not name or not cast("Request", ctx.request).url.path.startswith(MESSAGES_PATH):
+            yield
+            return
+        if self._limiter.find_problem(name, "too_many_calls") is not None:
+            limit = self._gateway.config.gateway.max_calls
+            text = TEXTS["too_many_calls"].format(limit=f"{limit:,}")
+            raise MCPError(code=types.INVALID_REQUEST, message=text)
+        with self._limiter.count(name, "too_many_calls"):
+            yield
+
+    def _count_session(self, ctx: Context) -> None:
+        """Count a session of its principal until its connection is closed."""
+        principal: Principal = cast("Request", ctx.request).scope[PRINCIPAL]
+        connection = ctx.session._connection  # pyright: ignore[reportPrivateUsage]
+        self._limiter.add(principal.name, "too_many_sessions")
+        connection.exit_stack.callback(self._limiter.remove, principal.name, "too_many_sessions")
 
     async def _emit_listed(self, ctx: Context, definitions: Sequence[Json]) -> None:
         asked = read_method(cast("Request", ctx.request).scope)

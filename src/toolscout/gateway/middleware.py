@@ -6,10 +6,15 @@ address is the anonymous principal, which sees everything. Errors are JSON and s
 but never which part of a secret was wrong.
 """
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
-from collections.abc import Awaitable, Callable, Mapping
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,7 +33,15 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 ANY_ADDRESS = ("0.0.0.0", "::", "")
 PRINCIPAL = "toolscout.principal"
 """Key of the principal in a request's scope."""
+SIZE_PROBLEM = "toolscout.size_problem"
+"""Key of the answer to a body that grows too large for a request of its kind, in its scope."""
+LISTENING = "subscriptions/listen"
+BURST_SHARE = 0.1
+"""The part of a minute's requests that may come at once."""
+REFUSED_SECONDS = 1.0
+"""How long an answer waits that refuses one request too many, so that a flood costs little."""
 TOO_LARGE = 413
+TOO_MANY = 429
 OPEN_PATHS = ("/healthz", "/readyz")
 """Paths for probes, which send an IP address as the host and no token."""
 TEXTS = {
@@ -39,6 +52,13 @@ TEXTS = {
     "unauthorized": "A valid token is needed. Send 'Authorization: Bearer TOKEN' with one of "
     "'gateway.tokens'.",
     "limited": "This page covers all servers. Use a token without a profile.",
+    "too_many_requests": "This token has made more than {limit} requests in a minute. Wait, or "
+    "raise 'gateway.max_requests'.",
+    "too_many_calls": "{limit} requests with this token are being answered. Wait for one of them, "
+    "or raise 'gateway.max_calls'.",
+    "too_many_sessions": "This token has {limit} sessions or streams open. End some, or raise "
+    "'gateway.max_sessions'.",
+    "hello_too_large": "An 'initialize' request may have {limit} bytes. Send fewer capabilities.",
     "too_large": "The request is larger than {limit} bytes. Send less at once, or raise "
     "'gateway.max_body_bytes'.",
     "not_found": "There is nothing at this path. MCP is served at /mcp, and at /sse for older "
@@ -170,6 +190,89 @@ def read_header(scope: Scope, name: bytes) -> str | None:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
 
 
+def read_principal_name(request: Any) -> str:
+    """Return the name of whoever made a request; empty over stdio and without tokens."""
+    principal = request.scope[PRINCIPAL] if request is not None else ANONYMOUS
+    return "" if principal is ANONYMOUS else principal.name
+
+
+class _Bucket:
+    """The requests that one principal may still make; it fills up with time."""
+
+    def __init__(self, most: float, now: float) -> None:
+        self.left = most
+        self.at = now
+
+    def take(self, rate: float, most: float, now: float) -> bool:
+        self.left = min(most, self.left + (now - self.at) * rate)
+        self.at = now
+        if self.left < 1:
+            return False
+        self.left -= 1
+        return True
+
+
+class Limiter:
+    """Counts what each principal has open, so that none takes what the others need.
+
+    The anonymous principal has no limits: it is everybody who uses this machine.
+    """
+
+    def __init__(self, config: GatewayConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._buckets: dict[str, _Bucket] = {}
+        self._open: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.reload(config)
+
+    def reload(self, config: GatewayConfig) -> None:
+        """Count by other limits from now on."""
+        self._requests = config.max_requests
+        self._limits = {
+            "too_many_calls": config.max_calls,
+            "too_many_sessions": config.max_sessions,
+            "streams": config.max_sessions,
+        }
+
+    def take_request(self, name: str) -> JSONResponse | None:
+        """Count a request; return the answer if it is one too many."""
+        now = self._clock()
+        rate = self._requests / 60
+        most = max(1.0, self._requests * BURST_SHARE)
+        bucket = self._buckets.setdefault(name, _Bucket(most, now))
+        if bucket.take(rate, most, now):
+            return None
+        return _refuse_more("too_many_requests", self._requests, math.ceil(1 / rate))
+
+    def find_problem(self, name: str, kind: str) -> JSONResponse | None:
+        """Return the answer to a principal who has as much of a kind as it may have."""
+        limit = self._limits[kind]
+        if self._open[name][kind] < limit:
+            return None
+        return _refuse_more("too_many_sessions" if kind == "streams" else kind, limit, 1)
+
+    def add(self, name: str, kind: str) -> None:
+        """Count something that a principal has opened; `remove` when it ends."""
+        self._open[name][kind] += 1
+
+    def remove(self, name: str, kind: str) -> None:
+        """Count something that has ended."""
+        self._open[name][kind] -= 1
+
+    @contextmanager
+    def count(self, name: str, kind: str) -> Generator[None]:
+        """Count something while this is entered."""
+        self.add(name, kind)
+        try:
+            yield
+        finally:
+            self.remove(name, kind)
+
+
+def _refuse_more(code: str, limit: int, seconds: int) -> JSONResponse:
+    retry = {"Retry-After": str(seconds)}
+    return build_problem(code, TOO_MANY, headers=retry, limit=f"{limit:,}")
+
+
 class RequestGuard:
     """Refuses requests with a wrong host, a foreign origin, no valid token or too large a body."""
 
@@ -178,10 +281,12 @@ class RequestGuard:
         app: ASGIApp,
         *,
         authenticator: Authenticator,
+        limiter: Limiter,
         max_body_bytes: int,
         is_public: Callable[[str], bool] | None = None,
     ) -> None:
         self._app = app
+        self._limiter = limiter
         self._authenticator = authenticator
         self._max_bytes = max_body_bytes
         self._is_public = is_public
@@ -191,9 +296,26 @@ class RequestGuard:
         app = self._app
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             app = self._check_request(scope) or app
+            if scope.get(PRINCIPAL, ANONYMOUS) is not ANONYMOUS:
+                return self._run_limited(scope, receive, send)
             if scope["method"] == "POST" and read_header(scope, b"content-length") is None:
                 send = self._explain_size(scope, receive, send)
         return app(scope, receive, send)
+
+    async def _run_limited(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request of a principal who has made few enough."""
+        name = scope[PRINCIPAL].name
+        is_call = scope["method"] != "GET" and read_header(scope, b"mcp-method") != LISTENING
+        kind = "too_many_calls" if is_call else "streams"
+        problem = self._limiter.take_request(name) or self._limiter.find_problem(name, kind)
+        if problem is not None:
+            await asyncio.sleep(REFUSED_SECONDS)
+            await problem(scope, receive, send)
+            return
+        if is_call:
+            send = self._explain_size(scope, receive, send)
+        with self._limiter.count(name, kind):
+            await self._app(scope, receive, send)
 
     def _explain_size(self, scope: Scope, receive: Receive, send: Send) -> Send:
         """Return a `send` that replaces the SDK's answer to a body that grows too large."""
@@ -203,7 +325,8 @@ class RequestGuard:
             nonlocal is_replaced
             if message.get("status") == TOO_LARGE:
                 is_replaced = True
-                await self._refuse_size()(scope, receive, send)
+                problem = scope.get(SIZE_PROBLEM) or self._refuse_size()
+                await problem(scope, receive, send)
             elif not is_replaced:
                 await send(message)
 

@@ -9,7 +9,8 @@ opened a session can resume it, and a session that its client has ended stays en
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from toolscout.calls.results import KIND as RESULT_KIND
 from toolscout.gateway.middleware import ANONYMOUS, PRINCIPAL, Principal, read_header
 from toolscout.schemas import Json
 from toolscout.sessions.session_state import SESSION_KIND
@@ -27,8 +29,9 @@ from toolscout.stores.store import KeyLocks, Store
 CLIENT_KIND = "guest"  # the name under which existing stores have them
 HTTP = "http:"
 SSE = "sse:"
-OWN_SESSION = (HTTP, SSE)
-"""Prefixes of the names of sessions that belong to one client."""
+PRINCIPALS = "principal:"
+SWEPT = (HTTP, SSE, PRINCIPALS)
+"""Prefixes of the names of sessions that are deleted when nobody uses them."""
 DAY_SECONDS = 86_400.0
 SESSION_HEADER = "mcp-session-id"
 VERSION_HEADER = "mcp-protocol-version"
@@ -67,8 +70,13 @@ class KnownClients:
         days: float,
         forget_session: Callable[[str], None],
         *,
+        kept: int = 1_000,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`kept` bounds the stored sessions of one owner; the oldest are deleted first."""
+        self.kept = kept
+        self._owned: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        """The names of each owner's sessions, oldest first."""
         self._store = store
         self._clock = clock
         self._seconds = days * DAY_SECONDS
@@ -96,6 +104,12 @@ class KnownClients:
                 resources=before.resources if before is not None else (),
             )
             self._write(name, client)
+        if owner is not None:
+            owned = self._owned[owner]
+            owned[name] = None
+            for old in list(owned)[: -self.kept]:
+                self.forget(old)
+                owned.pop(old, None)
 
     def subscribe(self, name: str, uri: str, *, wanted: bool) -> None:
         """Add a resource to a client's subscriptions, or remove it if it is no longer wanted."""
@@ -128,12 +142,23 @@ class KnownClients:
         self._fresh.clear()
         known = set(self._store.keys(CLIENT_KIND))
         for name in self._store.keys(SESSION_KIND):
-            if name.startswith(OWN_SESSION) and name not in known:
+            if name.startswith(SWEPT) and name not in known:
                 self._write(name, KnownClient(seen=self._clock()))  # its age counts from now
         old = [name for name in known if self.read(name) is None]
         for name in old:
             self.forget(name)
+        self._note_owners(known - set(old))
+        for key in self._store.keys(RESULT_KIND):
+            if self._store.read(SESSION_KIND, key.rpartition("/")[0] or key) is None:
+                self._store.write(RESULT_KIND, key, None)  # its session is gone
         return len(old)
+
+    def _note_owners(self, names: Set[str]) -> None:
+        clients = [(name, client) for name in names if (client := self._read(name)) is not None]
+        self._owned.clear()
+        for name, client in sorted(clients, key=lambda row: row[1].seen):
+            if client.owner is not None and client.hello:
+                self._owned[client.owner][name] = None
 
     def _read(self, name: str) -> KnownClient | None:
         data = self._store.read(CLIENT_KIND, name)

@@ -129,18 +129,20 @@ class Pool:
         self._connector.close()
 
     async def request(
-        self, name: str, method: str, params: Json, relay: Relay | None = None
+        self, name: str, method: str, params: Json, relay: Relay | None = None, *, caller: str = ""
     ) -> Json:
         """Send one request to a server, starting it if necessary, and return the raw result.
 
+        A caller with a name takes at most three quarters of the server's slots.
         An error answer of the server raises `MCPError`; any other failure is an `UpstreamError`.
         """
         server = self._find(name)
         calls = server.waiting + server.running - min(server.resting, RESTING_LIMIT)
         if calls >= self._queue + server.config.concurrency:
             raise ServerBusy(name, calls)
+        share = server.get_share(caller) if caller else contextlib.nullcontext()
         with server.count_waiting():
-            async with CallSlot(server) as slot:
+            async with share, CallSlot(server) as slot:
                 relay = slot.wrap_relay(relay)
                 return await self._send_redacted(server, slot, method, params, relay)
 

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -83,6 +84,10 @@ class ServerState:
     """The last lines that the server wrote to stderr, with secrets masked."""
     connection: Connection | None = None
     opening: asyncio.Task[Connection] | None = None
+    shares: WeakValueDictionary[str, asyncio.Semaphore] = field(
+        default_factory=WeakValueDictionary[str, asyncio.Semaphore]
+    )
+    """What each caller with a name may take of the slots."""
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while no call is running."""
     is_held: bool = False
@@ -102,6 +107,11 @@ class ServerState:
     def undecided(self) -> int:
         """How many definitions wait until a person approves or rejects them."""
         return sum(not item.is_rejected for item in self.held_definitions)
+
+    def get_share(self, caller: str) -> asyncio.Semaphore:
+        """Return what a caller waits for before it takes a slot, so that some are left."""
+        most = max(1, self.config.concurrency * 3 // 4)
+        return self.shares.setdefault(caller, asyncio.Semaphore(most))
 
     @contextmanager
     def count_waiting(self) -> Generator[None]:

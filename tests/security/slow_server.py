@@ -1,0 +1,23 @@
+"""A server with a tool that never answers and a tool that answers at once."""
+
+import anyio
+from mcp.server import MCPServer
+
+server = MCPServer("slow")
+
+
+@server.tool()
+async def wait() -> str:
+    """Wait for ever."""
+    await anyio.sleep_forever()
+    return ""
+
+
+@server.tool()
+def echo() -> str:
+    """Answer at once."""
+    return "echo"
+
+
+if __name__ == "__main__":
+    server.run()
