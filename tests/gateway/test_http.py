@@ -236,13 +236,13 @@ def test_configured_names_and_pages_are_served_and_browsers_may_read(guarded: Se
     answer = get(guarded, "/status", **ANN, Host="tools.example", Origin="https://app.example")
     asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-a"}
     preflight = httpx2.options(
-        f"{guarded.url}/mcp", headers={"Origin": "http://localhost:6274", **asked}
+        f"{guarded.url}/mcp", headers={"Origin": "https://app.example", **asked}
     )
 
     assert answer.status_code == 200
     assert answer.headers["access-control-allow-origin"] == "https://app.example"
     assert preflight.status_code == 200
-    assert preflight.headers["access-control-allow-origin"] == "http://localhost:6274"
+    assert preflight.headers["access-control-allow-origin"] == "https://app.example"
     assert "POST" in preflight.headers["access-control-allow-methods"]
 
 
@@ -269,7 +269,7 @@ def test_a_port_in_use_is_reported_at_start():
 
 def test_a_request_that_is_too_large_is_refused(empty: Served):
     body = b"x" * (LARGEST + 1)
-    headers = {**ACCEPT, "Content-Type": "application/json"}
+    headers = {**ACCEPT, "Content-Type": "application/json", "Mcp-Session-Id": "any"}
 
     told = httpx2.post(f"{empty.url}/mcp", content=body, headers=headers)
     in_parts = httpx2.post(f"{empty.url}/mcp", content=parts(body), headers=headers)
@@ -303,7 +303,14 @@ def test_probes_need_neither_name_nor_token(guarded: Served):
 
     assert (alive.status_code, alive.json()) == (200, {"alive": True})
     assert ready.status_code == 200
-    assert ready.json() == {"ready": True, "servers": 1, "pending": 0, "failed": 0, "tools": 2}
+    assert ready.json() == {
+        "ready": True,
+        "servers": 1,
+        "pending": 0,
+        "failed": 0,
+        "tools": 2,
+        "store": True,
+    }
 
 
 def test_a_gateway_is_not_ready_while_a_server_is_unknown():
@@ -311,7 +318,14 @@ def test_a_gateway_is_not_ready_while_a_server_is_unknown():
         answer = get(running, "/readyz")
 
     assert answer.status_code == 503
-    assert answer.json() == {"ready": False, "servers": 1, "pending": 1, "failed": 0, "tools": 0}
+    assert answer.json() == {
+        "ready": False,
+        "servers": 1,
+        "pending": 1,
+        "failed": 0,
+        "tools": 0,
+        "store": True,
+    }
 
 
 def test_a_server_that_failed_holds_nothing_up_and_shows_no_secret():

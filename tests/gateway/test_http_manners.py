@@ -244,7 +244,7 @@ def test_a_client_beyond_its_time_is_unknown_even_before_the_next_sweep():
     assert keeper.clients.read("http:away") is None
 
 
-def test_sessions_of_which_nothing_else_is_known_go_in_time_and_those_of_principals_stay():
+def test_sessions_of_which_nothing_else_is_known_go_in_time_and_that_of_stdio_stays():
     keeper = Keeper()
     for name in ("http:old", "sse:old", "principal:ann", "stdio"):
         keeper.store.write(SESSION_KIND, name, b"{}")
@@ -253,7 +253,7 @@ def test_sessions_of_which_nothing_else_is_known_go_in_time_and_those_of_princip
 
     keeper.clients.sweep()
 
-    assert sorted(keeper.forgotten) == ["http:old", "sse:old"]
+    assert sorted(keeper.forgotten) == ["http:old", "principal:ann", "sse:old"]
 
 
 def test_what_a_client_is_subscribed_to_is_kept():

@@ -8,6 +8,7 @@ from toolscout.config.gateway import GatewayConfig, Profile, TokenConfig
 from toolscout.errors import InvalidConfig
 from toolscout.gateway.middleware import ANONYMOUS, Authenticator, Principal, is_loopback
 
+LONG = "open sesame, said he, and it opened"
 READING = Profile(servers=("docs",))
 CONFIG = GatewayConfig(
     tokens={
@@ -61,7 +62,7 @@ def test_an_address_that_others_reach_needs_a_token(host: str):
         f"Setting 'gateway.host' is {host!r}, which other machines can reach, and there is no "
         'token. Add [gateway.tokens.NAME] with token = "${VAR}", or use 127.0.0.1.'
     )
-    Authenticator(GatewayConfig(host=host, tokens={"ann": TokenConfig(token="open sesame")}))
+    Authenticator(GatewayConfig(host=host, tokens={"ann": TokenConfig(token=LONG)}))
 
 
 def test_two_names_for_one_token_are_refused_without_revealing_it():
@@ -110,7 +111,7 @@ def test_other_hosts_are_not(host: str | None):
 
 
 def test_the_listening_address_is_an_allowed_host_if_it_is_one_address():
-    tokens = {"ann": TokenConfig(token="open sesame")}
+    tokens = {"ann": TokenConfig(token=LONG)}
 
     assert Authenticator(GatewayConfig(host="192.0.2.7", tokens=tokens)).admits_host(
         "192.0.2.7:8765"
@@ -126,12 +127,12 @@ def test_the_listening_address_is_an_allowed_host_if_it_is_one_address():
 @pytest.mark.parametrize(
     "origin",
     [
-        *(None, "http://localhost", "http://localhost:3000", "https://127.0.0.1", "http://[::1]:1"),
+        *(None, "http://localhost:8765", "https://LOCALHOST:8765"),
         *("https://app.example", "HTTPS://APP.EXAMPLE"),
     ],
 )
-def test_programs_local_pages_and_configured_origins_may_ask(origin: str | None):
-    assert ACCESS.admits_origin(origin)
+def test_programs_own_pages_and_configured_origins_may_ask(origin: str | None):
+    assert ACCESS.admits_origin(origin, "localhost:8765")
 
 
 @pytest.mark.parametrize(
@@ -139,10 +140,11 @@ def test_programs_local_pages_and_configured_origins_may_ask(origin: str | None)
     [
         *("null", "", "https://evil.example", "http://app.example", "https://app.example:444"),
         *("http://localhost.evil.example", "file://localhost", "http://[::1"),
+        *("http://localhost", "http://localhost:3000", "http://127.0.0.1:8765", "http://[::1]:1"),
     ],
 )
 def test_pages_from_elsewhere_may_not(origin: str):
-    assert not ACCESS.admits_origin(origin)
+    assert not ACCESS.admits_origin(origin, "localhost:8765")
 
 
 @pytest.mark.parametrize(

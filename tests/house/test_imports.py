@@ -121,7 +121,8 @@ ORDERS = {
         executor
     """,
     "toolscout.gateway": """
-        logs middleware pending tracing
+        issuers logs pending tracing
+        middleware
         events forward resume
         audit ledger resources
         subscriptions

@@ -126,7 +126,7 @@ def test_a_head_without_an_end_is_refused_early(stored: Served, head: bytes):
     before = measure_peak()
 
     with ThreadPoolExecutor(20) as threads:
-        answers = list(threads.map(lambda _: send_raw(stored, head), range(20)))
+        answers = list(threads.map(send_raw, [stored] * 20, [head] * 20))
 
     assert all(not answer or b" 431 " in answer.splitlines()[0] for answer in answers)
     assert measure_peak() - before < 100 * MEGABYTE

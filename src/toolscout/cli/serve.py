@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Callable, Generator
@@ -144,6 +145,11 @@ def serve(
     log_to_stderr(config.gateway.log, level, mask)
     for note in config.notes:
         _log.warning("%s", note)
+    with suppress(FileNotFoundError):  # the demo has no file
+        try:
+            _check_writers(config.source)
+        except InvalidFile as error:
+            _log.warning("%s Until then, the gateway does not reload it.", error)
     is_typed = not http and sys.stdin.isatty()
     with suppress(KeyboardInterrupt), _forward_stdin() if is_typed else nullcontext():
         if is_typed:
@@ -252,6 +258,7 @@ async def _follow(gateway: "Gateway", mask: SecretMask) -> None:
             hung_up.clear()
             seen = _stamp(source)
             try:
+                _check_writers(source)
                 config = read_config(source)
             except (ToolscoutError, OSError) as error:  # wrong, or only half written
                 _log.error("The configuration was not reloaded: %s", error)
@@ -265,6 +272,13 @@ async def _follow(gateway: "Gateway", mask: SecretMask) -> None:
                 _log.error("The configuration was not reloaded: %s", error)
                 continue
             _log.info("Reloaded the servers, tokens and profiles of %s.", source.name)
+
+
+def _check_writers(path: Path) -> None:
+    """Raise `InvalidFile` if every user of this machine may change a configuration."""
+    if os.name == "posix" and path.stat().st_mode & stat.S_IWOTH:
+        remedy = f"Run `chmod o-w {path}`, and check what it says."
+        raise InvalidFile(str(path), "can be changed by every user of this machine", remedy=remedy)
 
 
 def _stamp(path: Path) -> float:

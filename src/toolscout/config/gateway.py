@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Self
+from urllib.parse import urlsplit
 
 from toolscout.config.references import expand, resolve_options
 from toolscout.config.servers import EVERYTHING, Changes, is_matched
@@ -41,14 +42,25 @@ from toolscout.tools import Effect, Tool
 
 ACCESS_OPTIONS = (
     "hosts",
+    "issuers",
     "max_calls",
     "max_requests",
     "max_sessions",
     "origins",
     "profiles",
+    "public_url",
     "tokens",
 )
 """Options of the gateway that decide who may use it, and that a reload changes."""
+
+
+ALGORITHMS = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA"),
+)
+"""Ways to sign a token with a private key."""
+ALL = "*"
+"""Written for a profile that admits everything."""
 
 
 class GatewayMode(StrEnum):
@@ -196,6 +208,68 @@ class TokenConfig(Options):
         return resolve_options(self, env, key=join_keys("gateway", "tokens", name))
 
 
+def _read_algorithms(key: str, value: object) -> tuple[str, ...]:
+    names = read_some_names(key, value)
+    for name in names:
+        if name not in ALGORITHMS:
+            # With a symmetric algorithm, whoever can check a token could make one.
+            remedy = f"Use some of {', '.join(ALGORITHMS)}."
+            raise InvalidConfig(key, f"names {name!r}", remedy=remedy)
+    return names
+
+
+def _read_address(key: str, value: object) -> str:
+    address = read_text(key, value)
+    parts = urlsplit(address)
+    is_local = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
+    if not parts.hostname or not (parts.scheme == "https" or is_local):
+        raise InvalidConfig(key, "is not an https address", remedy="Write https://….")
+    return address
+
+
+_ADDRESS = ValueCheck("an https address", _read_address)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class IssuerConfig(Options):
+    """A login service whose JSON Web Tokens the gateway accepts."""
+
+    issuer: str = field(
+        metadata=describe(_ADDRESS, "Address of the service, exactly as in the claim `iss`.")
+    )
+    audience: str = field(
+        metadata=describe(TEXT, "What the claim `aud` must contain, so that the token is for us.")
+    )
+    jwks_url: str = field(metadata=describe(_ADDRESS, "Address of its public keys."))
+    algorithms: tuple[str, ...] = declare(
+        ("RS256", "ES256"),
+        ValueCheck(f"a list of {', '.join(ALGORITHMS)}", _read_algorithms),
+        "How tokens may be signed.",
+    )
+    profile_claim: str = declare("", TEXT, "Claim that decides the profile, such as `groups`.")
+    profiles: Mapping[str, str] = declare(
+        {}, STRINGS, "Profile for each value of that claim; the first that a token has counts."
+    )
+    profile: str = declare(
+        "",
+        TEXT,
+        "Profile of all others; without one they are refused. `*`, here or in `profiles`, is "
+        "everything.",
+    )
+    skew_seconds: float = declare(
+        30.0,
+        check_number(0, 600),
+        "How far the clocks of the service and the gateway may differ.",
+        unit="seconds",
+    )
+
+    def __post_init__(self) -> None:
+        Options.__post_init__(self)
+        if not self.profile and not (self.profiles and self.profile_claim):
+            remedy = 'Name one, write "*" for everything, or set profile_claim and profiles.'
+            raise InvalidConfig("profile", "is missing", remedy=remedy)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GatewayConfig(Options):
     """How the gateway itself behaves."""
@@ -217,6 +291,17 @@ class GatewayConfig(Options):
         {},
         check_groups(TokenConfig, "tables, see `[gateway.tokens.NAME]`"),
         "Bearer tokens to accept. Without any, only this machine may connect and needs none.",
+    )
+    issuers: Mapping[str, IssuerConfig] = declare(
+        {},
+        check_groups(IssuerConfig, "tables, see `[gateway.issuers.NAME]`"),
+        "Login services whose JSON Web Tokens are accepted, beside those of `tokens`.",
+    )
+    public_url: str = declare(
+        "",
+        TEXT,
+        "Address at which clients reach the gateway through a proxy, such as "
+        "`https://tools.example`; by default the `Host` that they send.",
     )
     profiles: Mapping[str, Profile] = declare(
         {},
@@ -339,11 +424,18 @@ class GatewayConfig(Options):
 
     def __post_init__(self) -> None:
         Options.__post_init__(self)
-        for name, token in self.tokens.items():
-            if token.profile and token.profile not in self.profiles:
-                near = find_near_names(token.profile, self.profiles, limit=1)
+        named = {join_keys("tokens", name, "profile"): t.profile for name, t in self.tokens.items()}
+        for name, issuer in self.issuers.items():
+            for profile in (issuer.profile, *issuer.profiles.values()):
+                named[join_keys("issuers", name, "profile")] = profile.replace(ALL, "")
+                self._check_profiles(named)
+        self._check_profiles(named)
+
+    def _check_profiles(self, named: Mapping[str, str]) -> None:
+        for key, profile in named.items():
+            if profile and profile not in self.profiles:
+                near = find_near_names(profile, self.profiles, limit=1)
                 remedy = f"Use {near[0]!r}." if near else "Add it under [gateway.profiles]."
-                key = join_keys("tokens", name, "profile")
                 raise InvalidConfig(key, "names a profile that does not exist", remedy=remedy)
 
     def find_profile(self, name: str) -> Profile:

@@ -41,6 +41,8 @@ from toolscout.gateway.metrics import Metrics, build_readiness, build_status
 from toolscout.gateway.middleware import (
     ANONYMOUS,
     LISTENING,
+    MCP_PATH,
+    METADATA_PATHS,
     PRINCIPAL,
     SIZE_PROBLEM,
     TEXTS,
@@ -89,10 +91,11 @@ class WebPages:
     """Called when other principals may use the gateway."""
 
 
-MCP_PATH = "/mcp"
 SSE_PATH = "/sse"
 MESSAGES_PATH = "/messages/"
 FLUSH_SECONDS = 0.1
+EXPIRY_SECONDS = 5.0
+"""How often streams are checked for tokens that have expired."""
 HELLO_BYTES = 64 << 10
 """The largest `initialize` request, which is stored as long as its session."""
 RETRY_SECONDS = "5"
@@ -102,7 +105,6 @@ SESSIONS_KEPT = 1_000
 SESSION_IDLE_SECONDS = 6 * 3600.0
 """After this time without a request or an open stream, the SDK drops a handshake client."""
 REPLAYED_METHODS = ("notifications/initialized", "resources/subscribe", "resources/unsubscribe")
-LOOPBACK_ORIGIN = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 
 _log = logging.getLogger(__name__)
 
@@ -188,7 +190,6 @@ class _HttpGateway:
         return CORSMiddleware(
             self._route,
             allow_origins=config.origins,
-            allow_origin_regex=LOOPBACK_ORIGIN,
             allow_methods=("GET", "POST", "DELETE"),
             allow_headers=("*",),
             expose_headers=("Mcp-Session-Id", "WWW-Authenticate"),
@@ -240,6 +241,7 @@ class _HttpGateway:
                 Route(MCP_PATH, self._mcp),
                 Route(SSE_PATH, StoppableApp(self._answer_sse, self._running)),
                 Mount(MESSAGES_PATH, self._sse.handle_post_message),
+                *(Route(path, self._serve_metadata) for path in METADATA_PATHS),
                 Route("/healthz", serve_healthz),
                 Route("/readyz", self._serve_readyz),
                 Route("/metrics", self._serve_metrics),
@@ -269,7 +271,10 @@ class _HttpGateway:
             problem = self._limiter.find_problem(principal.name, "too_many_sessions")
             if problem is not None:
                 return problem(scope, receive, send)
-        scope[SIZE_PROBLEM] = build_problem("hello_too_large", TOO_LARGE, limit=f"{HELLO_BYTES:,}")
+        problem = build_problem("hello_too_large", TOO_LARGE, limit=f"{HELLO_BYTES:,}")
+        if int(read_header(scope, b"content-length") or 0) > HELLO_BYTES:
+            return problem(scope, receive, send)
+        scope[SIZE_PROBLEM] = problem  # for a body whose length nobody knows yet
         return self._opening(scope, receive, send)
 
     async def _answer_sse(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -285,12 +290,26 @@ class _HttpGateway:
     async def _run_lifespan(self, app: Starlette) -> AsyncGenerator[None]:
         pages = self._pages.run() if self._pages is not None else contextlib.nullcontext()
         async with self._mcp_app.run(), pages:
-            sweeping = asyncio.create_task(self._sweep_clients())
+            work = (self._sweep_clients(), self._end_expired())
+            tasks = [asyncio.create_task(one) for one in work]
             try:
                 yield
             finally:
-                sweeping.cancel()
-                await asyncio.wait((sweeping,))
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+
+    async def _end_expired(self) -> None:
+        """End the streams of tokens that have expired."""
+
+        def is_expired_stream(scope: Scope) -> bool:
+            is_listening = read_header(scope, b"mcp-method") == LISTENING
+            is_stream = scope["method"] == "GET" or is_listening
+            return is_stream and self._is_refused(scope)
+
+        while True:
+            await asyncio.sleep(EXPIRY_SECONDS)
+            self._running.end(is_expired_stream)
 
     async def _sweep_clients(self) -> None:
         """Remove the sessions of clients that stayed away, at the start and then daily."""
@@ -408,6 +427,21 @@ class _HttpGateway:
                 version=ctx.protocol_version,
                 hello=hello.model_dump(by_alias=True, mode="json", exclude_none=True),
             )
+
+    async def _serve_metadata(self, request: Request) -> Response:
+        """Tell a client where to log in (RFC 9728)."""
+        issuers = self._authenticator.issuers.list_addresses()
+        if not issuers:
+            return build_problem("not_found", 404)
+        address = self._authenticator.find_address(request.scope)
+        return JSONResponse(
+            {
+                "resource": f"{address}{MCP_PATH}",
+                "authorization_servers": issuers,
+                "bearer_methods_supported": ["header"],
+                "resource_name": "toolscout",
+            }
+        )
 
     async def _serve_readyz(self, request: Request) -> Response:
         readiness = build_readiness(self._gateway, now=asyncio.get_running_loop().time())

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -26,8 +25,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
 
-from toolscout.config.gateway import GatewayConfig, Profile
+from toolscout.config.gateway import ALL, GatewayConfig, Profile
 from toolscout.errors import InvalidConfig
+from toolscout.gateway.issuers import Issuers, VerifiedToken, find_profile_name
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 ANY_ADDRESS = ("0.0.0.0", "::", "")
@@ -40,6 +40,15 @@ BURST_SHARE = 0.1
 """The part of a minute's requests that may come at once."""
 REFUSED_SECONDS = 1.0
 """How long an answer waits that refuses one request too many, so that a flood costs little."""
+VERIFIED = "toolscout.verified"
+"""Key in the scope of a request whose token was looked for at the issuers."""
+MCP_PATH = "/mcp"
+METADATA_PATH = "/.well-known/oauth-protected-resource"
+METADATA_PATHS = (METADATA_PATH, f"{METADATA_PATH}{MCP_PATH}")
+UNAUTHORIZED = 401
+TOKEN_CHARS = 24
+"""The shortest token that is accepted where other machines can reach the gateway."""
+MAKE_TOKEN = "openssl rand -hex 32"
 TOO_LARGE = 413
 TOO_MANY = 429
 OPEN_PATHS = ("/healthz", "/readyz")
@@ -90,13 +99,31 @@ class Authenticator:
 
     def __init__(self, config: GatewayConfig, env: Mapping[str, str] | None = None) -> None:
         self._principals: dict[bytes, Principal] = {}
+        self.issuers = Issuers()
+        self._profiles: Mapping[str, Profile] = {}
+        self._is_open = True
         self.reload(config, env)
 
     def reload(self, config: GatewayConfig, env: Mapping[str, str] | None = None) -> None:
         """Decide by other options from now on; raises `InvalidConfig` and changes nothing."""
         principals: dict[bytes, Principal] = {}
         for name, token in config.tokens.items():
-            digest = _digest(token.resolve(env, name=name).token.strip())
+            plain = token.resolve(env, name=name).token.strip()
+            if len(plain) < TOKEN_CHARS and not is_loopback(config.host):
+                raise InvalidConfig(
+                    f"gateway.tokens.{name}",
+                    f"is shorter than {TOKEN_CHARS} characters, and other machines can try to "
+                    "guess it",
+                    remedy=f"Make one with `{MAKE_TOKEN}`.",
+                )
+            issuer = name.partition(":")[0]
+            if ":" in name and issuer in config.issuers:
+                raise InvalidConfig(
+                    f"gateway.tokens.{name}",
+                    f"has the name of somebody who logs in at {issuer!r}",
+                    remedy="Choose a name without ':'.",
+                )
+            digest = _digest(plain)
             if digest in principals:
                 raise InvalidConfig(
                     f"gateway.tokens.{name}",
@@ -105,19 +132,23 @@ class Authenticator:
                 )
             profile = config.profiles[token.profile] if token.profile else None
             principals[digest] = Principal(name=name, profile=profile)
-        if not principals and self._principals:
+        if not principals and not config.issuers and not self._is_open:
             raise InvalidConfig(
                 "gateway.tokens",
                 "is empty now, which would let everybody in",
                 remedy="Restart the gateway if no token should be needed.",
             )
-        if not principals and not is_loopback(config.host):
+        if not principals and not config.issuers and not is_loopback(config.host):
             raise InvalidConfig(
                 "gateway.host",
                 f"is {config.host!r}, which other machines can reach, and there is no token",
                 remedy='Add [gateway.tokens.NAME] with token = "${VAR}", or use 127.0.0.1.',
             )
         self._principals = principals
+        self._profiles = config.profiles
+        self._public_url = config.public_url.rstrip("/")
+        self.issuers.reload(config.issuers)
+        self._is_open = not principals and not config.issuers
         own = () if config.host in ANY_ADDRESS else (config.host,)
         self._hosts = frozenset(map(_split_host, (*LOOPBACK_NAMES, *own, *config.hosts)))
         self._origins = frozenset(origin.lower().rstrip("/") for origin in config.origins)
@@ -127,19 +158,51 @@ class Authenticator:
 
         It takes the same time for every token, right or wrong.
         """
-        if not self._principals:
+        if self._is_open:
             return ANONYMOUS
-        scheme, _, token = (authorization or "").partition(" ")
-        given = _digest(token.strip() if scheme.lower() == "bearer" else "")
+        token = _read_bearer(authorization)
+        given = _digest(token)
         found = None
         for digest, principal in self._principals.items():
             if hmac.compare_digest(digest, given):
                 found = principal
+        if found is None and (verified := self.issuers.find(token)) is not None:
+            found = self._find_bearer(verified)
         return found
+
+    async def verify(self, authorization: str | None) -> bool:
+        """Check a token that an issuer may have signed; `authenticate` knows it afterwards."""
+        return await self.issuers.verify(_read_bearer(authorization))
+
+    def _find_bearer(self, token: VerifiedToken) -> Principal | None:
+        """Return whom a verified token belongs to; None if its claims give it no profile."""
+        profile = find_profile_name(token.config, token.claims)
+        name = f"{token.issuer}:{token.claims['sub']}"
+        if profile == ALL:
+            return Principal(name=name)
+        return Principal(name=name, profile=self._profiles[profile]) if profile else None
+
+    def build_challenge(self, scope: Scope) -> dict[str, str]:
+        """Return the header that tells a client without a valid token how to get one."""
+        challenge = 'Bearer realm="toolscout"'
+        if self.issuers.list_addresses():
+            if read_header(scope, b"authorization") is not None:
+                challenge += ', error="invalid_token"'
+            where = f"{self.find_address(scope)}{METADATA_PATH}{MCP_PATH}"
+            challenge += f', resource_metadata="{where}"'
+        return {"WWW-Authenticate": challenge}
+
+    def find_address(self, scope: Scope) -> str:
+        """Return the address at which a client reaches the gateway, without a path."""
+        own = f"{scope.get('scheme', 'http')}://{read_header(scope, b'host')}"
+        return self._public_url or own
 
     def refresh(self, principal: Principal) -> Principal | None:
         """Return a principal as it is now, or None if it may no longer use the gateway."""
-        known = self._principals.values() if self._principals else (ANONYMOUS,)
+        if self._is_open:
+            return ANONYMOUS if principal.name == ANONYMOUS.name else None
+        bearers = filter(None, map(self._find_bearer, self.issuers.list_verified()))
+        known = (*self._principals.values(), *bearers)
         return next((found for found in known if found.name == principal.name), None)
 
     def admits_host(self, host: str | None) -> bool:
@@ -147,15 +210,20 @@ class Authenticator:
         name, port = _split_host(host or "")
         return bool(name) and not self._hosts.isdisjoint({(name, port), (name, "")})
 
-    def admits_origin(self, origin: str | None) -> bool:
-        """Tell whether a page from this `Origin` may use the gateway; programs send none."""
+    def admits_origin(self, origin: str | None, host: str | None) -> bool:
+        """Tell whether a page from this `Origin` may use the gateway at this `Host`.
+
+        Programs send no origin. Pages of other ports of this machine are not the gateway's own.
+        """
         if origin is None or origin.lower() in self._origins:
             return True
-        try:
-            parts = urlsplit(origin)
-        except ValueError:
-            return False
-        return parts.scheme in ("http", "https") and parts.hostname in LOOPBACK_NAMES
+        scheme, _, rest = origin.lower().partition("://")
+        return scheme in ("http", "https") and bool(host) and rest == (host or "").lower()
+
+
+def _read_bearer(authorization: str | None) -> str:
+    scheme, _, token = (authorization or "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def is_loopback(host: str) -> bool:
@@ -295,12 +363,22 @@ class RequestGuard:
         """Answer one request."""
         app = self._app
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-            app = self._check_request(scope) or app
+            problem = self._check_request(scope)
+            if problem is not None:
+                is_unknown = problem.status_code == UNAUTHORIZED and VERIFIED not in scope
+                refuse = self._verify if is_unknown else problem
+                return refuse(scope, receive, send)
             if scope.get(PRINCIPAL, ANONYMOUS) is not ANONYMOUS:
                 return self._run_limited(scope, receive, send)
             if scope["method"] == "POST" and read_header(scope, b"content-length") is None:
                 send = self._explain_size(scope, receive, send)
         return app(scope, receive, send)
+
+    async def _verify(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request whose token may be one that an issuer signed."""
+        await self._authenticator.verify(read_header(scope, b"authorization"))
+        scope[VERIFIED] = True
+        await self(scope, receive, send)
 
     async def _run_limited(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request of a principal who has made few enough."""
@@ -336,9 +414,10 @@ class RequestGuard:
         return build_problem("too_large", TOO_LARGE, limit=f"{self._max_bytes:,}")
 
     def _check_request(self, scope: Scope) -> JSONResponse | None:
-        if not self._authenticator.admits_host(read_header(scope, b"host")):
+        host = read_header(scope, b"host")
+        if not self._authenticator.admits_host(host):
             return build_problem("wrong_host", 421)
-        if not self._authenticator.admits_origin(read_header(scope, b"origin")):
+        if not self._authenticator.admits_origin(read_header(scope, b"origin"), host):
             return build_problem("wrong_origin", 403)
         # The SDK counts a body of unknown length while it reads it.
         length = read_header(scope, b"content-length") or ""
@@ -347,12 +426,14 @@ class RequestGuard:
         is_preflight = read_header(scope, b"access-control-request-method") is not None
         if is_preflight and scope["method"] == "OPTIONS":
             return None  # browsers send preflight requests without the token
+        if scope["path"] in METADATA_PATHS:
+            return None  # a client that has to log in reads there where
         if self._is_public is not None and self._is_public(scope["path"]):
             return None  # browsers load a page without the token, and the page then asks for it
         principal = self._authenticator.authenticate(read_header(scope, b"authorization"))
         if principal is None:
-            challenge = {"WWW-Authenticate": 'Bearer realm="toolscout"'}
-            return build_problem("unauthorized", 401, headers=challenge)
+            challenge = self._authenticator.build_challenge(scope)
+            return build_problem("unauthorized", UNAUTHORIZED, headers=challenge)
         scope[PRINCIPAL] = principal
         if principal is not ANONYMOUS:
             # The SDK lets only this user go on with a session that it has opened.
