@@ -25,7 +25,10 @@ from toolscout.console.servers import LOGIN_SECONDS
 from toolscout.demo import load_demo_catalog
 from toolscout.dialects import NAMESPACE_FUNCTIONS
 from toolscout.encoders.encoder import TABLE_FILE, StaticEncoder
+from toolscout.gateway.http import HELLO_BYTES
 from toolscout.gateway.ledger import HOURS_KEPT
+from toolscout.gateway.middleware import REQUEST_BYTES, TOKEN_CHARS
+from toolscout.gateway.shims import HEAD_BYTES
 from toolscout.lint.lint import MOST_PROBED
 from toolscout.lint.probes import FOUND_WITHIN
 from toolscout.lint.rules import LONG_DEFINITION_TOKENS
@@ -122,6 +125,14 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
     ("docs/gateway.md", "`answer_seconds` ({} by default)", (GATEWAY.answer_seconds,)),
     ("docs/gateway.md", "after {} seconds the answer is sent", (WAIT_SECONDS,)),
     ("docs/gateway.md", "up to {} MB", (PENDING_BYTES >> 20,)),
+    ("docs/gateway.md", "a token has at least {} characters", (TOKEN_CHARS,)),
+    ("docs/gateway.md", "each {} KB of a body count as one more", (REQUEST_BYTES >> 10,)),
+    ("docs/gateway.md", "An `initialize` request may have {} KB", (HELLO_BYTES >> 10,)),
+    ("docs/gateway.md", "the head of a request may have {} KB", (HEAD_BYTES >> 10,)),
+    ("docs/gateway.md", "`read_seconds` ({} by default)", (GATEWAY.read_seconds,)),
+    ("docs/gateway.md", "| `max_requests` | {} |", (GATEWAY.max_requests,)),
+    ("docs/gateway.md", "| `max_calls` | {} |", (GATEWAY.max_calls,)),
+    ("docs/gateway.md", "| `max_sessions` | {} |", (GATEWAY.max_sessions,)),
     ("docs/gateway.md", "in front of {} real servers", (WORDS[len(DEMO_SERVERS)],)),
     ("docs/gateway.md", "abandoned after {} minutes", (WORDS[int(LOGIN_SECONDS / 60)],)),
     ("docs/gateway.md", "http://127.0.0.1:{}/callback", (str(PORT),)),

@@ -51,6 +51,7 @@ BACKGROUND = frozenset(
         "Pool._watch_logins",
         "StoppableApp.__call__",
         "StoppableApp.__call__.<locals>.track",
+        "_HttpGateway._end_expired",
         "_HttpGateway._watch",
         "serve_http",
     }

@@ -74,7 +74,7 @@ def run_login_service() -> Generator[LoginService]:
             self.end_headers()
             self.wfile.write(data)
 
-        def log_message(self, *args: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # its name
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:

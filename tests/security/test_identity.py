@@ -119,7 +119,9 @@ def forge(login: LoginService, header: dict[str, Any]) -> str:
 def test_a_token_for_somebody_else_or_another_time_is_refused(
     gateway: Served, login: LoginService, claims: dict[str, Any]
 ):
-    answer = get(gateway, login.sign(**{"groups": ["engineers"], **claims}))
+    given: dict[str, Any] = {"groups": ["engineers"], **claims}
+
+    answer = get(gateway, login.sign(**given))
 
     assert answer.status_code == 401
     assert 'error="invalid_token"' in answer.headers["WWW-Authenticate"]

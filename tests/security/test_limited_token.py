@@ -251,6 +251,17 @@ def test_a_flood_of_requests_is_refused_with_a_reason_and_others_are_served():
         assert post(gateway, ANN, INITIALIZE).status_code == 200
 
 
+def test_large_bodies_count_as_many_requests():
+    large = {**INITIALIZE, "params": {"text": "x" * 2_000_000}}
+    with served(tokens=TOKENS, profiles=SOME, max_requests=600) as gateway:
+        session = {"Mcp-Session-Id": "any"}
+        answers = [post(gateway, BOB, large, **session).status_code for _ in range(4)]
+
+        assert answers[0] != 429
+        assert answers[-1] == 429
+        assert post(gateway, ANN, INITIALIZE).status_code == 200
+
+
 def test_one_token_cannot_open_sessions_without_end():
     with served(tokens=TOKENS, profiles=SOME, max_sessions=3) as gateway:
         opened = [post(gateway, BOB, INITIALIZE) for _ in range(3)]

@@ -38,6 +38,8 @@ SIZE_PROBLEM = "toolscout.size_problem"
 LISTENING = "subscriptions/listen"
 BURST_SHARE = 0.1
 """The part of a minute's requests that may come at once."""
+REQUEST_BYTES = 64 << 10
+"""The part of a body that counts as one more request; reading JSON takes time."""
 REFUSED_SECONDS = 1.0
 """How long an answer waits that refuses one request too many, so that a flood costs little."""
 VERIFIED = "toolscout.verified"
@@ -279,6 +281,10 @@ class _Bucket:
         self.left -= 1
         return True
 
+    def charge(self, amount: float) -> None:
+        """Take more than was asked for; the next requests wait until it has filled up again."""
+        self.left -= amount
+
 
 class Limiter:
     """Counts what each principal has open, so that none takes what the others need.
@@ -310,6 +316,10 @@ class Limiter:
         if bucket.take(rate, most, now):
             return None
         return _refuse_more("too_many_requests", self._requests, math.ceil(1 / rate))
+
+    def charge_body(self, name: str, size: int) -> None:
+        """Count a part of a body: `REQUEST_BYTES` of it weigh as much as a request."""
+        self._buckets[name].charge(size / REQUEST_BYTES)
 
     def find_problem(self, name: str, kind: str) -> JSONResponse | None:
         """Return the answer to a principal who has as much of a kind as it may have."""
@@ -392,8 +402,24 @@ class RequestGuard:
             return
         if is_call:
             send = self._explain_size(scope, receive, send)
+            receive = self._charge_body(scope, receive)
         with self._limiter.count(name, kind):
             await self._app(scope, receive, send)
+
+    def _charge_body(self, scope: Scope, receive: Receive) -> Receive:
+        """Charge a principal for the body of a request, at once if its length is known."""
+        name = scope[PRINCIPAL].name
+        length = read_header(scope, b"content-length") or ""
+        if length.isdecimal():
+            self._limiter.charge_body(name, int(length))
+            return receive
+
+        async def receive_part() -> Message:
+            message = await receive()
+            self._limiter.charge_body(name, len(message.get("body", b"")))
+            return message
+
+        return receive_part
 
     def _explain_size(self, scope: Scope, receive: Receive, send: Send) -> Send:
         """Return a `send` that replaces the SDK's answer to a body that grows too large."""
