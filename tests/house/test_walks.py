@@ -21,7 +21,7 @@ from toolscout.scout import Scout
 from toolscout.stores import MemoryStore
 
 PACKAGE = Path(toolscout.__file__).parent
-CALL_MODULES = 30
+CALL_MODULES = 31
 CALL = {"name": "time__get_current_time", "arguments": {"timezone": "Europe/Berlin"}}
 AFTER_A_CALL = frozenset(
     {"AuditRecord._note", "EventStream._deliver", "UsageLog._write", "BackgroundStore._drain"}
