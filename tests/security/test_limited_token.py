@@ -253,7 +253,7 @@ def test_a_flood_of_requests_is_refused_with_a_reason_and_others_are_served():
 
 def test_large_bodies_count_as_many_requests():
     large = {**INITIALIZE, "params": {"text": "x" * 2_000_000}}
-    with served(tokens=TOKENS, profiles=SOME, max_requests=600) as gateway:
+    with served(tokens=TOKENS, profiles=SOME, max_requests=60) as gateway:
         session = {"Mcp-Session-Id": "any"}
         answers = [post(gateway, BOB, large, **session).status_code for _ in range(4)]
 

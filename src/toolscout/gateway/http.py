@@ -272,9 +272,9 @@ class _HttpGateway:
             if problem is not None:
                 return problem(scope, receive, send)
         problem = build_problem("hello_too_large", TOO_LARGE, limit=f"{HELLO_BYTES:,}")
+        scope[SIZE_PROBLEM] = problem  # also for a body whose length nobody knows yet
         if int(read_header(scope, b"content-length") or 0) > HELLO_BYTES:
             return problem(scope, receive, send)
-        scope[SIZE_PROBLEM] = problem  # for a body whose length nobody knows yet
         return self._opening(scope, receive, send)
 
     async def _answer_sse(self, scope: Scope, receive: Receive, send: Send) -> None:
