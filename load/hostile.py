@@ -24,7 +24,8 @@ FLOODERS = 40
 SLOW = 10
 HUGE = 2
 OPENERS = 4
-HUGE_BYTES = 4 << 20
+HUGE_BYTES = 900 << 10
+"""A little less than `upstream.py` reads as one line."""
 SLOW_SECONDS = 0.5
 
 HELLO = {
