@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from toolscout.config.secrets import SecretMask
-from toolscout.gateway.events import Requested, ServerChanged
+from toolscout.gateway.events import ApprovalAnswered, Requested, ServerChanged
 from toolscout.gateway.logs import digest_session
 from toolscout.gateway.middleware import ANONYMOUS
 from toolscout.names import to_one_line
@@ -37,7 +37,7 @@ TEXT_CHARS = 4_000
 REASON_CHARS = 200
 DAY_SECONDS = 86_400
 FILE_MODE = 0o600
-RECORDED = (Requested, Called, Searched, Described, ServerChanged)
+RECORDED = (Requested, Called, Searched, Described, ServerChanged, ApprovalAnswered)
 
 _log = logging.getLogger(__name__)
 
@@ -101,6 +101,15 @@ class AuditRecord:
             case Described():
                 facts = self._find_caller(event.session) | {"outcome": event.code}
                 self._add("describe", now, facts)
+            case ApprovalAnswered():
+                facts = {
+                    "tool": event.tool,
+                    "server": event.server,
+                    "rule": event.rule,
+                    "outcome": event.outcome,
+                    "by": event.by,
+                }
+                self._add("approval", now, self._find_caller(event.session) | facts)
             case ServerChanged(phase=Phase.FAILED | Phase.NEEDS_LOGIN):
                 reason = to_one_line(self._mask.apply(event.reason), REASON_CHARS)
                 facts = {"server": event.server, "outcome": event.phase.value, "reason": reason}
@@ -140,6 +149,7 @@ class AuditRecord:
             "tool": event.tool,
             "server": event.server,
             "effect": event.effect,
+            "rule": event.rule,
             "outcome": event.code,
             "milliseconds": round(event.milliseconds, 1),
         }

@@ -54,3 +54,15 @@ class LogLine(Event):
 
     server: str
     line: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalAnswered(Event):
+    """A person was asked about a call, and answered."""
+
+    tool: str
+    server: str
+    rule: str
+    outcome: str
+    by: str
+    """Whoever answered: the user of the client, or somebody at the command line."""

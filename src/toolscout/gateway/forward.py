@@ -6,6 +6,7 @@ Clients that cannot be asked during a call are left to `pending`.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,26 +17,38 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.uri_template import UriTemplate
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from toolscout.errors import NotAllowed
+from toolscout.errors import ApprovalNeeded, NotAllowed
+from toolscout.gateway.logs import digest_session
 from toolscout.gateway.pending import (
     INPUT_REQUIRED,
     RESULT_TYPES,
+    SCOPES,
+    ApprovalRequest,
+    CallApprovals,
     CallKey,
     PendingCalls,
+    build_question,
     check_abilities,
+    digest_call,
+    format_arguments,
 )
+from toolscout.policies import Decision
 from toolscout.schemas import Json
 from toolscout.servers.connection import Relay, call_failed_from_error
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.servers.pool import Pool
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.texts import ENDLESS_QUESTIONS
+from toolscout.sessions.texts import ENDLESS_QUESTIONS, USER_DECLINED
 from toolscout.tools import Tool
 
 Context = ServerRequestContext[Any, Any]
 
 ROUNDS = 10
 """How often a newer server may ask an older client for input during one call."""
+
+APPROVAL = "approval"
+"""The key of the question whether a call may be made."""
+CLIENT_USER = "the client's user"
 
 _OWN_META = ("progressToken", "progress_token")
 
@@ -54,6 +67,7 @@ class ForwardedCall:
         *,
         session: str,
         caller: str,
+        approvals: CallApprovals,
         pending_calls: PendingCalls,
         seconds: float,
         sees: Callable[[str, str], bool],
@@ -66,6 +80,10 @@ class ForwardedCall:
         self._params = params
         self._session = session
         self._caller = caller
+        self._approvals = approvals
+        self._digest = ""
+        self._question: Json | None = None
+        """What the client has to answer before the call is made."""
         self._pending_calls = pending_calls
         self._seconds = seconds
         self._sees = sees
@@ -84,6 +102,60 @@ class ForwardedCall:
         if self.raw.get("resultType") == INPUT_REQUIRED:
             return {"content": []}  # there is no result yet that could be cut or paged
         return self.raw if method == "tools/call" else _read_content(self.raw)
+
+    async def confirm(self, tool: Tool, arguments: Json, decision: Decision) -> bool:
+        """Tell whether a person agreed to a call; ask the client if nobody was asked yet.
+
+        Raises `NotAllowed` if the answer is no, and `ApprovalNeeded` if the client cannot ask.
+        """
+        digest = digest_call(self._caller, self._session, tool, arguments)
+        if not self._approvals.is_agreed(self._session, tool, digest):
+            question = build_question(tool, arguments, decision)
+            abilities = self._context.session.client_capabilities
+            if check_abilities(question, abilities) is not None:
+                await self._look_up_approval(digest, tool, arguments, decision)
+            elif self._is_modern:
+                if not self._approvals.take_state(self._params.request_state, digest):
+                    self._question = _build_input_required(
+                        question, self._approvals.add_state(digest)
+                    )
+                    return False
+                answers = self._params.input_responses or {}
+                self._read_approval(answers.get(APPROVAL), tool, decision)
+                # The rest is for the server, which has not asked anything yet.
+                update = {"request_state": None, "input_responses": None}
+                self._params = self._params.model_copy(update=update)
+            else:
+                self._read_approval(await self.ask(question), tool, decision)
+        self._digest = digest
+        return True
+
+    def _read_approval(self, answer: object, tool: Tool, decision: Decision) -> None:
+        said = answer.content if isinstance(answer, types.ElicitResult) else None
+        chosen = (said or {}).get("decision")
+        is_yes = isinstance(answer, types.ElicitResult) and answer.action == "accept"
+        if not is_yes or chosen not in SCOPES:
+            self._approvals.on_answer(self._session, tool, decision, "declined", CLIENT_USER)
+            raise NotAllowed(tool.name, rule=decision.rule, reason=USER_DECLINED)
+        self._approvals.agree(self._session, tool, decision, scope=chosen, by=CLIENT_USER)
+
+    async def _look_up_approval(
+        self, digest: str, tool: Tool, arguments: Json, decision: Decision
+    ) -> None:
+        request = ApprovalRequest(
+            principal=self._caller,
+            session=digest_session(self._session),
+            tool=tool.name,
+            server=tool.server,
+            arguments=format_arguments(arguments),
+            rule=decision.rule,
+            asked=time.time(),
+        )
+        scope, by = await asyncio.to_thread(self._approvals.find_stored, digest, request)
+        if not scope:
+            command = f"toolscout policy approve {digest}"
+            raise ApprovalNeeded(tool.name, rule=decision.rule, command=command)
+        self._approvals.agree(self._session, tool, decision, scope=scope, by=by)
 
     async def send(self, server: str, method: str, params: Json, *, called: str) -> Json:
         """Send a client's request to a server; return the answer, or the questions that precede it.
@@ -141,7 +213,11 @@ class ForwardedCall:
 
     def build_result(self, reply: Reply) -> Json:
         """Return the result for the client: the server's own answer wherever that is possible."""
+        if self._question is not None and reply.code == ApprovalNeeded.code:
+            return self._question
         raw = self.raw
+        if raw is not None and raw.get("resultType") == INPUT_REQUIRED and self._digest:
+            self._approvals.keep_open(self._digest)
         details = reply.details
         if raw is None or reply.code not in ("ok", "tool_error") or details.get("handle"):
             return result_from_reply(reply)
@@ -198,6 +274,15 @@ class ForwardedCall:
             return types.ErrorData(code=types.INTERNAL_ERROR, message=text)
         except MCPError as error:
             return error.error
+
+
+def _build_input_required(question: types.ElicitRequest, state: str) -> Json:
+    asked = question.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return {
+        "resultType": INPUT_REQUIRED,
+        "inputRequests": {APPROVAL: asked},
+        "requestState": state,
+    }
 
 
 def result_from_reply(reply: Reply) -> Json:

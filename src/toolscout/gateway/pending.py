@@ -1,27 +1,47 @@
-"""`PendingCalls`: calls that wait at their servers until the client sends an answer.
+"""Calls that wait: for answers to questions of their servers, or for a person's approval.
 
 A server of the handshake era asks questions during a call, but a client of 2026-07-28 cannot be
 asked during a call. The gateway therefore answers the client with the questions and a state, and
-keeps the call open at the server. The call goes on when the client repeats it with its answers and
-that state. `forward` handles the clients that can be asked at once.
+`PendingCalls` keeps the call open at the server. The call goes on when the client repeats it with
+its answers and that state. `CallApprovals` knows what people agreed to where a rule says that
+they must be asked. `forward` does the asking.
 """
 
 import asyncio
+import hashlib
 import itertools
+import json
 import secrets
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
 
 import mcp_types as types
+from pydantic import TypeAdapter, ValidationError
 
 from toolscout.errors import NotPending
-from toolscout.schemas import Json
+from toolscout.names import clean_text, to_one_line
+from toolscout.policies import Decision
+from toolscout.schemas import Json, to_canonical_json
 from toolscout.servers.connection import Relay
+from toolscout.sessions.texts import APPROVAL_QUESTION
+from toolscout.stores.store import Store
+from toolscout.tools import Tool
 
 INPUT_REQUIRED = "input_required"
 PENDING_CALLS_MAX = 256
 STATE_BYTES = 24
+SCOPES = ("once", "session")
+"""What a person can agree to: this call, or all calls of the tool in this session."""
+APPROVAL_KIND = "call-approval"
+APPROVAL_SECONDS = 86_400.0
+"""How long a call waits for approval in the store, and how long the approval holds."""
+APPROVALS_KEPT = 10_000
+ARGUMENT_CHARS = 2_000
+REASON_CHARS = 300
+DIGEST_CHARS = 16
 
 Abilities = types.ClientCapabilities | None
 """The capabilities that a client has declared."""
@@ -221,3 +241,135 @@ def check_abilities(request: types.InputRequest, abilities: Abilities) -> types.
         return None
     message = f"The client does not support {missing}."
     return types.ErrorData(code=types.METHOD_NOT_FOUND, message=message)
+
+
+
+# Calls that a person has to approve.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequest:
+    """A call that waits in the store until a person approves it there."""
+
+    principal: str
+    session: str
+    """A digest of the session's id."""
+    tool: str
+    server: str
+    arguments: str
+    """As JSON, cut if it is long."""
+    rule: str
+    asked: float
+    """When the model last tried the call, in seconds since 1970."""
+    scope: str = ""
+    """`once` or `session` after it was approved, empty before."""
+    by: str = ""
+
+    def to_bytes(self) -> bytes:
+        """Return it as the store keeps it."""
+        return json.dumps(asdict(self)).encode()
+
+
+_STORED_REQUEST = TypeAdapter(ApprovalRequest)
+
+
+class CallApprovals:
+    """What people agreed to, of the calls that rules let through only after asking."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self.on_answer: Callable[[str, Tool, Decision, str, str], None] = lambda *_: None
+        """Called with session, tool, decision, the answer to a question, and who gave it."""
+        self._store = store
+        self._clock = clock
+        self._agreed: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """Sessions and tools, by fingerprint, that were allowed until the session ends."""
+        self._asked: OrderedDict[str, str] = OrderedDict()
+        """The digest of the call behind each state that a client sends back with its answer."""
+        self._open: OrderedDict[str, None] = OrderedDict()
+        """Digests of approved calls that their server has answered with a question."""
+
+    def is_agreed(self, session: str, tool: Tool, digest: str) -> bool:
+        """Tell whether a call needs no further question."""
+        if digest in self._open:
+            del self._open[digest]
+            return True
+        return (session, tool.fingerprint) in self._agreed
+
+    def agree(self, session: str, tool: Tool, decision: Decision, *, scope: str, by: str) -> None:
+        """Note that a person agreed, to this call or to all of this tool in the session."""
+        if scope == SCOPES[1]:
+            _put(self._agreed, (session, tool.fingerprint), None)
+        self.on_answer(session, tool, decision, f"approved {scope}", by)
+
+    def keep_open(self, digest: str) -> None:
+        """Let an approved call be repeated once, with answers to questions of its server."""
+        _put(self._open, digest, None)
+
+    def add_state(self, digest: str) -> str:
+        """Return a state that a client has to send back with its answer about a call."""
+        state = secrets.token_urlsafe(STATE_BYTES)
+        _put(self._asked, state, digest)
+        return state
+
+    def take_state(self, state: str | None, digest: str) -> bool:
+        """Tell whether a state is that of a call; it can be used once."""
+        return state is not None and self._asked.pop(state, "") == digest
+
+    def find_stored(self, digest: str, request: ApprovalRequest) -> tuple[str, str]:
+        """Return how a person approved a call in the store and who it was, or keep it there.
+
+        An approval of one call is used up. This reads from the store.
+        """
+        found = read_request(self._store, digest)
+        if found is not None and found.scope and self._clock() - found.asked < APPROVAL_SECONDS:
+            self._store.write(APPROVAL_KIND, digest, None)
+            return found.scope, found.by
+        self._store.write(APPROVAL_KIND, digest, request.to_bytes())
+        return "", ""
+
+
+def read_request(store: Store, digest: str) -> ApprovalRequest | None:
+    """Return a call that waits in the store, or None."""
+    value = store.read(APPROVAL_KIND, digest)
+    if value is None:
+        return None
+    try:
+        return _STORED_REQUEST.validate_json(value)
+    except ValidationError:
+        return None
+
+
+def digest_call(principal: str, session: str, tool: Tool, arguments: Json) -> str:
+    """Return what identifies a call, its caller and the definition of its tool."""
+    whole = [principal, session, tool.name, tool.fingerprint, arguments]
+    return hashlib.sha256(to_canonical_json(whole)).hexdigest()[:DIGEST_CHARS]
+
+
+def build_question(tool: Tool, arguments: Json, decision: Decision) -> types.ElicitRequest:
+    """Return the question whether a call may be made."""
+    reason = f" {to_one_line(decision.reason, REASON_CHARS)}" if decision.reason else ""
+    text = APPROVAL_QUESTION.format(
+        tool=tool.leaf, server=tool.server, arguments=format_arguments(arguments), reason=reason
+    )
+    schema: Json = {
+        "type": "object",
+        "properties": {"decision": {"type": "string", "title": "Allow", "enum": [*SCOPES, "no"]}},
+        "required": ["decision"],
+    }
+    params = types.ElicitRequestFormParams(message=text, requested_schema=schema)
+    return types.ElicitRequest(params=params)
+
+
+def format_arguments(arguments: Json) -> str:
+    """Return arguments as JSON for a person to read, cut if they are long."""
+    return clean_text(json.dumps(arguments, ensure_ascii=False), ARGUMENT_CHARS)
+
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def _put(kept: "OrderedDict[_Key, _Value]", key: _Key, value: _Value) -> None:
+    kept[key] = value
+    if len(kept) > APPROVALS_KEPT:
+        kept.popitem(last=False)

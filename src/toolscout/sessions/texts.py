@@ -85,6 +85,10 @@ NEW_TOOLS = "New hidden tools of {server}: {names}."
 NOTE_TOOL = "Not a tool, only a note; do not call it. {note}"
 REMOVED_TOOLS = "Tools that are gone: {names}."
 MORE_SERVERS = "- and {servers:,} more servers with {tools:,} tools"
+APPROVAL_QUESTION = (
+    "May the model call {tool} of the server {server} with these arguments?{reason}\n{arguments}"
+)
+USER_DECLINED = "the user said no"
 ENDLESS_QUESTIONS = "The server asked for more input after {rounds} answers"
 
 
