@@ -18,7 +18,7 @@ import click
 
 import toolscout
 from toolscout.cli import main as main_command
-from toolscout.config.gateway import GatewayConfig, IssuerConfig, Profile, TokenConfig
+from toolscout.config.gateway import GatewayConfig, IssuerConfig, Profile, Rule, TokenConfig
 from toolscout.config.servers import REMOTE, ServerConfig
 from toolscout.options import Option, Options, list_options
 from toolscout.settings import Route, Settings
@@ -33,6 +33,7 @@ OPTIONS: dict[str, type[Options]] = {
     "gateway.tokens": TokenConfig,
     "gateway.issuers": IssuerConfig,
     "gateway.profiles": Profile,
+    "gateway.rules": Rule,
     "sessions": Settings,
     "sessions.routes": Route,
 }

@@ -466,16 +466,17 @@ class ToolDisabled(ModelError):
 
 
 class ApprovalNeeded(ModelError):
-    """A call that a person has to approve first; `command` is what that person can type."""
+    """A call that a person has to approve first; `waiting` is its id, if it waits somewhere."""
 
     code = "approval_needed"
 
-    def __init__(self, name: str, *, rule: str = "", command: str = "") -> None:
+    def __init__(self, name: str, *, rule: str = "", waiting: str = "") -> None:
         self.name = name
         self.rule = rule
-        self.command = command
+        self.waiting = waiting
         remedy = "Ask the user first."
-        if command:
+        if waiting:
+            command = f"toolscout policy approve {waiting}"
             remedy = f"Ask the user to run `{command}`, then make the same call again."
         super().__init__(f"Not called: {name!r} needs the user's approval. {remedy}")
 

@@ -15,6 +15,7 @@ from toolscout.config.file import Config
 from toolscout.config.gateway import Profile
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.middleware import Principal
 from toolscout.gateway.server import build_server
 from toolscout.servers.state import Phase
 from toolscout.stores import MemoryStore
@@ -34,7 +35,7 @@ async def gateway_and_client(
         member = gateway.pool.servers[server.name]
         while member.phase is not phase:  # noqa: ASYNC110  # phases are no events
             await asyncio.sleep(0.01)
-        session = gateway.open_session("ann", profile)
+        session = gateway.open_session("ann", Principal(name="ann", profile=profile))
         async with Client(build_server(gateway, always(session))) as client:
             yield gateway, client
 

@@ -14,6 +14,7 @@ from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig, Profile
 from toolscout.config.servers import ServerConfig
 from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.middleware import Principal
 from toolscout.gateway.server import build_server
 from toolscout.stores import MemoryStore
 
@@ -27,7 +28,7 @@ async def client_of(
     """A client of a gateway that knows no tools yet."""
     config = Config(servers=servers, gateway=GatewayConfig(**options))
     async with Gateway(config, MemoryStore()) as gateway:
-        session = gateway.open_session("ann", profile)
+        session = gateway.open_session("ann", Principal(name="ann", profile=profile))
         async with Client(build_server(gateway, always(session))) as client:
             yield client
 

@@ -16,6 +16,7 @@ from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig, GatewayMode, Profile
 from toolscout.config.servers import ServerConfig
 from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.middleware import Principal
 from toolscout.gateway.server import build_server
 from toolscout.stores import MemoryStore
 from toolscout.stores.store import Store
@@ -44,7 +45,7 @@ async def gateway_of(
 async def read_description(
     gateway: Gateway, profile: Profile | None = None, *, client: str = "ann", mode: str = "auto"
 ) -> str:
-    session = gateway.open_session(client, profile)
+    session = gateway.open_session(client, Principal(name="ann", profile=profile))
     async with Client(build_server(gateway, always(session)), mode=mode, cache=None) as connected:
         found = (await connected.list_tools()).tools[0]
         assert found.name == "tool_search"

@@ -31,7 +31,9 @@ def test_without_tokens_every_client_on_loopback_sees_everything():
 
 def test_a_token_determines_who_asks_and_what_they_see():
     assert ACCESS.authenticate("Bearer open sesame") == Principal(name="ann")
-    assert ACCESS.authenticate("bearer  swordfish ") == Principal(name="bob", profile=READING)
+    assert ACCESS.authenticate("bearer  swordfish ") == Principal(
+        name="bob", profile=READING, profile_name="reading"
+    )
 
 
 @pytest.mark.requirement("R79")

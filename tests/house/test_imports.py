@@ -147,7 +147,7 @@ ORDERS = {
     "toolscout.cli": """
         output
         evaluate inputs
-        approvals audit completion replay search servers status tokens console
+        approvals audit completion policy replay search servers status tokens
         serve
         call catalog describe doctor init
     """,

@@ -29,7 +29,6 @@ SAME_CONCEPT = {
     "audit": "the audit record, and the command that shows it",
     "call": "the verb of a session and its command",
     "catalog": "the catalogue, its command and its page in the console",
-    "console": "the package and the command that starts it",
     "describe": "the verb of a session and its command",
     "diff": "comparing catalogues, and showing that",
     "events": "the event stream, and the page's feed of it",

@@ -29,6 +29,7 @@ from toolscout.config.gateway import GatewayConfig, Profile
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig
 from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.middleware import Principal
 from toolscout.gateway.resume import CLIENT_KIND, DAY_SECONDS, KnownClients
 from toolscout.gateway.server import build_server
 from toolscout.schemas import Json
@@ -75,7 +76,9 @@ def test_a_profile_does_not_hear_of_servers_outside_it(secret: ServerConfig):
         async with asyncio.timeout(DEADLINE_SECONDS), Gateway(config, MemoryStore()) as gateway:
             await eventually(lambda: gateway.scout.preview("tell the time").hits)
             await eventually(lambda: "payroll" in gateway.catalog.unready)
-            session = gateway.open_session("ann", Profile(servers=("time",)))
+            session = gateway.open_session(
+                "ann", Principal(name="ann", profile=Profile(servers=("time",)))
+            )
 
             async with Client(build_server(gateway, always(session))) as client:
                 return await client.call_tool("tool_search", {"queries": ["tell the time"]})

@@ -16,6 +16,7 @@ from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig, GatewayMode, Profile
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.middleware import Principal
 from toolscout.gateway.server import build_server
 from toolscout.stores.memory import MemoryStore
 from toolscout.tools import Effect
@@ -58,7 +59,7 @@ def call(
     async def talk() -> CallToolResult:
         async with asyncio.timeout(DEADLINE_SECONDS), Gateway(config, MemoryStore()) as running:
             await eventually(lambda: len(running.catalog))
-            session = running.open_session("ann", profile)
+            session = running.open_session("ann", Principal(name="ann", profile=profile))
             async with Client(build_server(running, always(session))) as client:
                 while True:
                     reply = await client.call_tool(name, dict(arguments))

@@ -52,9 +52,10 @@ COMMANDS = {
         "Write down which definitions your servers offer, for version control.",
     ),
     "status": ("status", "status", "Show the servers and figures of running gateways."),
+    "policy": ("policy", "policy", "Show who may call what, and approve calls that wait."),
     "audit": ("audit", "audit", "Show who called what through your gateway."),
     "doctor": ("doctor", "doctor", "Check this machine for problems and suggest fixes."),
-    "console": ("console", "console", "Browse and search a catalogue in a browser."),
+    "console": ("serve", "console", "Browse and search a catalogue in a browser."),
     "completion": ("completion", "completion", "Print the completion script of a shell."),
 }
 """The module, function and one-line help of each command, in the order of the help.

@@ -48,6 +48,7 @@ ACCESS_OPTIONS = (
     "max_sessions",
     "origins",
     "profiles",
+    "rules",
     "public_url",
     "tokens",
 )
@@ -453,13 +454,13 @@ class GatewayConfig(Options):
                 return name
         return ""
 
-    def denies(self, principal: str, profile: str, tool: Tool) -> bool:
+    def is_denied(self, principal: str, profile: str, tool: Tool) -> bool:
         """Tell whether the rules deny every call of a tool, whatever its arguments."""
         for rule in self.rules.values():
             if rule.covers(principal, profile, tool):
-                is_denied = rule.permission is Permission.DENY
-                if not rule.arguments or not is_denied:
-                    return is_denied
+                is_deny = rule.permission is Permission.DENY
+                if not rule.arguments or not is_deny:
+                    return is_deny
         return False
 
     def resolve_store(self, env: Mapping[str, str] | None = None) -> str:

@@ -135,9 +135,9 @@ class ForwardedCall:
         chosen = (said or {}).get("decision")
         is_yes = isinstance(answer, types.ElicitResult) and answer.action == "accept"
         if not is_yes or chosen not in SCOPES:
-            self._approvals.on_answer(self._session, tool, decision, "declined", CLIENT_USER)
+            self._approvals.tell(self._session, tool, decision, "declined", CLIENT_USER)
             raise NotAllowed(tool.name, rule=decision.rule, reason=USER_DECLINED)
-        self._approvals.agree(self._session, tool, decision, scope=chosen, by=CLIENT_USER)
+        self._approvals.add(self._session, tool, decision, scope=chosen, by=CLIENT_USER)
 
     async def _look_up_approval(
         self, digest: str, tool: Tool, arguments: Json, decision: Decision
@@ -153,9 +153,8 @@ class ForwardedCall:
         )
         scope, by = await asyncio.to_thread(self._approvals.find_stored, digest, request)
         if not scope:
-            command = f"toolscout policy approve {digest}"
-            raise ApprovalNeeded(tool.name, rule=decision.rule, command=command)
-        self._approvals.agree(self._session, tool, decision, scope=scope, by=by)
+            raise ApprovalNeeded(tool.name, rule=decision.rule, waiting=digest)
+        self._approvals.add(self._session, tool, decision, scope=scope, by=by)
 
     async def send(self, server: str, method: str, params: Json, *, called: str) -> Json:
         """Send a client's request to a server; return the answer, or the questions that precede it.

@@ -26,20 +26,21 @@ from toolscout.errors import (
     TRY_LATER,
     ModelError,
     ServerUnavailable,
+    ToolscoutError,
     UnknownTool,
     UpstreamError,
     WrongVariant,
 )
 from toolscout.gateway.audit import DAY_SECONDS, AuditRecord
-from toolscout.gateway.events import LogLine, ServerChanged
+from toolscout.gateway.events import ApprovalAnswered, LogLine, ServerChanged
 from toolscout.gateway.forward import Context, ForwardedCall, result_from_reply
 from toolscout.gateway.ledger import Ledger
-from toolscout.gateway.middleware import read_principal_name
-from toolscout.gateway.pending import PendingCalls
+from toolscout.gateway.middleware import ANONYMOUS, Principal, read_principal_name
+from toolscout.gateway.pending import CallApprovals, PendingCalls
 from toolscout.gateway.resources import Resources
 from toolscout.gateway.subscriptions import Subscriptions
 from toolscout.names import make_exposed_name
-from toolscout.policies import Policy
+from toolscout.policies import Decision, Permission, Policy
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.servers.approvals import Lock
@@ -124,6 +125,8 @@ class Gateway:
         """Called with new rules of access; raises `UsageError` if they cannot be used."""
         self.resources = Resources(self.pool)
         self.pending_calls = PendingCalls()
+        self.approvals = CallApprovals(self.store)
+        self.approvals.on_answer = self._tell_answer
         self._first_searches: WeakKeyDictionary[Session, float] = WeakKeyDictionary()
         """Until when the searches of a session wait for servers that have yet to list."""
         self.subscriptions = Subscriptions(config, self.pool, self.resources)
@@ -198,23 +201,52 @@ class Gateway:
         nothing, if the rules of access cannot be used.
         """
         access = {name: getattr(config.gateway, name) for name in ACCESS_OPTIONS}
-        changed = replace(self.config.gateway, **access)
-        self.on_access(changed)
-        self.config = replace(self.config, gateway=changed)
+        before = self.config
+        self.config = replace(before, gateway=replace(before.gateway, **access))
+        try:
+            self.on_access(self.config.gateway)
+        except ToolscoutError:
+            self.config = before
+            raise
         await self.pool.reload(config.servers)
 
-    def restrict_session(self, session: Session, profile: Profile | None) -> None:
-        """Let a session see from now on what a profile admits, or everything without one."""
-        allowed = filter_for(profile) if profile is not None else None
-        session.restrict(self.scout.policy.narrow(allowed))
+    def restrict_session(self, session: Session, principal: Principal) -> None:
+        """Let a session see and call from now on what its principal may see and call."""
+        session.restrict(self._build_policy(principal))
+        self.subscriptions.restrict(session)
 
-    def open_session(self, client: str, profile: Profile | None = None) -> Session:
-        """Return the session of a client, which sees the tools that its profile admits.
+    def open_session(self, client: str, principal: Principal = ANONYMOUS) -> Session:
+        """Return the session of a client, which sees and calls what its principal may.
 
         This may read from the store, so an event loop should call it in a thread.
         """
-        allowed = filter_for(profile) if profile is not None else None
-        return self.scout.session(client, allowed=allowed)
+        policy = self._build_policy(principal)
+        session = self.scout.session(client, allowed=policy.allowed)
+        if self.config.gateway.rules:
+            session.restrict(policy)
+        return session
+
+    def _build_policy(self, principal: Principal) -> Policy:
+        """Return what a principal may see and call, by its profile and the rules."""
+        policy = self.scout.policy
+        profile = principal.profile
+        if profile is not None:
+            policy = policy.narrow(filter_for(profile))
+        if not self.config.gateway.rules:
+            return policy
+        caller = (principal.name, principal.profile_name)
+        policy = policy.narrow(lambda tool: not self.config.gateway.is_denied(*caller, tool))
+        return replace(policy, permit=partial(self._decide, caller))
+
+    async def _decide(self, caller: tuple[str, str], tool: Tool, arguments: Json) -> Decision:
+        """Return the host's answer to a call, or what the first rule that matches it says."""
+        decision = await self.scout.policy.decide(tool, arguments)
+        options = self.config.gateway
+        name = options.find_rule(*caller, tool, arguments)
+        if decision.permission is not Permission.ALLOW or not name:
+            return decision
+        rule = options.rules[name]
+        return Decision(permission=rule.permission, rule=name, reason=rule.reason)
 
     def has_growing_list(self, context: Context) -> bool:
         """Tell whether the tools that a client finds are added to its list of tools.
@@ -252,7 +284,7 @@ class Gateway:
         if to_meta_name(name) == SEARCH:
             await self._wait_for_listings(session)
         forwarded = self.forward(session, context, params)
-        reply = await session.handle(name, arguments, executor=forwarded)
+        reply = await session.handle(name, arguments, executor=forwarded, confirm=forwarded.confirm)
         await self.store.wait_written(SESSION_KIND, session.id)
         if reply.references and self.has_growing_list(context):
             await context.session.send_tool_list_changed()
@@ -299,9 +331,24 @@ class Gateway:
             params,
             session=session.id,
             caller=read_principal_name(context.request),
+            approvals=self.approvals,
             pending_calls=self.pending_calls,
             seconds=self.config.gateway.answer_seconds,
             sees=partial(self.resources.sees, session),
+        )
+
+    def _tell_answer(
+        self, session: str, tool: Tool, decision: Decision, outcome: str, by: str
+    ) -> None:
+        self.events.emit(
+            ApprovalAnswered(
+                session=session,
+                tool=tool.name,
+                server=tool.server,
+                rule=decision.rule,
+                outcome=outcome,
+                by=by,
+            )
         )
 
     def _is_direct(self, session: Session) -> bool:

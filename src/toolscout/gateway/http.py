@@ -213,7 +213,7 @@ class _HttpGateway:
         principal = self._authenticator.refresh(before)
         if principal is not None:
             self._principals[session] = principal
-            self._gateway.restrict_session(session, principal.profile)
+            self._gateway.restrict_session(session, principal)
         else:
             session.restrict(Policy(allowed=lambda tool: False))
             self._gateway.subscriptions.end(session)
@@ -348,7 +348,7 @@ class _HttpGateway:
         if session is None:
             # This reads from the store and checks every tool against the profile.
             session = await self._store.run_in_thread(
-                lambda: self._gateway.open_session(client, principal.profile)
+                lambda: self._gateway.open_session(client, principal)
             )
             if self._authenticator.refresh(principal) != principal:
                 # The request came before a reload that took effect while the session was opened.

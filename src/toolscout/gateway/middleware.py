@@ -88,6 +88,7 @@ class Principal:
     name: str
     profile: Profile | None = None
     """Limits the tools that it sees; without a profile it sees all."""
+    profile_name: str = ""
 
 
 ANONYMOUS = Principal(name="anonymous")
@@ -133,7 +134,7 @@ class Authenticator:
                     remedy="Give each its own, so that the gateway can tell them apart.",
                 )
             profile = config.profiles[token.profile] if token.profile else None
-            principals[digest] = Principal(name=name, profile=profile)
+            principals[digest] = Principal(name=name, profile=profile, profile_name=token.profile)
         if not principals and not config.issuers and not self._is_open:
             raise InvalidConfig(
                 "gateway.tokens",
@@ -182,7 +183,9 @@ class Authenticator:
         name = f"{token.issuer}:{token.claims['sub']}"
         if profile == ALL:
             return Principal(name=name)
-        return Principal(name=name, profile=self._profiles[profile]) if profile else None
+        if not profile:
+            return None
+        return Principal(name=name, profile=self._profiles[profile], profile_name=profile)
 
     def build_challenge(self, scope: Scope) -> dict[str, str]:
         """Return the header that tells a client without a valid token how to get one."""

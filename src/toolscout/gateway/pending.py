@@ -15,7 +15,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 import mcp_types as types
@@ -243,7 +243,6 @@ def check_abilities(request: types.InputRequest, abilities: Abilities) -> types.
     return types.ErrorData(code=types.METHOD_NOT_FOUND, message=message)
 
 
-
 # Calls that a person has to approve.
 
 
@@ -265,9 +264,9 @@ class ApprovalRequest:
     """`once` or `session` after it was approved, empty before."""
     by: str = ""
 
-    def to_bytes(self) -> bytes:
+    def to_json(self) -> Json:
         """Return it as the store keeps it."""
-        return json.dumps(asdict(self)).encode()
+        return asdict(self)
 
 
 _STORED_REQUEST = TypeAdapter(ApprovalRequest)
@@ -277,7 +276,7 @@ class CallApprovals:
     """What people agreed to, of the calls that rules let through only after asking."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
-        self.on_answer: Callable[[str, Tool, Decision, str, str], None] = lambda *_: None
+        self.on_answer: Callable[[str, Tool, Decision, str, str], None] | None = None
         """Called with session, tool, decision, the answer to a question, and who gave it."""
         self._store = store
         self._clock = clock
@@ -295,11 +294,16 @@ class CallApprovals:
             return True
         return (session, tool.fingerprint) in self._agreed
 
-    def agree(self, session: str, tool: Tool, decision: Decision, *, scope: str, by: str) -> None:
+    def add(self, session: str, tool: Tool, decision: Decision, *, scope: str, by: str) -> None:
         """Note that a person agreed, to this call or to all of this tool in the session."""
         if scope == SCOPES[1]:
             _put(self._agreed, (session, tool.fingerprint), None)
-        self.on_answer(session, tool, decision, f"approved {scope}", by)
+        self.tell(session, tool, decision, f"approved {scope}", by)
+
+    def tell(self, session: str, tool: Tool, decision: Decision, outcome: str, by: str) -> None:
+        """Tell whoever listens how a question was answered."""
+        if self.on_answer is not None:
+            self.on_answer(session, tool, decision, outcome, by)
 
     def keep_open(self, digest: str) -> None:
         """Let an approved call be repeated once, with answers to questions of its server."""
@@ -324,7 +328,7 @@ class CallApprovals:
         if found is not None and found.scope and self._clock() - found.asked < APPROVAL_SECONDS:
             self._store.write(APPROVAL_KIND, digest, None)
             return found.scope, found.by
-        self._store.write(APPROVAL_KIND, digest, request.to_bytes())
+        _write_request(self._store, digest, request)
         return "", ""
 
 
@@ -337,6 +341,24 @@ def read_request(store: Store, digest: str) -> ApprovalRequest | None:
         return _STORED_REQUEST.validate_json(value)
     except ValidationError:
         return None
+
+
+def list_requests(store: Store) -> dict[str, ApprovalRequest]:
+    """Return the calls that wait in the store, by their digest."""
+    found = {key: read_request(store, key) for key in store.keys(APPROVAL_KIND)}
+    return {key: request for key, request in found.items() if request is not None}
+
+
+def approve_request(store: Store, digest: str, scope: str, by: str) -> ApprovalRequest | None:
+    """Approve a call that waits in the store, or return None if it does not."""
+    request = read_request(store, digest)
+    if request is not None:
+        _write_request(store, digest, replace(request, scope=scope, by=by))
+    return request
+
+
+def _write_request(store: Store, digest: str, request: ApprovalRequest) -> None:
+    store.write(APPROVAL_KIND, digest, json.dumps(request.to_json()).encode())
 
 
 def digest_call(principal: str, session: str, tool: Tool, arguments: Json) -> str:

@@ -6,6 +6,7 @@ The same handlers serve both protocol eras. They leave every decision to `Gatewa
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -22,7 +23,7 @@ from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import open_stdio
 from toolscout.gateway.logs import CURRENT_REQUEST
-from toolscout.gateway.middleware import ANONYMOUS
+from toolscout.gateway.middleware import ANONYMOUS, Principal
 from toolscout.gateway.shims import OptionalSpans
 from toolscout.gateway.subscriptions import SessionOf
 from toolscout.names import to_one_line
@@ -154,14 +155,13 @@ def format_client(context: Context) -> str:
 
 async def serve_stdio(gateway: Gateway, profile: str = "") -> None:
     """Serve one client over stdin and stdout until it disconnects; a profile limits it."""
-    limits = gateway.config.gateway.find_profile(profile) if profile else None
-    session = gateway.open_session("stdio", limits)
 
-    def change_access(config: GatewayConfig) -> None:
-        if profile:
-            gateway.restrict_session(session, config.find_profile(profile))
+    def find_principal(config: GatewayConfig) -> Principal:
+        limits = config.find_profile(profile) if profile else None
+        return replace(ANONYMOUS, profile=limits, profile_name=profile)
 
-    gateway.on_access = change_access
+    session = gateway.open_session("stdio", find_principal(gateway.config.gateway))
+    gateway.on_access = lambda config: gateway.restrict_session(session, find_principal(config))
 
     async def find_session(context: Context) -> Session:
         client = format_client(context)

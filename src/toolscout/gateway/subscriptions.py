@@ -66,6 +66,7 @@ class Listener:
         self, session: Session, wanted: types.SubscriptionFilter, *, grows: bool = False
     ) -> None:
         self.session = session
+        self.policy = session.policy
         self.grows = grows
         self.places: dict[tuple[str, str], str] = {}
         """The URI that the client uses for a resource, by server and the URI there."""
@@ -76,8 +77,7 @@ class Listener:
 
     def filter_visible(self, tools: Sequence[Tool]) -> Sequence[Tool]:
         """Return those of some tools that the client may see."""
-        policy = self.session.policy  # a reload may have changed it
-        return tools if policy.is_open else tuple(filter(policy.sees, tools))
+        return tools if self.policy.is_open else tuple(filter(self.policy.sees, tools))
 
     def find_asked_uri(self, server: str, own: str) -> str | None:
         """Return the URI by which the client subscribed to a resource, or to one that contains it.
@@ -153,6 +153,12 @@ class Subscriptions:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def restrict(self, session: Session) -> None:
+        """Let the streams of a session tell only what it may see now."""
+        for listener in self.listeners:
+            if listener.session is session:
+                listener.policy = session.policy
 
     def end(self, session: Session) -> None:
         """End the streams of a session, and let no server watch resources for it."""

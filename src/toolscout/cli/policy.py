@@ -1,0 +1,185 @@
+"""`toolscout policy`: who may call what, and calls that wait for a person's approval."""
+
+import getpass
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from rich.console import RenderableType
+
+from toolscout.cli import ErrorGroup, ExitCode, fail, inputs
+from toolscout.cli.output import Cell, echo_json, make_table, show, style
+from toolscout.config.file import Config
+from toolscout.errors import UsageError
+from toolscout.names import find_near_names, to_one_line
+from toolscout.policies import Permission
+from toolscout.schemas import Json, is_object
+from toolscout.tools import Tool
+
+STYLES = {Permission.ALLOW: "green", Permission.ASK: "yellow", Permission.DENY: "red"}
+NOT_SEEN = "not seen"
+SHOWN = 60
+
+
+@click.group(cls=ErrorGroup)
+def policy() -> None:
+    """Show who may call what, and approve calls that wait.
+
+    \b
+    Example:
+      toolscout policy test github__delete_repo --principal ci
+      toolscout policy waiting
+    """
+
+
+@policy.command()
+@click.argument("tools", nargs=-1, metavar="[TOOL]…")
+@click.option("--principal", default="anonymous", help="Whose calls. Default: anonymous.")
+@click.option(
+    "--profile", help="The profile of the caller. Default: that of the principal's token, if any."
+)
+@click.option(
+    "--arguments", default="{}", metavar="JSON", help="The arguments of the call. Default: none."
+)
+@inputs.config_option
+@inputs.json_option
+def test(
+    tools: tuple[str, ...],
+    principal: str,
+    profile: str | None,
+    arguments: str,
+    path: Path | None,
+    as_json: bool,
+) -> None:
+    """Show whether calls may be made, and which rule says so.
+
+    Without TOOL, all tools that your servers offered last are tested.
+
+    \b
+    Example:
+      toolscout policy test
+      toolscout policy test --principal ci --json
+    """
+    config = inputs.read_servers(path)
+    given = _read_arguments(arguments)
+    token = config.gateway.tokens.get(principal)
+    name = profile if profile is not None else token.profile if token else ""
+    if name:
+        config.gateway.find_profile(name)
+    catalog = inputs.recall_tools(config)
+    known = {tool.name: tool for tool in catalog}
+    for tool in tools:
+        if tool not in known:
+            near = ", ".join(find_near_names(tool, known)) or "none"
+            fail(f"No tool {to_one_line(tool, SHOWN)!r}. Near: {near}.", ExitCode.NOT_FOUND)
+    rows = [
+        _test_call(config, known[tool], principal, name, given) for tool in tools or sorted(known)
+    ]
+    if as_json:
+        echo_json(rows)
+    else:
+        show(_render(rows))
+
+
+@policy.command()
+@inputs.config_option
+@inputs.json_option
+def waiting(path: Path | None, as_json: bool) -> None:
+    """List the calls that wait for approval.
+
+    \b
+    Example:
+      toolscout policy waiting
+    """
+    from toolscout.gateway.pending import list_requests
+
+    with inputs.open_known_store(inputs.read_servers(path)) as store:
+        found = list_requests(store) if store is not None else {}
+    if as_json:
+        echo_json([{"id": key, **request.to_json()} for key, request in found.items()])
+        return
+    rows: list[list[Cell | str]] = [
+        [
+            (key, "bold"),
+            request.principal or "anonymous",
+            (to_one_line(request.tool, SHOWN), "cyan"),
+            to_one_line(request.arguments, SHOWN),
+            request.scope or "waiting",
+        ]
+        for key, request in found.items()
+    ]
+    if rows:
+        show([make_table(("id", "principal", "tool", "arguments", "approved"), rows)])
+    else:
+        click.echo("No call waits for approval.", err=True)
+
+
+@policy.command()
+@click.argument("call")
+@click.option(
+    "--session", "is_session", is_flag=True, help="Approve all calls of the tool in that session."
+)
+@inputs.config_option
+def approve(call: str, is_session: bool, path: Path | None) -> None:
+    """Approve a call that waits, by the id that its refusal names.
+
+    The model then has to make the same call again.
+
+    \b
+    Example:
+      toolscout policy approve 3f1c0a9be2d47715
+    """
+    from toolscout.gateway.pending import SCOPES, approve_request
+
+    scope = SCOPES[1] if is_session else SCOPES[0]
+    with inputs.open_known_store(inputs.read_servers(path)) as store:
+        request = approve_request(store, call, scope, getpass.getuser()) if store else None
+    if request is None:
+        remedy = "`toolscout policy waiting` lists those that do."
+        fail(f"No call {to_one_line(call, SHOWN)!r} waits. {remedy}", ExitCode.NOT_FOUND)
+    whose = request.principal or "anonymous"
+    times = "in this session" if is_session else "once"
+    click.echo(f"{whose} may call {request.tool} {times}, with {request.arguments}.")
+
+
+def _read_arguments(text: str) -> Json:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not is_object(value):
+        raise UsageError('--arguments is no JSON object. Write for example \'{"repo": "a"}\'.')
+    return value
+
+
+def _test_call(config: Config, tool: Tool, principal: str, profile: str, arguments: Json) -> Json:
+    options = config.gateway
+    limits = options.profiles.get(profile)
+    if limits is not None and not limits.admits(tool.server, tool.name, tool.effect):
+        return {"tool": tool.name, "permission": NOT_SEEN, "because": f"profile {profile}"}
+    name = options.find_rule(principal, profile, tool, arguments)
+    rule = options.rules.get(name)
+    permission = rule.permission if rule is not None else Permission.ALLOW
+    return {
+        "tool": tool.name,
+        "effect": tool.effect.value,
+        "permission": permission.value,
+        "because": f"rule {name}" if name else "no rule matches",
+    }
+
+
+def _render(rows: list[Json]) -> Iterator[RenderableType]:
+    cells: list[list[Cell | str]] = [
+        [
+            (row["tool"], "cyan"),
+            str(row.get("effect", "")),
+            (row["permission"], STYLES.get(row["permission"], "dim")),
+            row["because"],
+        ]
+        for row in rows
+    ]
+    if cells:
+        yield make_table(("tool", "effect", "permission", "because"), cells)
+    else:
+        yield style(("No tools are known yet. Run `toolscout servers test` first.", ""))
