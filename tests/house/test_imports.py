@@ -97,6 +97,7 @@ ORDERS = {
     "toolscout.clients": """
         jsontext programs
         discovery
+        permissions
         rewrite
         undo
     """,

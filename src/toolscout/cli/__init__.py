@@ -53,6 +53,11 @@ COMMANDS = {
     ),
     "status": ("status", "status", "Show the servers and figures of running gateways."),
     "policy": ("policy", "policy", "Show who may call what, and approve calls that wait."),
+    "hook": (
+        "policy",
+        "hook",
+        "Apply Claude Code's permission rules to your tools.",
+    ),
     "audit": ("audit", "audit", "Show who called what through your gateway."),
     "doctor": ("doctor", "doctor", "Check this machine for problems and suggest fixes."),
     "console": ("serve", "console", "Browse and search a catalogue in a browser."),

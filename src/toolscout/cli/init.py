@@ -9,7 +9,7 @@ import asyncio
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from glob import escape
@@ -34,6 +34,7 @@ from toolscout.clients.discovery import (
     list_known_files,
     starts_own,
 )
+from toolscout.clients.permissions import add_hook, get_settings_file, remove_hook
 from toolscout.clients.programs import CLIENTS, find_client
 from toolscout.clients.rewrite import (
     Launch,
@@ -134,6 +135,11 @@ class ManualChange:
 @inputs.flag_option(
     "--profiles", help="Limit each client to the servers it had, with a profile of its own."
 )
+@inputs.flag_option(
+    "--hook",
+    help="Also let Claude Code's permission rules hold for the tools behind toolscout, and with "
+    "--undo no longer.",
+)
 @inputs.flag_option("--no-test", help="Do not start the new servers to test them.")
 @inputs.flag_option("--undo", help="Restore the files of clients.")
 @inputs.flag_option("--yes", "-y", help="Write without asking.")
@@ -151,6 +157,7 @@ def init(
     keep_clients: bool,
     project: bool,
     profiles: bool,
+    hook: bool,
     no_test: bool,
     undo: bool,
     yes: bool,
@@ -185,6 +192,8 @@ def init(
         _undo_clients(
             clients, project=project, yes=yes, dry_run=dry_run, force=force, as_json=as_json
         )
+        if hook and not dry_run:
+            _change_hook(remove_hook, as_json=as_json)
         return
     machine = inputs.get_machine()
     place = (target or machine.user_file).absolute()
@@ -217,9 +226,17 @@ def init(
     if not as_json:
         _show_plan(plan)
     _carry_out(plan, yes=yes, dry_run=dry_run, as_json=as_json, tests=not no_test)
+    if hook and not dry_run:
+        _change_hook(add_hook, as_json=as_json)
     if not findings.found:
         problem = "No MCP servers found. Name a file that lists some with --from PATH."
         fail(problem, ExitCode.NOT_FOUND)
+
+
+def _change_hook(change: Callable[[Path], bool], *, as_json: bool) -> None:
+    file = get_settings_file(inputs.get_machine())
+    if change(file) and not as_json:
+        click.echo(f"Changed the hooks in {file}.", err=True)
 
 
 def _read_own(place: Path, *, overwrites: bool) -> tuple[Config, str]:

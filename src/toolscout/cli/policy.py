@@ -1,15 +1,21 @@
-"""`toolscout policy`: who may call what, and calls that wait for a person's approval."""
+"""`toolscout policy` and `toolscout hook`: who may call what, and calls that wait for a person.
+
+The hook gives Claude Code's own permission rules the real tool behind `tool_call`.
+"""
 
 import getpass
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 from rich.console import RenderableType
 
+from toolscout.catalog import Catalog
 from toolscout.cli import ErrorGroup, ExitCode, fail, inputs
 from toolscout.cli.output import Cell, echo_json, make_table, show, style
+from toolscout.clients import permissions
 from toolscout.config.file import Config
 from toolscout.errors import UsageError
 from toolscout.names import find_near_names, to_one_line
@@ -20,6 +26,8 @@ from toolscout.tools import Tool
 STYLES = {Permission.ALLOW: "green", Permission.ASK: "yellow", Permission.DENY: "red"}
 NOT_SEEN = "not seen"
 SHOWN = 60
+REASON_SHOWN = 300
+EVENT_CHARS = 16 << 20
 
 
 @click.group(cls=ErrorGroup)
@@ -141,6 +149,60 @@ def approve(call: str, is_session: bool, path: Path | None) -> None:
     whose = request.principal or "anonymous"
     times = "in this session" if is_session else "once"
     click.echo(f"{whose} may call {request.tool} {times}, with {request.arguments}.")
+
+
+@click.command()
+@inputs.flag_option("--install", help="Add the hook to your settings of Claude Code.")
+@inputs.flag_option("--uninstall", help="Take it out of your settings again.")
+@inputs.config_option
+def hook(install: bool, uninstall: bool, path: Path | None) -> None:
+    """Apply Claude Code's permission rules to your tools.
+
+    Claude Code runs this before each call, with the call on stdin. The rules of its settings, such
+    as mcp__github__delete_repo, then hold for the real tool and not only for tool_call.
+
+    \b
+    Example:
+      toolscout hook --install
+      toolscout hook --uninstall
+    """
+    machine = inputs.get_machine()
+    file = permissions.get_settings_file(machine)
+    if install or uninstall:
+        is_changed = permissions.add_hook(file) if install else permissions.remove_hook(file)
+        done = "Wrote" if is_changed else "Nothing to change in"
+        click.echo(f"{done} {file}.")
+        return
+    event = _read_event(sys.stdin.read(EVENT_CHARS))
+    if permissions.find_called_name(event) is None:
+        return
+    catalog = Catalog()
+    if inputs.find_config_file(path).exists():
+        catalog = inputs.recall_tools(inputs.read_servers(path))
+    rules = permissions.read_rules(permissions.list_settings_files(machine))
+    decided = permissions.decide(event, rules, catalog)
+    if decided is not None:
+        permission, reason = decided
+        echo_json(
+            {
+                "hookSpecificOutput": {
+                    "hookEventName": permissions.EVENT,
+                    "permissionDecision": permission.value,
+                    "permissionDecisionReason": to_one_line(reason, REASON_SHOWN),
+                }
+            }
+        )
+
+
+def _read_event(text: str) -> Json:
+    try:
+        event = json.loads(text)
+    except (ValueError, RecursionError):
+        event = None
+    if not is_object(event):
+        # Claude Code blocks the call at exit code 2, and shows the reason.
+        raise UsageError("stdin has no call. Claude Code runs this command as a hook.")
+    return event
 
 
 def _read_arguments(text: str) -> Json:
