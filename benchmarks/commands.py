@@ -16,7 +16,7 @@ import click
 
 from benchmarks import fitting, report
 from benchmarks.footprints import measure_import, measure_memory
-from benchmarks.gateway import measure_hops
+from benchmarks.gateway import measure_hops, measure_trust
 from benchmarks.leads import compute_leads, json_from_leads
 from benchmarks.nonsense import measure_nonsense, tabulate_nonsense
 from benchmarks.replies import measure_replies, sample_queries
@@ -406,6 +406,37 @@ def gateway(rounds: int, tools: int, as_json: bool, save_file: Path | None) -> N
         hops.to_json(),
         report.tabulate_hops(hops.to_json()),
         command=command,
+        as_json=as_json,
+        save_file=save_file,
+    )
+
+
+@main.command()
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Rounds; in each, both gateways get 25 calls.",
+)
+@figures_option
+@save_option
+def trust(rounds: int, as_json: bool, save_file: Path | None) -> None:
+    """Measure what rules, the audit record and approval add to a call.
+
+    Two gateways take turns: one without any of them, and one with twenty rules.
+
+    \b
+    Example:
+      python -m benchmarks trust --rounds 40
+    """
+    _report_progress("Starting two gateways …")
+    found = measure_trust(rounds=rounds)
+    _print_figures(
+        found.to_json(),
+        [report.tabulate_trust(found.to_json())],
+        command=_repeat_command("trust", rounds=[rounds]),
         as_json=as_json,
         save_file=save_file,
     )

@@ -14,11 +14,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, get_args
 
+import tomlkit
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
@@ -77,10 +79,17 @@ class Routes:
         row = self._rows[name]
         return await self._entered(row["url"] if "url" in row else _process(row["args"]))
 
-    async def toolscout(self) -> Client:
-        """Return a client of a fresh gateway."""
-        cache = ("--cache", str(self._config.parent))
-        words = ("-m", "toolscout", "serve", "--config", str(self._config), *cache)
+    async def toolscout(self, name: str = "", options: Json | None = None) -> Client:
+        """Return a client of a fresh gateway; with options, it has a configuration of its own."""
+        folder = self._config.parent / name
+        config = self._config
+        if options is not None:
+            config = folder / "toolscout.toml"
+            text = tomlkit.dumps({"servers": self._rows, "gateway": options})
+            folder.mkdir(parents=True, exist_ok=True)
+            await asyncio.to_thread(config.write_text, text, encoding="utf-8")
+        cache = ("--cache", str(folder))
+        words = ("-m", "toolscout", "serve", "--config", str(config), *cache)
         if self._transport == "stdio":
             return await self._entered(_process(words))
         return await self._entered(await self._started((*words, "--http")))
@@ -157,6 +166,21 @@ PEER_ROUNDS = 3
 takes its turns among the others in the first rounds, and is left out of the later ones."""
 PEER = "fastmcp"
 
+BARE: Json = {"audit": False, "changes": "allow"}
+GUARDED: Json = {
+    "rules": {
+        f"rule-{number}": {
+            "permission": "deny",
+            "principals": ["ci-*"],
+            "tools": [f"*__delete_{number}*"],
+            "arguments": {"name": "prod-*"},
+        }
+        for number in range(19)
+    }
+    | {"last": {"permission": "allow", "tools": ["time__*"], "arguments": {"timezone": "Europe/*"}}}
+}
+"""Twenty rules, of which the last one decides; audit and held changes are on by default."""
+
 Ask = Callable[[], Awaitable[Any]]
 
 
@@ -193,11 +217,56 @@ class Hops:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """What rules, the audit record and approval of definitions cost a call, over stdio."""
+
+    bare_ms: float
+    """Median without any of them."""
+    guarded_ms: float
+    rules: int
+    requests: int
+    ratio: float
+
+    def to_json(self) -> Json:
+        """Return the figures as plain JSON."""
+        return asdict(self)
+
+
 def measure_hops(*, rounds: int = 8, tools: int = 500) -> Hops:
     """Measure everything in one run."""
     if find_spec("mcp_server_time") is None:
         raise MissingExtra("mcp-server-time", extra="demo")
     return asyncio.run(_measure(rounds, tools))
+
+
+def measure_trust(*, rounds: int = 20) -> Trust:
+    """Measure what rules, the audit record and held changes add to a call through the gateway."""
+    if find_spec("mcp_server_time") is None:
+        raise MissingExtra("mcp-server-time", extra="demo")
+    return asyncio.run(_measure_trust(rounds))
+
+
+async def _measure_trust(rounds: int) -> Trust:
+    target = {"name": f"time__{TOOL}", "arguments": ARGUMENTS}
+    with tempfile.TemporaryDirectory(prefix="toolscout-") as folder:
+        async with AsyncExitStack() as stack:
+            routes = Routes("stdio", Path(folder), stack, tools=20)
+            await routes.open()
+            asks: dict[str, Ask] = {}
+            for name, options in (("bare", BARE), ("guarded", GUARDED)):
+                client = await routes.toolscout(name, options)
+                await _until_found(client)
+                asks[name] = partial(client.call_tool, "tool_call", target)
+            times = await _in_turns(asks, rounds)
+    bare, guarded = median(times["bare"]), median(times["guarded"])
+    return Trust(
+        bare_ms=bare,
+        guarded_ms=guarded,
+        rules=len(GUARDED["rules"]),
+        requests=rounds * BLOCK,
+        ratio=round(guarded / bare, 3),
+    )
 
 
 async def _measure(rounds: int, tools: int) -> Hops:

@@ -108,6 +108,17 @@ def tabulate_hops(hops: Json) -> list[Table]:
     return [*tables, Table(title="How it was measured", head=("", ""), rows=tuple(told))]
 
 
+def tabulate_trust(found: Json) -> Table:
+    """Return what rules, audit and approval cost a call."""
+    rows = (
+        ("a call without them", f"{found['bare_ms']:.2f} ms"),
+        (f"with {found['rules']} rules, audit and approval", f"{found['guarded_ms']:.2f} ms"),
+        ("ratio", f"{found['ratio']:.3f}"),
+        ("calls of each", str(found["requests"])),
+    )
+    return Table(title="Through the gateway, stdio", head=("", "median"), rows=rows)
+
+
 def _transit_table(transport: str, hops: Json) -> Table:
     figures, tools = hops["transits"][transport], f"{hops['tools']:,} tools"
     labels = {

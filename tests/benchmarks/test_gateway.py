@@ -43,3 +43,12 @@ def test_the_tables_show_each_transport_and_how_many_requests_there_were():
         ("requests of each kind", "150"),
         ("of FastMCP's, which lists all tools at each", "9"),
     )
+
+
+def test_rules_audit_and_approval_are_measured_in_turns():
+    done = CliRunner().invoke(main, ["trust", "--rounds", "1", "--json"])
+
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["rules"], found["requests"]) == (20, BLOCK)
+    assert found["ratio"] == pytest.approx(found["guarded_ms"] / found["bare_ms"], abs=0.001)

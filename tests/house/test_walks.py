@@ -24,7 +24,7 @@ PACKAGE = Path(toolscout.__file__).parent
 CALL_MODULES = 31
 CALL = {"name": "time__get_current_time", "arguments": {"timezone": "Europe/Berlin"}}
 AFTER_A_CALL = frozenset(
-    {"AuditRecord._note", "EventStream._deliver", "UsageLog._write", "BackgroundStore._drain"}
+    {"AuditRecord._write_soon", "EventStream._deliver", "UsageLog._write", "BackgroundStore._drain"}
 )
 """What a gateway does after it has sent the answer: listeners to events, and the usage log."""
 LIST_CHANGE_MODULES = 16

@@ -17,6 +17,7 @@ from toolscout.cli import ErrorGroup, ExitCode, fail, inputs
 from toolscout.cli.output import Cell, echo_json, make_table, show, style
 from toolscout.clients import permissions
 from toolscout.config.file import Config
+from toolscout.config.gateway import CallerRules
 from toolscout.errors import UsageError
 from toolscout.names import find_near_names, to_one_line
 from toolscout.policies import Permission
@@ -220,9 +221,9 @@ def _test_call(config: Config, tool: Tool, principal: str, profile: str, argumen
     limits = options.profiles.get(profile)
     if limits is not None and not limits.admits(tool.server, tool.name, tool.effect):
         return {"tool": tool.name, "permission": NOT_SEEN, "because": f"profile {profile}"}
-    name = options.find_rule(principal, profile, tool, arguments)
-    rule = options.rules.get(name)
-    permission = rule.permission if rule is not None else Permission.ALLOW
+    found = CallerRules(options.rules, principal, profile).find(tool, arguments)
+    name = found[0] if found else ""
+    permission = found[1].permission if found else Permission.ALLOW
     return {
         "tool": tool.name,
         "effect": tool.effect.value,

@@ -40,6 +40,7 @@ from toolscout.policies import Permission
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.tools import Effect, Tool
 
+COVERED_TOOLS = 100_000
 ACCESS_OPTIONS = (
     "hosts",
     "issuers",
@@ -151,14 +152,12 @@ class Rule(Options):
     )
     reason: str = declare("", TEXT, "Why, for the model and for whoever is asked.")
 
-    def covers(self, principal: str, profile: str, tool: Tool) -> bool:
-        """Tell whether the rule is about a caller's calls of a tool, with some arguments."""
+    def covers(self, tool: Tool) -> bool:
+        """Tell whether the rule is about calls of a tool, with some arguments."""
         return (
             is_matched(tool.server, self.servers)
             and is_matched(tool.name, self.tools)
             and tool.effect in self.effects
-            and is_matched(principal, self.principals)
-            and is_matched(profile, self.profiles)
         )
 
     def matches(self, arguments: Json) -> bool:
@@ -167,6 +166,41 @@ class Rule(Options):
             any(fnmatchcase(text, pattern) for text in _list_texts(arguments, path.split(".")))
             for path, pattern in self.arguments.items()
         )
+
+
+class CallerRules:
+    """The rules about the calls of one principal; remembers which of them cover each tool."""
+
+    def __init__(self, rules: Mapping[str, Rule], principal: str, profile: str) -> None:
+        self._rules = tuple(
+            (name, rule)
+            for name, rule in rules.items()
+            if is_matched(principal, rule.principals) and is_matched(profile, rule.profiles)
+        )
+        self._covering: dict[tuple[str, str, Effect], tuple[tuple[str, Rule], ...]] = {}
+
+    def find(self, tool: Tool, arguments: Json) -> tuple[str, Rule] | None:
+        """Return the rule that decides a call, with its name."""
+        covering = self._list_covering(tool)
+        return next((both for both in covering if both[1].matches(arguments)), None)
+
+    def is_denied(self, tool: Tool) -> bool:
+        """Tell whether every call of a tool is denied, whatever its arguments."""
+        for _, rule in self._list_covering(tool):
+            is_deny = rule.permission is Permission.DENY
+            if not rule.arguments or not is_deny:
+                return is_deny
+        return False
+
+    def _list_covering(self, tool: Tool) -> tuple[tuple[str, Rule], ...]:
+        key = (tool.server, tool.name, tool.effect)
+        found = self._covering.get(key)
+        if found is None:
+            found = tuple(both for both in self._rules if both[1].covers(tool))
+            if len(self._covering) >= COVERED_TOOLS:
+                self._covering.clear()
+            self._covering[key] = found
+        return found
 
 
 def _list_texts(value: object, path: Sequence[str]) -> Iterator[str]:
@@ -446,22 +480,6 @@ class GatewayConfig(Options):
             remedy = f"Use {near[0]!r}." if near else "Add it under [gateway.profiles]."
             raise UsageError(f"There is no profile {to_one_line(name, NAME_CHARS)!r}. {remedy}")
         return self.profiles[name]
-
-    def find_rule(self, principal: str, profile: str, tool: Tool, arguments: Json) -> str:
-        """Return the name of the rule that decides a call, empty if there is none."""
-        for name, rule in self.rules.items():
-            if rule.covers(principal, profile, tool) and rule.matches(arguments):
-                return name
-        return ""
-
-    def is_denied(self, principal: str, profile: str, tool: Tool) -> bool:
-        """Tell whether the rules deny every call of a tool, whatever its arguments."""
-        for rule in self.rules.values():
-            if rule.covers(principal, profile, tool):
-                is_deny = rule.permission is Permission.DENY
-                if not rule.arguments or not is_deny:
-                    return is_deny
-        return False
 
     def resolve_store(self, env: Mapping[str, str] | None = None) -> str:
         """Return the plain address of the database, empty if there is none."""

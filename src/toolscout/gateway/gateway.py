@@ -19,7 +19,13 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from toolscout.catalog import Catalog
 from toolscout.config.file import Config
-from toolscout.config.gateway import ACCESS_OPTIONS, GatewayConfig, GatewayMode, Profile
+from toolscout.config.gateway import (
+    ACCESS_OPTIONS,
+    CallerRules,
+    GatewayConfig,
+    GatewayMode,
+    Profile,
+)
 from toolscout.config.secrets import SecretMask
 from toolscout.dialects import Dialect, to_definition
 from toolscout.errors import (
@@ -234,18 +240,17 @@ class Gateway:
             policy = policy.narrow(filter_for(profile))
         if not self.config.gateway.rules:
             return policy
-        caller = (principal.name, principal.profile_name)
-        policy = policy.narrow(lambda tool: not self.config.gateway.is_denied(*caller, tool))
-        return replace(policy, permit=partial(self._decide, caller))
+        rules = CallerRules(self.config.gateway.rules, principal.name, principal.profile_name)
+        policy = policy.narrow(lambda tool: not rules.is_denied(tool))
+        return replace(policy, permit=partial(self._decide, rules))
 
-    async def _decide(self, caller: tuple[str, str], tool: Tool, arguments: Json) -> Decision:
+    async def _decide(self, rules: CallerRules, tool: Tool, arguments: Json) -> Decision:
         """Return the host's answer to a call, or what the first rule that matches it says."""
         decision = await self.scout.policy.decide(tool, arguments)
-        options = self.config.gateway
-        name = options.find_rule(*caller, tool, arguments)
-        if decision.permission is not Permission.ALLOW or not name:
+        found = rules.find(tool, arguments)
+        if decision.permission is not Permission.ALLOW or found is None:
             return decision
-        rule = options.rules[name]
+        name, rule = found
         return Decision(permission=rule.permission, rule=name, reason=rule.reason)
 
     def has_growing_list(self, context: Context) -> bool:
