@@ -256,7 +256,17 @@ class ServerProcess(asyncio.SubprocessProtocol):
         return line
 
     async def stop(self) -> None:
-        """End the process and its group: close its input, then terminate it, then kill it."""
+        """End the process and its group: close its input, then terminate it, then kill it.
+
+        If this is cancelled, the process is killed at once.
+        """
+        try:
+            await self._end_group()
+        finally:
+            if self._transport is not None:
+                self._transport.close()
+
+    async def _end_group(self) -> None:
         pipe = self._get_pipe(0)
         if pipe is not None:
             pipe.close()
@@ -273,8 +283,6 @@ class ServerProcess(asyncio.SubprocessProtocol):
                 await asyncio.sleep(rest / GROUP_CHECKS)
             self._send_signal(signal.SIGKILL)
             await self._wait_for_exit(delays.kill)
-        if self._transport is not None:
-            self._transport.close()
 
     async def _wait_for_exit(self, seconds: float) -> bool:
         with suppress(TimeoutError):
@@ -497,9 +505,11 @@ async def run_process(
     try:
         await asyncio.shield(starting)
     except asyncio.CancelledError:
-        # Cancelling the start itself would kill the process at once.
-        await asyncio.wait((starting,))
-        await process.stop()
+        # Cancelling the start itself would kill the process at once. Shielded, because anyio
+        # cancels again and again.
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait((starting,))
+            await process.stop()
         raise
     reaper.watch(process.pid)
     try:
