@@ -32,6 +32,8 @@
     │   └── ApprovalNeeded   the host has to approve this call first
     └── UpstreamError        another program failed; the model reads it as a result too
         ├── ServerUnavailable  pending, failed or stopped; carries the state
+        │   ├── LoginRequired  the caller has to log in to it first; carries the command
+        │   └── LoginUndecided nobody has said whose login its calls use
         ├── ServerBusy       too many calls are waiting for it
         ├── LoginFailed      nobody logged in to a server
         ├── CallTimedOut     no answer in time
@@ -503,6 +505,37 @@ class ServerUnavailable(UpstreamError):
         why = f"{state} ({reason})" if reason else state
         who = f"server {server!r}" if server else "this program"
         super().__init__(f"Not called: {who} {verb} {why}. {remedy}")
+
+
+class LoginRequired(ServerUnavailable):
+    """A server that a principal has to log in to before its calls."""
+
+    code = "login_required"
+
+    def __init__(self, server: str, principal: str, command: str, page: str = "") -> None:
+        self.principal, self.command = principal, command
+        where = f"open {page}" if page else f"have `{command}` run where the gateway runs"
+        super().__init__(
+            server,
+            "waiting for a login",
+            f"{principal} has not logged in to it",
+            remedy=f"Ask the user to {where}, then call again.",
+        )
+
+
+class LoginUndecided(ServerUnavailable):
+    """A server with somebody's login, behind a gateway that several principals use."""
+
+    code = "login_undecided"
+
+    def __init__(self, server: str) -> None:
+        super().__init__(
+            server,
+            "refused",
+            "it would use one person's login for everybody",
+            remedy='Ask the operator to give it login = "user" or login = "shared" in the '
+            "configuration, or use another tool.",
+        )
 
 
 class ServerBusy(UpstreamError):

@@ -1,6 +1,7 @@
 """`toolscout servers login` and `logout`, as processes, with a real authorization server."""
 
 import asyncio
+import base64
 import json
 import os
 import re
@@ -94,7 +95,7 @@ def log_in(config: Path, name: str = "web") -> None:
     assert process.returncode == 0
 
 
-def log_in_here(config: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Result:
+def log_in_here(config: Path, name: str, monkeypatch: pytest.MonkeyPatch, *options: str) -> Result:
     """Log in within this process, where a browser costs nothing, and return what was said."""
 
     def open_page(url: str) -> bool:
@@ -102,7 +103,7 @@ def log_in_here(config: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Res
         return True
 
     monkeypatch.setattr(webbrowser, "open", open_page)
-    return run("login", name, "--config", config, "--port", 0)
+    return run("login", name, "--config", config, "--port", 0, *options)
 
 
 def states(config: Path) -> dict[str, str]:
@@ -267,3 +268,47 @@ def test_a_program_with_credentials_of_its_own_is_tried_and_needs_no_login(
     refused = run("login", "machine", "--config", config)
     assert refused.exit_code == 2
     assert "uses client credentials and needs no person" in refused.stderr
+
+
+def test_a_principal_logs_in_and_out_beside_the_login_of_everybody(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with_tokens = "[gateway.tokens.ann]\ntoken = 'a token of more than 24 characters'\n"
+    config.write_text(config.read_text() + with_tokens)
+    text = config.read_text()
+
+    refused = run("login", "web", "--config", config, "--principal", "ann")
+    config.write_text(text.replace("oauth = true\n", "oauth = true\nlogin = 'user'\n"))
+    unknown = run("login", "web", "--config", config, "--principal", "anne")
+    done = log_in_here(config, "web", monkeypatch, "--principal", "ann")
+    state = states(config)["web"]
+    out = run("logout", "web", "--config", config, "--principal", "ann")
+    again = run("logout", "web", "--config", config, "--principal", "ann")
+
+    assert refused.exit_code != 0
+    assert 'login = "user"' in refused.stderr
+    assert unknown.exit_code != 0
+    assert "Use 'ann'." in unknown.stderr
+    assert done.stdout == "Logged in to 'web' for 'ann'.\n"
+    assert state == "needed"  # the one that everybody shares
+    assert out.stdout == "Logged out of 'web'.\n"
+    assert again.stdout == "There was no login for 'web'.\n"
+
+
+def test_a_login_that_cannot_be_decrypted_is_not_written_over(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with_tokens = "[gateway.tokens.ann]\ntoken = 'a token of more than 24 characters'\n"
+    text = config.read_text().replace("oauth = true\n", "oauth = true\nlogin = 'user'\n")
+    config.write_text(text + with_tokens)
+    log_in_here(config, "web", monkeypatch, "--principal", "ann")
+    monkeypatch.setenv("LOGIN_KEY", base64.b64encode(bytes(32)).decode())
+    config.write_text(text.replace("[gateway]\n", '[gateway]\nlogin_keys = ["${LOGIN_KEY}"]\n'))
+    config.write_text(config.read_text() + with_tokens)
+
+    refused = log_in_here(config, "web", monkeypatch, "--principal", "ann")
+    out = run("logout", "web", "--config", config, "--principal", "ann")
+
+    assert refused.exit_code != 0
+    assert "lacks the key that encrypted a stored login" in refused.stderr
+    assert out.stdout == "Logged out of 'web'.\n"

@@ -113,7 +113,7 @@ ORDERS = {
     "toolscout.servers.oauth": """
         callback
         tokens
-        login
+        login vault
     """,
     "toolscout.servers.openapi": """
         document request

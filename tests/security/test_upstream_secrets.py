@@ -20,6 +20,7 @@ from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig, LoginFailed
 from toolscout.servers.oauth.callback import Callback
 from toolscout.servers.oauth.login import log_in
+from toolscout.servers.oauth.tokens import TokenFile
 from toolscout.servers.state import Phase
 
 KEY = "sk%2F7Q-live"
@@ -161,7 +162,7 @@ def test_a_client_secret_is_not_sent_to_the_issuer_that_a_server_names(tmp_path:
 
             await log_in(
                 config,
-                tmp_path,
+                TokenFile(tmp_path, config),
                 callback=callback.url,
                 redirect=visit,
                 answer=lambda: callback.answer(DEADLINE_SECONDS),

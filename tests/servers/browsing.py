@@ -10,6 +10,7 @@ import httpx2
 from toolscout.config.servers import ServerConfig
 from toolscout.servers.oauth.callback import Callback
 from toolscout.servers.oauth.login import log_in
+from toolscout.servers.oauth.tokens import LoginStorage, TokenFile
 
 SECONDS = 20.0
 
@@ -24,12 +25,15 @@ async def visit(url: str) -> httpx2.Response:
 
 async def logged_in(
     config: ServerConfig,
-    folder: Path,
+    place: Path | LoginStorage,
     browse: Browse | None = None,
     *,
     seconds: float = SECONDS,
 ) -> bool:
-    """Log in with a browser that follows the address, unless told what else to do."""
+    """Log in with a browser that follows the address, unless told what else to do.
+
+    The login is stored in a folder, or wherever else the place says.
+    """
     browsing: list[asyncio.Task[None]] = []
 
     async with Callback(0) as callback:
@@ -41,7 +45,7 @@ async def logged_in(
         try:
             return await log_in(
                 config,
-                folder,
+                TokenFile(place, config) if isinstance(place, Path) else place,
                 callback=callback.url,
                 redirect=redirect,
                 answer=lambda: callback.answer(seconds),

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
 import uvicorn
+from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import (
     AccessToken,
     AuthorizationCode,
@@ -49,6 +50,8 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
     """Registers everyone, asks nobody, and remembers what it gave out."""
 
     url: str = ""
+    person: str = "somebody"
+    """Who sits before the browser."""
     denies: bool = False
     """Whether the person before it says no."""
     token_status: int = 0
@@ -62,6 +65,8 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
     asked: list[AuthorizationParams] = field(default_factory=list[AuthorizationParams])
     renewals: int = 0
     token_requests: int = 0
+    called: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    """Released once for each call of the tool that tells who is logged in."""
     may_answer: threading.Event = field(default_factory=threading.Event)
     """Unset, tokens are renewed but not told."""
 
@@ -90,6 +95,7 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
             redirect_uri=params.redirect_uri,
             redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly,
             resource=params.resource,
+            subject=self.person,
         )
         return construct_redirect_uri(str(params.redirect_uri), code=code, state=params.state)
 
@@ -102,7 +108,7 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
     ) -> OAuthToken:
         code = self.codes.pop(authorization_code.code)
-        return self.give(client.client_id, code.scopes, code.resource)
+        return self.give(client.client_id, code.scopes, code.resource, code.subject)
 
     async def load_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: str
@@ -115,7 +121,8 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         # Each may be used once, as the specification wants it.
         if self.refresh.pop(refresh_token.token, None) is None:
             raise TokenError("invalid_grant")
-        tokens = self.give(client.client_id, scopes, refresh_token.resource)
+        resource, subject = refresh_token.resource, refresh_token.subject
+        tokens = self.give(client.client_id, scopes, resource, subject)
         self.renewals += 1
         await asyncio.to_thread(self.may_answer.wait, DEADLINE_SECONDS)
         return tokens
@@ -126,14 +133,16 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
     async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
         self.access.pop(token.token, None)
 
-    def give(self, client: str, scopes: list[str], resource: str | None) -> OAuthToken:
+    def give(
+        self, client: str, scopes: list[str], resource: str | None, subject: str | None = None
+    ) -> OAuthToken:
         """Return new tokens."""
         access, refresh = f"access-{secrets.token_hex(8)}", f"refresh-{secrets.token_hex(8)}"
         self.access[access] = AccessToken(
-            token=access, client_id=client, scopes=scopes, resource=resource
+            token=access, client_id=client, scopes=scopes, resource=resource, subject=subject
         )
         self.refresh[refresh] = RefreshToken(
-            token=refresh, client_id=client, scopes=scopes, resource=resource
+            token=refresh, client_id=client, scopes=scopes, resource=resource, subject=subject
         )
         return OAuthToken(
             access_token=access,
@@ -158,9 +167,12 @@ class World:
 
 @contextmanager
 def oauth_world(
-    servers: int = 1, *, registers: bool = True, transport: str = "http"
+    servers: int = 1, *, registers: bool = True, transport: str = "http", tells: bool = False
 ) -> Generator[World]:
-    """Run an authorization server and MCP servers until the end of the block."""
+    """Run an authorization server and MCP servers until the end of the block.
+
+    With `tells`, the servers have a tool that tells whose login a call uses.
+    """
     begun: Future[tuple[World, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def work() -> None:
@@ -168,7 +180,7 @@ def oauth_world(
         bases = [f"http://127.0.0.1:{each.getsockname()[1]}" for each in sockets]
         authority = Authority(url=bases[0])
         apps = [_authority_app(authority, registers)]
-        apps += [_mcp_app(authority, base, transport) for base in bases[1:]]
+        apps += [_mcp_app(authority, base, transport, tells) for base in bases[1:]]
         running = [
             _Quiet(uvicorn.Config(app, log_level="error", ws="none", timeout_graceful_shutdown=1))
             for app in apps
@@ -249,7 +261,7 @@ def _early(authority: Authority, request: Request, body: bytes) -> Response | No
     return JSONResponse(tokens.model_dump(exclude_none=True, exclude={"refresh_token"}))
 
 
-def _mcp_app(authority: Authority, base: str, transport: str) -> ASGIApp:
+def _mcp_app(authority: Authority, base: str, transport: str, tells: bool) -> ASGIApp:
     path = "/sse" if transport == "sse" else "/mcp"
     settings = AuthSettings(
         issuer_url=AnyHttpUrl(authority.url),
@@ -265,5 +277,14 @@ def _mcp_app(authority: Authority, base: str, transport: str) -> ASGIApp:
         """Add two numbers."""
         return a + b
 
+    async def whoami(seconds: float = 0.0) -> str:
+        """Tell who is logged in, after some seconds."""
+        authority.called.release()
+        await asyncio.sleep(seconds)
+        token = get_access_token()
+        return f"You are {token.subject}." if token is not None else "You are nobody."
+
     server.add_tool(add)
+    if tells:
+        server.add_tool(whoami)
     return server.sse_app() if transport == "sse" else server.streamable_http_app()

@@ -346,7 +346,7 @@ def _check_file(file: Path) -> Check:
 
 
 def _check_token_files(folder: Path) -> Iterator[Check]:
-    files = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    files = sorted((*folder.glob("*.json"), *folder.glob("*.key"))) if folder.is_dir() else []
     texts = {file: f"Others can read the tokens in {file}." for file in files}
     exposed = [check for file in files for check in _check_mode("token files", file, texts[file])]
     yield from exposed

@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 import webbrowser
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,13 +23,15 @@ from toolscout.cli import ExitCode, Group, inputs
 from toolscout.cli.output import NAME_SHOWN, echo_json, format_count, make_table, show
 from toolscout.clients.discovery import find_secret_places
 from toolscout.config.edits import add_server, read_own_text, remove_server, write_edit
-from toolscout.config.file import find_server
-from toolscout.config.servers import ServerConfig, Transport
+from toolscout.config.file import Config, find_server
+from toolscout.config.servers import Login, ServerConfig, Transport
 from toolscout.errors import InvalidConfig
-from toolscout.names import to_error_text, to_one_line
+from toolscout.names import find_near_names, to_error_text, to_one_line
+from toolscout.options import join_keys
 
 if TYPE_CHECKING:
     from toolscout.servers.oauth.callback import Callback
+    from toolscout.servers.oauth.tokens import LoginStorage
     from toolscout.servers.probe import ProbeResult
 
 LOGIN_SECONDS = 300.0
@@ -251,16 +254,27 @@ def remove(name: str, path: Path | None) -> None:
     click.echo(f"Removed {name!r} from {place}.")
 
 
+principal_option = click.option(
+    "--principal",
+    metavar="NAME",
+    help='Whose login it is, for a server with login = "user": the name of a token of the gateway, '
+    "or ISSUER:SUBJECT. Default: the login that everybody shares.",
+)
+
+
 @servers.command()
 @click.argument("name")
 @inputs.config_option
+@principal_option
 @inputs.flag_option("--no-browser", help="Print the address instead of opening a browser.")
 @inputs.number_option(
     "--port",
     type=inputs.PORT,
     help="Local port to wait for the browser on; 0 picks a free one. Default: 8975.",
 )
-def login(name: str, path: Path | None, no_browser: bool, port: int | None) -> None:
+def login(
+    name: str, path: Path | None, principal: str | None, no_browser: bool, port: int | None
+) -> None:
     """Log in to a server with OAuth.
 
     Opens a browser and waits five minutes for the login to finish. If the browser runs on another
@@ -270,23 +284,27 @@ def login(name: str, path: Path | None, no_browser: bool, port: int | None) -> N
     Example:
       toolscout servers login linear
       toolscout servers login linear --no-browser
+      toolscout servers login linear --principal ann
     """
     from toolscout.servers.oauth.login import check_login
 
     config = inputs.read_servers(path)
     server = find_server(config, name).resolve()
     check_login(server)
-    tokens = inputs.get_tokens_folder(config)
-    is_new = asyncio.run(_log_in(server, tokens, port, open_browser=not no_browser))
+    with _open_login(config, server, principal) as storage:
+        storage.load()  # a login that cannot be decrypted is not written over
+        is_new = asyncio.run(_log_in(server, storage, port, open_browser=not no_browser))
+    whose = f" for {principal!r}" if principal else ""
     click.echo(
-        f"Logged in to {name!r}." if is_new else f"Server {name!r} does not require a login."
+        f"Logged in to {name!r}{whose}." if is_new else f"Server {name!r} does not require a login."
     )
 
 
 @servers.command()
 @click.argument("name")
 @inputs.config_option
-def logout(name: str, path: Path | None) -> None:
+@principal_option
+def logout(name: str, path: Path | None, principal: str | None) -> None:
     """Delete the login tokens of a server.
 
     A running gateway stops using them. At the server they stay valid until they expire, or until
@@ -295,17 +313,41 @@ def logout(name: str, path: Path | None) -> None:
     \b
     Example:
       toolscout servers logout linear
+      toolscout servers logout linear --principal ann
     """
-    from toolscout.servers.oauth.tokens import TokenFile
-
     config = inputs.read_servers(path)
-    tokens = TokenFile(inputs.get_tokens_folder(config), find_server(config, name).resolve())
-    was_there = tokens.forget()
+    with _open_login(config, find_server(config, name).resolve(), principal) as storage:
+        was_there = storage.forget()
     click.echo(f"Logged out of {name!r}." if was_there else f"There was no login for {name!r}.")
 
 
+@contextmanager
+def _open_login(
+    config: Config, server: ServerConfig, principal: str | None
+) -> "Generator[LoginStorage]":
+    """Open the place where a login at a server is stored: of a principal, or of everybody."""
+    from toolscout.servers.oauth.tokens import TokenFile
+    from toolscout.servers.oauth.vault import Vault
+
+    folder = inputs.get_tokens_folder(config)
+    if principal is None:
+        yield TokenFile(folder, server)
+        return
+    if server.login != Login.USER:
+        key = join_keys("servers", server.name, "login")
+        remedy = 'Write login = "user", or leave out --principal.'
+        raise InvalidConfig(key, "does not give each user a login", remedy=remedy)
+    if not config.gateway.may_have(principal):
+        near = find_near_names(principal, config.gateway.tokens, limit=1)
+        remedy = f"Use {near[0]!r}." if near else "Use the name of one of 'gateway.tokens'."
+        raise click.UsageError(f"No token or issuer has the principal {principal!r}. {remedy}")
+    with inputs.open_store(config) as store:
+        keys = config.gateway.resolve_login_keys()
+        yield Vault(store, keys, folder=folder).find(server, principal)
+
+
 async def _log_in(
-    server: ServerConfig, folder: Path, port: int | None, *, open_browser: bool
+    server: ServerConfig, storage: "LoginStorage", port: int | None, *, open_browser: bool
 ) -> bool:
     from toolscout.servers.oauth.callback import PORT, Callback
     from toolscout.servers.oauth.login import log_in
@@ -324,7 +366,9 @@ async def _log_in(
             _read_pasted(callback)
 
         answer = partial(callback.answer, LOGIN_SECONDS)
-        return await log_in(server, folder, callback=callback.url, redirect=redirect, answer=answer)
+        return await log_in(
+            server, storage, callback=callback.url, redirect=redirect, answer=answer
+        )
 
 
 def _read_pasted(callback: "Callback") -> None:

@@ -81,6 +81,8 @@ class Config:
                 found += part.resolve(env).list_secrets()
         with suppress(InvalidConfig):
             found.append(self.gateway.resolve_store(env))
+        with suppress(InvalidConfig):
+            found += self.gateway.resolve_login_keys(env)
         return tuple(filter(None, found))
 
     def list_redacted(self) -> frozenset[SecretKind]:

@@ -24,6 +24,7 @@ from toolscout.options import (
     SOME_PATTERNS,
     STRINGS,
     TEXT,
+    TEXTS,
     Options,
     ValueCheck,
     check_choice,
@@ -374,6 +375,14 @@ class GatewayConfig(Options):
         "`postgresql://…`.",
         secret=True,
     )
+    login_keys: tuple[str, ...] = declare(
+        (),
+        TEXTS,
+        "Keys that encrypt the logins of users in the store, as references: 32 bytes in base64. "
+        "The first encrypts, all decrypt. Left out, a key is made in a file beside the cache. See "
+        "[logins](gateway.md#logins-of-each-user).",
+        secret=True,
+    )
     log: LogFormat = declare(LogFormat.TEXT, check_choice(LogFormat), "How log lines look.")
     log_level: LogLevel = declare(
         LogLevel.INFO, check_choice(LogLevel), "The least important lines that are still logged."
@@ -489,3 +498,16 @@ class GatewayConfig(Options):
             remedy = "Write postgresql://user@host/name, or leave it out to use a file."
             raise InvalidConfig("gateway.store", "is not a PostgreSQL address", remedy=remedy)
         return address
+
+    def resolve_login_keys(self, env: Mapping[str, str] | None = None) -> tuple[str, ...]:
+        """Return the plain keys of users' logins, empty if there are none."""
+        env = os.environ if env is None else env
+        return tuple(expand(key, env, key="gateway.login_keys") for key in self.login_keys)
+
+    def count_principals(self) -> int:
+        """Return how many principals may use the gateway; two if an issuer decides that."""
+        return len(self.tokens) + (2 if self.issuers else 0)
+
+    def may_have(self, principal: str) -> bool:
+        """Tell whether a token or an issuer can give somebody this name."""
+        return principal in self.tokens or principal.partition(":")[0] in self.issuers

@@ -95,6 +95,15 @@ class Changes(StrEnum):
     """It is not used, and nobody is asked."""
 
 
+class Login(StrEnum):
+    """Whose login the calls of a server use."""
+
+    SHARED = "shared"
+    """One login serves everybody."""
+    USER = "user"
+    """Each principal of the gateway logs in, and has a connection of its own."""
+
+
 PROCESS = (Transport.STDIO,)
 REMOTE = (Transport.HTTP, Transport.SSE, Transport.OPENAPI)
 
@@ -157,6 +166,11 @@ def _read_changes(key: str, value: object) -> str:
     return "" if value == "" else check_choice(Changes).read(key, value)
 
 
+def _read_login(key: str, value: object) -> str:
+    return "" if value == "" else check_choice(Login).read(key, value)
+
+
+_LOGIN = ValueCheck(check_choice(Login).expected, _read_login)
 _CHANGES = ValueCheck(check_choice(Changes).expected, _read_changes)
 _URL = ValueCheck("a web address", _read_url)
 _ENV = ValueCheck(STRINGS.expected, _read_env)
@@ -246,6 +260,22 @@ class ServerConfig(Options):
         _URL,
         "The only authorization server that receives the client id and secret.",
         only=REMOTE,
+    )
+    login: str = declare(
+        "",
+        _LOGIN,
+        "Whose login calls use: one for everybody, or each user's own. Left out, a server that "
+        "somebody logged in to is refused where the gateway has several tokens or an issuer. See "
+        "[logins](gateway.md#logins-of-each-user).",
+        needs_restart=True,
+        only=(Transport.HTTP, Transport.SSE),
+    )
+    max_users: int = declare(
+        100,
+        check_whole(1, 100_000),
+        'With `login = "user"`, how many users may have a connection at the same time; for one '
+        "more, the connection that was idle longest is closed.",
+        only=(Transport.HTTP, Transport.SSE),
     )
     spec: str = declare(
         "",
@@ -437,6 +467,11 @@ class ServerConfig(Options):
         )
 
 
+def has_own_token(config: ServerConfig) -> bool:
+    """Return whether the configuration itself holds the credentials."""
+    return bool(config.token) or "authorization" in map(str.lower, config.headers)
+
+
 def is_matched(name: str, patterns: Iterable[str]) -> bool:
     """Tell whether at least one pattern matches a name."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
@@ -474,6 +509,12 @@ def _check_transport(server: ServerConfig) -> None:
         problem = "is missing, so the server itself could choose who receives the client secret"
         remedy = "Write the address of the authorization server, such as https://login.example."
         raise InvalidConfig("oauth_issuer", problem, remedy=remedy)
+    if server.login is Login.USER and (
+        server.oauth_grant is Grant.CLIENT_CREDENTIALS or has_own_token(server)
+    ):
+        problem = "is 'user', but the configuration holds the credentials that all calls use"
+        remedy = "Remove the token or the client credentials, or write 'shared'."
+        raise InvalidConfig("login", problem, remedy=remedy)
     for name, needed_by in needed:
         if not getattr(server, name).strip():
             problem = f"is missing, and {needed_by} needs it"

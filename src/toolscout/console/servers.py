@@ -21,6 +21,7 @@ from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.servers.oauth.callback import PORT, Callback
 from toolscout.servers.oauth.login import LoginState, check_login, find_login_state, log_in
+from toolscout.servers.oauth.tokens import TokenFile
 from toolscout.servers.pool import Pool
 from toolscout.servers.state import Phase, ServerState
 
@@ -222,7 +223,7 @@ class PendingLogins:
             async with Callback(PORT if config.oauth_client_id else None) as callback:
                 is_done = await log_in(
                     config,
-                    self._folder,
+                    TokenFile(self._folder, config),
                     callback=callback.url,
                     redirect=redirect,
                     answer=lambda: callback.answer(LOGIN_SECONDS),

@@ -50,6 +50,7 @@ from toolscout.policies import Decision, Permission, Policy
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.servers.approvals import Lock
+from toolscout.servers.oauth.vault import Vault
 from toolscout.servers.pool import Pool
 from toolscout.servers.state import Phase, ServerState
 from toolscout.sessions.events import EventStream
@@ -121,6 +122,7 @@ class Gateway:
             self.store,
             queue=config.gateway.queue,
             tokens=tokens,
+            vault=Vault(self.store, config.gateway.resolve_login_keys(), folder=tokens),
             lock=lock,
         )
         self.pool.on_phase = lambda server: self.events.emit(

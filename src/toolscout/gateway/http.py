@@ -73,6 +73,8 @@ from toolscout.gateway.server import build_server, format_client
 from toolscout.gateway.shims import McpApp, read_method
 from toolscout.policies import Policy
 from toolscout.schemas import Json
+from toolscout.servers.oauth.login import needs_decision
+from toolscout.servers.pool import SEVERAL
 from toolscout.sessions.session import Session
 
 
@@ -178,6 +180,8 @@ class _HttpGateway:
         self._limiter = Limiter(config)
         self._shared = self._build_cors(config)
         gateway.on_access = self._change_access
+        gateway.pool.principals = config.count_principals()
+        _warn_of_logins(gateway)
         self.app = RequestGuard(
             lambda scope, receive, send: self._shared(scope, receive, send),
             authenticator=self._authenticator,
@@ -207,6 +211,8 @@ class _HttpGateway:
         for session, before in list(self._principals.items()):
             self._restrict(session, before)
         self._running.end(self._is_refused)
+        self._gateway.pool.principals = config.count_principals()
+        self._gateway.pool.end_users(config.may_have)
 
     def _restrict(self, session: Session, before: Principal) -> None:
         """Let a session see what its principal may see now."""
@@ -563,6 +569,17 @@ class StoppableApp:
                 await build_problem(*problem)(scope, receive, send)
             elif not is_complete:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _warn_of_logins(gateway: Gateway) -> None:
+    """Log which servers are refused because nobody has said whose login their calls use."""
+    for server in gateway.config.servers:
+        if gateway.pool.principals >= SEVERAL and needs_decision(server):
+            _log.warning(
+                "Server %s needs a login, and several principals use this gateway: its tools are "
+                'refused until its configuration says login = "user" or login = "shared".',
+                server.name,
+            )
 
 
 def _is_limited(request: Request) -> bool:

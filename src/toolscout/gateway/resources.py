@@ -69,7 +69,7 @@ class Resources:
         params = {"name": own, "arguments": arguments}
         return await _await_answer(forwarded.send(server, "prompts/get", params, called=name))
 
-    async def complete(self, session: Session, params: Json) -> Json:
+    async def complete(self, session: Session, params: Json, caller: str) -> Json:
         """Return possible values for an argument of a prompt or template."""
         asked: Json = params["ref"]
         if asked.get("type") == "ref/prompt":
@@ -79,7 +79,8 @@ class Resources:
             server, own = self.find_owner(session, str(asked.get("uri")))
             reference = {**asked, "uri": own}
         params = {**params, "ref": reference}
-        return await _await_answer(self._pool.request(server, "completion/complete", params))
+        answer = self._pool.request(server, "completion/complete", params, caller=caller)
+        return await _await_answer(answer)
 
     def find_owner(self, session: Session, uri: str) -> tuple[str, str]:
         """Return the server of a resource and its URI there; raise `MCPError` if there is none."""

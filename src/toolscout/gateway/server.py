@@ -23,7 +23,7 @@ from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import open_stdio
 from toolscout.gateway.logs import CURRENT_REQUEST
-from toolscout.gateway.middleware import ANONYMOUS, Principal
+from toolscout.gateway.middleware import ANONYMOUS, Principal, read_principal_name
 from toolscout.gateway.shims import OptionalSpans
 from toolscout.gateway.subscriptions import SessionOf
 from toolscout.names import to_one_line
@@ -81,7 +81,7 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         session: Session, context: Context, params: types.CompleteRequestParams
     ) -> Json:
         asked = params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta"})
-        return await resources.complete(session, asked)
+        return await resources.complete(session, asked, read_principal_name(context.request))
 
     async def add_listener(context: Context, params: types.NotificationParams) -> None:
         grows = gateway.has_growing_list(context)

@@ -15,12 +15,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from mcp.shared.exceptions import MCPError
 
 from toolscout.catalog import Catalog
 from toolscout.config.redaction import redact_json
-from toolscout.config.servers import ServerConfig, Transport
-from toolscout.errors import CallTimedOut, ServerBusy, ServerUnavailable, ToolscoutError
+from toolscout.config.servers import Login, ServerConfig, Transport
+from toolscout.errors import (
+    CallTimedOut,
+    LoginRequired,
+    LoginUndecided,
+    ServerBusy,
+    ServerUnavailable,
+    ToolscoutError,
+    UsageError,
+)
 from toolscout.schemas import Json
 from toolscout.servers.approvals import Lock
 from toolscout.servers.connection import (
@@ -34,8 +43,9 @@ from toolscout.servers.connection import (
 from toolscout.servers.diagnosis import diagnose
 from toolscout.servers.listings import STOPPED_REASON, CatalogUpdater
 from toolscout.servers.mcp import McpConnection
-from toolscout.servers.oauth.login import make_auth
-from toolscout.servers.oauth.tokens import TokenFile
+from toolscout.servers.oauth.login import BearerAuth, format_login_command, make_auth, needs_tokens
+from toolscout.servers.oauth.tokens import StoredLogin, TokenFile
+from toolscout.servers.oauth.vault import UserLogin, Vault
 from toolscout.servers.openapi.executor import OpenApiConnection
 from toolscout.servers.process import InstallSlots, ProcessReaper, choose_start_limit
 from toolscout.servers.state import (
@@ -47,6 +57,7 @@ from toolscout.servers.state import (
     ServerState,
     WatchedResources,
 )
+from toolscout.sessions.texts import ASK_OPERATOR, READ_AGAIN, WATCHES_NOTHING
 from toolscout.stores.store import Store
 
 PARALLEL_STARTS = 8
@@ -55,6 +66,8 @@ FAILURES_ALLOWED = 3
 TRIES = 2
 RESTING_LIMIT = 256
 """Calls that may wait for their client without counting against the queue."""
+SEVERAL = 2
+"""From this many principals on, somebody's login must not serve all of them unasked."""
 
 _log = logging.getLogger(__name__)
 
@@ -62,8 +75,8 @@ _log = logging.getLogger(__name__)
 class Pool:
     """All servers behind one gateway. Use it as an asynchronous context manager.
 
-    `tokens` is the folder with the OAuth tokens of servers. With a `lock`, only the definitions
-    that it names are used.
+    `tokens` is the folder with the OAuth tokens of servers, `vault` has those of principals. With
+    a `lock`, only the definitions that it names are used.
     """
 
     def __init__(
@@ -76,10 +89,13 @@ class Pool:
         queue: int = 64,
         delays: Delays | None = None,
         tokens: Path | None = None,
+        vault: Vault | None = None,
         lock: Lock | None = None,
     ) -> None:
         self.catalog = catalog
         self.servers: dict[str, ServerState] = {}
+        self.principals = 0
+        """How many principals may make requests; with none, they have no caller."""
         self.watched = WatchedResources()
         self.on_phase: Callable[[ServerState], None] = lambda server: None
         """Called whenever a server enters another phase."""
@@ -90,6 +106,7 @@ class Pool:
         self.may_learn.set()
         self._delays = delays or Delays()
         self._connector = Connector(self._delays, tokens)
+        self._vault = vault
         self._connect = connect or self._connector
         self._updater = CatalogUpdater(catalog, store, lock)
         self._queue = queue
@@ -116,7 +133,7 @@ class Pool:
     async def __aexit__(self, *_: object) -> None:
         # Running calls may end, up to a limit.
         self._is_closing = True
-        servers = list(self.servers.values())
+        servers = self._list_states()
         await asyncio.gather(*map(self._drain, servers))
         tasks = [*self._tasks, *(server.opening for server in servers if server.opening)]
         for task in tasks:
@@ -133,10 +150,13 @@ class Pool:
     ) -> Json:
         """Send one request to a server, starting it if necessary, and return the raw result.
 
-        A caller with a name takes at most three quarters of the server's slots.
+        A caller with a name takes at most three quarters of the server's slots. With
+        `login = "user"`, its requests go over its own connection, or raise `LoginRequired`.
         An error answer of the server raises `MCPError`; any other failure is an `UpstreamError`.
         """
         server = self._find(name)
+        if caller and server.config.login == Login.USER:
+            server = await self._find_user(server, caller)
         calls = server.waiting + server.running - min(server.resting, RESTING_LIMIT)
         if calls >= self._queue + server.config.concurrency:
             raise ServerBusy(name, calls)
@@ -144,7 +164,14 @@ class Pool:
         with server.count_waiting():
             async with share, CallSlot(server) as slot:
                 relay = slot.wrap_relay(relay)
-                return await self._send_redacted(server, slot, method, params, relay)
+                if caller:
+                    await self._check_login(server)
+                try:
+                    return await self._send_redacted(server, slot, method, params, relay)
+                except ServerUnavailable as error:
+                    if server.principal and error.state == Phase.NEEDS_LOGIN:
+                        raise _make_login_error(name, caller) from None
+                    raise
 
     async def watch(self, name: str, uris: Set[str]) -> frozenset[str]:
         """Watch resources of a server, also after it restarts; return those it agreed to.
@@ -152,8 +179,12 @@ class Pool:
         Starts the server for new resources, and keeps it running while there are any. Changes
         are reported to `watched.on_update`.
         """
-        has_new = self.watched.set_wanted(name, uris)
         server = self._find(name)
+        if uris and self.principals and server.config.login == Login.USER:
+            raise ServerUnavailable(name, "not watched", WATCHES_NOTHING, remedy=READ_AGAIN)
+        if uris and self.principals:
+            await self._check_login(server)
+        has_new = self.watched.set_wanted(name, uris)
         if has_new or server.connection is not None:
             connection = await self._open(server)
             return await self.watched.apply(name, connection, server.config.call_seconds)
@@ -221,9 +252,11 @@ class Pool:
                 old = self.servers.get(name)
                 if old is not None and not old.config.needs_restart(config):
                     former = old.config
-                    old.config = config
                     if former.concurrency != config.concurrency:
                         old.slots = asyncio.Semaphore(config.concurrency)
+                    for state in (old, *old.users.values()):
+                        state.config = config
+                        state.slots = old.slots
                     if former != config and old.manifest is not None:
                         await self._updater.publish(old, old.manifest)
                     continue
@@ -243,6 +276,101 @@ class Pool:
         server.is_held = True
         self._spawn(self._end(server), closes=True)
         await self._updater.remove(server.name)
+
+    # The connections of principals.
+
+    def end_users(self, is_known: Callable[[str], bool]) -> None:
+        """End the connections of principals who may no longer use the gateway."""
+        for server in self.servers.values():
+            for user in [user for user in server.users.values() if not is_known(user.principal)]:
+                self._end_user(server, user)
+
+    async def wait_for_login(self, name: str, principal: str, seconds: float) -> bool:
+        """Wait until a principal logs in to a server anew; return whether that happened in time."""
+        server = self._find(name)
+        _, before = await self._load_login(server, principal)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while True:
+                    _, stored = await self._load_login(server, principal)
+                    if stored is not None and (before is None or stored.login != before.login):
+                        return True
+                    await asyncio.sleep(self._delays.login_look)
+        return False
+
+    async def _find_user(self, server: ServerState, principal: str) -> ServerState:
+        """Return the state of a principal's own connection; raises `LoginRequired`."""
+        if server.is_held:
+            raise ServerUnavailable(server.name, Phase.STOPPED)
+        login, stored = await self._load_login(server, principal)
+        user = server.users.get(principal)
+        if user is not None and (stored is None or user.login != stored.login):
+            self._end_user(server, user)
+            user = None
+        if stored is None:
+            raise _make_login_error(server.name, principal)
+        if user is None:
+            self._make_room(server)
+            user = ServerState(config=server.config, slots=server.slots, principal=principal)
+            user.token_file = login
+            user.login = stored.login
+            user.used = self._get_time()
+            server.users[principal] = user
+        return user
+
+    async def _load_login(
+        self, server: ServerState, principal: str
+    ) -> tuple[UserLogin, StoredLogin | None]:
+        """Return where a principal's login is stored, and what is stored there now."""
+        user = server.users.get(principal)
+        vault = self._vault
+
+        if vault is None:
+            raise ServerUnavailable(server.name, FAILED, "users cannot log in here")
+
+        def load() -> tuple[UserLogin, StoredLogin | None]:
+            known = user.token_file if user is not None else None
+            found = known if isinstance(known, UserLogin) else None
+            login = found or vault.find(server.config.resolve(), principal)
+            return login, login.load()
+
+        try:
+            return await asyncio.to_thread(load)
+        except UsageError as error:
+            _log.error("A login cannot be read: %s", error)
+            raise ServerUnavailable(
+                server.name, FAILED, "the stored login cannot be read", remedy=ASK_OPERATOR
+            ) from None
+
+    def _make_room(self, server: ServerState) -> None:
+        """End the connection that was idle longest if there are as many as there may be."""
+        if len(server.users) < server.config.max_users:
+            return
+        idle = [user for user in server.users.values() if not user.is_busy]
+        if not idle:
+            raise ServerBusy(server.name, len(server.users))
+        self._end_user(server, min(idle, key=lambda user: user.used))
+
+    def _end_user(self, server: ServerState, user: ServerState) -> None:
+        if server.users.get(user.principal) is user:
+            del server.users[user.principal]
+        user.is_held = True
+        self._spawn(self._end(user), closes=True)
+
+    async def _check_login(self, server: ServerState) -> None:
+        """Raise `LoginUndecided` if one person's login would serve several principals."""
+        if self.principals < SEVERAL or server.config.login:
+            return
+        if server.config.transport in (Transport.HTTP, Transport.SSE):
+            await self._open_for_call(server)
+            if server.is_personal:
+                raise LoginUndecided(server.name)
+
+    def _list_states(self) -> list[ServerState]:
+        """Return all servers, and the connections of principals to them."""
+        return [
+            state for server in self.servers.values() for state in (server, *server.users.values())
+        ]
 
     # Calls.
 
@@ -360,12 +488,21 @@ class Pool:
                 self._enter(server, Phase.STARTING, delay)
                 if server.manifest is None:
                     self.catalog.set_pending(server.name, delay)
-            server.token_file = self._connector.find_token_file(config)
-            server.login = server.token_file.login if server.token_file else ""
-            connection = self._connect(config, on_change=has_changed.set, on_line=on_line)
+            if isinstance(server.token_file, UserLogin):
+                auth = BearerAuth(config, server.token_file)
+                connection = self._connector.connect(config, has_changed.set, on_line, auth)
+            else:
+                file = self._connector.find_token_file(config)
+                server.token_file = file
+                server.login = file.login if file else ""
+                server.is_personal = file is not None and needs_tokens(config, file)
+                connection = self._connect(config, on_change=has_changed.set, on_line=on_line)
             await connection.open()
             try:
-                if server.manifest is None:
+                if server.principal:
+                    # The list of tools is the administrator's, and may have to be read again.
+                    self._spawn(self._learn(self._find(server.name)))
+                elif server.manifest is None:
                     await self._updater.refresh(server, connection)
                 else:
                     # The stored listings will do for the call that waits; read new ones after it.
@@ -384,9 +521,18 @@ class Pool:
         server.connection = connection
         server.used = self._get_time()
         self._enter(server, Phase.READY)
+        if server.principal:
+            self._spawn(self._attend_user(server, connection))
+            return connection
         self._spawn(self._attend(server, connection, has_changed))
         self._spawn(self.watched.renew(server.name, connection, server.config.call_seconds))
         return connection
+
+    async def _attend_user(self, user: ServerState, connection: Connection) -> None:
+        """Note why the connection of a principal ended."""
+        await connection.ended.wait()
+        self._lose(user, connection, make_unavailable_error(user.config, connection.reason))
+        await connection.close()
 
     async def _attend(
         self, server: ServerState, connection: Connection, has_changed: asyncio.Event
@@ -434,6 +580,8 @@ class Pool:
         # Jitter, so that servers that failed together do not come back together.
         server.retry_at = self._get_time() + delay * (0.5 + self._random.random() / 2)
         self._enter(server, phase, error.reason)
+        if server.principal or (server.config.login == Login.USER and server.manifest is not None):
+            return  # it says nothing about the others' connections
         if server.manifest is None or self._is_barred(server):
             state = "needs login" if phase is Phase.NEEDS_LOGIN else ""
             reason = ": ".join(filter(None, (state, error.reason)))
@@ -452,6 +600,8 @@ class Pool:
 
     async def _end(self, server: ServerState) -> None:
         """Stop a held server once its running calls have ended, or their time is over."""
+        for user in list(server.users.values()):
+            self._end_user(server, user)
         opening = server.opening
         if opening is not None:
             opening.cancel()
@@ -501,10 +651,14 @@ class Pool:
             await asyncio.sleep(self._delays.idle_look)
             for server in self.servers.values():
                 limit = server.config.idle_stop
+                now = self._get_time()
+                for user in list(server.users.values()):
+                    if limit and not user.is_busy and now - user.used > limit:
+                        self._end_user(server, user)
                 is_busy = server.waiting or server.running or self.watched.get_wanted(server.name)
                 if not limit or server.connection is None or is_busy:
                     continue
-                if self._get_time() - server.used > limit:
+                if now - server.used > limit:
                     self._spawn(self._stop_process(server))
 
     async def _watch_logins(self) -> None:
@@ -520,6 +674,20 @@ class Pool:
                 file = server.token_file
                 if server.phase is Phase.NEEDS_LOGIN and file and file.login != server.login:
                     self._spawn(start(server.name))
+            try:
+                await self._end_logged_out()
+            except Exception:  # any store may fail in its own way, and be back the next time
+                _log.debug("Logins cannot be read.", exc_info=True)
+
+    async def _end_logged_out(self) -> None:
+        """End the connections of principals who have logged out."""
+        known = [user for server in self.servers.values() for user in server.users.values()]
+        if not known or self._vault is None:
+            return
+        keys = await asyncio.to_thread(self._vault.list_keys)
+        for user in known:
+            if isinstance(user.token_file, UserLogin) and user.token_file.key not in keys:
+                self._end_user(self._find(user.name), user)
 
     async def _watch_approvals(self) -> None:
         """Offer what a person has approved in another process."""
@@ -536,7 +704,8 @@ class Pool:
         server.since = self._get_time()
         self._phase_entered.set()
         self._phase_entered = asyncio.Event()
-        self.on_phase(server)
+        if not server.principal:
+            self.on_phase(server)
 
     def _find(self, name: str) -> ServerState:
         if name not in self.servers:
@@ -573,6 +742,17 @@ class Connector:
         """Return a connection to a server whose references are resolved."""
         if config.transport is Transport.OPENAPI:
             return OpenApiConnection(config)
+        auth = make_auth(config, self._tokens) if self._tokens is not None else None
+        return self.connect(config, on_change, on_line, auth)
+
+    def connect(
+        self,
+        config: ServerConfig,
+        on_change: Callable[[], None],
+        on_line: Callable[[str], None],
+        auth: httpx2.Auth | None,
+    ) -> McpConnection:
+        """Return a connection to an MCP server with the tokens to send."""
         return McpConnection(
             config,
             on_change=on_change,
@@ -580,7 +760,7 @@ class Connector:
             reaper=self._reaper,
             installs=self._installs,
             delays=self._delays,
-            auth=make_auth(config, self._tokens) if self._tokens is not None else None,
+            auth=auth,
         )
 
     def find_token_file(self, config: ServerConfig) -> TokenFile | None:
@@ -590,6 +770,10 @@ class Connector:
     def close(self) -> None:
         """Stop the process reaper."""
         self._reaper.close()
+
+
+def _make_login_error(server: str, principal: str) -> LoginRequired:
+    return LoginRequired(server, principal, format_login_command(server, principal))
 
 
 def _log_line(server: ServerState, line: str) -> None:

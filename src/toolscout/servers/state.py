@@ -24,7 +24,7 @@ from toolscout.errors import CallTimedOut, ToolscoutError
 from toolscout.servers.approvals import HeldDefinition
 from toolscout.servers.connection import FAILED, NEEDS_LOGIN, STOPPED, Connection, Relay
 from toolscout.servers.manifest import Manifest
-from toolscout.servers.oauth.tokens import TokenFile
+from toolscout.servers.oauth.tokens import LoginStorage
 
 LOG_LINES = 50
 LOG_SECONDS = 60.0
@@ -70,9 +70,15 @@ class ServerState:
     """Running calls that wait for an answer of their client."""
     used: float = 0.0
     retry_at: float = 0.0
-    token_file: TokenFile | None = None
+    principal: str = ""
+    """Whose own connection this is; empty for the one that everybody shares."""
+    users: dict[str, "ServerState"] = field(default_factory=dict[str, "ServerState"])
+    """The connections of principals who log in to the server themselves, by name."""
+    token_file: LoginStorage | None = None
     login: str = ""
-    """The login that the token file held at the last start."""
+    """The login that was stored at the last start."""
+    is_personal: bool = False
+    """Whether its requests carry the tokens of somebody's login."""
     manifest: Manifest | None = None
     problems: tuple[str, ...] = ()
     held_definitions: tuple[HeldDefinition, ...] = ()
@@ -102,6 +108,11 @@ class ServerState:
         """Whether its tools are unknown because its first start has not ended yet."""
         is_early = self.phase in (Phase.CONFIGURED, Phase.STARTING)
         return self.manifest is None and not self.failures and is_early
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call uses it, or it is about to start for one."""
+        return bool(self.waiting or self.running or self.opening)
 
     @property
     def undecided(self) -> int:

@@ -206,7 +206,7 @@ async def by_hand(world: World, config: ServerConfig, folder: Path) -> None:
 
         await log_in(
             config,
-            folder,
+            TokenFile(folder, config),
             callback=callback.url,
             redirect=redirect,
             answer=lambda: callback.answer(SECONDS),

@@ -1,6 +1,6 @@
 """Log in to servers over HTTP, and send the tokens with each request.
 
-A person logs in once with `log_in`; `tokens` keeps the result in a file. `find_login_state` says
+A person logs in once with `log_in`; `tokens` and `vault` keep the result. `find_login_state` says
 what a server's login is worth, `make_auth` decides whether requests carry tokens, and
 `BearerAuth` adds and renews them.
 """
@@ -20,7 +20,7 @@ from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.client.auth.exceptions import OAuthRegistrationError
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 
-from toolscout.config.servers import Grant, ServerConfig, Transport
+from toolscout.config.servers import Grant, ServerConfig, Transport, has_own_token
 from toolscout.errors import InvalidConfig, LoginFailed
 from toolscout.names import to_one_line
 from toolscout.options import join_keys
@@ -29,6 +29,7 @@ from toolscout.servers.oauth.callback import PORT, LoginRefused, format_callback
 from toolscout.servers.oauth.tokens import (
     HTTP_SECONDS,
     Answer,
+    LoginStorage,
     MemoryTokenStorage,
     Redirect,
     StoredLogin,
@@ -60,8 +61,8 @@ ACCEPT = {"Accept": "application/json, text/event-stream"}
 class LoginNeeded(Exception):
     """A server needs a person to log in."""
 
-    def __init__(self, server: str) -> None:
-        super().__init__(f"run `{format_login_command(server)}`")
+    def __init__(self, server: str, principal: str = "") -> None:
+        super().__init__(f"run `{format_login_command(server, principal)}`")
 
 
 class LoginState(StrEnum):
@@ -77,9 +78,10 @@ class LoginState(StrEnum):
     NEEDED = "needed"
 
 
-def format_login_command(server: str) -> str:
-    """Return the command with which a person logs in to a server."""
-    return f"toolscout servers login {shlex.quote(server)}"
+def format_login_command(server: str, principal: str = "") -> str:
+    """Return the command with which a person, or a principal, logs in to a server."""
+    command = f"toolscout servers login {shlex.quote(server)}"
+    return f"{command} --principal {shlex.quote(principal)}" if principal else command
 
 
 def find_login_state(config: ServerConfig, folder: Path, now: float) -> LoginState:
@@ -93,11 +95,6 @@ def find_login_state(config: ServerConfig, folder: Path, now: float) -> LoginSta
         return LoginState.NEEDED if config.oauth else LoginState.NONE
     is_usable = not stored.is_over(now) or can_renew(config, stored)
     return LoginState.LOGGED_IN if is_usable else LoginState.EXPIRED
-
-
-def has_own_token(config: ServerConfig) -> bool:
-    """Return whether the configuration itself holds the credentials."""
-    return bool(config.token) or "authorization" in map(str.lower, config.headers)
 
 
 def check_login(config: ServerConfig) -> None:
@@ -115,9 +112,14 @@ def check_login(config: ServerConfig) -> None:
 
 
 async def log_in(
-    config: ServerConfig, folder: Path, *, callback: str, redirect: Redirect, answer: Answer
+    config: ServerConfig,
+    storage: LoginStorage,
+    *,
+    callback: str,
+    redirect: Redirect,
+    answer: Answer,
 ) -> bool:
-    """Have a person log in and save the tokens; return False if the server needs no login.
+    """Have a person log in and store the tokens; return False if the server needs no login.
 
     `redirect` sends the person to a web page, `answer` returns what came back to `callback`.
     Earlier tokens stay until the new ones work. Raises `LoginFailed`.
@@ -131,14 +133,14 @@ async def log_in(
             raise LoginFailed(config.name, reason, remedy=ASK_OPERATOR)
         await redirect(url)
 
-    storage = MemoryTokenStorage(client=client_from_config(config, callback))
-    provider = make_provider(config, storage, callback, redirect_checked, answer)
+    given = MemoryTokenStorage(client=client_from_config(config, callback))
+    provider = make_provider(config, given, callback, redirect_checked, answer)
     try:
         status = await _send_first_request(config, provider)
     except (TimeoutError, LoginRefused, OAuthFlowError, httpx2.HTTPError) as error:
         reason, remedy = _explain(error)
         raise LoginFailed(config.name, reason, remedy=remedy) from None
-    if storage.tokens is None:
+    if given.tokens is None:
         if status >= BAD:
             reason = f"it answers with HTTP {status}"
             raise LoginFailed(config.name, reason, remedy="Check its address.")
@@ -148,14 +150,14 @@ async def log_in(
         raise LoginFailed(config.name, "it refuses the tokens from its own login", remedy=remedy)
     context = provider.context
     stored = StoredLogin(
-        tokens=storage.tokens,
+        tokens=given.tokens,
         login=secrets.token_hex(8),
         expires_at=context.token_expiry_time,
-        client=None if config.oauth_client_id else storage.client,
+        client=None if config.oauth_client_id else given.client,
         server=context.oauth_metadata,
         resource=context.protected_resource_metadata,
     )
-    TokenFile(folder, config).write(stored)
+    await asyncio.to_thread(storage.write, stored)
     return True
 
 
@@ -209,22 +211,34 @@ def make_auth(config: ServerConfig, folder: Path) -> httpx2.Auth | None:
             issuer=config.oauth_issuer,
         )
     file = TokenFile(folder, config)
-    wants_tokens = config.oauth or file.read() is not None
-    return BearerAuth(config, file) if wants_tokens and not has_own_token(config) else None
+    return BearerAuth(config, file) if needs_tokens(config, file) else None
+
+
+def needs_decision(config: ServerConfig) -> bool:
+    """Return whether a person logs in to a server, and nobody has said whom the login serves."""
+    is_by_person = config.oauth_grant is Grant.AUTHORIZATION_CODE and not has_own_token(config)
+    return config.oauth and is_by_person and not config.login
+
+
+def needs_tokens(config: ServerConfig, file: TokenFile) -> bool:
+    """Return whether requests to a server carry the tokens of somebody's login."""
+    if config.oauth_grant is Grant.CLIENT_CREDENTIALS or has_own_token(config):
+        return False
+    return config.oauth or file.read() is not None
 
 
 class BearerAuth(httpx2.Auth):
-    """Sends the tokens of a file with each request, and renews them when they expire.
+    """Sends the tokens of a login with each request, and renews them when they expire.
 
-    It reads the file for each request, so that a login, a logout or a renewal by another process
+    It reads the login for each request, so that a login, a logout or a renewal by another process
     takes effect at once. It raises `LoginNeeded` where only a person can help.
     """
 
     def __init__(
-        self, config: ServerConfig, file: TokenFile, *, now: Callable[[], float] = time.time
+        self, config: ServerConfig, storage: LoginStorage, *, now: Callable[[], float] = time.time
     ) -> None:
         self._config = config
-        self._file = file
+        self._storage = storage
         self._now = now
         self._renewing: asyncio.Task[StoredLogin] | None = None
 
@@ -242,13 +256,16 @@ class BearerAuth(httpx2.Auth):
                 return
             if not is_last:
                 stored = await self._get_renewed(stored)
-        raise LoginNeeded(self._config.name)
+        raise self._make_error()
 
     def _read_login(self) -> StoredLogin:
-        stored = self._file.read()
+        stored = self._storage.read()
         if stored is None:
-            raise LoginNeeded(self._config.name)
+            raise self._make_error()
         return stored
+
+    def _make_error(self) -> LoginNeeded:
+        return LoginNeeded(self._config.name, self._storage.principal)
 
     async def _get_renewed(self, spent: StoredLogin) -> StoredLogin:
         """Return tokens other than the spent ones; the first caller renews them for all."""
@@ -267,14 +284,17 @@ class BearerAuth(httpx2.Auth):
             task.exception()  # avoids asyncio's warning if nobody waits any more
 
     async def _renew(self, spent: StoredLogin) -> StoredLogin:
-        if not can_renew(self._config, spent):
-            raise LoginNeeded(self._config.name)
+        stored = await asyncio.to_thread(self._storage.load)
+        if stored is not None and stored.tokens.access_token != spent.tokens.access_token:
+            return stored  # another process renewed them first
+        if stored is None or not can_renew(self._config, spent):
+            raise self._make_error()
         tokens, expires_at = await renew_tokens(self._config, spent)
         if tokens is not None:
             stored = spent.model_copy(update={"tokens": tokens, "expires_at": expires_at})
-            self._file.write(stored)
+            await asyncio.to_thread(self._storage.write, stored)
             return stored
-        stored = self._read_login()
-        if stored.tokens.access_token == spent.tokens.access_token:
-            raise LoginNeeded(self._config.name)
-        return stored  # another process renewed them first
+        stored = await asyncio.to_thread(self._storage.load)
+        if stored is None or stored.tokens.access_token == spent.tokens.access_token:
+            raise self._make_error()
+        return stored  # another process renewed them meanwhile

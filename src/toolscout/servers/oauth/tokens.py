@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import httpx2
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
@@ -61,15 +61,49 @@ class StoredLogin(BaseModel, frozen=True):
         return self.expires_at is not None and now > self.expires_at - EARLY_SECONDS
 
 
+class LoginStorage(Protocol):
+    """Keeps one login at one server."""
+
+    principal: str
+    """Whose login it is; empty if everybody's."""
+
+    @property
+    def login(self) -> str:
+        """The id of the login that gave the tokens; empty without tokens."""
+        ...
+
+    def load(self) -> StoredLogin | None:
+        """Return the login that is stored now; this may block."""
+        ...
+
+    def read(self) -> StoredLogin | None:
+        """Return the login without waiting; another process may have changed it since."""
+        ...
+
+    def write(self, stored: StoredLogin) -> None:
+        """Store a login in place of the one before."""
+        ...
+
+    def forget(self) -> bool:
+        """Delete the login, and return whether there was one."""
+        ...
+
+
+def hash_server(config: ServerConfig) -> str:
+    """Return what identifies a server among stored logins: its name and address."""
+    return hashlib.sha256(f"{config.name}\n{config.url}".encode()).hexdigest()[:16]
+
+
 class TokenFile:
     """The file that holds one server's login, readable only by its owner.
 
     A server with another address has another file.
     """
 
+    principal = ""
+
     def __init__(self, folder: Path, config: ServerConfig) -> None:
-        digest = hashlib.sha256(f"{config.name}\n{config.url}".encode()).hexdigest()[:16]
-        self.path = folder / f"{digest}.json"
+        self.path = folder / f"{hash_server(config)}.json"
 
     @property
     def login(self) -> str:
@@ -83,6 +117,10 @@ class TokenFile:
             return StoredLogin.model_validate(read_document(self.path).tables)
         except (UsageError, ValidationError):
             return None
+
+    def load(self) -> StoredLogin | None:
+        """Do the same as `read`."""
+        return self.read()
 
     def write(self, stored: StoredLogin) -> None:
         """Replace the file atomically."""

@@ -1,0 +1,374 @@
+"""Each user logs in to a server: nobody's tokens may serve anybody else, or lie about in plain."""
+
+import asyncio
+import base64
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from gateway.fleet import known, text_of
+from servers.browsing import logged_in
+from servers.oauthserver import World, oauth_world
+from serving import DEADLINE_SECONDS, Served, eventually, served
+from toolscout.config.gateway import TokenConfig
+from toolscout.config.servers import Grant, Login, ServerConfig, Transport
+from toolscout.errors import InvalidConfig
+from toolscout.servers.oauth.tokens import TokenFile
+from toolscout.servers.oauth.vault import KEY_FILE, Vault
+from toolscout.stores.sqlite import SqliteStore
+
+TOKENS = {name: f"the token of {name}, which is long enough" for name in ("ann", "bob", "cleo")}
+WHOAMI = {"name": "web__whoami", "arguments": {}}
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with oauth_world(tells=True) as running:
+        yield running
+
+
+def server_at(world: World, **options: Any) -> ServerConfig:
+    return ServerConfig(
+        name="web", transport=Transport.HTTP, url=world.url, **{"oauth": True, **options}
+    )
+
+
+def log_in(world: World, config: ServerConfig, folder: Path, principal: str = "") -> None:
+    """Have somebody log in, as `toolscout servers login` would; without a name, for everybody."""
+    world.authority.person = principal or "admin"
+    with SqliteStore(folder / "gateway.db") as store:
+        vault = Vault(store, folder=folder)
+        place = vault.find(config, principal) if principal else TokenFile(folder, config)
+        assert asyncio.run(logged_in(config, place))
+
+
+@contextmanager
+def serve(config: ServerConfig, folder: Path, **options: Any) -> Generator[Served]:
+    tokens = {name: {"token": token} for name, token in TOKENS.items()}
+    with (
+        SqliteStore(folder / "gateway.db") as store,
+        served(config, store=store, logins=folder, **{"tokens": tokens, **options}) as running,
+    ):
+        yield running
+
+
+@asynccontextmanager
+async def connect(gateway: Served, name: str, **options: Any) -> AsyncGenerator[Client]:
+    headers = {"Authorization": f"Bearer {TOKENS[name]}"}
+    async with (
+        asyncio.timeout(DEADLINE_SECONDS),
+        httpx2.AsyncClient(headers=headers, timeout=DEADLINE_SECONDS) as http,
+        Client(streamable_http_client(f"{gateway.url}/mcp", http_client=http), **options) as client,
+    ):
+        await known(client, "web__whoami")
+        yield client
+
+
+async def ask(client: Client, **arguments: Any) -> str:
+    return text_of(await client.call_tool("tool_call", {**WHOAMI, "arguments": arguments}))
+
+
+def ask_as(gateway: Served, name: str) -> str:
+    async def run() -> str:
+        async with connect(gateway, name) as client:
+            return await ask(client)
+
+    return asyncio.run(run())
+
+
+def list_users(gateway: Served) -> list[str]:
+    return list(gateway.gateway.pool.servers["web"].users)
+
+
+def test_each_user_reaches_the_server_as_themselves(world: World, tmp_path: Path):
+    config = server_at(world, login="user")
+    for name in ("", "ann", "bob"):
+        log_in(world, config, tmp_path, name)
+
+    async def run(gateway: Served) -> list[str]:
+        async with connect(gateway, "ann") as ann, connect(gateway, "bob") as bob:
+            # Slow calls overlap, so that a connection that was shared would be noticed.
+            asked = [ask(client, seconds=0.2) for client in (ann, bob) * 5]
+            return await asyncio.gather(*asked)
+
+    with serve(config, tmp_path) as gateway:
+        assert asyncio.run(run(gateway)) == ["You are ann.", "You are bob."] * 5
+
+
+def test_a_user_without_a_login_is_told_how_to_log_in_and_then_the_call_works(
+    world: World, tmp_path: Path
+):
+    config = server_at(world, login="user")
+    log_in(world, config, tmp_path)
+    log_in(world, config, tmp_path, "ann")
+
+    with serve(config, tmp_path) as gateway:
+        refused = ask_as(gateway, "bob")
+        log_in(world, config, tmp_path, "bob")
+        accepted = ask_as(gateway, "bob")
+
+    assert "toolscout servers login web --principal bob" in refused
+    assert "You are" not in refused
+    assert accepted == "You are bob."
+
+
+def test_a_user_who_logs_in_as_somebody_else_is_that_person_from_the_next_call(
+    world: World, tmp_path: Path
+):
+    config = server_at(world, login="user")
+    log_in(world, config, tmp_path)
+    log_in(world, config, tmp_path, "ann")
+    with serve(config, tmp_path) as gateway:
+        assert ask_as(gateway, "ann") == "You are ann."
+
+        world.authority.person = "ann at work"
+        with SqliteStore(tmp_path / "gateway.db") as store:
+            asyncio.run(logged_in(config, Vault(store, folder=tmp_path).find(config, "ann")))
+
+        assert ask_as(gateway, "ann") == "You are ann at work."
+
+
+def test_tokens_that_expired_are_renewed_for_their_user_alone(world: World, tmp_path: Path):
+    config = server_at(world, login="user")
+    for name in ("", "ann", "bob"):
+        log_in(world, config, tmp_path, name)
+    with serve(config, tmp_path) as gateway:
+        assert ask_as(gateway, "ann") == "You are ann."
+        world.authority.access.clear()
+
+        assert ask_as(gateway, "bob") == "You are bob."
+        assert ask_as(gateway, "ann") == "You are ann."
+
+    with serve(config, tmp_path) as gateway:  # each renewal was the last of its tokens
+        assert ask_as(gateway, "ann") == "You are ann."
+
+
+def test_no_token_can_be_read_in_the_files_of_the_gateway(world: World, tmp_path: Path):
+    config = server_at(world, login="user")
+    log_in(world, config, tmp_path, "ann")
+    given = [*world.authority.access, *world.authority.refresh]
+    log_in(world, config, tmp_path)
+    with serve(config, tmp_path) as gateway:
+        assert ask_as(gateway, "ann") == "You are ann."
+        headers = {"Authorization": f"Bearer {TOKENS['ann']}"}
+        told = httpx2.get(f"{gateway.url}/status", headers=headers, timeout=DEADLINE_SECONDS)
+
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert given
+    assert [token for token in given if token.encode() in written] == []
+    assert [token for token in given if token in told.text] == []
+    assert (tmp_path / KEY_FILE).stat().st_mode & 0o077 == 0
+
+
+def test_a_login_moved_to_another_user_is_refused(world: World, tmp_path: Path):
+    config = server_at(world, login="user")
+    log_in(world, config, tmp_path)
+    log_in(world, config, tmp_path, "ann")
+    with SqliteStore(tmp_path / "gateway.db") as store:
+        vault = Vault(store, folder=tmp_path)
+        ann, bob = vault.find(config, "ann"), vault.find(config, "bob")
+        store.write("login", bob.key, store.read("login", ann.key))
+
+    with serve(config, tmp_path) as gateway:
+        refused = ask_as(gateway, "bob")
+
+    assert "the stored login cannot be read" in refused
+
+
+def make_key() -> str:
+    return base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def test_the_first_key_encrypts_and_all_keys_decrypt(world: World, tmp_path: Path):
+    config = server_at(world, login="user")
+    old, new = make_key(), make_key()
+    world.authority.person = "ann"
+    with SqliteStore(tmp_path / "gateway.db") as store:
+        asyncio.run(logged_in(config, Vault(store, [old], folder=None).find(config, "ann")))
+        rotated = Vault(store, [new, old], folder=None).find(config, "ann")
+        stored = rotated.load()
+        assert stored is not None
+        rotated.write(stored)
+
+        assert Vault(store, [new], folder=None).find(config, "ann").load() == stored
+        with pytest.raises(InvalidConfig, match="lacks the key"):
+            Vault(store, [old], folder=None).find(config, "ann").load()
+
+
+def test_a_wrong_key_is_a_clear_error_and_loses_nothing(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    config = server_at(world, login="user")
+    log_in(world, config, tmp_path)
+    log_in(world, config, tmp_path, "ann")
+    with serve(config, tmp_path, login_keys=[make_key()]) as gateway:
+        refused = ask_as(gateway, "ann")
+    with serve(config, tmp_path) as gateway:
+        accepted = ask_as(gateway, "ann")
+
+    assert "the stored login cannot be read" in refused
+    assert "gateway.login_keys" in caplog.text
+    assert accepted == "You are ann."
+
+
+def test_a_key_that_is_none_is_refused_without_being_shown(tmp_path: Path):
+    with SqliteStore(tmp_path / "gateway.db") as store, pytest.raises(InvalidConfig) as caught:
+        Vault(store, ["hunter2-hunter2"], folder=None)
+
+    assert "openssl rand" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_connection_of_a_user_who_may_no_longer_use_the_gateway_ends(
+    world: World, tmp_path: Path
+):
+    config = server_at(world, login="user")
+    for name in ("", "ann", "bob"):
+        log_in(world, config, tmp_path, name)
+    with serve(config, tmp_path) as gateway:
+        assert ask_as(gateway, "ann") == "You are ann."
+        assert ask_as(gateway, "bob") == "You are bob."
+        connection = gateway.gateway.pool.servers["web"].users["bob"].connection
+        assert connection is not None
+
+        now = gateway.gateway.config
+        left = {name: TokenConfig(token=TOKENS[name]) for name in ("ann", "cleo")}
+        changed = replace(now, gateway=replace(now.gateway, tokens=left))
+        reloading = asyncio.run_coroutine_threadsafe(gateway.gateway.reload(changed), gateway.loop)
+        reloading.result(DEADLINE_SECONDS)
+
+        asyncio.run(eventually(connection.ended.is_set))
+        assert list_users(gateway) == ["ann"]
+        assert ask_as(gateway, "ann") == "You are ann."
+
+
+def test_the_connection_of_a_user_who_logs_out_ends(world: World, tmp_path: Path):
+    config = server_at(world, login="user")
+    log_in(world, config, tmp_path)
+    log_in(world, config, tmp_path, "ann")
+    with serve(config, tmp_path) as gateway:
+        assert ask_as(gateway, "ann") == "You are ann."
+        connection = gateway.gateway.pool.servers["web"].users["ann"].connection
+        assert connection is not None
+
+        with SqliteStore(tmp_path / "gateway.db") as store:
+            assert Vault(store, folder=tmp_path).find(config, "ann").forget()
+
+        asyncio.run(eventually(connection.ended.is_set))
+        assert "--principal ann" in ask_as(gateway, "ann")
+
+
+def test_the_connection_of_an_idle_user_ends_and_the_next_call_opens_another(
+    world: World, tmp_path: Path
+):
+    config = server_at(world, login="user", idle_stop=0.1)
+    log_in(world, config, tmp_path)
+    log_in(world, config, tmp_path, "ann")
+    with serve(config, tmp_path) as gateway:
+        assert ask_as(gateway, "ann") == "You are ann."
+
+        asyncio.run(eventually(lambda: not list_users(gateway)))
+
+        assert ask_as(gateway, "ann") == "You are ann."
+
+
+def test_the_oldest_idle_connection_makes_room_for_another_user(world: World, tmp_path: Path):
+    config = server_at(world, login="user", max_users=2)
+    for name in ("", *TOKENS):
+        log_in(world, config, tmp_path, name)
+    with serve(config, tmp_path) as gateway:
+        for name in ("bob", "ann", "cleo"):
+            assert ask_as(gateway, name) == f"You are {name}."
+
+        assert list_users(gateway) == ["ann", "cleo"]
+        assert ask_as(gateway, "bob") == "You are bob."
+
+
+def test_no_connection_in_use_makes_room(world: World, tmp_path: Path):
+    config = server_at(world, login="user", max_users=1)
+    for name in ("", "ann", "bob"):
+        log_in(world, config, tmp_path, name)
+
+    async def run(gateway: Served) -> tuple[str, str]:
+        async with connect(gateway, "ann") as ann, connect(gateway, "bob") as bob:
+            slow = asyncio.create_task(ask(ann, seconds=3.0))
+            assert await asyncio.to_thread(world.authority.called.acquire, True, DEADLINE_SECONDS)
+            refused = await ask(bob)
+            return refused, await slow
+
+    with serve(config, tmp_path) as gateway:
+        refused, answered = asyncio.run(run(gateway))
+
+    assert "is busy" in refused
+    assert answered == "You are ann."
+
+
+@pytest.mark.parametrize("options", [{"oauth": True}, {"oauth": False}])
+def test_one_login_serves_several_users_only_if_the_configuration_says_so(
+    world: World, tmp_path: Path, options: dict[str, bool], caplog: pytest.LogCaptureFixture
+):
+    undecided = server_at(world, **options)
+    log_in(world, undecided, tmp_path)
+    with serve(undecided, tmp_path) as gateway, caplog.at_level(logging.WARNING):
+        refused = [ask_as(gateway, name) for name in ("ann", "bob")]
+    with serve(replace(undecided, login="shared"), tmp_path) as gateway:
+        shared = [ask_as(gateway, name) for name in ("ann", "bob")]
+
+    assert all('login = "shared"' in text and "You are" not in text for text in refused)
+    assert shared == ["You are admin."] * 2
+
+
+def test_servers_that_are_refused_are_named_at_the_start(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    with serve(server_at(world), tmp_path):
+        pass
+
+    assert [r.levelname for r in caplog.records if 'login = "shared"' in r.getMessage()] == [
+        "WARNING"
+    ]
+
+
+def test_one_user_goes_on_with_the_only_login(world: World, tmp_path: Path):
+    config = server_at(world)
+    log_in(world, config, tmp_path)
+    with serve(config, tmp_path, tokens={"ann": {"token": TOKENS["ann"]}}) as gateway:
+        assert ask_as(gateway, "ann") == "You are admin."
+    with serve(config, tmp_path, tokens={}) as gateway:
+        assert ask_as(gateway, "ann") == "You are admin."
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"token": "static"},
+        {"headers": {"Authorization": "Bearer static"}},
+        {
+            "oauth_grant": Grant.CLIENT_CREDENTIALS,
+            "oauth_client_id": "id",
+            "oauth_client_secret": "secret",
+            "oauth_issuer": "https://login.example",
+        },
+    ],
+)
+def test_a_server_with_credentials_of_its_own_has_no_logins_of_users(options: dict[str, Any]):
+    with pytest.raises(InvalidConfig, match="login"):
+        ServerConfig(
+            name="web", transport=Transport.HTTP, url="https://web.example", login="user", **options
+        )
+
+
+def test_login_is_one_of_two_words():
+    web = ServerConfig(name="web", transport=Transport.HTTP, url="https://web.example")
+    assert replace(web, login="user").login is Login.USER
+    with pytest.raises(InvalidConfig, match="login"):
+        replace(web, login="everybody")
