@@ -137,7 +137,7 @@ ORDERS = {
         stream views
         activity catalog
         search servers
-        map
+        logins map
         routes
         app
     """,

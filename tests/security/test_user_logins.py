@@ -4,13 +4,14 @@ import asyncio
 import base64
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
@@ -27,7 +28,6 @@ from toolscout.servers.oauth.vault import KEY_FILE, Vault
 from toolscout.stores.sqlite import SqliteStore
 
 TOKENS = {name: f"the token of {name}, which is long enough" for name in ("ann", "bob", "cleo")}
-WHOAMI = {"name": "web__whoami", "arguments": {}}
 
 
 @pytest.fixture
@@ -36,10 +36,8 @@ def world() -> Iterator[World]:
         yield running
 
 
-def server_at(world: World, **options: Any) -> ServerConfig:
-    return ServerConfig(
-        name="web", transport=Transport.HTTP, url=world.url, **{"oauth": True, **options}
-    )
+def server_at(world: World, *, oauth: bool = True, **options: Any) -> ServerConfig:
+    return ServerConfig(name="web", transport=Transport.HTTP, url=world.url, oauth=oauth, **options)
 
 
 def log_in(world: World, config: ServerConfig, folder: Path, principal: str = "") -> None:
@@ -52,11 +50,18 @@ def log_in(world: World, config: ServerConfig, folder: Path, principal: str = ""
 
 
 @contextmanager
-def serve(config: ServerConfig, folder: Path, **options: Any) -> Generator[Served]:
-    tokens = {name: {"token": token} for name, token in TOKENS.items()}
+def serve(
+    config: ServerConfig,
+    folder: Path,
+    *,
+    users: Iterable[str] = tuple(TOKENS),
+    console: bool = False,
+    **options: Any,
+) -> Generator[Served]:
+    options["tokens"] = {name: {"token": TOKENS[name]} for name in users}
     with (
         SqliteStore(folder / "gateway.db") as store,
-        served(config, store=store, logins=folder, **{"tokens": tokens, **options}) as running,
+        served(config, store=store, logins=folder, console=console, **options) as running,
     ):
         yield running
 
@@ -74,7 +79,9 @@ async def connect(gateway: Served, name: str, **options: Any) -> AsyncGenerator[
 
 
 async def ask(client: Client, **arguments: Any) -> str:
-    return text_of(await client.call_tool("tool_call", {**WHOAMI, "arguments": arguments}))
+    return text_of(
+        await client.call_tool("tool_call", {"name": "web__whoami", "arguments": arguments})
+    )
 
 
 def ask_as(gateway: Served, name: str) -> str:
@@ -312,6 +319,127 @@ def test_no_connection_in_use_makes_room(world: World, tmp_path: Path):
     assert answered == "You are ann."
 
 
+def begin_login(gateway: Served, browser: httpx2.Client, name: str) -> httpx2.Response:
+    """Do what the login page does once a person has given it a token."""
+    headers = {"Authorization": f"Bearer {TOKENS[name]}"}
+    return browser.post(f"{gateway.url}/api/servers/web/own_login", headers=headers)
+
+
+def open_browser() -> httpx2.Client:
+    return httpx2.Client(follow_redirects=True, timeout=DEADLINE_SECONDS)
+
+
+def log_in_on_page(gateway: Served, page: str, name: str) -> str:
+    """Log in as a person would with a browser, and return where that ended."""
+    with open_browser() as browser:
+        assert browser.get(page).status_code == 200
+        begun = begin_login(gateway, browser, name)
+        assert begun.json()["principal"] == name
+        return str(browser.get(begun.json()["url"]).url)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_a_client_that_can_open_pages_lets_its_user_log_in_during_the_call(
+    world: World, tmp_path: Path, mode: str
+):
+    config = server_at(world, login="user")
+    log_in(world, config, tmp_path)
+    asked: list[types.ElicitRequestURLParams] = []
+    ended: list[str] = []
+
+    async def run(gateway: Served) -> str:
+        async def answer(context: Any, params: Any) -> types.ElicitResult:
+            asked.append(params)
+            world.authority.person = "bob"
+            ended.append(await asyncio.to_thread(log_in_on_page, gateway, params.url, "bob"))
+            return types.ElicitResult(action="accept")
+
+        async with connect(gateway, "bob", mode=mode, elicitation_callback=answer) as client:
+            return await ask(client)
+
+    with serve(config, tmp_path, console=True) as gateway:
+        answered = asyncio.run(run(gateway))
+
+    assert answered == "You are bob."
+    assert [params.url for params in asked] == [f"{gateway.url}/login?server=web"]
+    assert "'web'" in asked[0].message
+    assert ended == [f"{gateway.url}/login?outcome=done"]
+
+
+def test_a_user_who_declines_to_log_in_is_refused_with_the_page(world: World, tmp_path: Path):
+    config = server_at(world, login="user")
+    log_in(world, config, tmp_path)
+
+    async def decline(context: Any, params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action="decline")
+
+    async def run(gateway: Served) -> str:
+        async with connect(gateway, "bob", elicitation_callback=decline) as client:
+            return await ask(client)
+
+    with serve(config, tmp_path, console=True) as gateway:
+        refused = asyncio.run(run(gateway))
+
+    assert f"open {gateway.url}/login?server=web" in refused
+
+
+def test_a_client_that_cannot_open_pages_is_told_the_page(world: World, tmp_path: Path):
+    config = server_at(world, login="user")
+    log_in(world, config, tmp_path)
+    with serve(config, tmp_path, console=True) as gateway:
+        refused = ask_as(gateway, "bob")
+        world.authority.person = "bob"
+        log_in_on_page(gateway, f"{gateway.url}/login?server=web", "bob")
+        accepted = ask_as(gateway, "bob")
+
+    assert f"open {gateway.url}/login?server=web" in refused
+    assert accepted == "You are bob."
+
+
+def test_a_login_ends_only_in_the_browser_in_which_it_began(world: World, tmp_path: Path):
+    config = server_at(world, login="user")
+    log_in(world, config, tmp_path)
+    world.authority.person = "ann"
+    with serve(config, tmp_path, console=True) as gateway:
+        with open_browser() as bobs, open_browser() as anns:
+            # Bob sends Ann the address at which he should log in, to get at her account.
+            address = begin_login(gateway, bobs, "bob").json()["url"]
+            stranger = str(anns.get(address).url)
+            begin_login(gateway, anns, "ann")
+            with_own_cookie = str(anns.get(address).url)
+        refused = ask_as(gateway, "bob")
+
+    assert stranger == with_own_cookie == f"{gateway.url}/login?outcome=strange"
+    assert "You are" not in refused
+
+
+@pytest.mark.parametrize("token", ["", "Bearer of somebody else"])
+def test_nobody_begins_a_login_without_a_token_of_the_gateway(
+    world: World, tmp_path: Path, token: str
+):
+    with serve(server_at(world, login="user"), tmp_path, console=True) as gateway:
+        headers = {"Authorization": token} if token else {}
+        address = f"{gateway.url}/api/servers/web/own_login"
+        told = httpx2.post(address, headers=headers, timeout=DEADLINE_SECONDS)
+
+    assert told.status_code == 401
+    assert "set-cookie" not in told.headers
+
+
+def test_a_user_logs_in_only_to_servers_that_the_profile_shows(world: World, tmp_path: Path):
+    profiles = {"none": {"servers": ["other"]}}
+    tokens = {"ann": {"token": TOKENS["ann"], "profile": "none"}, "bob": {"token": TOKENS["bob"]}}
+    config = server_at(world, login="user")
+    log_in(world, config, tmp_path)
+    with (
+        served(config, logins=tmp_path, console=True, tokens=tokens, profiles=profiles) as gateway,
+        open_browser() as browser,
+    ):
+        assert gateway.known.wait(DEADLINE_SECONDS)
+        assert begin_login(gateway, browser, "ann").status_code == 404
+        assert begin_login(gateway, browser, "bob").status_code == 200
+
+
 @pytest.mark.parametrize("options", [{"oauth": True}, {"oauth": False}])
 def test_one_login_serves_several_users_only_if_the_configuration_says_so(
     world: World, tmp_path: Path, options: dict[str, bool], caplog: pytest.LogCaptureFixture
@@ -341,9 +469,9 @@ def test_servers_that_are_refused_are_named_at_the_start(
 def test_one_user_goes_on_with_the_only_login(world: World, tmp_path: Path):
     config = server_at(world)
     log_in(world, config, tmp_path)
-    with serve(config, tmp_path, tokens={"ann": {"token": TOKENS["ann"]}}) as gateway:
+    with serve(config, tmp_path, users=["ann"]) as gateway:
         assert ask_as(gateway, "ann") == "You are admin."
-    with serve(config, tmp_path, tokens={}) as gateway:
+    with serve(config, tmp_path, users=()) as gateway:
         assert ask_as(gateway, "ann") == "You are admin."
 
 

@@ -21,6 +21,7 @@ from toolscout.catalog import Catalog
 from toolscout.config.gateway import GatewayConfig
 from toolscout.console.activity import ActivityLog, LoggedEvent, SessionLog, SessionTable, is_peer
 from toolscout.console.catalog import Costs, LintResults, ToolTable
+from toolscout.console.logins import PAGE, UserLogins
 from toolscout.console.map import Maps
 from toolscout.console.routes import Routes
 from toolscout.console.search import Indexes, SearchPreview
@@ -45,6 +46,7 @@ from toolscout.gateway.middleware import (
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL
+from toolscout.servers.oauth.vault import Vault
 from toolscout.servers.pool import Pool
 from toolscout.sessions.events import Answered, Event, EventStream, Suggested
 from toolscout.sessions.metatools import build_meta_tools
@@ -59,7 +61,8 @@ _log = logging.getLogger(__name__)
 class Console:
     """One console over a scout, and the servers behind it if there are any.
 
-    Enter `run` while it is served. `tokens` is the folder with the logins of servers.
+    Enter `run` while it is served. `tokens` is the folder with the logins of servers, `vault` has
+    those of users.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Console:
         *,
         pool: Pool | None = None,
         tokens: Path | None = None,
+        vault: Vault | None = None,
     ) -> None:
         self.config = config
         self.ledger = ledger
@@ -98,6 +102,7 @@ class Console:
                 can_redirect=is_loopback(config.host),
             )
             self.logins = PendingLogins(tokens) if tokens is not None else None
+        self.user_logins = UserLogins(vault) if vault is not None else None
         self._routes = Routes(self)
         self._subscriptions = contextlib.ExitStack()
         self._subscriptions.callback(events.subscribe(self._on_event))
@@ -108,6 +113,7 @@ class Console:
     @classmethod
     def from_gateway(cls, gateway: Gateway) -> "Console":
         """Return the console of a gateway, subscribed to what happens there."""
+        gateway.login_path = PAGE
         return cls(
             gateway.scout,
             gateway.config.gateway,
@@ -115,6 +121,7 @@ class Console:
             gateway.ledger,
             pool=gateway.pool,
             tokens=gateway.tokens,
+            vault=gateway.vault,
         )
 
     @property
@@ -149,8 +156,9 @@ class Console:
         self.stream.close()
         self._subscriptions.close()
         self.indexes.close()
-        if self.logins is not None:
-            await self.logins.close()
+        for logins in (self.logins, self.user_logins):
+            if logins is not None:
+                await logins.close()
         await self._save()
 
     async def _save_often(self) -> None:

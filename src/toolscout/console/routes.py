@@ -17,18 +17,26 @@ from typing import TYPE_CHECKING, Any
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import (
+    FileResponse,
+    JSONResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
+from toolscout.config.servers import Login
 from toolscout.console.activity import build_savings
 from toolscout.console.catalog import PAGE_SIZE, PAGE_SIZE_MAX, SORTS
+from toolscout.console.logins import CALLBACK, COOKIE, PAGE, STRANGE
 from toolscout.console.search import LIMIT, LIMIT_MAX
 from toolscout.console.servers import DECISIONS, STATES
 from toolscout.console.views import ApiError, View, api_error_from
 from toolscout.errors import ToolscoutError
-from toolscout.gateway.middleware import PRINCIPAL, Principal
+from toolscout.gateway.middleware import ANONYMOUS, PRINCIPAL, Principal, find_address
 
 if TYPE_CHECKING:
     from toolscout.console.app import Console
@@ -48,6 +56,8 @@ MEDIA_TYPES = {".js": "text/javascript", ".svg": "image/svg+xml"}
 SAVINGS_HOURS = 24
 SAVINGS_HOURS_MAX = 24 * 31
 OFFSET_MAX = 10_000_000
+FIELDS = 32
+"""Parameters that are read of the answer of an authorization server."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
     "form-action 'self'; object-src 'none'",
@@ -100,18 +110,22 @@ class Routes:
             "/servers/{name}/approvals": self._list_held,
         }
         act = self._answer_json(self._run_action)
+        begin = self._answer_json(self._begin_own_login)
         return [
             *(Route(API + path, self._answer_json(work)) for path, work in works.items()),
+            Route(f"{API}/servers/{{name}}/own_login", begin, methods=["POST"]),
             Route(f"{API}/servers/{{name}}/{{action}}", act, methods=["POST"]),
             Route(f"{API}/events", self._stream_events),
             Route(f"{API}/{{rest:path}}", self._answer_json(_refuse_path)),
             Route("/", self._send_file),
+            Route(PAGE, self._send_login_page),
+            Route(CALLBACK, self._finish_login),
             Route(f"{STATIC}{{name:path}}", self._send_file),
         ]
 
     def is_public(self, path: str) -> bool:
         """Tell whether a path belongs to the page, which holds nothing that needs a token."""
-        return path == "/" or path.startswith(STATIC)
+        return path in ("/", PAGE, CALLBACK) or path.startswith(STATIC)
 
     def _search(self, view: View, request: Request) -> Answer:
         return self._console.search.search(
@@ -185,6 +199,39 @@ class Routes:
             raise ApiError(403, "no_login", message, hint)
         return {"url": await logins.begin(server.config)}
 
+    async def _begin_own_login(self, view: View, request: Request) -> Answer:
+        """Begin the login of the user who asks; the cookie ties it to the user's browser."""
+        name = request.path_params["name"]
+        server = self._get_servers().get_server(view, name)
+        logins = self._console.user_logins
+        principal = view.principal
+        if logins is None or server.config.login != Login.USER or principal is ANONYMOUS:
+            message = f"Users do not log in to {name!r} themselves."
+            hint = 'That is for servers with login = "user", and for users with a token.'
+            raise ApiError(409, "no_login", message, hint)
+        address = find_address(self._console.config.public_url, request.scope)
+        url, cookie = await logins.begin(server.config, principal.name, f"{address}{CALLBACK}")
+        response = JSONResponse({"url": url, "principal": principal.name})
+        is_secure = address.startswith("https:")
+        response.set_cookie(COOKIE, cookie, path=PAGE, httponly=True, secure=is_secure)
+        return response
+
+    async def _send_login_page(self, request: Request) -> Response:
+        response = await self._files.get_response("login.html", request.scope)
+        return _add_headers(response, HEADERS)
+
+    async def _finish_login(self, request: Request) -> Response:
+        """Take the answer of an authorization server, which the user's browser brings."""
+        logins = self._console.user_logins
+        given = {name: request.query_params[name] for name in list(request.query_params)[:FIELDS]}
+        cookie = request.cookies.get(COOKIE, "")
+        outcome = await logins.finish(given, cookie) if logins is not None else STRANGE
+        # Fixed text, without anything that came with the request.
+        response = RedirectResponse(f"{PAGE}?outcome={outcome}", 303)
+        if outcome != STRANGE:
+            response.delete_cookie(COOKIE, path=PAGE)
+        return _add_headers(response, {**HEADERS, **NO_STORE})
+
     def _get_servers(self) -> "ServerTable":
         if self._console.servers is None:
             hint = "Run a gateway: `toolscout serve --http`."
@@ -201,7 +248,9 @@ class Routes:
         async def answer(request: Request) -> Response:
             view = self._console.get_view(_get_principal(request))
             try:
-                response = JSONResponse(await work(view, request))
+                answered = await work(view, request)
+                is_ready = isinstance(answered, Response)
+                response = answered if is_ready else JSONResponse(answered)
             except ApiError as error:
                 response = error.to_response()
             except ToolscoutError as error:

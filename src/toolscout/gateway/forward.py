@@ -6,9 +6,11 @@ Clients that cannot be asked during a call are left to `pending`.
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
@@ -17,7 +19,8 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.uri_template import UriTemplate
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from toolscout.errors import ApprovalNeeded, NotAllowed
+from toolscout.config.servers import Login
+from toolscout.errors import ApprovalNeeded, LoginRequired, NotAllowed
 from toolscout.gateway.logs import digest_session
 from toolscout.gateway.pending import (
     INPUT_REQUIRED,
@@ -38,13 +41,14 @@ from toolscout.servers.connection import Relay, call_failed_from_error
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.servers.pool import Pool
 from toolscout.sessions.replies import Reply
-from toolscout.sessions.texts import ENDLESS_QUESTIONS, USER_DECLINED
+from toolscout.sessions.texts import ENDLESS_QUESTIONS, LOGIN_QUESTION, USER_DECLINED
 from toolscout.tools import Tool
 
 Context = ServerRequestContext[Any, Any]
 
 ROUNDS = 10
 """How often a newer server may ask an older client for input during one call."""
+ID_BYTES = 16
 
 APPROVAL = "approval"
 """The key of the question whether a call may be made."""
@@ -71,8 +75,12 @@ class ForwardedCall:
         pending_calls: PendingCalls,
         seconds: float,
         sees: Callable[[str, str], bool],
+        login_page: str = "",
     ) -> None:
-        """`caller` is the name of the client's principal, empty if it has none."""
+        """`caller` is the name of the client's principal, empty if it has none.
+
+        `login_page` is where it logs in to servers, empty if there is no such page.
+        """
         self.raw: Json | None = None
         """The server's answer, unchanged."""
         self._pool = pool
@@ -87,6 +95,7 @@ class ForwardedCall:
         self._pending_calls = pending_calls
         self._seconds = seconds
         self._sees = sees
+        self._login_page = login_page
         self._is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def __call__(self, tool: Tool, arguments: Json) -> object:
@@ -186,11 +195,20 @@ class ForwardedCall:
         member = self._pool.servers.get(server)
         if member is None or member.manifest is None:
             return False
-        return member.manifest.protocol in HANDSHAKE_PROTOCOL_VERSIONS
+        if member.manifest.protocol in HANDSHAKE_PROTOCOL_VERSIONS:
+            return True
+        # The gateway may have to ask for a login. A state that it did not give is the server's.
+        state = self._params.request_state
+        is_own = state is None or state in self._pending_calls.waiting
+        return member.config.login == Login.USER and bool(self._caller) and is_own
 
     async def _request(self, server: str, method: str, params: Json, relay: Relay) -> Json:
         params = {**params, **self._build_extra_params()}
-        raw = await self._pool.request(server, method, params, relay, caller=self._caller)
+        try:
+            raw = await self._pool.request(server, method, params, relay, caller=self._caller)
+        except LoginRequired as error:
+            await self._have_user_log_in(error, relay)
+            raw = await self._pool.request(server, method, params, relay, caller=self._caller)
         if raw.get("resultType") != INPUT_REQUIRED or self._is_modern:
             return raw
         # A newer server wants input that this client cannot send with a call: ask, and repeat it.
@@ -209,6 +227,25 @@ class ForwardedCall:
             if raw.get("resultType") != INPUT_REQUIRED:
                 return raw
         raise MCPError(code=types.INTERNAL_ERROR, message=ENDLESS_QUESTIONS.format(rounds=ROUNDS))
+
+    async def _have_user_log_in(self, error: LoginRequired, relay: Relay) -> None:
+        """Ask the user to log in to a server, and wait for it; raises `LoginRequired` otherwise."""
+        if not self._login_page:
+            raise error
+        page = f"{self._login_page}?{urlencode({'server': error.server})}"
+        refusal = LoginRequired(error.server, error.principal, error.command, page)
+        if self._is_modern and relay is self:
+            raise refusal  # such a client is asked in the answer to a call
+        former = await self._pool.read_login(error.server, error.principal)
+        text = LOGIN_QUESTION.format(server=error.server)
+        asked = types.ElicitRequestURLParams(
+            message=text, url=page, elicitation_id=secrets.token_urlsafe(ID_BYTES)
+        )
+        answer = await relay.ask(types.ElicitRequest(params=asked))
+        is_agreed = isinstance(answer, types.ElicitResult) and answer.action == "accept"
+        wait = self._pool.wait_for_login
+        if not is_agreed or not await wait(error.server, error.principal, former, self._seconds):
+            raise refusal
 
     def build_result(self, reply: Reply) -> Json:
         """Return the result for the client: the server's own answer wherever that is possible."""

@@ -41,7 +41,7 @@ from toolscout.gateway.audit import DAY_SECONDS, AuditRecord
 from toolscout.gateway.events import ApprovalAnswered, LogLine, ServerChanged
 from toolscout.gateway.forward import Context, ForwardedCall, result_from_reply
 from toolscout.gateway.ledger import Ledger
-from toolscout.gateway.middleware import ANONYMOUS, Principal, read_principal_name
+from toolscout.gateway.middleware import ANONYMOUS, Principal, find_address, read_principal_name
 from toolscout.gateway.pending import CallApprovals, PendingCalls
 from toolscout.gateway.resources import Resources
 from toolscout.gateway.subscriptions import Subscriptions
@@ -116,13 +116,16 @@ class Gateway:
         self.events.subscribe(self.ledger.on_event)
         self._audit = self._open_audit() if config.gateway.audit else None
         self.catalog = Catalog()
+        self.vault = Vault(self.store, config.gateway.resolve_login_keys(), folder=tokens)
+        self.login_path = ""
+        """Where on this gateway users log in to servers, if they can."""
         self.pool = Pool(
             config.servers,
             self.catalog,
             self.store,
             queue=config.gateway.queue,
             tokens=tokens,
-            vault=Vault(self.store, config.gateway.resolve_login_keys(), folder=tokens),
+            vault=self.vault,
             lock=lock,
         )
         self.pool.on_phase = lambda server: self.events.emit(
@@ -341,6 +344,7 @@ class Gateway:
             approvals=self.approvals,
             pending_calls=self.pending_calls,
             seconds=self.config.gateway.answer_seconds,
+            login_page=self._find_login_page(context),
             sees=partial(self.resources.sees, session),
         )
 
@@ -357,6 +361,12 @@ class Gateway:
                 by=by,
             )
         )
+
+    def _find_login_page(self, context: Context) -> str:
+        if context.request is None or not self.login_path:
+            return ""
+        address = find_address(self.config.gateway.public_url, context.request.scope)
+        return f"{address}{self.login_path}"
 
     def _is_direct(self, session: Session) -> bool:
         mode = self.config.gateway.mode

@@ -199,8 +199,7 @@ class Authenticator:
 
     def find_address(self, scope: Scope) -> str:
         """Return the address at which a client reaches the gateway, without a path."""
-        own = f"{scope.get('scheme', 'http')}://{read_header(scope, b'host')}"
-        return self._public_url or own
+        return find_address(self._public_url, scope)
 
     def refresh(self, principal: Principal) -> Principal | None:
         """Return a principal as it is now, or None if it may no longer use the gateway."""
@@ -261,6 +260,12 @@ def _split_host(host: str) -> tuple[str, str]:
 def read_header(scope: Scope, name: bytes) -> str | None:
     """Return the first header with a name in lower case, or None if it was not sent."""
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
+
+
+def find_address(public_url: str, scope: Scope) -> str:
+    """Return the address at which a client reaches the gateway, without a path."""
+    own = f"{scope.get('scheme', 'http')}://{read_header(scope, b'host')}"
+    return public_url.rstrip("/") or own
 
 
 def read_principal_name(request: Any) -> str:

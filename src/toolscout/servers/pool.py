@@ -285,15 +285,17 @@ class Pool:
             for user in [user for user in server.users.values() if not is_known(user.principal)]:
                 self._end_user(server, user)
 
-    async def wait_for_login(self, name: str, principal: str, seconds: float) -> bool:
-        """Wait until a principal logs in to a server anew; return whether that happened in time."""
-        server = self._find(name)
-        _, before = await self._load_login(server, principal)
+    async def read_login(self, name: str, principal: str) -> str:
+        """Return the id of a principal's login at a server, empty if there is none."""
+        _, stored = await self._load_login(self._find(name), principal)
+        return stored.login if stored is not None else ""
+
+    async def wait_for_login(self, name: str, principal: str, former: str, seconds: float) -> bool:
+        """Wait for another login than the former; return whether there was one in time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:
-                    _, stored = await self._load_login(server, principal)
-                    if stored is not None and (before is None or stored.login != before.login):
+                    if await self.read_login(name, principal) not in ("", former):
                         return True
                     await asyncio.sleep(self._delays.login_look)
         return False

@@ -92,6 +92,9 @@ APPROVAL_QUESTION = (
     "May the model call {tool} of the server {server} with these arguments?{reason}\n{arguments}"
 )
 USER_DECLINED = "the user said no"
+LOGIN_QUESTION = (
+    "Server {server!r} needs a login of yours. Log in on the page; the call then goes on."
+)
 ENDLESS_QUESTIONS = "The server asked for more input after {rounds} answers"
 
 

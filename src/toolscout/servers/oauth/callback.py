@@ -1,8 +1,9 @@
 """`Callback`, the local address to which a browser brings the authorization server's answer.
 
-It listens on loopback while it is open. An answer counts only if it carries the state that was
-sent out, so another page can neither end a login nor inject its own code. An address pasted by
-hand goes through the same checks. The page that the browser shows is fixed text.
+It listens on loopback while it is open; a `PendingAnswer` takes one that arrives elsewhere. An
+answer counts only if it carries the state that was sent out, so another page can neither end a
+login nor inject its own code. An address pasted by hand goes through the same checks. The page
+that the browser shows is fixed text.
 """
 
 import asyncio
@@ -38,35 +39,19 @@ class LoginRefused(Exception):
     """The authorization server, or the person logging in, refused."""
 
 
-class Callback:
-    """Receives one answer at one address. Use it as an asynchronous context manager.
+class PendingAnswer:
+    """The answer that one login waits for. Make it in an event loop."""
 
-    Without `port` it listens on the default port, or on any free one if that is in use.
-    """
-
-    def __init__(self, port: int | None = None) -> None:
-        self._port = port
+    def __init__(self) -> None:
         self._state = ""
-        self._server: asyncio.Server | None = None
-        self._answer: asyncio.Future[AuthorizationCodeResult] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._answer = asyncio.get_running_loop().create_future()
-        self._server = await self._start_listening()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._server is not None:
-            self._server.close()
-            await self._server.wait_closed()
-        if self._answer is not None and self._answer.done() and not self._answer.cancelled():
-            self._answer.exception()  # avoids asyncio's warning if nobody waited for it
+        self._answer: asyncio.Future[AuthorizationCodeResult] = (
+            asyncio.get_running_loop().create_future()
+        )
 
     @property
-    def url(self) -> str:
-        """The redirect address."""
-        port = self._server.sockets[0].getsockname()[1] if self._server else PORT
-        return format_callback_url(port)
+    def state(self) -> str:
+        """The state that the answer has to carry; empty before `expect`."""
+        return self._state
 
     def expect(self, authorization_url: str) -> None:
         """Remember the state that the answer has to carry."""
@@ -80,9 +65,66 @@ class Callback:
 
     async def answer(self, seconds: float) -> AuthorizationCodeResult:
         """Wait for the answer; raises `LoginRefused` or `TimeoutError`."""
-        assert self._answer is not None, "Enter the context manager first."
         async with asyncio.timeout(seconds):
             return await asyncio.shield(self._answer)
+
+    def _judge(self, url: str) -> int:
+        """Return the HTTP status with which to respond to an address."""
+        try:
+            path = urlsplit(url).path
+        except ValueError:
+            return 400
+        if path != PATH:
+            return 404
+        found = _read_parameters(url)
+        state = found.get("state", "")
+        if not self._state or not secrets.compare_digest(state.encode(), self._state.encode()):
+            return 400
+        if found.get("error"):
+            return 403
+        return 200 if found.get("code") else 400
+
+    def _settle(self, url: str, status: int) -> None:
+        if self._answer.done():
+            return
+        found = _read_parameters(url)
+        if status == 200:
+            answer = AuthorizationCodeResult(
+                code=found["code"], state=found["state"], iss=found.get("iss")
+            )
+            self._answer.set_result(answer)
+        elif status == 403:
+            said = f"{found['error']} {found.get('error_description', '')}"
+            self._answer.set_exception(LoginRefused(to_one_line(said, SAID_CHARS)))
+
+
+class Callback(PendingAnswer):
+    """Receives one answer at one address. Use it as an asynchronous context manager.
+
+    Without `port` it listens on the default port, or on any free one if that is in use.
+    """
+
+    def __init__(self, port: int | None = None) -> None:
+        super().__init__()
+        self._port = port
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        self._server = await self._start_listening()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+        if self._answer.done() and not self._answer.cancelled():
+            self._answer.exception()  # avoids asyncio's warning if nobody waited for it
+
+    @property
+    def url(self) -> str:
+        """The redirect address."""
+        port = self._server.sockets[0].getsockname()[1] if self._server else PORT
+        return format_callback_url(port)
 
     async def _start_listening(self) -> asyncio.Server:
         wanted = PORT if self._port is None else self._port
@@ -114,35 +156,6 @@ class Callback:
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
-
-    def _judge(self, url: str) -> int:
-        """Return the HTTP status with which to respond to an address."""
-        try:
-            path = urlsplit(url).path
-        except ValueError:
-            return 400
-        if path != PATH:
-            return 404
-        found = _read_parameters(url)
-        state = found.get("state", "")
-        if not self._state or not secrets.compare_digest(state.encode(), self._state.encode()):
-            return 400
-        if found.get("error"):
-            return 403
-        return 200 if found.get("code") else 400
-
-    def _settle(self, url: str, status: int) -> None:
-        if self._answer is None or self._answer.done():
-            return
-        found = _read_parameters(url)
-        if status == 200:
-            answer = AuthorizationCodeResult(
-                code=found["code"], state=found["state"], iss=found.get("iss")
-            )
-            self._answer.set_result(answer)
-        elif status == 403:
-            said = f"{found['error']} {found.get('error_description', '')}"
-            self._answer.set_exception(LoginRefused(to_one_line(said, SAID_CHARS)))
 
 
 def format_callback_url(port: int) -> str:
