@@ -295,6 +295,21 @@ def test_a_principal_logs_in_and_out_beside_the_login_of_everybody(
     assert again.stdout == "There was no login for 'web'.\n"
 
 
+def test_removing_a_server_forgets_the_logins_of_its_users(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+):
+    text = config.read_text().replace("oauth = true\n", "oauth = true\nlogin = 'user'\n")
+    text += "[gateway.tokens.ann]\ntoken = 'a token of more than 24 characters'\n"
+    config.write_text(text)
+    log_in_here(config, "web", monkeypatch, "--principal", "ann")
+
+    assert run("remove", "web", "--config", config).exit_code == 0
+    config.write_text(text)
+    out = run("logout", "web", "--config", config, "--principal", "ann")
+
+    assert out.stdout == "There was no login for 'web'.\n"
+
+
 def test_a_login_that_cannot_be_decrypted_is_not_written_over(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -15,6 +15,7 @@ import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 
 from gateway.fleet import known, text_of
 from servers.browsing import logged_in
@@ -109,6 +110,29 @@ def test_each_user_reaches_the_server_as_themselves(world: World, tmp_path: Path
 
     with serve(config, tmp_path) as gateway:
         assert asyncio.run(run(gateway)) == ["You are ann.", "You are bob."] * 5
+
+
+def test_each_user_reads_resources_as_themselves_and_nobody_watches_them(
+    world: World, tmp_path: Path
+):
+    config = server_at(world, login="user")
+    for name in ("", "ann"):
+        log_in(world, config, tmp_path, name)
+
+    uri = "toolscout://web/who://ami"
+
+    async def read(gateway: Served, name: str) -> str:
+        async with connect(gateway, name) as client:
+            async with client.listen(resource_subscriptions=[uri]) as changes:
+                assert not changes.honored.resource_subscriptions
+            try:
+                return (await client.read_resource(uri)).model_dump_json()
+            except MCPError as error:
+                return error.message
+
+    with serve(config, tmp_path) as gateway:
+        assert "You are ann." in asyncio.run(read(gateway, "ann"))
+        assert "--principal bob" in asyncio.run(read(gateway, "bob"))
 
 
 def test_a_user_without_a_login_is_told_how_to_log_in_and_then_the_call_works(

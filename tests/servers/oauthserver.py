@@ -284,7 +284,12 @@ def _mcp_app(authority: Authority, base: str, transport: str, tells: bool) -> AS
         token = get_access_token()
         return f"You are {token.subject}." if token is not None else "You are nobody."
 
+    async def whoami_now() -> str:
+        """Tell who is logged in."""
+        return await whoami()
+
     server.add_tool(add)
     if tells:
         server.add_tool(whoami)
+        server.resource("who://ami")(whoami_now)
     return server.sse_app() if transport == "sse" else server.streamable_http_app()

@@ -232,7 +232,8 @@ def _parse_pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
 def remove(name: str, path: Path | None) -> None:
     """Remove a server from toolscout's own configuration file.
 
-    The old file is kept as FILE.bak. Login tokens of the server and its approvals are deleted.
+    The old file is kept as FILE.bak. Login tokens of the server, also those of users, and its
+    approvals are deleted.
 
     \b
     Example:
@@ -240,17 +241,23 @@ def remove(name: str, path: Path | None) -> None:
     """
     from toolscout.servers.listings import forget_server
     from toolscout.servers.oauth.tokens import TokenFile
+    from toolscout.servers.oauth.vault import Vault
 
     place = inputs.find_config_file(path)
     text = remove_server(place, read_own_text(place), name)
     config = inputs.read_servers(place)
+    folder = inputs.get_tokens_folder(config)
+    server = None
     # A server with a reference that has no value has no address to be logged in at.
     with suppress(InvalidConfig):
-        TokenFile(inputs.get_tokens_folder(config), find_server(config, name).resolve()).forget()
+        server = find_server(config, name).resolve()
+        TokenFile(folder, server).forget()
     write_edit(place, text)
     with inputs.open_known_store(config) as store:
         if store is not None:
             forget_server(store, name)
+            if server is not None:
+                Vault(store, folder=folder).forget_server(server)
     click.echo(f"Removed {name!r} from {place}.")
 
 

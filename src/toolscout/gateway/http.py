@@ -213,6 +213,7 @@ class _HttpGateway:
         self._running.end(self._is_refused)
         self._gateway.pool.principals = config.count_principals()
         self._gateway.pool.end_users(config.may_have)
+        _warn_of_logins(self._gateway)
 
     def _restrict(self, session: Session, before: Principal) -> None:
         """Let a session see what its principal may see now."""

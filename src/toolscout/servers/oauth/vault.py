@@ -48,6 +48,12 @@ class Vault:
         """Return a principal's login at a server whose references are resolved."""
         return UserLogin(self, config, principal)
 
+    def forget_server(self, config: ServerConfig) -> None:
+        """Delete the logins of all principals at a server whose references are resolved."""
+        for key in self.list_keys():
+            if key.startswith(f"{hash_server(config)}/"):
+                self.write(key, None)
+
     def list_keys(self) -> frozenset[str]:
         """Return the keys of all stored logins."""
         return frozenset(self._store.keys(LOGIN_KIND))
