@@ -1,10 +1,11 @@
-"""A server whose results, errors and log lines hold a token; the token is its argument."""
+"""A server whose results, errors and log lines hold a token, which a file has."""
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
-TOKEN = sys.argv[1]
+TOKEN = Path(sys.argv[1]).read_text(encoding="utf-8")
 LINES = 20_000
 TOOLS = [
     {"name": name, "description": text, "inputSchema": {"type": "object"}}

@@ -17,12 +17,20 @@ from toolscout.config.servers import ServerConfig, Transport
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6" * 3
 MARK = "[redacted: GitHub token]"
-LEAKING = ServerConfig(
-    name="leaking",
-    transport=Transport.STDIO,
-    command=sys.executable,
-    args=(str(Path(__file__).with_name("leaking_server.py")), TOKEN),
-)
+
+
+@pytest.fixture
+def leaking(tmp_path: Path) -> ServerConfig:
+    """The server; its token is in a file, because what is in its arguments is masked anyway."""
+    file = tmp_path / "secret.txt"
+    file.write_text(TOKEN, encoding="utf-8")
+    program = Path(__file__).with_name("leaking_server.py")
+    return ServerConfig(
+        name="leaking",
+        transport=Transport.STDIO,
+        command=sys.executable,
+        args=(str(program), str(file)),
+    )
 
 
 def call(server: ServerConfig, tool: str) -> tuple[str, str, str]:
@@ -59,8 +67,8 @@ def call(server: ServerConfig, tool: str) -> tuple[str, str, str]:
 
 
 @pytest.mark.parametrize("tool", ["short_report", "failing_report"])
-def test_a_token_in_a_result_or_error_is_replaced_by_a_mark(tool: str):
-    result, _, log = call(replace(LEAKING, redact=tuple(SecretKind)), tool)
+def test_a_token_in_a_result_or_error_is_replaced_by_a_mark(leaking: ServerConfig, tool: str):
+    result, _, log = call(replace(leaking, redact=tuple(SecretKind)), tool)
 
     assert TOKEN not in result
     assert MARK in result
@@ -68,23 +76,23 @@ def test_a_token_in_a_result_or_error_is_replaced_by_a_mark(tool: str):
     assert MARK in log
 
 
-def test_what_is_read_later_of_a_long_result_is_redacted_too():
-    page, _, _ = call(replace(LEAKING, redact=(SecretKind.GITHUB,)), "long_report")
+def test_what_is_read_later_of_a_long_result_is_redacted_too(leaking: ServerConfig):
+    page, _, _ = call(replace(leaking, redact=(SecretKind.GITHUB,)), "long_report")
 
     assert f"the token is {MARK}" in page
     assert TOKEN not in page
 
 
-def test_a_log_message_for_the_client_is_redacted():
-    _, heard, _ = call(replace(LEAKING, redact=(SecretKind.GITHUB,)), "short_report")
+def test_a_log_message_for_the_client_is_redacted(leaking: ServerConfig):
+    _, heard, _ = call(replace(leaking, redact=(SecretKind.GITHUB,)), "short_report")
 
     assert TOKEN not in heard
     assert MARK in heard
 
 
-def test_without_redact_results_stay_as_they_are():
-    result, heard, _ = call(LEAKING, "short_report")
-    page, _, _ = call(LEAKING, "long_report")
+def test_without_redact_results_stay_as_they_are(leaking: ServerConfig):
+    result, heard, _ = call(leaking, "short_report")
+    page, _, _ = call(leaking, "long_report")
 
     assert TOKEN in result
     assert TOKEN in heard

@@ -181,8 +181,13 @@ class CatalogUpdater:
                 _log.log(level, "Server %s: %s", server.name, problem)
         summary = summarize(server.config, checked.manifest)
         held = build_held_entries(server.config, checked.held)
-        self._catalog.replace(server.name, tools, summary=summary, held=held)
-        server.manifest = manifest
+        before = server.manifest
+        server.manifest = manifest  # calls may arrive as soon as the tools are there
+        try:
+            self._catalog.replace(server.name, tools, summary=summary, held=held)
+        except BaseException:
+            server.manifest = before
+            raise
         server.problems = tuple(problems)
         server.held_definitions = checked.held
         if server.is_held:  # it was stopped meanwhile, which marked it as failed before
