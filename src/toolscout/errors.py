@@ -543,10 +543,11 @@ class ServerBusy(UpstreamError):
 
     code = "server_busy"
 
-    def __init__(self, server: str, waiting: int) -> None:
+    def __init__(self, server: str, waiting: int, *, is_own: bool = False) -> None:
         self.server, self.waiting = server, waiting
+        whose = " of yours" if is_own else ""
         super().__init__(
-            f"Not called: server {server!r} is busy with {waiting} calls. Try again shortly."
+            f"Not called: server {server!r} is busy with {waiting} calls{whose}. Try again shortly."
         )
 
 

@@ -169,7 +169,7 @@ def test_a_user_who_thinks_keeps_nobody_else_waiting(mode: str, gateways: Gatewa
             assert text_of(await asking) == "Hello, Ada."
             member = gateway.pool.servers["notes"]
             assert (member.running, member.waiting, member.resting) == (0, 0, 0)
-            assert not member.slots.locked()
+            assert not member.slots.count("")
 
     gateways.talk("handshake", conversation, concurrency=1, gateway={"queue": 0})
 

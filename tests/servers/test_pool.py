@@ -294,6 +294,24 @@ def test_beyond_the_queue_a_server_is_busy():
     run(work())
 
 
+def test_one_caller_does_not_fill_the_queue_of_a_server():
+    async def work() -> None:
+        fakes = Fakes()
+        fakes["a"].answer_gate = gate = asyncio.Event()
+        async with pool_of(fakes, server(concurrency=1), queue=4) as pool:
+            state = pool.servers["a"]
+            calls = [asyncio.create_task(pool.request("a", "m", {}, caller="bob")) for _ in "123"]
+            await eventually(lambda: (state.running, state.waiting) == (1, 2))
+            with pytest.raises(ServerBusy, match="3 calls of yours"):
+                await pool.request("a", "m", {}, caller="bob")
+            calls.append(asyncio.create_task(pool.request("a", "m", {}, caller="ann")))
+            await eventually(lambda: state.waiting == 3)
+            gate.set()
+            await asyncio.gather(*calls)
+
+    run(work())
+
+
 @given(
     limit=st.integers(1, 4),
     calls=st.lists(st.sampled_from(["answer", "cancel", "time out"]), max_size=12),

@@ -6,10 +6,12 @@ from typing import Any
 
 import mcp_types as types
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.servers.connection import Relay
-from toolscout.servers.state import CallSlot, ServerState
+from toolscout.servers.state import CallSlot, CallSlots, ServerState
 
 DEADLINE_SECONDS = 120
 
@@ -42,8 +44,8 @@ def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def make_server(slots: int = 1) -> ServerState:
-    config = ServerConfig(name="a", transport=Transport.STDIO, command="none")
-    return ServerState(config=config, slots=asyncio.Semaphore(slots))
+    config = ServerConfig(name="a", transport=Transport.STDIO, command="none", concurrency=slots)
+    return ServerState(config=config)
 
 
 async def begun(relay: Relay | None) -> asyncio.Task[Any]:
@@ -66,9 +68,9 @@ def test_a_call_leaves_its_slot_while_somebody_is_asked_and_takes_it_again():
                 done, _ = await asyncio.wait((question,), timeout=0)
                 assert not done
             assert await question == "roots"
-            assert server.slots.locked()
+            assert server.slots.count("")
             assert server.resting == 0
-        assert not server.slots.locked()
+        assert not server.slots.count("")
 
     run(work)
 
@@ -86,7 +88,7 @@ def test_the_clock_stands_still_until_all_questions_are_answered():
                     await asyncio.Event().wait()
             second.may_answer.set()
             await questions[1]
-            assert server.slots.locked()
+            assert server.slots.count("")
 
     run(work)
 
@@ -100,7 +102,7 @@ def test_the_clock_goes_on_after_an_answer():
                 asked.may_answer.set()
                 await question
                 await asyncio.Event().wait()
-        assert not server.slots.locked()
+        assert not server.slots.count("")
 
     run(work)
 
@@ -113,7 +115,7 @@ def test_a_question_that_is_called_off_does_not_stop_the_clock_for_good():
                 (await begun(slot.wrap_relay(Asked()))).cancel()
                 await asyncio.Event().wait()
         assert server.resting == 0
-        assert not server.slots.locked()
+        assert not server.slots.count("")
 
     run(work)
 
@@ -127,6 +129,74 @@ def test_an_answer_that_comes_after_the_call_takes_no_slot():
 
         assert await question == "roots"
         assert server.resting == 0
-        assert not server.slots.locked()
+        assert not server.slots.count("")
+
+    run(work)
+
+
+def test_callers_who_wait_take_turns():
+    async def work() -> None:
+        slots = CallSlots(1)
+        order: list[str] = []
+
+        async def call(caller: str) -> None:
+            await slots.acquire(caller)
+            order.append(caller)
+            slots.release(caller)
+
+        await slots.acquire("ann")
+        async with asyncio.TaskGroup() as group:
+            for caller in ("bob", "bob", "bob", "ann", "eve", "eve"):
+                group.create_task(call(caller))
+            await asyncio.sleep(0)
+            slots.release("ann")
+        assert order == ["bob", "ann", "eve", "bob", "eve", "bob"]
+
+    run(work)
+
+
+def test_a_caller_with_a_name_leaves_a_slot_for_others():
+    async def work() -> None:
+        slots = CallSlots(4)
+        calls = [asyncio.create_task(slots.acquire("bob")) for _ in range(6)]
+        await asyncio.sleep(0)
+        assert [call.done() for call in calls] == [True] * 3 + [False] * 3
+
+        await slots.acquire("ann")
+
+        for call in calls:
+            call.cancel()
+
+    run(work)
+
+
+@given(steps=st.lists(st.tuples(st.sampled_from(["ann", "bob", ""]), st.integers(0, 3))))
+def test_no_slot_is_lost_when_calls_end_or_are_cancelled_while_they_wait(
+    steps: list[tuple[str, int]],
+):
+    async def work() -> None:
+        slots = CallSlots(2)
+        calls: list[asyncio.Task[None]] = []
+        may_end = asyncio.Event()
+
+        async def call(caller: str, turns: int) -> None:
+            await slots.acquire(caller)
+            try:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await may_end.wait()
+            finally:
+                slots.release(caller)
+
+        for caller, turns in steps:
+            calls.append(asyncio.create_task(call(caller, turns)))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            calls[turns * len(calls) // 4].cancel()
+        may_end.set()
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert [slots.count(caller) for caller in ("ann", "bob", "")] == [0, 0, 0]
+        await slots.acquire()
+        await slots.acquire()
 
     run(work)

@@ -228,8 +228,7 @@ def recall_catalog(config: Config, store: Store | None) -> Catalog:
         if store is None:
             catalog.set_pending(server.name, summary=summarize(server))
         else:
-            slots = asyncio.Semaphore(server.concurrency)
-            CatalogUpdater(catalog, store).recall(ServerState(config=server, slots=slots))
+            CatalogUpdater(catalog, store).recall(ServerState(config=server))
     return catalog
 
 

@@ -53,6 +53,7 @@ from toolscout.servers.state import (
     LOG_LINES,
     LOG_SECONDS,
     CallSlot,
+    CallSlots,
     Phase,
     ServerState,
     WatchedResources,
@@ -150,8 +151,9 @@ class Pool:
     ) -> Json:
         """Send one request to a server, starting it if necessary, and return the raw result.
 
-        A caller with a name takes at most three quarters of the server's slots. With
-        `login = "user"`, its requests go over its own connection, or raise `LoginRequired`.
+        A caller with a name takes at most three quarters of the server's slots, and half of the
+        places in its queue. With `login = "user"`, its requests go over its own connection, or
+        raise `LoginRequired`.
         An error answer of the server raises `MCPError`; any other failure is an `UpstreamError`.
         """
         server = self._find(name)
@@ -160,9 +162,11 @@ class Pool:
         calls = server.waiting + server.running - min(server.resting, RESTING_LIMIT)
         if calls >= self._queue + server.config.concurrency:
             raise ServerBusy(name, calls)
-        share = server.get_share(caller) if caller else contextlib.nullcontext()
+        own = server.slots.count(caller) if caller else 0
+        if own >= (self._queue + 1) // 2 + server.config.concurrency:
+            raise ServerBusy(name, own, is_own=True)
         with server.count_waiting():
-            async with share, CallSlot(server) as slot:
+            async with CallSlot(server, caller) as slot:
                 relay = slot.wrap_relay(relay)
                 if caller:
                     await self._check_login(server)
@@ -253,7 +257,7 @@ class Pool:
                 if old is not None and not old.config.needs_restart(config):
                     former = old.config
                     if former.concurrency != config.concurrency:
-                        old.slots = asyncio.Semaphore(config.concurrency)
+                        old.slots = CallSlots(config.concurrency)
                     for state in (old, *old.users.values()):
                         state.config = config
                         state.slots = old.slots
@@ -267,7 +271,7 @@ class Pool:
                 self._learn_if_needed(server)
 
     def _add(self, config: ServerConfig) -> ServerState:
-        server = ServerState(config=config, slots=asyncio.Semaphore(config.concurrency))
+        server = ServerState(config=config)
         self.servers[config.name] = server
         return server
 

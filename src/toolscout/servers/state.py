@@ -1,19 +1,19 @@
 """`ServerState`: one server of the pool, with its phase, its counters and its connection.
 
-`CallSlot` gives a call one of the server's places and limits its time. While a person or a model
-answers a question of the server, the call frees its place for others and its clock stops.
+`CallSlots` are the places for its running calls, for which callers take turns. `CallSlot` gives
+a call one of them and limits its time. While a person or a model answers a question of the server,
+the call frees its place for others and its clock stops.
 `WatchedResources` remembers the resources to watch at each server.
 """
 
 import asyncio
 import logging
-from collections import defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import AsyncGenerator, Callable, Generator, Set
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
-from weakref import WeakValueDictionary
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -53,7 +53,7 @@ class ServerState:
     """One server; all times are those of the event loop."""
 
     config: ServerConfig
-    slots: asyncio.Semaphore
+    slots: "CallSlots" = field(init=False)
     name: str = field(init=False)
     phase: Phase = Phase.CONFIGURED
     reason: str = ""
@@ -90,10 +90,6 @@ class ServerState:
     """The last lines that the server wrote to stderr, with secrets masked."""
     connection: Connection | None = None
     opening: asyncio.Task[Connection] | None = None
-    shares: WeakValueDictionary[str, asyncio.Semaphore] = field(
-        default_factory=WeakValueDictionary[str, asyncio.Semaphore]
-    )
-    """What each caller with a name may take of the slots."""
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while no call is running."""
     is_held: bool = False
@@ -101,6 +97,7 @@ class ServerState:
 
     def __post_init__(self) -> None:
         self.name = self.config.name
+        self.slots = CallSlots(self.config.concurrency)
         self.idle.set()
 
     @property
@@ -118,11 +115,6 @@ class ServerState:
     def undecided(self) -> int:
         """How many definitions wait until a person approves or rejects them."""
         return sum(not item.is_rejected for item in self.held_definitions)
-
-    def get_share(self, caller: str) -> asyncio.Semaphore:
-        """Return what a caller waits for before it takes a slot, so that some are left."""
-        most = max(1, self.config.concurrency * 3 // 4)
-        return self.shares.setdefault(caller, asyncio.Semaphore(most))
 
     @contextmanager
     def count_waiting(self) -> Generator[None]:
@@ -148,11 +140,74 @@ class ServerState:
                 self.idle.set()
 
 
+class CallSlots:
+    """The slots of one server; callers who wait for one take turns.
+
+    A caller with a name takes at most three quarters of them, so that some are left for others.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+        self._most = max(1, size * 3 // 4)
+        self._taken: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        """The calls of each caller that wait; the caller whose turn it is comes first."""
+
+    def count(self, caller: str) -> int:
+        """Return how many slots a caller has and waits for."""
+        return self._taken[caller] + len(self._waiting.get(caller, ()))
+
+    async def acquire(self, caller: str = "") -> None:
+        """Wait for a slot."""
+        if self._may_take(caller):  # so no other call of this caller waits
+            self._take(caller)
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(caller, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._leave(caller, turn)
+            else:
+                self.release(caller)  # it got the slot when it was cancelled
+            raise
+
+    def release(self, caller: str = "") -> None:
+        """Give a slot back, and to the next who waits."""
+        self._free += 1
+        self._taken[caller] -= 1
+        if not self._taken[caller]:
+            del self._taken[caller]
+        for following in filter(self._may_take, list(self._waiting)):
+            turn = next((one for one in self._waiting[following] if not one.done()), None)
+            if turn is not None:  # else all were cancelled a moment ago
+                self._waiting.move_to_end(following)
+                self._leave(following, turn)
+                self._take(following)
+                turn.set_result(None)
+                return
+
+    def _may_take(self, caller: str) -> bool:
+        return self._free > 0 and (not caller or self._taken[caller] < self._most)
+
+    def _take(self, caller: str) -> None:
+        self._free -= 1
+        self._taken[caller] += 1
+
+    def _leave(self, caller: str, turn: asyncio.Future[None]) -> None:
+        turns = self._waiting[caller]
+        turns.remove(turn)
+        if not turns:
+            del self._waiting[caller]
+
+
 class CallSlot:
     """The slot and the clock of one call. Entering it waits until a slot is free."""
 
-    def __init__(self, server: ServerState) -> None:
+    def __init__(self, server: ServerState, caller: str = "") -> None:
         self._server = server
+        self._caller = caller
         self._slots = server.slots
         self._has_slot = False
         self._is_resting = False
@@ -162,7 +217,7 @@ class CallSlot:
         self._questions = 0
 
     async def __aenter__(self) -> Self:
-        await self._slots.acquire()
+        await self._slots.acquire(self._caller)
         self._has_slot = True
         return self
 
@@ -209,9 +264,9 @@ class CallSlot:
             raise
         self._questions -= 1
         if not self._questions:
-            await self._slots.acquire()
+            await self._slots.acquire(self._caller)
             if self._is_over or self._questions or not self._is_resting:
-                self._slots.release()
+                self._slots.release(self._caller)
             else:
                 self._has_slot = True
                 self._wake()
@@ -228,7 +283,7 @@ class CallSlot:
     def _release(self) -> None:
         if self._has_slot:
             self._has_slot = False
-            self._slots.release()
+            self._slots.release(self._caller)
 
 
 class _RestingRelay:
