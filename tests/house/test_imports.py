@@ -122,10 +122,11 @@ ORDERS = {
         executor
     """,
     "toolscout.gateway": """
-        issuers logs pending tracing
+        issuers pending tracing
         middleware
         events forward resume
-        audit ledger resources
+        ledger logs resources
+        audit
         subscriptions
         gateway
         metrics shims

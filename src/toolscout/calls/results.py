@@ -9,6 +9,7 @@ import bisect
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -89,6 +90,8 @@ class Results:
         self._limit = limit
         self._kept = kept
         self._max_bytes = max_bytes
+        self.on_keep: Callable[[str, int], None] = lambda key, size: None
+        """Called with the key and the bytes of each text that was stored."""
 
     def cut_page(self, text: str) -> Page:
         """Return the first page of a text, and keep the text if there are more."""
@@ -183,8 +186,13 @@ class Results:
         while len(entries) > self._kept or sum(entry.size for entry in entries) > self._max_bytes:
             self._store.write(KIND, self._build_key(entries.pop(0).handle), None)
         self._store.write(KIND, self._owner, json.dumps(entries).encode())
+        self.on_keep(self._build_key(handle), len(data))
         shown = data.decode("utf-8", "surrogatepass")
         return _Kept(handle, shown, lost=len(text) - len(shown))
+
+    def list_sizes(self) -> dict[str, int]:
+        """Return the keys of the kept results, oldest first, and their bytes."""
+        return {self._build_key(entry.handle): entry.size for entry in self._load_index()}
 
     def _load_index(self) -> list[_Entry]:
         """Return the kept results, oldest first."""

@@ -48,6 +48,7 @@ ACCESS_OPTIONS = (
     "max_calls",
     "max_requests",
     "max_sessions",
+    "max_stored_bytes",
     "origins",
     "profiles",
     "rules",
@@ -439,6 +440,18 @@ class GatewayConfig(Options):
         200,
         check_whole(1, 1_000_000),
         "Sessions that one token may have open and stored, and streams that it may have open.",
+    )
+    max_stored_bytes: int = declare(
+        64 << 20,
+        check_whole(1 << 20, 1 << 40),
+        "Long results that are kept for all sessions of one token together; the oldest are "
+        "deleted first.",
+        unit="bytes",
+    )
+    max_strangers: int = declare(
+        500,
+        check_whole(1, 1_000_000),
+        "Connections over which no valid token has come yet; of more, the oldest are closed.",
     )
     read_seconds: float = declare(
         30.0,

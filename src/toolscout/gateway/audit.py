@@ -22,7 +22,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from toolscout.config.secrets import SecretMask
-from toolscout.gateway.events import ApprovalAnswered, Requested, ServerChanged
+from toolscout.gateway.events import (
+    ApprovalAnswered,
+    DefinitionChanged,
+    LoggedIn,
+    Reloaded,
+    Requested,
+    ServerChanged,
+    TokenRefused,
+)
 from toolscout.gateway.logs import digest_session
 from toolscout.gateway.middleware import ANONYMOUS
 from toolscout.names import to_one_line
@@ -39,7 +47,10 @@ REASON_CHARS = 200
 WRITE_SECONDS = 0.1
 DAY_SECONDS = 86_400
 FILE_MODE = 0o600
-RECORDED = (Requested, Called, Searched, Described, ServerChanged, ApprovalAnswered)
+RECORDED = (
+    *(Requested, Called, Searched, Described, ServerChanged),
+    *(ApprovalAnswered, DefinitionChanged, LoggedIn, Reloaded, TokenRefused),
+)
 
 _log = logging.getLogger(__name__)
 
@@ -145,6 +156,22 @@ class AuditRecord:
                 reason = to_one_line(self._mask.apply(event.reason), REASON_CHARS)
                 facts = {"server": event.server, "outcome": event.phase.value, "reason": reason}
                 self._add("server", now, facts)
+            case LoggedIn():
+                self._add("login", now, {"server": event.server, "outcome": "ok"})
+            case TokenRefused():
+                reason = to_one_line(self._mask.apply(event.reason), REASON_CHARS)
+                facts = {"outcome": "refused", "source": event.source, "reason": reason}
+                facts |= {"token_digest": event.digest, "unnoted": event.unnoted or None}
+                self._add("token", now, facts)
+            case DefinitionChanged():
+                facts = {"server": event.server, "tool": event.name, "outcome": event.outcome}
+                facts |= {"by": event.by, "definition_digest": event.digest}
+                self._add("definition", now, facts | {"more": event.more or None})
+            case Reloaded():
+                names = (("added", event.added), ("removed", event.removed))
+                facts = {key: list(value) for key, value in names if value}
+                facts |= {"changed": list(event.changed)} if event.changed else {}
+                self._add("reload", now, facts)
             case _:
                 pass
 

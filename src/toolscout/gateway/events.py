@@ -4,9 +4,12 @@ All of them pass through `Gateway.events`. Metrics, spans, logs, the token ledge
 listen there. Changes of the tools are the catalogue's own news; see `Catalog.subscribe`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Self, cast
 
+from toolscout.config.file import Config
+from toolscout.config.gateway import ACCESS_OPTIONS
 from toolscout.gateway.middleware import Principal
 from toolscout.schemas import Json
 from toolscout.servers.state import Phase
@@ -46,6 +49,75 @@ class ServerChanged(Event):
     server: str
     phase: Phase
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedIn(Event):
+    """A person has logged in at a server that needed it."""
+
+    server: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRefused(Event):
+    """Somebody sent a token that does not let them in."""
+
+    source: str
+    """The address that the request came from."""
+    digest: str
+    """The beginning of the SHA-256 of the token."""
+    reason: str
+    unnoted: int = 0
+    """Refused tokens before this one that have no event, because there were too many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionChanged(Event):
+    """A server changed a definition, or a person decided about a changed one."""
+
+    server: str
+    name: str
+    """The name under which people approve it."""
+    outcome: str
+    """`held`, `allowed` or `denied` by the configuration; `approved` or `rejected` by a person."""
+    digest: str = ""
+    by: str = ""
+    more: int = 0
+    """Further definitions that changed at the same time and have no event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reloaded(Event):
+    """The gateway took over another configuration; the fields name what differs."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+    @classmethod
+    def from_configs(cls, before: Config, after: Config) -> Self:
+        """Return what differs between two configurations, such as `tokens.ci`."""
+        old = dict(_list_reloaded(before))
+        new = dict(_list_reloaded(after))
+        return cls(
+            added=tuple(name for name in new if name not in old),
+            removed=tuple(name for name in old if name not in new),
+            changed=tuple(name for name in new if name in old and new[name] != old[name]),
+        )
+
+
+def _list_reloaded(config: Config) -> Iterator[tuple[str, object]]:
+    """Yield what a reload changes, by name."""
+    for option in ACCESS_OPTIONS:
+        value: object = getattr(config.gateway, option)
+        if isinstance(value, Mapping):
+            for name, part in cast("Mapping[str, Any]", value).items():
+                yield f"{option}.{name}", part
+        else:
+            yield option, value
+    for server in config.servers:
+        if not server.disabled:
+            yield f"servers.{server.name}", server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

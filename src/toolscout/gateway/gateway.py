@@ -38,7 +38,14 @@ from toolscout.errors import (
     WrongVariant,
 )
 from toolscout.gateway.audit import DAY_SECONDS, AuditRecord
-from toolscout.gateway.events import ApprovalAnswered, LogLine, ServerChanged
+from toolscout.gateway.events import (
+    ApprovalAnswered,
+    DefinitionChanged,
+    LoggedIn,
+    LogLine,
+    Reloaded,
+    ServerChanged,
+)
 from toolscout.gateway.forward import Context, ForwardedCall, result_from_reply
 from toolscout.gateway.ledger import Ledger
 from toolscout.gateway.middleware import ANONYMOUS, Principal, find_address, read_principal_name
@@ -49,7 +56,7 @@ from toolscout.names import make_exposed_name
 from toolscout.policies import Decision, Permission, Policy
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.servers.approvals import Lock
+from toolscout.servers.approvals import ApprovalDecision, Lock
 from toolscout.servers.oauth.vault import Vault
 from toolscout.servers.pool import Pool
 from toolscout.servers.state import Phase, ServerState
@@ -131,6 +138,8 @@ class Gateway:
         self.pool.on_phase = lambda server: self.events.emit(
             ServerChanged(server=server.name, phase=server.phase, reason=server.reason)
         )
+        self.pool.on_login = lambda server: self.events.emit(LoggedIn(server=server))
+        self.pool.on_decision = self._report_decision
         self.pool.on_line = lambda server, line: self.events.emit(LogLine(server=server, line=line))
         self.on_access: Callable[[GatewayConfig], None] = lambda config: None
         """Called with new rules of access; raises `UsageError` if they cannot be used."""
@@ -213,13 +222,27 @@ class Gateway:
         """
         access = {name: getattr(config.gateway, name) for name in ACCESS_OPTIONS}
         before = self.config
-        self.config = replace(before, gateway=replace(before.gateway, **access))
+        after = replace(before.gateway, **access)
+        self.config = replace(before, gateway=after, servers=config.servers)
         try:
             self.on_access(self.config.gateway)
         except ToolscoutError:
             self.config = before
             raise
+        self.events.emit(Reloaded.from_configs(before, self.config))
         await self.pool.reload(config.servers)
+
+    def _report_decision(self, decision: ApprovalDecision) -> None:
+        self.events.emit(
+            DefinitionChanged(
+                server=decision.server,
+                name=decision.name,
+                outcome=decision.outcome,
+                digest=decision.digest,
+                by=decision.by,
+                more=decision.more,
+            )
+        )
 
     def restrict_session(self, session: Session, principal: Principal) -> None:
         """Let a session see and call from now on what its principal may see and call."""

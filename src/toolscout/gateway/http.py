@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequ
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -33,7 +34,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolscout.config.gateway import GatewayConfig
 from toolscout.errors import ToolscoutError
-from toolscout.gateway.events import Listed, Requested
+from toolscout.gateway.events import Listed, Requested, TokenRefused
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import serve_app
@@ -160,9 +161,16 @@ class _HttpGateway:
         self._sessions: OrderedDict[tuple[str, Principal], Session] = OrderedDict()
         self._principals: WeakKeyDictionary[Session, Principal] = WeakKeyDictionary()
         """Whose each session is, also of those that only a stream or a call still uses."""
+        self._connected: dict[str, Principal] = {}
+        """Whose the sessions are that the SDK keeps, by their ids."""
+        self._ending: set[asyncio.Task[None]] = set()
         self._store = gateway.store
         self._clients = KnownClients(
-            self._store, config.session_days, gateway.scout.forget, kept=config.max_sessions
+            self._store,
+            config.session_days,
+            gateway.scout.forget,
+            kept=config.max_sessions,
+            max_bytes=config.max_stored_bytes,
         )
         self._mcp_app = McpApp(
             self._build_server,
@@ -188,6 +196,7 @@ class _HttpGateway:
             limiter=self._limiter,
             max_body_bytes=config.max_body_bytes,
             is_public=pages.is_public if pages is not None else None,
+            on_refused=self._report_refusal,
         )
 
     def _build_cors(self, config: GatewayConfig) -> CORSMiddleware:
@@ -199,11 +208,17 @@ class _HttpGateway:
             expose_headers=("Mcp-Session-Id", "WWW-Authenticate"),
         )
 
+    def _report_refusal(self, source: str, digest: str, reason: str, unnoted: int) -> None:
+        self._gateway.events.emit(
+            TokenRefused(source=source, digest=digest, reason=reason, unnoted=unnoted)
+        )
+
     def _change_access(self, config: GatewayConfig) -> None:
         """Decide by other options from now on, and end what they no longer allow."""
         self._authenticator.reload(config)
         self._limiter.reload(config)
         self._clients.kept = config.max_sessions
+        self._clients.max_bytes = config.max_stored_bytes
         self._shared = self._build_cors(config)
         if self._pages is not None:
             self._pages.reload(config)
@@ -214,6 +229,11 @@ class _HttpGateway:
         self._gateway.pool.principals = config.count_principals()
         self._gateway.pool.end_users(config.may_have)
         _warn_of_logins(self._gateway)
+        for session_id, before in self._connected.items():
+            if self._authenticator.refresh(before) is None:
+                ending = asyncio.create_task(self._mcp_app.end_session(session_id))
+                self._ending.add(ending)
+                ending.add_done_callback(self._ending.discard)
 
     def _restrict(self, session: Session, before: Principal) -> None:
         """Let a session see what its principal may see now."""
@@ -338,9 +358,10 @@ class _HttpGateway:
 
     async def _find_session(self, context: Context) -> Session:
         client, principal = identify_client(context)
+        owner = None if principal is ANONYMOUS else principal.name
         try:
             if not self._clients.is_fresh(client):
-                await self._store.run_in_thread(lambda: self._clients.touch(client))
+                await self._store.run_in_thread(partial(self._clients.touch, client, owner))
             session = await self._open_session(client, principal)
         except ToolscoutError as error:
             _log.warning("Could not open a session: %s", error)
@@ -361,6 +382,8 @@ class _HttpGateway:
                 # The request came before a reload that took effect while the session was opened.
                 self._restrict(session, principal)
                 raise MCPError(code=types.INVALID_REQUEST, message=TEXTS["unauthorized"])
+            if principal is not ANONYMOUS:
+                session.watch_results(partial(self._clients.count_result, principal.name))
             self._principals[session] = principal
             self._sessions[client, principal] = session
             if len(self._sessions) > SESSIONS_KEPT:
@@ -402,6 +425,9 @@ class _HttpGateway:
         connection = ctx.session._connection  # pyright: ignore[reportPrivateUsage]
         self._limiter.add(principal.name, "too_many_sessions")
         connection.exit_stack.callback(self._limiter.remove, principal.name, "too_many_sessions")
+        if connection.session_id is not None:
+            self._connected[connection.session_id] = principal
+            connection.exit_stack.callback(self._connected.pop, connection.session_id, None)
 
     async def _emit_listed(self, ctx: Context, definitions: Sequence[Json]) -> None:
         asked = read_method(cast("Request", ctx.request).scope)

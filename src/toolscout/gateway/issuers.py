@@ -7,7 +7,6 @@ for a key that is not known, at most twice a minute. `middleware` turns claims i
 
 import asyncio
 import hashlib
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -26,9 +25,8 @@ FETCH_SECONDS = 5.0
 TOKENS_KEPT = 2_000
 TOKEN_CHARS = 16_384
 REASON_CHARS = 200
+UNKNOWN = "it is not known"
 NEEDED = ["exp", "iss", "aud", "sub"]
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,18 +65,22 @@ class Issuers:
 
     def find(self, token: str) -> VerifiedToken | None:
         """Return a token that was verified before and has not expired."""
-        found = self._verified.get(_digest(token))
-        return found if found is not None and time.time() < found.expires else None
+        digest = _digest(token)
+        found = self._verified.get(digest)
+        if found is None or time.time() >= found.expires:
+            return None
+        self._verified.move_to_end(digest)
+        return found
 
     def list_verified(self) -> list[VerifiedToken]:
         """Return the verified tokens that have not expired."""
         now = time.time()
         return [token for token in self._verified.values() if now < token.expires]
 
-    async def verify(self, token: str) -> bool:
-        """Check a token; `find` returns it from then on if it is valid."""
+    async def verify(self, token: str) -> str:
+        """Check a token, and return why it is not valid; otherwise `find` returns it afterwards."""
         if not self._configs or token.count(".") != 2 or len(token) > TOKEN_CHARS:
-            return False
+            return UNKNOWN
         try:
             unverified: Any = jwt.decode(token, options={"verify_signature": False})
             named = unverified.get("iss")
@@ -87,12 +89,11 @@ class Issuers:
                 raise jwt.InvalidIssuerError("The issuer is not configured")
             verified = await self._verify(names[0], token)
         except jwt.PyJWTError as error:
-            _log.warning("Refused a token: %s", to_one_line(str(error), REASON_CHARS))
-            return False
+            return to_one_line(str(error), REASON_CHARS) or type(error).__name__
         self._verified[_digest(token)] = verified
         while len(self._verified) > TOKENS_KEPT:
             self._verified.popitem(last=False)
-        return True
+        return ""
 
     async def _verify(self, name: str, token: str) -> VerifiedToken:
         config = self._configs[name]

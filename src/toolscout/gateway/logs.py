@@ -1,7 +1,8 @@
 """The gateway's log: text or JSON on stderr, with secrets masked.
 
 Lines that are logged while the gateway answers a request name that request: a digest of the session
-and the client's own request id, so that they can be matched with the client's log.
+and the client's own request id, so that they can be matched with the client's log. Lines about
+access and servers consist of fields, which the JSON form has as keys of their own.
 """
 
 import hashlib
@@ -9,17 +10,24 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
 from toolscout.config.gateway import LogFormat
 from toolscout.config.secrets import SecretMask
+from toolscout.gateway.events import LoggedIn, Reloaded, ServerChanged, TokenRefused
 from toolscout.names import to_one_line
+from toolscout.servers.state import Phase
 from toolscout.sessions.events import Called, Described, Event, Searched
 
 CURRENT_REQUEST: ContextVar[tuple[str, object] | None] = ContextVar("request", default=None)
 """Session and id of the current request."""
 ID_CHARS = 60
+FIELD_CHARS = 500
+OWN = "toolscout"
+"""The loggers whose further fields the JSON form has."""
+_USUAL = frozenset({*logging.makeLogRecord({}).__dict__, "message", "asctime", "place"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _log = logging.getLogger("toolscout.requests")
 
@@ -41,7 +49,8 @@ def digest_session(session: str) -> str:
 def log_event(event: Event) -> None:
     """Log one search, description, call or refusal: counts and codes, no text (R108).
 
-    Success is logged at level DEBUG, everything else at INFO.
+    Success is logged at level DEBUG, everything else at INFO. Failed servers and refused tokens
+    are logged at WARNING.
     """
     subject = ""
     match event:
@@ -53,10 +62,37 @@ def log_event(event: Event) -> None:
         case Called():
             kind = "call" if event.made else "refusal"
             subject = event.tool
+        case ServerChanged(phase=Phase.FAILED | Phase.NEEDS_LOGIN):
+            fields = {"server": event.server, "phase": event.phase.value, "reason": event.reason}
+            _log_fields(logging.WARNING, "server", fields)
+            return
+        case TokenRefused():
+            fields = {"source": event.source, "digest": event.digest, "reason": event.reason}
+            _log_fields(logging.WARNING, "token refused", fields | {"unnoted": event.unnoted})
+            return
+        case LoggedIn():
+            _log_fields(logging.INFO, "login", {"server": event.server})
+            return
+        case Reloaded():
+            names = {"added": event.added, "removed": event.removed, "changed": event.changed}
+            fields = {key: ",".join(value) for key, value in names.items()}
+            _log_fields(logging.INFO, "reload", fields)
+            return
         case _:
             return
     level = logging.DEBUG if event.code == "ok" else logging.INFO
     _log.log(level, "%s %s %s %.1f ms", kind, subject or "-", event.code, event.milliseconds)
+
+
+def _log_fields(level: int, what: str, fields: Mapping[str, object]) -> None:
+    """Log fields that are not empty, quoted where they contain a blank."""
+    given = {key: to_one_line(str(value), FIELD_CHARS) for key, value in fields.items() if value}
+    parts = [f"{key}={_quote(value)}" for key, value in given.items()]
+    _log.log(level, "%s", " ".join([what, *parts]), extra=given)
+
+
+def _quote(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False) if set(value) & {" ", '"', "="} else value
 
 
 def log_to_stderr(form: LogFormat, level: str, mask: SecretMask) -> None:
@@ -103,6 +139,9 @@ class _Json(_Text):
             "request": _name_request(),
             "message": self._mask.apply(record.getMessage()),
         }
+        if record.name.partition(".")[0] == OWN:
+            further = record.__dict__.keys() - _USUAL - line.keys()
+            line |= {key: self._mask.apply(str(record.__dict__[key])) for key in sorted(further)}
         if record.exc_info:
             line["traceback"] = self._mask.apply(self.formatException(record.exc_info))
         text = json.dumps({key: value for key, value in line.items() if value}, ensure_ascii=False)

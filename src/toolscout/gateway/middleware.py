@@ -12,7 +12,7 @@ import hmac
 import ipaddress
 import math
 import time
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,8 +42,13 @@ REQUEST_BYTES = 64 << 10
 """The part of a body that counts as one more request; reading JSON takes time."""
 REFUSED_SECONDS = 1.0
 """How long an answer waits that refuses one request too many, so that a flood costs little."""
+STRANGERS_PER_SECOND = 20.0
+"""Refused tokens that are answered at once; further answers wait for `REFUSED_SECONDS`."""
+REFUSALS_NOTED = 30
+"""Refused tokens that are reported each minute, so that a flood does not fill the log."""
+DIGEST_CHARS = 16
 VERIFIED = "toolscout.verified"
-"""Key in the scope of a request whose token was looked for at the issuers."""
+"""Key, in a request's scope, of why no issuer knows its token; empty if one does."""
 MCP_PATH = "/mcp"
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 METADATA_PATHS = (METADATA_PATH, f"{METADATA_PATH}{MCP_PATH}")
@@ -53,6 +58,7 @@ TOKEN_CHARS = 24
 MAKE_TOKEN = "openssl rand -hex 32"
 TOO_LARGE = 413
 TOO_MANY = 429
+NO_PROFILE = "its claims give it no profile"
 OPEN_PATHS = ("/healthz", "/readyz")
 """Paths for probes, which send an IP address as the host and no token."""
 TEXTS = {
@@ -173,8 +179,11 @@ class Authenticator:
             found = self._find_bearer(verified)
         return found
 
-    async def verify(self, authorization: str | None) -> bool:
-        """Check a token that an issuer may have signed; `authenticate` knows it afterwards."""
+    async def verify(self, authorization: str | None) -> str:
+        """Check a token that an issuer may have signed, and return what is wrong with it.
+
+        If nothing is, `authenticate` knows it afterwards.
+        """
         return await self.issuers.verify(_read_bearer(authorization))
 
     def _find_bearer(self, token: VerifiedToken) -> Principal | None:
@@ -302,7 +311,8 @@ class Limiter:
 
     def __init__(self, config: GatewayConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._buckets: dict[str, _Bucket] = {}
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        """Those of principals who made a request lately, who came last at the end."""
         self._open: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.reload(config)
 
@@ -317,22 +327,32 @@ class Limiter:
 
     def take_request(self, name: str) -> JSONResponse | None:
         """Count a request; return the answer if it is one too many."""
-        now = self._clock()
         rate = self._requests / 60
         most = max(1.0, self._requests * BURST_SHARE)
-        bucket = self._buckets.setdefault(name, _Bucket(most, now))
-        if bucket.take(rate, most, now):
+        if self._find_bucket(name, rate, most).take(rate, most, self._clock()):
             return None
         return _refuse_more("too_many_requests", self._requests, math.ceil(1 / rate))
 
+    def _find_bucket(self, name: str, rate: float, most: float) -> _Bucket:
+        """Return the bucket of a principal, and forget some that are full again."""
+        now = self._clock()
+        bucket = self._buckets.setdefault(name, _Bucket(most, now))
+        self._buckets.move_to_end(name)
+        while True:
+            oldest, kept = next(iter(self._buckets.items()))
+            if kept is bucket or kept.left + (now - kept.at) * rate < most:
+                return bucket
+            del self._buckets[oldest]
+
     def charge_body(self, name: str, size: int) -> None:
         """Count a part of a body: `REQUEST_BYTES` of it weigh as much as a request."""
-        self._buckets[name].charge(size / REQUEST_BYTES)
+        if name in self._buckets:  # else it was full a moment ago
+            self._buckets[name].charge(size / REQUEST_BYTES)
 
     def find_problem(self, name: str, kind: str) -> JSONResponse | None:
         """Return the answer to a principal who has as much of a kind as it may have."""
         limit = self._limits[kind]
-        if self._open[name][kind] < limit:
+        if name not in self._open or self._open[name][kind] < limit:
             return None
         return _refuse_more("too_many_sessions" if kind == "streams" else kind, limit, 1)
 
@@ -342,7 +362,16 @@ class Limiter:
 
     def remove(self, name: str, kind: str) -> None:
         """Count something that has ended."""
-        self._open[name][kind] -= 1
+        counts = self._open[name]
+        counts[kind] -= 1
+        if not counts[kind]:
+            del counts[kind]
+        if not counts:
+            del self._open[name]
+
+    def count_principals(self) -> int:
+        """Return of how many principals something is remembered."""
+        return len(self._buckets.keys() | self._open.keys())
 
     @contextmanager
     def count(self, name: str, kind: str) -> Generator[None]:
@@ -370,7 +399,17 @@ class RequestGuard:
         limiter: Limiter,
         max_body_bytes: int,
         is_public: Callable[[str], bool] | None = None,
+        on_refused: Callable[[str, str, str, int], None] | None = None,
     ) -> None:
+        """`on_refused` gets the source, digest and reason of a refused token.
+
+        The number is that of refused tokens before it that were not reported.
+        """
+        self._on_refused = on_refused
+        now = time.monotonic()
+        self._strangers = _Bucket(STRANGERS_PER_SECOND, now)
+        self._noted = _Bucket(REFUSALS_NOTED, now)
+        self._unnoted = 0
         self._app = app
         self._limiter = limiter
         self._authenticator = authenticator
@@ -383,9 +422,11 @@ class RequestGuard:
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             problem = self._check_request(scope)
             if problem is not None:
-                is_unknown = problem.status_code == UNAUTHORIZED and VERIFIED not in scope
-                refuse = self._verify if is_unknown else problem
-                return refuse(scope, receive, send)
+                if problem.status_code != UNAUTHORIZED:
+                    return problem(scope, receive, send)
+                if VERIFIED not in scope:
+                    return self._verify(scope, receive, send)
+                return self._refuse_stranger(problem, scope, receive, send)
             if scope.get(PRINCIPAL, ANONYMOUS) is not ANONYMOUS:
                 return self._run_limited(scope, receive, send)
             if scope["method"] == "POST" and read_header(scope, b"content-length") is None:
@@ -394,9 +435,28 @@ class RequestGuard:
 
     async def _verify(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request whose token may be one that an issuer signed."""
-        await self._authenticator.verify(read_header(scope, b"authorization"))
-        scope[VERIFIED] = True
+        scope[VERIFIED] = await self._authenticator.verify(read_header(scope, b"authorization"))
         await self(scope, receive, send)
+
+    async def _refuse_stranger(
+        self, problem: JSONResponse, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Refuse a request without a valid token; later if there are many."""
+        now = time.monotonic()
+        authorization = read_header(scope, b"authorization")
+        if authorization is not None:
+            if self._noted.take(REFUSALS_NOTED / 60, REFUSALS_NOTED, now):
+                source, _ = scope.get("client") or ("", 0)
+                digest = _digest(_read_bearer(authorization)).hex()[:DIGEST_CHARS]
+                reason = scope[VERIFIED] or NO_PROFILE
+                if self._on_refused is not None:
+                    self._on_refused(source, digest, reason, self._unnoted)
+                self._unnoted = 0
+            else:
+                self._unnoted += 1
+        if not self._strangers.take(STRANGERS_PER_SECOND, STRANGERS_PER_SECOND, now):
+            await asyncio.sleep(REFUSED_SECONDS)
+        await problem(scope, receive, send)
 
     async def _run_limited(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request of a principal who has made few enough."""

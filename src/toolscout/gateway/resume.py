@@ -8,6 +8,7 @@ opened a session can resume it, and a session that its client has ended stays en
 
 import asyncio
 import json
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Set
@@ -20,6 +21,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolscout.calls.results import KIND as RESULT_KIND
+from toolscout.calls.results import Results
 from toolscout.gateway.middleware import ANONYMOUS, PRINCIPAL, Principal, read_header
 from toolscout.schemas import Json
 from toolscout.sessions.session_state import SESSION_KIND
@@ -71,10 +73,18 @@ class KnownClients:
         forget_session: Callable[[str], None],
         *,
         kept: int = 1_000,
+        max_bytes: int = 64 << 20,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`kept` bounds the stored sessions of one owner; the oldest are deleted first."""
+        """`kept` and `max_bytes` bound the stored sessions and results of one owner.
+
+        The oldest are deleted first.
+        """
         self.kept = kept
+        self.max_bytes = max_bytes
+        self._results: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        """The keys and bytes of each owner's long results, oldest first."""
+        self._counting = threading.Lock()
         self._owned: defaultdict[str, dict[str, None]] = defaultdict(dict)
         """The names of each owner's sessions, oldest first."""
         self._store = store
@@ -105,11 +115,32 @@ class KnownClients:
             )
             self._write(name, client)
         if owner is not None:
-            owned = self._owned[owner]
-            owned[name] = None
-            for old in list(owned)[: -self.kept]:
-                self.forget(old)
-                owned.pop(old, None)
+            self._count_session(owner, name)
+
+    def count_result(self, owner: str, key: str, size: int) -> None:
+        """Count a stored result of an owner, and delete the oldest if they are too large."""
+        with self._counting:
+            results = self._results[owner]
+            results.pop(key, None)
+            results[key] = size
+            if sum(results.values()) > self.max_bytes:
+                # Sessions delete results of their own, and end.
+                sessions = {result.rpartition("/")[0] for result in results}
+                listed = {one: Results(self._store, one).list_sizes() for one in sessions}
+                known = {result for sizes in listed.values() for result in sizes}
+                results = {result: kept for result, kept in results.items() if result in known}
+                while len(results) > 1 and sum(results.values()) > self.max_bytes:
+                    oldest = next(iter(results))
+                    del results[oldest]
+                    self._store.write(RESULT_KIND, oldest, None)
+                self._results[owner] = results
+
+    def _count_session(self, owner: str, name: str) -> None:
+        owned = self._owned[owner]
+        owned[name] = None
+        for old in list(owned)[: -self.kept]:
+            self.forget(old)
+            owned.pop(old, None)
 
     def subscribe(self, name: str, uri: str, *, wanted: bool) -> None:
         """Add a resource to a client's subscriptions, or remove it if it is no longer wanted."""
@@ -123,13 +154,15 @@ class KnownClients:
         """Tell whether a client was touched since the last sweep."""
         return name in self._fresh
 
-    def touch(self, name: str) -> None:
+    def touch(self, name: str, owner: str | None = None) -> None:
         """Note that a client has sent a request; writes to the store once a day."""
         self._fresh.add(name)
         with self._locks[name]:
-            client = self._read(name) or KnownClient(seen=0.0)
+            client = self._read(name) or KnownClient(seen=0.0, owner=owner)
             if self._clock() - client.seen > DAY_SECONDS:
                 self._write(name, replace(client, seen=self._clock()))
+        if owner is not None and name.startswith(SSE):
+            self._count_session(owner, name)
 
     def forget(self, name: str) -> None:
         """Delete a client and its session."""
@@ -156,9 +189,14 @@ class KnownClients:
     def _note_owners(self, names: Set[str]) -> None:
         clients = [(name, client) for name in names if (client := self._read(name)) is not None]
         self._owned.clear()
+        results: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for name, client in sorted(clients, key=lambda row: row[1].seen):
-            if client.owner is not None and client.hello:
-                self._owned[client.owner][name] = None
+            if client.owner is not None:
+                results[client.owner] |= Results(self._store, name).list_sizes()
+                if not name.startswith(PRINCIPALS):
+                    self._owned[client.owner][name] = None
+        with self._counting:
+            self._results = results
 
     def _read(self, name: str) -> KnownClient | None:
         data = self._store.read(CLIENT_KIND, name)

@@ -6,6 +6,7 @@ Figures are medians of 400 and 600 interleaved requests on a busy machine.
 
 import asyncio
 import contextlib
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from typing import Any, cast
@@ -21,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import VARIANTS
-from toolscout.gateway.middleware import read_header
+from toolscout.gateway.middleware import PRINCIPAL, read_header
 from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH
 
 IMMEDIATE_TOOLS = frozenset({SEARCH, DESCRIBE})
@@ -31,6 +32,7 @@ METHOD_HEADER = b"mcp-method"
 NAME_HEADER = b"mcp-name"
 HEAD_BYTES = 64 << 10
 """How much of a request's head is read before it is refused."""
+STRANGER_SECONDS = 1.0
 BUFFER_BYTES = 64 << 10
 """The most bytes to buffer, so that a body in many parts is sent while it is produced."""
 
@@ -74,6 +76,35 @@ class BufferedTransport:
         return getattr(self._transport, name)
 
 
+class Strangers:
+    """The connections over which nobody has sent a valid token yet.
+
+    If there are too many, the oldest are closed: clients send their token at once, and those that
+    want to use up connections wait. Each has a second in any case.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._since: OrderedDict[BufferedProtocol, float] = OrderedDict()
+
+    def add(self, connection: "BufferedProtocol", now: float) -> None:
+        """Count a new connection, and close the oldest ones beyond the limit."""
+        self._since[connection] = now
+        while len(self._since) > self._most:
+            oldest, since = next(iter(self._since.items()))
+            if oldest.is_admitted:
+                self.remove(oldest)
+            elif now - since < STRANGER_SECONDS:
+                return
+            else:
+                self.remove(oldest)
+                oldest.refuse(503)
+
+    def remove(self, connection: "BufferedProtocol") -> None:
+        """Count a connection no longer: it is closed, or its client is known."""
+        self._since.pop(connection, None)
+
+
 class BufferedProtocol(HttpToolsProtocol):
     """uvicorn's protocol over a `BufferedTransport`, for clients that send in time.
 
@@ -82,6 +113,18 @@ class BufferedProtocol(HttpToolsProtocol):
 
     read_seconds = 30.0
     """How long a client may take to send the head of a request, and then its body."""
+    strangers: Strangers
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether the last request came from a principal."""
+        return bool(self.scope) and PRINCIPAL in self.scope
+
+    def on_message_begin(self) -> None:
+        """Begin to read a request."""
+        if self.is_admitted:
+            self.strangers.remove(self)
+        super().on_message_begin()
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Wrap the transport of a new connection."""
@@ -91,10 +134,12 @@ class BufferedProtocol(HttpToolsProtocol):
         super().connection_made(cast("asyncio.Transport", self._buffered))
         self._timer: asyncio.TimerHandle | None = None
         self._start_timer()
+        self.strangers.add(self, self.loop.time())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clock of a connection that is gone."""
         self._stop_timer()
+        self.strangers.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -105,7 +150,7 @@ class BufferedProtocol(HttpToolsProtocol):
                 self._start_timer()
         super().data_received(data)
         if self._is_head and self._head_bytes > HEAD_BYTES:
-            self._refuse(431)
+            self.refuse(431)
 
     def on_headers_complete(self) -> None:
         """Give the client time to send the body."""
@@ -127,14 +172,14 @@ class BufferedProtocol(HttpToolsProtocol):
 
     def _start_timer(self) -> None:
         self._stop_timer()
-        self._timer = self.loop.call_later(self.read_seconds, self._refuse, 408)
+        self._timer = self.loop.call_later(self.read_seconds, self.refuse, 408)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _refuse(self, status: int) -> None:
+    def refuse(self, status: int) -> None:
         """Close the connection, with a reason if no answer has begun."""
         self._stop_timer()
         if self._is_head or not self.cycle.response_started:
@@ -167,6 +212,13 @@ class McpApp:
         self._sdk = manager(make())
         self._unchecked = manager(unchecked)
         self._immediate = manager(unchecked, json_response=True)
+
+    async def end_session(self, session_id: str) -> None:
+        """Forget a session of the handshake era; its client can open or resume one."""
+        sdk: Any = self._sdk  # it ends sessions for clients alone
+        transport = sdk._server_instances.get(session_id)
+        if transport is not None:
+            await sdk._discard_session(session_id, transport)
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:

@@ -13,9 +13,10 @@ import hashlib
 import json
 import logging
 import re
+import secrets
 import threading
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -84,7 +85,7 @@ class HeldDefinition:
     @property
     def label(self) -> str:
         """The name under which people approve it."""
-        return make_exposed_name(self.server, self.name) if self.name else f"{self.server}:about"
+        return _make_label(self.server, self.name)
 
     @property
     def id(self) -> str:
@@ -168,6 +169,21 @@ class Baseline:
         return known.definition if known is not None and known.digest == digest else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalDecision:
+    """What became of a definition, for those who keep a record."""
+
+    server: str
+    name: str
+    """The name under which people approve it."""
+    digest: str
+    outcome: str
+    """`held`, `allowed` or `denied` by the configuration; `approved` or `rejected` by a person."""
+    by: str = ""
+    more: int = 0
+    """Further definitions of the same list, which are not named."""
+
+
 Lock = Mapping[str, Mapping[str, str]]
 """The digests of a lock file, by server and then by name."""
 
@@ -178,6 +194,8 @@ class Checked:
 
     manifest: Manifest
     held: tuple[HeldDefinition, ...] = ()
+    allowed: tuple[HeldDefinition, ...] = ()
+    """What has changed and is used all the same, because the configuration says so."""
     problems: tuple[str, ...] = ()
     """What the operator should know about the rest."""
 
@@ -196,6 +214,10 @@ class Approvals:
         self._baselines: dict[str, Baseline] = {}
         self._unsaved: dict[str, Baseline] = {}
         self._seen = 0
+        self._opened = _format_now()
+        self._id = secrets.token_hex(8)
+        self.on_decision: Callable[[ApprovalDecision], None] = lambda decision: None
+        """Called with each decision of a person, here or in another process."""
 
     def check(self, config: ServerConfig, manifest: Manifest) -> Checked:
         """Return what of a list may be used; the first list of a server is approved as it is."""
@@ -215,8 +237,10 @@ class Approvals:
                 self._follow(config, listed, baseline, FIRST_USE)
                 return Checked(manifest=manifest)
             elif config.changes == Changes.ALLOW:
-                self._follow(config, listed, baseline, CONFIGURATION, is_urgent=False)
-                return Checked(manifest=manifest)
+                now = self._follow(config, listed, baseline, CONFIGURATION, is_urgent=False)
+                is_same = now is baseline
+                changed = () if is_same else _compare(config, manifest, listed, baseline).held
+                return Checked(manifest=manifest, allowed=changed)
         return _compare(config, manifest, listed, baseline, pins)
 
     def decide(
@@ -238,9 +262,12 @@ class Approvals:
         for item in held:
             decision = "approved" if approve else "rejected"
             row = {"server": item.server, "name": item.name, "digest": item.digest}
-            row |= {"decision": decision, "by": by, "at": at}
+            row |= {"decision": decision, "by": by, "at": at, "from": self._id}
             self._store.append(DECISIONS_KIND, json.dumps(row).encode())
-            _log.info("%s server=%s tool=%s by=%s", decision, item.server, item.label, by)
+            fields = {"server": item.server, "tool": item.label, "by": by}
+            text = "%s server=%s tool=%s by=%s"
+            _log.info(text, decision, *fields.values(), extra=fields)
+            self._report(row)
         self._store.trim(DECISIONS_KIND, DECISIONS_KEPT)
 
     def read_news(self) -> set[str]:
@@ -248,7 +275,10 @@ class Approvals:
         named: set[str] = set()
         for number, value in self._store.scan(DECISIONS_KIND, self._seen):
             self._seen = number
-            named.add(str(json.loads(value).get("server")))
+            row = json.loads(value)
+            named.add(str(row.get("server")))
+            if row.get("from") != self._id and str(row.get("at", "")) >= self._opened:
+                self._report(row)
         found: set[str] = set()
         with self._lock:
             for key, known in list(self._baselines.items()):
@@ -258,6 +288,18 @@ class Approvals:
                     self._baselines[key] = _baseline_from_bytes(data or b"")
                     found |= {name} if self._baselines[key] != known else set()
         return found
+
+    def _report(self, row: Json) -> None:
+        server = str(row.get("server"))
+        self.on_decision(
+            ApprovalDecision(
+                server=server,
+                name=_make_label(server, str(row.get("name"))),
+                digest=str(row.get("digest")),
+                outcome=str(row.get("decision")),
+                by=str(row.get("by")),
+            )
+        )
 
     def forget(self, name: str) -> None:
         """Delete what was approved for a server."""
@@ -338,7 +380,7 @@ def _compare(
     manifest: Manifest,
     listed: _Listed,
     baseline: Baseline,
-    pins: Mapping[str, str] | None,
+    pins: Mapping[str, str] | None = None,
 ) -> Checked:
     digests = {name: item.digest for name, item in baseline.approved.items()}
     digests = digests if pins is None else pins
@@ -468,6 +510,10 @@ def _baseline_from_bytes(data: bytes) -> Baseline:
             found[name] = Approval(str(item.get("digest", "")), item["definition"], by, at)
     refused = {key: str(value) for key, value in rejected.items()} if is_object(rejected) else {}
     return Baseline(found, refused)
+
+
+def _make_label(server: str, name: str) -> str:
+    return make_exposed_name(server, name) if name else f"{server}:about"
 
 
 def _format_now() -> str:

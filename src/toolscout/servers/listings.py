@@ -19,12 +19,13 @@ from mcp.shared.exceptions import MCPError
 
 from toolscout.catalog import Catalog, Pace, Status
 from toolscout.config.file import Config
-from toolscout.config.servers import ServerConfig, Transport
+from toolscout.config.servers import Changes, ServerConfig, Transport
 from toolscout.errors import InvalidTool, ToolscoutError
 from toolscout.names import clean_text, to_one_line
 from toolscout.schemas import Json, clean_texts, is_list, is_object, to_canonical_json
 from toolscout.search.text import split_words
 from toolscout.servers.approvals import (
+    ApprovalDecision,
     Approvals,
     Checked,
     HeldDefinition,
@@ -65,6 +66,9 @@ class CatalogUpdater:
 
     def __init__(self, catalog: Catalog, store: Store, lock: Lock | None = None) -> None:
         self.approvals = Approvals(store, lock)
+        self.on_decision: Callable[[ApprovalDecision], None] = lambda decision: None
+        """Called with what became of a changed definition, in any thread."""
+        self.approvals.on_decision = lambda decision: self.on_decision(decision)
         self._catalog = catalog
         self._store = store
         self._worker = ThreadPoolExecutor(1, "toolscout-catalog")
@@ -172,7 +176,7 @@ class CatalogUpdater:
         checked = self.approvals.check(server.config, manifest)
         entries, problems = build_entries(server.config, checked.manifest)
         tools = [tool for tool in entries if self._is_free(tool, problems)]
-        _log_held(server, checked)
+        self._report_changes(server, checked)
         problems += checked.problems
         for problem in problems:
             if problem not in server.problems:
@@ -193,6 +197,33 @@ class CatalogUpdater:
         if server.is_held:  # it was stopped meanwhile, which marked it as failed before
             self._catalog.set_failed(server.name, STOPPED_REASON)
 
+    def _report_changes(self, server: ServerState, checked: Checked) -> None:
+        known = {item.id for item in server.held_definitions}
+        held = [item for item in checked.held if item.id not in known and not item.is_rejected]
+        is_denied = server.config.changes == Changes.DENY or self.approvals.is_locked
+        outcome = "denied" if is_denied else "held"
+        for said, items in ((outcome, held), ("allowed", checked.allowed)):
+            level = logging.INFO if said == "allowed" else logging.WARNING
+            for item in items[:HELD_LOGGED]:
+                fields = {"server": server.name, "tool": item.label, "change": item.change.value}
+                fields["digest"] = item.digest
+                text = "%s server=%s name=%s change=%s digest=%s"
+                _log.log(level, text, said, *fields.values(), extra=fields)
+                self.on_decision(
+                    ApprovalDecision(
+                        server=server.name, name=item.label, digest=item.digest, outcome=said
+                    )
+                )
+            more = len(items) - HELD_LOGGED
+            if more > 0:
+                fields = {"server": server.name, "more": more}
+                _log.log(level, "%s server=%s more=%d", said, server.name, more, extra=fields)
+                self.on_decision(
+                    ApprovalDecision(
+                        server=server.name, name="", digest="", outcome=said, more=more
+                    )
+                )
+
     def _is_free(self, tool: Tool, problems: list[str]) -> bool:
         # R84: if two servers want one name, neither loses its other tools.
         owner = self._catalog.get(tool.name)
@@ -207,16 +238,6 @@ class CatalogUpdater:
             save_manifest(self._store, config, replace(manifest, is_checked=True))
         except Exception:  # a cache that cannot be written is no reason to lose a server
             _log.warning("The lists of server %s were not stored.", config.name, exc_info=True)
-
-
-def _log_held(server: ServerState, checked: Checked) -> None:
-    known = {item.id for item in server.held_definitions}
-    new = [item for item in checked.held if item.id not in known and not item.is_rejected]
-    for item in new[:HELD_LOGGED]:
-        fields = (server.name, item.label, item.change, item.digest)
-        _log.warning("held server=%s name=%s change=%s digest=%s", *fields)
-    if len(new) > HELD_LOGGED:
-        _log.warning("held server=%s more=%d", server.name, len(new) - HELD_LOGGED)
 
 
 def recall_catalog(config: Config, store: Store | None) -> Catalog:

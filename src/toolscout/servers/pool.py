@@ -31,7 +31,7 @@ from toolscout.errors import (
     UsageError,
 )
 from toolscout.schemas import Json
-from toolscout.servers.approvals import Lock
+from toolscout.servers.approvals import ApprovalDecision, Lock
 from toolscout.servers.connection import (
     FAILED,
     Connection,
@@ -102,6 +102,10 @@ class Pool:
         """Called whenever a server enters another phase."""
         self.on_line: Callable[[str, str], None] = lambda server, line: None
         """Called with the name of a server and a line that it wrote to its log."""
+        self.on_login: Callable[[str], None] = lambda server: None
+        """Called with the name of a server at which a person has logged in."""
+        self.on_decision: Callable[[ApprovalDecision], None] = lambda decision: None
+        """Called with what became of a definition, in any thread."""
         self.may_learn = asyncio.Event()
         """Until it is set, servers start only for calls and not for their listings."""
         self.may_learn.set()
@@ -110,6 +114,7 @@ class Pool:
         self._vault = vault
         self._connect = connect or self._connector
         self._updater = CatalogUpdater(catalog, store, lock)
+        self._updater.on_decision = lambda decision: self.on_decision(decision)
         self._queue = queue
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing: set[asyncio.Task[Any]] = set()
@@ -679,6 +684,7 @@ class Pool:
             for server in self.servers.values():
                 file = server.token_file
                 if server.phase is Phase.NEEDS_LOGIN and file and file.login != server.login:
+                    self.on_login(server.name)
                     self._spawn(start(server.name))
             try:
                 await self._end_logged_out()

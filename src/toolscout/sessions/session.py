@@ -369,6 +369,10 @@ class Session:
         with self._lock:
             self._state.restrict(policy)
 
+    def watch_results(self, on_keep: Callable[[str, int], None]) -> None:
+        """Call a function with the key and the bytes of each long result that is stored."""
+        self._state.results.on_keep = on_keep
+
     def offer_meta_tools(self, is_offered: bool) -> None:
         """Say whether the gateway lists the meta-tools to its client, or all tools instead."""
         self._state.has_meta_tools = is_offered
