@@ -1,7 +1,9 @@
 """The audit record: what it says about calls, and that edits and gaps show."""
 
 import asyncio
+import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from toolscout.gateway.audit import (
     read_entries,
     verify,
 )
+from toolscout.gateway.events import LoggedIn
 from toolscout.schemas import Json
 from toolscout.sessions.events import Called
 from toolscout.stores import MemoryStore
@@ -113,6 +116,49 @@ def test_a_server_that_fails_is_recorded_without_its_secrets():
     [entry] = events_of(list(read_entries(store)), "server")
     assert (entry["server"], entry["outcome"]) == ("missing", "failed")
     assert "hunter2" not in json.dumps(entry)
+
+
+def test_a_refused_token_is_recorded_without_the_token():
+    store = MemoryStore()
+    with served(store=store, tokens={"ann": {"token": "open sesame, and close it"}}) as running:
+        for headers in ({"Authorization": "Bearer guessed-by-eve"}, {}):
+            assert httpx2.get(f"{running.url}/status", headers=headers).status_code == 401
+
+    [entry] = events_of(list(read_entries(store)), "token")
+    assert (entry["outcome"], entry["reason"]) == ("refused", "it is not known")
+    assert entry["source"] == "127.0.0.1"
+    assert entry["token_digest"] == hashlib.sha256(b"guessed-by-eve").hexdigest()[:16]
+    assert "guessed" not in json.dumps(entry)
+
+
+def test_a_reload_is_recorded_with_the_names_of_what_changed():
+    store = MemoryStore()
+    tokens = {"ann": {"token": "open sesame, and close it"}, "bob": {"token": "another token"}}
+    with served(TIME, store=store, tokens=tokens, profiles={"some": {}}) as running:
+        options = replace(
+            running.gateway.config.gateway,
+            tokens={"ann": {"token": "a new token for ann"}, "eve": {"token": "a third token"}},  # pyright: ignore[reportArgumentType]
+            max_calls=3,
+        )
+        config = replace(running.gateway.config, gateway=options, servers=(MISSING,))
+        reloading = asyncio.run_coroutine_threadsafe(running.gateway.reload(config), running.loop)
+        reloading.result(DEADLINE_SECONDS)
+
+    [entry] = events_of(list(read_entries(store)), "reload")
+    assert entry["added"] == ["tokens.eve", "servers.missing"]
+    assert entry["removed"] == ["tokens.bob", "servers.time"]
+    assert entry["changed"] == ["max_calls", "tokens.ann"]
+    assert "new token" not in json.dumps(entry)
+
+
+def test_a_login_at_a_server_is_recorded():
+    store = MemoryStore()
+    record = AuditRecord(store)
+    record.on_event(LoggedIn(server="github"))
+    record.close()
+
+    [entry, _] = read_entries(store)
+    assert (entry["event"], entry["server"], entry["outcome"]) == ("login", "github", "ok")
 
 
 def test_nothing_is_recorded_if_it_is_switched_off():

@@ -16,7 +16,9 @@ from gateway.fleet import BERLIN, TIME, configuration
 from gateway.processes import Running
 from toolscout.config.gateway import LogFormat
 from toolscout.config.secrets import SecretMask
+from toolscout.gateway.events import Reloaded, ServerChanged, TokenRefused
 from toolscout.gateway.logs import CURRENT_REQUEST, log_event, log_to_stderr
+from toolscout.servers.state import Phase
 from toolscout.sessions.events import Called
 
 SECRET = "hunter2-is-not-a-word"
@@ -49,6 +51,32 @@ def test_lines_of_json_carry_the_request_that_they_belong_to(capsys: pytest.Capt
     assert "someone" not in within["request"]
     assert within["message"] == "call time__now timed_out 2.5 ms"
     assert within["level"] == "info"
+
+
+@pytest.mark.usefixtures("root_log")
+def test_failed_servers_and_refused_tokens_are_warnings_with_fields(
+    capsys: pytest.CaptureFixture[str],
+):
+    failed = ServerChanged(server="github", phase=Phase.FAILED, reason=f"it said {SECRET}")
+    refused = TokenRefused(source="10.0.0.7", digest="0123", reason="it is not known", unnoted=2)
+    reloaded = Reloaded(added=("tokens.eve", "servers.notes"))
+
+    log_to_stderr(LogFormat.JSON, "INFO", SecretMask([SECRET]))
+    for event in (failed, refused, reloaded):
+        log_event(event)
+    log_to_stderr(LogFormat.TEXT, "INFO", SecretMask([SECRET]))
+    log_event(failed)
+
+    *lines, text = capsys.readouterr().err.splitlines()
+    server, token, reload = map(json.loads, lines)
+    assert (server["level"], token["level"], reload["level"]) == ("warning", "warning", "info")
+    assert (server["server"], server["phase"]) == ("github", "failed")
+    assert server["reason"].startswith("it said ")
+    assert (token["source"], token["digest"], token["unnoted"]) == ("10.0.0.7", "0123", "2")
+    assert token["message"].startswith("token refused source=10.0.0.7 digest=0123 reason=")
+    assert reload["added"] == "tokens.eve,servers.notes"
+    assert 'server server=github phase=failed reason="it said ' in text
+    assert SECRET not in "".join([*lines, text])
 
 
 @pytest.mark.usefixtures("root_log")

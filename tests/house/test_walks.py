@@ -39,8 +39,15 @@ GROWING = ServerConfig(
 )
 IDLE_SECONDS = 0.5
 GROW = {"name": "echo", "arguments": {"text": "grow"}}
-AFTER_A_LIST_CHANGE = frozenset({"CatalogUpdater._save", "BackgroundStore._drain"})
-"""Storing the list for the next run, which nobody waits for."""
+AFTER_A_LIST_CHANGE = frozenset(
+    {
+        "AuditRecord._note",
+        "BackgroundStore._drain",
+        "CatalogUpdater._report_changes",
+        "CatalogUpdater._save",
+    }
+)
+"""Storing the list for the next run, and reporting what changed, which nobody waits for."""
 BACKGROUND = frozenset(
     {
         "BufferedTransport.flush",

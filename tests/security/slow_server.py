@@ -1,4 +1,4 @@
-"""A server with a tool that never answers and a tool that answers at once."""
+"""A server with a tool that never answers and tools that answer at once."""
 
 import anyio
 from mcp.server import MCPServer
@@ -17,6 +17,12 @@ async def wait() -> str:
 def echo() -> str:
     """Answer at once."""
     return "echo"
+
+
+@server.tool()
+def repeat(word: str, times: int) -> str:
+    """Answer with a long text."""
+    return f"{word} " * times
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gc
 import json
 import time
 from collections.abc import AsyncGenerator, Iterator
@@ -23,8 +24,21 @@ from security.login_service import AUDIENCE, LoginService, run_login_service
 from serving import DEADLINE_SECONDS, TIME, Served, served
 from toolscout.config.gateway import GatewayConfig, TokenConfig
 from toolscout.errors import InvalidConfig
+from toolscout.gateway import http, issuers
+from toolscout.gateway.audit import read_entries
 from toolscout.gateway.middleware import Authenticator
+from toolscout.stores.memory import MemoryStore
 
+INITIALIZE: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
 STATIC = "a static token of more than 24 characters"
 
 
@@ -161,15 +175,77 @@ def test_a_new_key_is_fetched_and_unknown_keys_do_not_flood_the_service():
     assert login.fetches - fetched <= 1
 
 
-def test_a_key_that_was_rotated_in_is_accepted():
+def test_a_running_gateway_fetches_a_key_that_was_rotated_in(monkeypatch: pytest.MonkeyPatch):
+    # The keys were fetched a moment ago, which a gateway that has run for a while has not.
+    monkeypatch.setattr(issuers, "REFETCH_SECONDS", 0.001)
     with run_login_service() as login, served(**options(login)) as gateway:
         assert get(gateway, login.sign(groups=["engineers"])).status_code == 200
+        fetched = login.fetches
         login.add_key("second")
 
-        # The keys were fetched a moment ago, which a gateway that has run for a while has not.
-        gateway.gateway.on_access(replace(gateway.gateway.config.gateway, issuers={}))
-        gateway.gateway.on_access(gateway.gateway.config.gateway)
-        assert get(gateway, login.sign(key="second", groups=["engineers"])).status_code == 200
+        answers = [get(gateway, login.sign(key="second", groups=["engineers"])) for _ in range(3)]
+
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    assert login.fetches == fetched + 1
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/sse"])
+@pytest.mark.filterwarnings("ignore:Unclosed <Memory:ResourceWarning")  # the SDK's, for /sse
+def test_a_stream_ends_when_its_token_expires(
+    login: LoginService, path: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(http, "EXPIRY_SECONDS", 0.05)
+
+    async def read(gateway: Served, token: str) -> None:
+        headers = {
+            "Authorization": f"Bearer {token}",
+            "Accept": "text/event-stream, application/json",
+        }
+        async with (
+            asyncio.timeout(DEADLINE_SECONDS),
+            httpx2.AsyncClient(headers=headers, base_url=gateway.url) as client,
+        ):
+            if path == "/mcp":
+                opened = await client.post(path, json=INITIALIZE)
+                client.headers["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
+            async with client.stream("GET", path, timeout=DEADLINE_SECONDS) as stream:
+                assert stream.status_code == 200
+                async for _ in stream.aiter_text():
+                    pass
+
+    changed = options(login)
+    changed["issuers"]["corp"]["skew_seconds"] = 0
+    with served(**changed) as gateway:
+        expires = int(time.time()) + 5
+        asyncio.run(read(gateway, login.sign(groups=["engineers"], exp=expires)))
+
+        assert time.time() >= expires
+    gc.collect()
+
+
+@pytest.mark.parametrize(
+    ("claims", "reason"),
+    [
+        ({"exp": 1_000_000_000}, "Signature has expired"),
+        ({"aud": "https://other.example"}, "Audience doesn't match"),
+        ({"iss": "https://other.example"}, "The issuer is not configured"),
+        ({"groups": ["guests"]}, "its claims give it no profile"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_refused_token_of_an_issuer_is_recorded_with_the_reason(
+    login: LoginService, claims: dict[str, Any], reason: str
+):
+    store = MemoryStore()
+    given: dict[str, Any] = {"groups": ["engineers"], **claims}
+    token = login.sign(**given)
+    with served(store=store, **options(login)) as gateway:
+        assert get(gateway, token).status_code == 401
+
+    [entry] = [entry for entry in read_entries(store) if entry["event"] == "token"]
+    assert entry["reason"] == reason
+    assert entry["source"] == "127.0.0.1"
+    assert token.rpartition(".")[2] not in json.dumps(entry)
 
 
 def test_a_client_without_a_token_learns_where_to_log_in(gateway: Served, login: LoginService):

@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from typing import Any, Literal
 import httpx2
 import pytest
 from mcp import Client
+from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
@@ -24,12 +25,13 @@ from gateway.fleet import always, configuration
 from gateway.processes import Running
 from serving import DEADLINE_SECONDS, HANGING, MISSING, TIME, Served, eventually, served
 from toolscout.calls.results import KIND as RESULT_KIND
+from toolscout.calls.results import Results
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig, Profile
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.middleware import Principal
+from toolscout.gateway.middleware import Principal, Limiter
 from toolscout.gateway.resume import CLIENT_KIND, DAY_SECONDS, KnownClients
 from toolscout.gateway.server import build_server
 from toolscout.schemas import Json
@@ -376,3 +378,147 @@ def test_one_token_has_only_some_requests_answered_at_once():
 
     assert status == 429
     assert "echo" in result.model_dump_json()
+
+
+@pytest.mark.filterwarnings("ignore:Unclosed <Memory:ResourceWarning")  # the SDK's, for /sse
+def test_calls_over_the_older_transport_count_as_well():
+    tokens = {"ann": {"token": ANN}, "bob": {"token": BOB}}
+    with served(SLOW, tokens=tokens, max_calls=2) as gateway:
+        assert gateway.known.wait(DEADLINE_SECONDS)
+
+        async def call_all() -> CallToolResult:
+            async with open_sse(gateway, BOB) as bob, open_sse(gateway, ANN) as ann:
+                waiting = [
+                    asyncio.create_task(bob.call_tool("tool_call", {"name": "slow__wait"}))
+                    for _ in range(2)
+                ]
+                server = gateway.gateway.pool.servers["slow"]
+                await eventually(lambda: server.waiting + server.running == 2)
+                try:
+                    with pytest.raises(MCPError, match="2 requests with this token"):
+                        await bob.call_tool("tool_call", {"name": "slow__echo"})
+                    return await ann.call_tool("tool_call", {"name": "slow__echo"})
+                finally:
+                    for task in waiting:
+                        task.cancel()
+                    await asyncio.gather(*waiting, return_exceptions=True)
+
+        result = asyncio.run(call_all())
+    gc.collect()
+
+    assert "echo" in result.model_dump_json()
+
+
+@asynccontextmanager
+async def open_sse(gateway: Served, token: str) -> AsyncGenerator[Client]:
+    headers = {"Authorization": f"Bearer {token}"}
+    async with (
+        asyncio.timeout(DEADLINE_SECONDS),
+        Client(sse_client(f"{gateway.url}/sse", headers=headers), mode="legacy") as client,
+    ):
+        yield client
+
+
+def measure_results(store: MemoryStore) -> int:
+    """Return the bytes of all texts that are kept for reading on."""
+    keys = [key for key in store.keys(RESULT_KIND) if "/" in key]
+    return sum(len(store.read(RESULT_KIND, key) or b"") for key in keys)
+
+
+def test_long_results_of_one_token_are_kept_up_to_a_sum_over_all_its_sessions():
+    store = MemoryStore()
+    tokens = {"ann": {"token": ANN}, "bob": {"token": BOB}}
+    with served(SLOW, store=store, tokens=tokens, max_stored_bytes=1 << 20) as gateway:
+        assert gateway.known.wait(DEADLINE_SECONDS)
+
+        async def keep(client: Client, word: str) -> str:
+            """Let a session keep a text of 400,000 bytes; return its handle."""
+            call = {"name": "slow__repeat", "arguments": {"word": word, "times": 100_000}}
+            said = (await client.call_tool("tool_call", call)).model_dump_json()
+            return "result_" + said.partition("result_")[2][:10]
+
+        async def fill() -> tuple[list[str], list[str], int]:
+            async with AsyncExitStack() as stack:
+                clients = [
+                    await stack.enter_async_context(connected(gateway, token, "legacy"))
+                    for token in (ANN, BOB, BOB, BOB, BOB)
+                ]
+                made = [await keep(client, f"w{at:02}") for at, client in enumerate(clients)]
+                keys = [key for key in store.keys(RESULT_KIND) if "/" in key]
+                kept = [key.rpartition("/")[2] for key in keys]
+                return made, kept, measure_results(store)
+
+        made, kept, size = asyncio.run(fill())
+
+    assert set(kept) == {made[0], *made[3:]}
+    assert size <= 400_000 + (1 << 20)
+
+
+def test_results_of_earlier_runs_count_and_those_that_are_gone_do_not():
+    store = MemoryStore()
+    text = "word " * 60_000
+    for number in range(3):
+        Results(store, f"http:{number}").cut_page(f"{number} {text}")
+        store.write(SESSION_KIND, f"http:{number}", b"{}")
+    before = KnownClients(store, 30, lambda name: None)
+    for number in range(3):
+        before.remember(f"http:{number}", owner="bob", version="", hello={"n": 1})
+    clients = KnownClients(store, 30, lambda name: None, max_bytes=1_000_000)
+    clients.sweep()
+    Results(store, "http:1").clear()
+
+    results = Results(store, "principal:bob")
+    results.on_keep = lambda key, size: clients.count_result("bob", key, size)
+    results.cut_page(f"3 {text}")
+    assert len([key for key in store.keys(RESULT_KIND) if "/" in key]) == 3
+    results.cut_page(f"4 {text}")
+
+    sessions = [key.partition("/")[0] for key in store.keys(RESULT_KIND) if "/" in key]
+    assert sessions == ["http:2", "principal:bob", "principal:bob"]
+
+
+def test_sessions_over_the_older_transport_count_as_stored_ones():
+    store = MemoryStore()
+    clients = KnownClients(store, 30, lambda name: None, kept=2)
+
+    for number in range(4):
+        clients.touch(f"sse:{number}", "bob")
+
+    assert store.keys(CLIENT_KIND) == ["sse:2", "sse:3"]
+
+
+def test_the_sessions_of_a_revoked_token_end():
+    with served(tokens=TOKENS, profiles=SOME, max_sessions=2) as gateway:
+        for _ in range(2):
+            assert post(gateway, BOB, INITIALIZE).status_code == 200
+        assert post(gateway, BOB, INITIALIZE).status_code == 429
+        asyncio.run(reload(gateway, tokens={"ann": {"token": ANN}}))
+        asyncio.run(reload(gateway, tokens=TOKENS))
+
+        assert post(gateway, BOB, INITIALIZE).status_code == 200
+
+
+def test_people_who_left_are_not_counted_for_ever():
+    now = 0.0
+    limiter = Limiter(GatewayConfig(), clock=lambda: now)
+
+    for number in range(5_000):
+        now += 0.1
+        assert limiter.take_request(f"corp:{number}") is None
+        limiter.charge_body(f"corp:{number}", 100_000)
+        with limiter.count(f"corp:{number}", "too_many_calls"):
+            assert limiter.find_problem(f"corp:{number}", "too_many_calls") is None
+
+    assert limiter.count_principals() < 10
+
+
+def test_a_principal_who_has_used_up_its_requests_is_remembered():
+    now = 0.0
+    limiter = Limiter(GatewayConfig(max_requests=600), clock=lambda: now)
+    answers = [limiter.take_request("bob") for _ in range(61)]
+
+    for number in range(100):
+        limiter.take_request(f"corp:{number}")
+
+    assert (answers[59], answers[60] is None) == (None, False)
+    assert limiter.take_request("bob") is not None

@@ -1,11 +1,12 @@
 """A network peer has a port: it must not take memory, connections or information."""
 
 import asyncio
+import json
 import resource
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import httpx2
 import pytest
@@ -15,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from serving import DEADLINE_SECONDS, Served, served
 from toolscout.errors import StoreUnavailable
+from toolscout.gateway.audit import read_entries
 from toolscout.gateway.middleware import TEXTS
 from toolscout.stores.memory import MemoryStore
 
@@ -165,3 +167,56 @@ def test_an_answer_may_take_longer_than_the_request(impatient: Served):
                 return stream.status_code
 
     assert asyncio.run(read()) == 200
+
+
+TOKENS = {"ann": {"token": "a token that nobody can guess"}}
+ANN = {"Authorization": "Bearer a token that nobody can guess"}
+
+
+def test_connections_without_a_token_leave_room_for_others():
+    with served(tokens=TOKENS, max_strangers=5) as gateway, ExitStack() as stack:
+        host, _, port = gateway.url.removeprefix("http://").partition(":")
+
+        def connect() -> socket.socket:
+            opened = socket.create_connection((host, int(port)), DEADLINE_SECONDS)
+            return stack.enter_context(opened)
+
+        known = stack.enter_context(httpx2.Client(headers=ANN, timeout=DEADLINE_SECONDS))
+        assert known.get(f"{gateway.url}/status").status_code == 200
+        first, second = connect(), connect()
+        second.sendall(HEAD)
+        for silent in (first, second):
+            silent.settimeout(0.05)
+        answers: dict[socket.socket, bytes] = {}
+        while len(answers) < 2:
+            connect()
+            for silent in {first, second} - answers.keys():
+                with suppress(TimeoutError):
+                    answers[silent] = silent.recv(4096)
+
+        assert known.get(f"{gateway.url}/status").status_code == 200
+        assert httpx2.get(f"{gateway.url}/status", headers=ANN).status_code == 200
+        assert all(b" 503 " in answer for answer in answers.values())
+
+
+def test_a_flood_of_wrong_tokens_is_slowed_down_and_fills_no_record():
+    store = MemoryStore()
+
+    async def guess(url: str) -> list[int]:
+        async with (
+            asyncio.timeout(DEADLINE_SECONDS),
+            httpx2.AsyncClient(timeout=DEADLINE_SECONDS) as client,
+        ):
+            wrong = [{"Authorization": f"Bearer guess-{number}"} for number in range(90)]
+            answers = [client.get(f"{url}/status", headers=headers) for headers in wrong]
+            return [answer.status_code for answer in await asyncio.gather(*answers)]
+
+    with served(store=store, tokens=TOKENS) as gateway:
+        assert set(asyncio.run(guess(gateway.url))) == {401}
+        assert httpx2.get(f"{gateway.url}/status", headers=ANN).status_code == 200
+
+    noted = [entry for entry in read_entries(store) if entry["event"] == "token"]
+    assert 30 <= len(noted) < 60
+    assert all(entry["source"] == "127.0.0.1" for entry in noted)
+    assert len({entry["token_digest"] for entry in noted}) == len(noted)
+    assert "guess-" not in json.dumps(noted)

@@ -43,6 +43,7 @@ from toolscout.gateway.middleware import (
     ANONYMOUS,
     LISTENING,
     MCP_PATH,
+    MESSAGES_PATH,
     METADATA_PATHS,
     PRINCIPAL,
     SIZE_PROBLEM,
@@ -95,7 +96,6 @@ class WebPages:
 
 
 SSE_PATH = "/sse"
-MESSAGES_PATH = "/messages/"
 FLUSH_SECONDS = 0.1
 EXPIRY_SECONDS = 5.0
 """How often streams are checked for tokens that have expired."""

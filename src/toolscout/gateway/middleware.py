@@ -50,6 +50,8 @@ DIGEST_CHARS = 16
 VERIFIED = "toolscout.verified"
 """Key, in a request's scope, of why no issuer knows its token; empty if one does."""
 MCP_PATH = "/mcp"
+MESSAGES_PATH = "/messages/"
+"""Where clients with a stream of `/sse` send their messages."""
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 METADATA_PATHS = (METADATA_PATH, f"{METADATA_PATH}{MCP_PATH}")
 UNAUTHORIZED = 401
@@ -462,7 +464,9 @@ class RequestGuard:
         """Answer a request of a principal who has made few enough."""
         name = scope[PRINCIPAL].name
         is_call = scope["method"] != "GET" and read_header(scope, b"mcp-method") != LISTENING
-        kind = "too_many_calls" if is_call else "streams"
+        # A call over SSE is counted until it is answered, which this request does not wait for.
+        is_short = scope["path"].startswith(MESSAGES_PATH)
+        kind = "too_many_calls" if is_call and not is_short else "streams"
         problem = self._limiter.take_request(name) or self._limiter.find_problem(name, kind)
         if problem is not None:
             await asyncio.sleep(REFUSED_SECONDS)

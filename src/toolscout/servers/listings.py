@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase, translate
@@ -176,7 +176,6 @@ class CatalogUpdater:
         checked = self.approvals.check(server.config, manifest)
         entries, problems = build_entries(server.config, checked.manifest)
         tools = [tool for tool in entries if self._is_free(tool, problems)]
-        self._report_changes(server, checked)
         problems += checked.problems
         for problem in problems:
             if problem not in server.problems:
@@ -193,12 +192,14 @@ class CatalogUpdater:
             server.manifest = before
             raise
         server.problems = tuple(problems)
+        known = {item.id for item in server.held_definitions}
         server.held_definitions = checked.held
         if server.is_held:  # it was stopped meanwhile, which marked it as failed before
             self._catalog.set_failed(server.name, STOPPED_REASON)
+        self._report_changes(server, checked, known)
 
-    def _report_changes(self, server: ServerState, checked: Checked) -> None:
-        known = {item.id for item in server.held_definitions}
+    def _report_changes(self, server: ServerState, checked: Checked, known: Set[str]) -> None:
+        """Report what is held or allowed and was not known yet, the first ones by name."""
         held = [item for item in checked.held if item.id not in known and not item.is_rejected]
         is_denied = server.config.changes == Changes.DENY or self.approvals.is_locked
         outcome = "denied" if is_denied else "held"
