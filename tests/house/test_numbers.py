@@ -27,7 +27,12 @@ from toolscout.dialects import NAMESPACE_FUNCTIONS
 from toolscout.encoders.encoder import TABLE_FILE, StaticEncoder
 from toolscout.gateway.http import HELLO_BYTES
 from toolscout.gateway.ledger import HOURS_KEPT
-from toolscout.gateway.middleware import REQUEST_BYTES, TOKEN_CHARS
+from toolscout.gateway.middleware import (
+    REFUSALS_NOTED,
+    REQUEST_BYTES,
+    STRANGERS_PER_SECOND,
+    TOKEN_CHARS,
+)
 from toolscout.gateway.shims import HEAD_BYTES
 from toolscout.lint.lint import MOST_PROBED
 from toolscout.lint.probes import FOUND_WITHIN
@@ -133,6 +138,10 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
     ("docs/gateway.md", "| `max_requests` | {} |", (GATEWAY.max_requests,)),
     ("docs/gateway.md", "| `max_calls` | {} |", (GATEWAY.max_calls,)),
     ("docs/gateway.md", "| `max_sessions` | {} |", (GATEWAY.max_sessions,)),
+    ("docs/gateway.md", "| `max_stored_bytes` | {} |", (GATEWAY.max_stored_bytes,)),
+    ("docs/gateway.md", "`max_strangers` ({} by default)", (GATEWAY.max_strangers,)),
+    ("docs/gateway.md", "More than {} wrong tokens in a second", (int(STRANGERS_PER_SECOND),)),
+    ("docs/gateway.md", "At most {} in a minute", (REFUSALS_NOTED,)),
     ("docs/gateway.md", "in front of {} real servers", (WORDS[len(DEMO_SERVERS)],)),
     ("docs/gateway.md", "abandoned after {} minutes", (WORDS[int(LOGIN_SECONDS / 60)],)),
     ("docs/gateway.md", "http://127.0.0.1:{}/callback", (str(PORT),)),
