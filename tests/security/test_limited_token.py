@@ -31,7 +31,7 @@ from toolscout.config.gateway import GatewayConfig, Profile
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.middleware import Principal, Limiter
+from toolscout.gateway.middleware import Limiter, Principal
 from toolscout.gateway.resume import CLIENT_KIND, DAY_SECONDS, KnownClients
 from toolscout.gateway.server import build_server
 from toolscout.schemas import Json

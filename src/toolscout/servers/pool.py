@@ -322,7 +322,8 @@ class Pool:
             raise _make_login_error(server.name, principal)
         if user is None:
             self._make_room(server)
-            user = ServerState(config=server.config, slots=server.slots, principal=principal)
+            user = ServerState(config=server.config, principal=principal)
+            user.slots = server.slots
             user.token_file = login
             user.login = stored.login
             user.used = self._get_time()
