@@ -29,7 +29,7 @@ BESIDE_A_CALL = frozenset(
     {"AuditRecord._write", "AuditRecord._write_soon", "serve_app", "serve_http"}
 )
 """What happens now and then meanwhile: writing the audit record, and looking for the end."""
-LIST_CHANGE_MODULES = 16
+LIST_CHANGE_MODULES = 18
 GROWING = ServerConfig(
     name="big",
     transport=Transport.STDIO,

@@ -32,7 +32,7 @@ LINES_SHOWN = 12
 """How many lines of differences the list shows for each definition."""
 LOCK_MODE = 0o644
 EVERYTHING = "--all"
-STYLES = {"-": "red", "+": "green"}
+STYLES = {"-": "red", "+": "green", "!": "yellow"}
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -40,9 +40,10 @@ STYLES = {"-": "red", "+": "green"}
 def approvals(ctx: click.Context) -> None:
     """See which definitions of servers have changed, and approve them.
 
-    The first list of a server is trusted. New and changed tools, and other instructions, are held
-    after that: no search finds them and no call reaches them until you approve them here or in
-    the console. Without a command, lists what is held.
+    The first list of a server is trusted, except tools that look like an attack on the model. New
+    and changed tools, and other instructions, are held after that: no search finds them and no call
+    reaches them until you approve them here or in the console. Without a command, lists what is
+    held.
     """
     inputs.need_sdk()
     if ctx.invoked_subcommand is None:

@@ -361,7 +361,8 @@ class GatewayConfig(Options):
         Changes.HOLD,
         check_choice(Changes),
         "What happens to new and changed definitions of servers that were used before: they wait "
-        "for a person, are used at once or are refused. See [approvals](approvals.md).",
+        "for a person, are used at once or are refused. What looks like an attack waits from the "
+        "first list on, except with `trust`. See [approvals](approvals.md).",
     )
     cache: str = declare(
         "",

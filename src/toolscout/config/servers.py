@@ -90,7 +90,9 @@ class Changes(StrEnum):
     HOLD = "hold"
     """It waits until a person approves it."""
     ALLOW = "allow"
-    """It is used at once."""
+    """It is used at once, unless the scanner holds it."""
+    TRUST = "trust"
+    """It is used at once, whatever the scanner finds."""
     DENY = "deny"
     """It is not used, and nobody is asked."""
 

@@ -1,8 +1,8 @@
 """`Approvals`: which definitions of a server may be used, and which wait for a person.
 
-The first list of a server is trusted. After that, a tool that is new or differs, and other
-instructions, are held: `check` takes them out of the list until a person approves them. A lock
-file replaces what was approved here by what a team has agreed on.
+The first list of a server is trusted, except what the scanner holds. After that, a tool that is
+new or differs, and other instructions, are held: `check` takes them out of the list until a person
+approves them. A lock file replaces what was approved here by what a team has agreed on.
 
 A definition is known by the digest of what the server sent, before the configuration changes
 anything. What was approved is stored for each server, with who and when, and before the list it
@@ -16,7 +16,7 @@ import re
 import secrets
 import threading
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -29,7 +29,9 @@ import tomlkit
 from toolscout.catalog import Pace
 from toolscout.config.servers import Changes, ServerConfig
 from toolscout.errors import InvalidFile
-from toolscout.names import escape_hidden, make_exposed_name, to_one_line
+from toolscout.lint.rules import Finding
+from toolscout.lint.scanner import Owners, is_held, scan_definition
+from toolscout.names import escape_hidden, fold_name, make_exposed_name, to_one_line
 from toolscout.options import join_keys
 from toolscout.schemas import Json, is_list, is_object, to_canonical_json
 from toolscout.servers.manifest import Manifest
@@ -45,6 +47,8 @@ CONFIGURATION = "configuration"
 LOCK_FILE = "toolscout.lock"
 LOCK_VERSION = 1
 NAMES_SHOWN = 5
+WARNINGS_LOGGED = 10
+"""How many definitions of one list with mild findings have a line each in the log."""
 NAME_CHARS = 80
 DIFF_CHARS = 200_000
 """A longer list of differences is cut, and the cut is marked."""
@@ -81,6 +85,8 @@ class HeldDefinition:
     """What was approved in its place, if that is known."""
     is_rejected: bool = False
     """Whether a person has looked at it and said no."""
+    findings: tuple[Finding, ...] = ()
+    """What the scanner found, worst first."""
 
     @property
     def label(self) -> str:
@@ -96,6 +102,15 @@ class HeldDefinition:
     @property
     def sentence(self) -> str:
         """What has changed, in a few words."""
+        found = f" and is suspicious ({self.codes})" if is_held(self.findings) else ""
+        return self._describe_change() + found
+
+    @property
+    def codes(self) -> str:
+        """The codes of what the scanner found."""
+        return ", ".join(finding.code for finding in self.findings)
+
+    def _describe_change(self) -> str:
         match self.change:
             case Change.NEW:
                 return "is new"
@@ -109,10 +124,13 @@ class HeldDefinition:
                 return "says other things about the server"
 
     def list_differences(self) -> list[str]:
-        """Return every value that differs, old ones after `-` and new ones after `+`."""
+        """Return every value that differs, old ones after `-` and new ones after `+`.
+
+        What the scanner found comes first, after `!`.
+        """
         old = dict(_list_values(self.former or {}))
         new = dict(_list_values(self.definition))
-        lines: list[str] = []
+        lines = [f"! {one.code}: {one.message} {one.remedy}" for one in self.findings]
         room = DIFF_CHARS
         for path in dict.fromkeys((*old, *new)):
             if old.get(path) == new.get(path):
@@ -141,6 +159,7 @@ class HeldDefinition:
             "change": self.change.value,
             "digest": self.digest,
             "rejected": self.is_rejected,
+            "findings": [one.to_json() for one in self.findings],
             "diff": self.list_differences(),
         }
 
@@ -218,9 +237,15 @@ class Approvals:
         self._id = secrets.token_hex(8)
         self.on_decision: Callable[[ApprovalDecision], None] = lambda decision: None
         """Called with each decision of a person, here or in another process."""
+        self._scans: dict[str, _Findings] = {}
+        self._owners: dict[str, frozenset[str]] = {}
+        self._has_all_owners = False
 
     def check(self, config: ServerConfig, manifest: Manifest) -> Checked:
-        """Return what of a list may be used; the first list of a server is approved as it is."""
+        """Return what of a list may be used.
+
+        The first list of a server is approved, except what the scanner holds.
+        """
         listed = _list_definitions(manifest)
         pins = None if self._pins is None else self._pins.get(config.name, {})
         with self._lock:
@@ -229,19 +254,25 @@ class Approvals:
             # is not a first one.
             is_first = known is None and not manifest.is_checked
             baseline = known or Baseline()
+            findings: _Findings = {}
             if pins is not None:
                 if is_first:
                     agreed = [item for item in listed if pins.get(item[0]) == item[1]]
                     baseline = self._follow(config, agreed, baseline, LOCK_FILE)
-            elif is_first:
-                self._follow(config, listed, baseline, FIRST_USE)
-                return Checked(manifest=manifest)
-            elif config.changes == Changes.ALLOW:
-                now = self._follow(config, listed, baseline, CONFIGURATION, is_urgent=False)
-                is_same = now is baseline
-                changed = () if is_same else _compare(config, manifest, listed, baseline).held
-                return Checked(manifest=manifest, allowed=changed)
-        return _compare(config, manifest, listed, baseline, pins)
+            else:
+                findings = self._scan(config, listed, baseline)
+                if is_first or config.changes in (Changes.ALLOW, Changes.TRUST):
+                    by = FIRST_USE if is_first else CONFIGURATION
+                    held = {digest for digest, found in findings.items() if is_held(found)}
+                    former = baseline
+                    baseline = self._follow(
+                        config, listed, former, by, held=held, is_urgent=is_first
+                    )
+                    if not held:
+                        is_same = is_first or baseline is former
+                        changed = _compare(config, manifest, listed, former, None, findings)
+                        return Checked(manifest=manifest, allowed=() if is_same else changed.held)
+        return _compare(config, manifest, listed, baseline, pins, findings)
 
     def decide(
         self, config: ServerConfig, held: Sequence[HeldDefinition], *, approve: bool, by: str
@@ -314,6 +345,45 @@ class Approvals:
         with self._lock:
             self._save(config)
 
+    def _scan(self, config: ServerConfig, listed: "_Listed", baseline: Baseline) -> "_Findings":
+        """Return what the scanner finds in definitions that nobody has approved, by digest."""
+        if config.changes == Changes.TRUST:
+            return {}
+        approved = {approval.digest for approval in baseline.approved.values()}
+        unknown = [item for item in listed if not item[1] or item[1] not in approved]
+        owners = self._list_owners(config.name, listed, is_needed=bool(unknown))
+        known = self._scans.get(_make_key(config), {})
+        found: dict[str, tuple[Finding, ...]] = {}
+        pace = Pace(len(unknown))
+        for name, digest, definition in unknown:
+            pace.step()
+            if digest and digest in known:
+                found[digest] = known[digest]
+                continue
+            label = _make_label(config.name, name)
+            here = scan_definition(definition, server=config.name, owners=owners, exposed=label)
+            found[digest] = (*found.get(digest, ()), *here)
+        self._scans[_make_key(config)] = found
+        warned = [one for digest in found.keys() - known.keys() for one in found[digest]]
+        _log_warnings(config, [one for one in warned if not is_held([one])])
+        return found
+
+    def _list_owners(self, server: str, listed: "_Listed", *, is_needed: bool) -> Owners:
+        """Return which servers have a tool of which name: those in the store, and this one."""
+        names = {server: [name for name, _, _ in listed]}
+        if is_needed and not self._has_all_owners:
+            self._has_all_owners = True
+            for key in self._store.keys(APPROVED_KIND):
+                data = self._store.read(APPROVED_KIND, key) or b""
+                known = _baseline_from_bytes(data).approved
+                names.setdefault(key.partition(":")[2], []).extend(known)
+        for owner, leaves in names.items():
+            for folded in map(fold_name, filter(None, leaves)):
+                owners = self._owners.get(folded, frozenset())
+                if owner not in owners:
+                    self._owners[folded] = owners | {owner}
+        return self._owners
+
     def _follow(
         self,
         config: ServerConfig,
@@ -321,19 +391,26 @@ class Approvals:
         baseline: Baseline,
         by: str,
         *,
+        held: Collection[str] = (),
         is_urgent: bool = True,
     ) -> Baseline:
-        """Make a list the approved one; what was approved before keeps its who and when."""
+        """Make a list the approved one; what was approved before keeps its who and when.
+
+        A definition whose digest is `held` does not replace what was approved in its place.
+        """
         at = _format_now()
         found: dict[str, Approval] = {}
         for name, digest, definition in listed:
             known = baseline.approved.get(name)
-            if digest and name not in found:
+            if digest in held:
+                if known is not None:
+                    found.setdefault(name, known)
+            elif digest and name not in found:
                 if known is None or known.digest != digest:
                     known = Approval(digest, definition, by, at)
                 found[name] = known
         if found != baseline.approved:
-            baseline = Baseline(found)
+            baseline = Baseline(found, baseline.rejected)
             key = _make_key(config)
             self._baselines[key] = self._unsaved[key] = baseline
             if is_urgent:
@@ -373,6 +450,8 @@ class Approvals:
 
 _Listed = list[tuple[str, str, Json]]
 """Names, digests and definitions; the instructions come first and have no name."""
+_Findings = Mapping[str, tuple[Finding, ...]]
+"""What the scanner found, by digest. Definitions without one share an entry."""
 
 
 def _compare(
@@ -380,7 +459,8 @@ def _compare(
     manifest: Manifest,
     listed: _Listed,
     baseline: Baseline,
-    pins: Mapping[str, str] | None = None,
+    pins: Mapping[str, str] | None,
+    findings: _Findings,
 ) -> Checked:
     digests = {name: item.digest for name, item in baseline.approved.items()}
     digests = digests if pins is None else pins
@@ -406,6 +486,7 @@ def _compare(
                 definition=definition,
                 former=former,
                 is_rejected=bool(digest) and baseline.rejected.get(name) == digest,
+                findings=findings.get(digest, ()),
             )
     kept = replace(manifest, tools=tuple(used))
     if "" in held:
@@ -433,6 +514,15 @@ def _explain(
         yield f"Not used, because the configuration denies changes: {text}."
     else:
         yield f"Waits for approval: {text}. See `toolscout approvals`."
+
+
+def _log_warnings(config: ServerConfig, findings: list[Finding]) -> None:
+    """Log what the scanner found that is no reason to hold a definition."""
+    for one in findings[:WARNINGS_LOGGED]:
+        fields = (config.name, one.tool, one.code)
+        _log.warning("suspicious server=%s name=%s finding=%s", *fields)
+    if len(findings) > WARNINGS_LOGGED:
+        _log.warning("suspicious server=%s more=%d", config.name, len(findings) - WARNINGS_LOGGED)
 
 
 class _GoneTools:
@@ -489,6 +579,10 @@ def compute_config_key(config: ServerConfig) -> str:
     """
     parts = [config.command, list(config.args), config.cwd, config.url, config.spec]
     return hashlib.sha256(to_canonical_json([str(config.transport), *parts])).hexdigest()[:16]
+
+
+def _make_label(server: str, name: str) -> str:
+    return make_exposed_name(server, name) if name else f"{server}:about"
 
 
 def _make_key(config: ServerConfig) -> str:

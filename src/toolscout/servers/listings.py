@@ -207,8 +207,8 @@ class CatalogUpdater:
             level = logging.INFO if said == "allowed" else logging.WARNING
             for item in items[:HELD_LOGGED]:
                 fields = {"server": server.name, "tool": item.label, "change": item.change.value}
-                fields["digest"] = item.digest
-                text = "%s server=%s name=%s change=%s digest=%s"
+                fields |= {"digest": item.digest, "findings": item.codes or "none"}
+                text = "%s server=%s name=%s change=%s digest=%s findings=%s"
                 _log.log(level, text, said, *fields.values(), extra=fields)
                 self.on_decision(
                     ApprovalDecision(
