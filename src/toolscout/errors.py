@@ -12,6 +12,7 @@
     │   ├── StoreUnavailable a database that cannot be reached, or that refuses
     │   ├── BrokenPolicy     a policy that failed; nothing is shown or called
     │   ├── MissingExtra     an optional dependency is not installed
+    │   ├── IsolationFailed  a server cannot be isolated as configured, and is not started
     │   └── SdkChanged       an SDK lacks a private member that its adapter uses
     ├── ModelError           read by the model, as a tool result flagged as error
     │   ├── InvalidQuery     a query that cannot be read; carries what to write instead
@@ -165,6 +166,15 @@ class MissingExtra(UsageError, ImportError):
     def __init__(self, module: str, *, extra: str) -> None:
         self.module, self.extra = module, extra
         super().__init__(f"{module!r} is not installed. Run `pip install 'toolscout[{extra}]'`.")
+
+
+class IsolationFailed(UsageError):
+    """A server cannot be isolated as its configuration says, so it is not started."""
+
+    def __init__(self, option: str, problem: str, remedy: str, path: str = "") -> None:
+        self.option, self.problem, self.remedy, self.path = option, problem, remedy, path
+        # A model may read this, so the path stays out of it.
+        super().__init__(f"Setting {option!r} cannot be followed: {problem}. {remedy}")
 
 
 class SdkChanged(UsageError):

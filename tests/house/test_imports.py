@@ -102,7 +102,7 @@ ORDERS = {
         undo
     """,
     "toolscout.servers": """
-        diagnosis manifest transport
+        diagnosis isolation manifest transport
         oauth
         approvals connection
         openapi process state

@@ -53,7 +53,6 @@ def test_a_server_process_gets_certificates_proxies_and_the_language(
         "no_proxy": "localhost",
         "LC_ALL": "C.UTF-8",
         "TZ": "Europe/Berlin",
-        "TMPDIR": "/tmp",
         "npm_config_registry": "https://npm.example",
         "UV_INDEX_URL": "https://pypi.example",
         "XDG_CACHE_HOME": "/cache",

@@ -46,11 +46,18 @@ from toolscout.config.documents import is_file
 from toolscout.config.file import Config, import_document, read_config
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.secrets import mask_url
-from toolscout.config.servers import ServerConfig, Transport
+from toolscout.config.servers import Isolation, ServerConfig, Transport
 from toolscout.encoders.encoder import StaticEncoder
-from toolscout.errors import InvalidConfig, MissingExtra, ToolscoutError, UsageError
+from toolscout.errors import (
+    InvalidConfig,
+    IsolationFailed,
+    MissingExtra,
+    ToolscoutError,
+    UsageError,
+)
 from toolscout.names import list_some, to_error_text, to_one_line
 from toolscout.schemas import Json, is_object
+from toolscout.servers.isolation import IS_LINUX, check_isolation, find_privilege_program
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 TEXT_SHOWN = 400
@@ -130,6 +137,9 @@ def _check_all(machine: Machine, place: Path, *, start: bool) -> Iterator[Check]
     tokens = file.parent / inputs.TOKENS_FOLDER
     yield from _check_servers(config, tokens, machine.env)
     commands = [one.command for one in config.servers if one.command and not one.disabled]
+    if commands and IS_LINUX and not find_privilege_program():
+        text = "setpriv is not installed, so servers may gain privileges through sudo and the like."
+        yield Check("warn", "privileges", text, "Install util-linux.")
     yield from _check_node(commands, machine.env)
     yield from _check_cache(config, file)
     yield from _check_tools(config, file)
@@ -239,6 +249,16 @@ def _check_process(name: str, server: ServerConfig, env: Mapping[str, str]) -> C
     folder = Path(server.cwd) if server.cwd else None
     if folder is not None and not folder.is_dir():
         return Check("fail", name, f"Its folder {folder} does not exist.", "Change its 'cwd'.")
+    try:
+        used = check_isolation(server, {**env, **server.env})
+    except IsolationFailed as error:
+        place = f" ({error.path})" if error.path else ""
+        text = f"{error.option!r} cannot be followed: {error.problem}{place}."
+        return Check("fail", name, text, error.remedy)
+    except (FileNotFoundError, PermissionError):
+        used = ""  # what follows says it better
+    if server.isolate == Isolation.DOCKER:
+        return Check("ok", name, f"starts {server.command} {used}")
     is_path = len(Path(server.command).parts) > 1
     command = str(folder / server.command) if folder and is_path else server.command
     found = shutil.which(command, path=server.env.get("PATH", env.get("PATH", "")))
@@ -246,7 +266,7 @@ def _check_process(name: str, server: ServerConfig, env: Mapping[str, str]) -> C
         text = f"Its command {to_one_line(server.command, 100)!r} was not found."
         remedy = f"Install {shlex.quote(server.command)}, or change its 'command'."
         return Check("fail", name, text, remedy)
-    return Check("ok", name, f"starts {found}")
+    return Check("ok", name, f"starts {found} {used}".rstrip())
 
 
 def _check_login(name: str, server: ServerConfig, tokens: Path) -> Check:

@@ -43,6 +43,7 @@ from toolscout.options import (
     Options,
     ValueCheck,
     check_choice,
+    check_keys,
     check_number,
     check_whole,
     declare,
@@ -105,6 +106,20 @@ class Login(StrEnum):
     USER = "user"
     """Each principal of the gateway logs in, and has a connection of its own."""
 
+
+class Isolation(StrEnum):
+    """What a server runs in."""
+
+    BWRAP = "bwrap"
+    """Bubblewrap: namespaces of Linux, with the programs of this machine."""
+    DOCKER = "docker"
+    """A container, with the programs of an image."""
+
+
+READ_ONLY = ":ro"
+"""The end of a folder that a server may not write to."""
+LIMITS = {"memory_mb": 1 << 24, "open_files": 1 << 20, "processes": 1 << 20}
+"""What of a server can be limited, and the largest limits."""
 
 PROCESS = (Transport.STDIO,)
 REMOTE = (Transport.HTTP, Transport.SSE, Transport.OPENAPI)
@@ -173,6 +188,21 @@ def _read_login(key: str, value: object) -> str:
 
 
 _LOGIN = ValueCheck(check_choice(Login).expected, _read_login)
+
+
+def _read_isolate(key: str, value: object) -> str:
+    return "" if value == "" else check_choice(Isolation).read(key, value)
+
+
+def _read_limits(key: str, value: object) -> Mapping[str, int]:
+    table = read_table(key, value)
+    with prefix_keys(key):
+        check_keys(table, list(LIMITS))
+        return {name: check_whole(1, LIMITS[name]).read(name, table[name]) for name in table}
+
+
+_ISOLATE = ValueCheck(check_choice(Isolation).expected, _read_isolate)
+_LIMITS = ValueCheck(f"a table with some of {', '.join(LIMITS)}", _read_limits)
 _CHANGES = ValueCheck(check_choice(Changes).expected, _read_changes)
 _URL = ValueCheck("a web address", _read_url)
 _ENV = ValueCheck(STRINGS.expected, _read_env)
@@ -220,6 +250,39 @@ class ServerConfig(Options):
     )
     cwd: str = declare(
         "", TEXT, "Working directory of the program.", path=True, identity=True, only=PROCESS
+    )
+    isolate: str = declare(
+        "",
+        _ISOLATE,
+        "Run the program in bubblewrap or in a container, where it sees the system read-only and "
+        "nothing else of this machine. See [isolation](security.md#isolation).",
+        only=PROCESS,
+    )
+    folders: tuple[str, ...] = declare(
+        (),
+        TEXTS,
+        "Folders that an isolated program sees, at the same place; it may not write to those that "
+        "end in `:ro`.",
+        path=True,
+        only=PROCESS,
+    )
+    network: bool = declare(True, FLAG, "Whether an isolated program has a network.", only=PROCESS)
+    image: str = declare(
+        "", TEXT, 'Image of the container, with `isolate = "docker"`.', only=PROCESS
+    )
+    limits: Mapping[str, int] = declare(
+        {},
+        _LIMITS,
+        "The most memory of each process of the program, files it has open and processes of the "
+        "user, such as `{ memory_mb = 2000, open_files = 4096, processes = 500 }`.",
+        only=PROCESS,
+    )
+    new_privileges: bool = declare(
+        False,
+        FLAG,
+        "Let programs such as `sudo` that the server starts gain privileges. Only on Linux are "
+        "they kept from it.",
+        only=PROCESS,
     )
     url: str = declare(
         "",
@@ -527,3 +590,18 @@ def _check_transport(server: ServerConfig) -> None:
             problem = f"cannot be used with transport {server.transport}"
             remedy = "Leave it out, or change the transport."
             raise InvalidConfig(declared.name, problem, remedy=remedy)
+    _check_isolation(server)
+
+
+def _check_isolation(server: ServerConfig) -> None:
+    """Raise `InvalidConfig` if an option promises what the others do not allow."""
+    is_container = server.isolate == Isolation.DOCKER
+    if is_container and not server.image.strip():
+        remedy = "Name an image that has the program, such as node:22."
+        raise InvalidConfig("image", "is missing, and isolate 'docker' needs it", remedy=remedy)
+    problem = "has no effect without isolation"
+    if server.image and not is_container:
+        raise InvalidConfig("image", problem, remedy="Add isolate = 'docker'.")
+    for name, is_used in (("folders", bool(server.folders)), ("network", not server.network)):
+        if is_used and not server.isolate:
+            raise InvalidConfig(name, problem, remedy="Add isolate = 'bwrap' or 'docker'.")

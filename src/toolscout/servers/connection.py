@@ -15,7 +15,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from toolscout.config.servers import ServerConfig
-from toolscout.errors import CallFailed, ServerUnavailable
+from toolscout.errors import CallFailed, IsolationFailed, ServerUnavailable
 from toolscout.names import clean_text, to_error_text
 from toolscout.schemas import Json, is_object
 from toolscout.servers.manifest import Manifest
@@ -113,6 +113,8 @@ def describe_error(error: Exception) -> str:
     """Return what went wrong with a connection; the text may contain secrets."""
     if isinstance(error, MCPError):
         return error.error.message
+    if isinstance(error, IsolationFailed):
+        return str(error)
     if isinstance(error, FileNotFoundError):
         return "its command or folder was not found"
     if isinstance(error, PermissionError):

@@ -71,6 +71,18 @@ def _make_diagnosis(pattern: str, problem: str, remedy: str) -> Diagnosis:
 
 DIAGNOSES = (
     _make_diagnosis(
+        r"bwrap: (?:No permissions to creat|Creating new namespace failed|setting up uid map"
+        r"|loopback: Failed)",
+        "bubblewrap may not create namespaces here",
+        "Allow user namespaces without privileges (on Ubuntu, an AppArmor profile for bwrap), or "
+        "use isolate = 'docker'.",
+    ),
+    _make_diagnosis(
+        r"no new privileges|snap-confine|must be setuid root|effective uid is not 0",
+        "it wants privileges that toolscout keeps from it",
+        "If you trust it with them, set new_privileges = true for it.",
+    ),
+    _make_diagnosis(
         r"UnknownIssuer|invalid peer certificate|SELF_SIGNED_CERT|UNABLE_TO_GET_ISSUER_CERT"
         r"|UNABLE_TO_VERIFY_LEAF_SIGNATURE|unable to verify the first certificate"
         r"|self[- ]signed certificate|unable to get (?:local )?issuer certificate"

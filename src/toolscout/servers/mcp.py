@@ -44,6 +44,7 @@ from toolscout.servers.connection import (
     make_unavailable_error,
     name_sender,
 )
+from toolscout.servers.isolation import prepare_launch
 from toolscout.servers.manifest import Manifest
 from toolscout.servers.oauth.login import BearerAuth, LoginNeeded, has_own_token
 from toolscout.servers.process import (
@@ -297,11 +298,12 @@ class McpConnection:
         async with contextlib.AsyncExitStack() as stack:
             match config.transport:
                 case Transport.STDIO if sys.platform == "win32":
+                    launch = prepare_launch(config, build_environment(config), None)
                     parameters = StdioServerParameters(
-                        command=config.command,
-                        args=list(config.args),
-                        env=build_environment(config),
-                        cwd=config.cwd or None,
+                        command=launch.command[0],
+                        args=list(launch.command[1:]),
+                        env=dict(launch.env),
+                        cwd=launch.cwd or None,
                     )
                     streams = stdio_client(parameters)
                 case Transport.STDIO:

@@ -4,18 +4,21 @@ The process leads a process group, which ends as a whole; its end is noticed at 
 others hold its pipes open. The SDK's own transport copies a long message again for each part that
 arrives: a message of 50 MB took half a minute there and takes a second here. `ProcessReaper`
 ends the processes that this process leaves behind, however it ends. `build_environment` says which
-variables a server gets, `choose_start_limit` how long it may take to start.
+variables a server gets, `choose_start_limit` how long it may take to start, and `isolation` what it
+can reach.
 """
 
 import asyncio
 import os
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import PureWindowsPath
+from pathlib import Path, PureWindowsPath
 from typing import Any, cast
 
 import anyio
@@ -29,6 +32,7 @@ from toolscout.config.secrets import is_secret_name
 from toolscout.config.servers import ServerConfig, is_matched
 from toolscout.names import clean_text
 from toolscout.servers.connection import Delays
+from toolscout.servers.isolation import Launch, make_folders, prepare_launch
 
 MESSAGE_BYTES = 64 << 20
 """The longest message that is accepted; a longer one ends the server."""
@@ -86,10 +90,11 @@ _TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\
 """Colours, titles and the like, which programs write for a terminal."""
 
 PARALLEL_INSTALLS = 4
+CLEANUP_SECONDS = 30.0
 
 # Ends the groups politely first: npm takes an installation back only if it has time to.
 _SCRIPT = (
-    'trap "" HUP INT TERM; groups=; '
+    'trap "" HUP INT TERM; trap \'rm -rf -- "$0"\' EXIT; groups=; '
     "while read -r line; do groups=$line; done; "
     'for group in $groups; do kill -s TERM -- "-$group"; done; '
     "for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25; do alive=; "
@@ -435,13 +440,21 @@ class ProcessReaper:
     """Ends process groups when this process ends, even by SIGKILL, when no code of ours runs.
 
     A small shell knows the groups. When its input ends, because this process has ended, it
-    terminates them, grandchildren included, and kills those that are left after five seconds.
+    terminates them, grandchildren included, and kills those that are left after five seconds. Then
+    it removes the folder with their temporary files.
     Windows needs none: there the SDK uses a job object.
     """
 
     def __init__(self) -> None:
         self._groups: set[int] = set()
         self._shell: subprocess.Popen[bytes] | None = None
+        self._folder: Path | None = None
+
+    def get_folder(self) -> Path:
+        """Return a folder for temporary files of servers, which only this user can read."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="toolscout-"))
+        return self._folder
 
     def watch(self, group: int) -> None:
         """Kill a process group when this process ends."""
@@ -457,13 +470,16 @@ class ProcessReaper:
         """End the shell, which kills the groups that are still watched."""
         self._end_shell()
         self._groups.clear()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
 
     def _send(self) -> None:
         line = " ".join(map(str, sorted(self._groups))) + "\n"
         for _ in range(2):  # the second time to a new shell, if someone ended the first
             if self._shell is None:
                 self._shell = subprocess.Popen(
-                    ["/bin/sh", "-c", _SCRIPT],
+                    ["/bin/sh", "-c", _SCRIPT, str(self._folder or "")],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -492,13 +508,50 @@ async def run_process(
     process: ServerProcess, config: ServerConfig, reaper: ProcessReaper
 ) -> AsyncGenerator[tuple[ProcessStream, ProcessStream]]:
     """Start a process and yield its streams; end it and its group at the end."""
+    folder: Path | None = None
+
+    def prepare() -> Launch:
+        nonlocal folder
+        folder = make_folders(config, reaper.get_folder())
+        return prepare_launch(config, build_environment(config), folder)
+
+    launch: Launch | None = None
+    try:
+        launch = await asyncio.to_thread(prepare)
+        async with _run_launch(process, launch, reaper) as streams:
+            yield streams
+    finally:
+        with anyio.CancelScope(shield=True):
+            await asyncio.to_thread(_clean_up, launch, folder)
+
+
+def _clean_up(launch: Launch | None, folder: Path | None) -> None:
+    """End what a process has left running, and delete its temporary files."""
+    if launch is not None and launch.cleanup:
+        with suppress(OSError, subprocess.TimeoutExpired):
+            quiet = subprocess.DEVNULL
+            subprocess.run(
+                launch.cleanup,
+                env=dict(launch.env),
+                stdin=quiet,
+                stdout=quiet,
+                stderr=quiet,
+                timeout=CLEANUP_SECONDS,
+            )
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@asynccontextmanager
+async def _run_launch(
+    process: ServerProcess, launch: Launch, reaper: ProcessReaper
+) -> AsyncGenerator[tuple[ProcessStream, ProcessStream]]:
     starting = asyncio.create_task(
         asyncio.get_running_loop().subprocess_exec(
             lambda: process,
-            config.command,
-            *config.args,
-            env=build_environment(config),
-            cwd=config.cwd or None,
+            *launch.command,
+            env=launch.env,
+            cwd=launch.cwd or None,
             start_new_session=True,
         )
     )
