@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from heapq import nsmallest
-from typing import TypeGuard
+from typing import Literal, TypeGuard
 
 from rapidfuzz import fuzz, process
 
@@ -24,6 +24,8 @@ SERVER_WORDS = 7
 SERVER_CHARS = 100
 """A text with more blanks or characters is not the name of a server."""
 NEAR_SCORE = 60.0
+MARKS_IN_A_ROW = 30
+"""How many marks of one letter are read, as in Unicode's stream-safe text format."""
 NAMES_LISTED = 8
 """How many names a line lists before it says how many more there are."""
 
@@ -47,6 +49,8 @@ _INVISIBLE = re.compile(
     r"|[\u200c\u200d](?=[\x00-\x7f\u200c\u200d])|(?<=[\x00-\x7f\u200c\u200d])[\u200c\u200d]"
 )
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+# All marks that combine with the letter before them lie beyond these characters.
+_POSSIBLE_MARKS = re.compile(rf"[^\x00-\u02ff]{{{MARKS_IN_A_ROW + 1},}}")
 # Letters and marks that count as printable and show nothing.
 _BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _CUT = " … "
@@ -84,9 +88,7 @@ def _make_safe_part(text: str, fallback: str) -> str:
     plain = _SEPARATOR_RUN.sub("_", text.strip())
     if plain.strip("_") and not _UNSAFE_RUN.search(plain):
         return plain
-    letters = "".join(
-        c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c)
-    )
+    letters = "".join(c for c in normalize("NFKD", plain) if not unicodedata.combining(c))
     slug = _UNSAFE_RUN.sub("_", letters).strip("_")
     return f"{slug or fallback}_{_hash(text)}"
 
@@ -103,10 +105,28 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:HASH_DIGITS]
 
 
+def normalize(form: Literal["NFKC", "NFKD"], text: str) -> str:
+    """Return a text in a normal form of Unicode, without the marks that no letter can carry.
+
+    Python sorts the marks of a letter in quadratic time, and no other thread runs meanwhile.
+    """
+    return unicodedata.normalize(form, _POSSIBLE_MARKS.sub(_drop_marks, text))
+
+
+def _drop_marks(match: re.Match[str]) -> str:
+    kept: list[str] = []
+    marks = 0
+    for char in match[0]:
+        marks = marks + 1 if unicodedata.combining(char) else 0
+        if marks <= MARKS_IN_A_ROW:
+            kept.append(char)
+    return "".join(kept)
+
+
 def fold_name(text: str) -> str:
     """Return a name without case and separators, for comparing spellings (R3)."""
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+        text = normalize("NFKC", normalize("NFKC", text).casefold())
     return "".join(text.casefold().translate(_FOLD).split())
 
 

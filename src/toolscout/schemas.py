@@ -22,6 +22,12 @@ MAX_NESTING = 200
 MAX_VALUES = 3_000_000
 MAX_ENUM = 64
 MAX_BRANCHES = 32
+MAX_TYPES = 16
+"""Types of one parameter that are listed; JSON has seven."""
+MAX_PATH = 1_000
+"""Characters of a path whose members are listed; each of them repeats the path."""
+MAX_REFERENCE = 2_000
+"""Characters of a reference that is followed."""
 MAX_DESCRIPTION = 4_000
 SHOWN_ENUM = 8
 SHOWN_NAME = 200
@@ -135,6 +141,10 @@ class _Facts:
     description: str = ""
     children: list[_Place] = field(default_factory=list[_Place])
 
+    def add_type(self, name: str) -> None:
+        if len(self.types) < MAX_TYPES and name not in self.types:
+            self.types.append(name)
+
 
 class _Walk:
     def __init__(self, root: Json, max_depth: int, max_parameters: int) -> None:
@@ -149,7 +159,7 @@ class _Walk:
             below: list[_Place] = []
             for place in level:
                 yield from self.list_members(place, below)
-            level = below
+            level = [place for place in below if len(place.prefix) <= MAX_PATH]
 
     def list_members(self, place: _Place, below: list[_Place]) -> Iterator[Parameter]:
         properties: dict[str, tuple[object, tuple[str, ...]]] = {}
@@ -193,8 +203,8 @@ class _Walk:
             for kind in _list_kinds(part):
                 if kind == "array":
                     self.add_items(part, facts, part_refs, path, depth)
-                elif kind not in facts.types:
-                    facts.types.append(kind)
+                else:
+                    facts.add_type(kind)
                 if kind == "object":
                     facts.children.append(_Place(part, f"{path}.", depth, part_refs))
         return facts
@@ -211,8 +221,7 @@ class _Walk:
             facts.enum.extend(value for value in inner.enum if value not in facts.enum)
             kind = "|".join(inner.types) or "any"
             text = f"({kind})[]" if len(inner.types) > 1 else f"{kind}[]"
-        if text not in facts.types:
-            facts.types.append(text)
+        facts.add_type(text)
 
     def list_parts(
         self, schema: Json, refs: tuple[str, ...]
@@ -243,7 +252,7 @@ class _Walk:
         return found
 
     def find_target(self, reference: str) -> Json | None:
-        if not reference.startswith("#"):
+        if not reference.startswith("#") or len(reference) > MAX_REFERENCE:
             return None
         node: object = self.root
         for step in unquote(reference[1:]).split("/")[1:]:
@@ -259,7 +268,8 @@ def _list_kinds(part: Json) -> list[str]:
     if isinstance(kind, str):
         return [kind] if kind != "null" else []
     if is_list(kind):
-        return [name for name in kind if isinstance(name, str) and name != "null"]
+        named = [name for name in kind if isinstance(name, str) and name != "null"]
+        return list(dict.fromkeys(named))[:MAX_TYPES]
     if "properties" in part:
         return ["object"]
     if "items" in part:

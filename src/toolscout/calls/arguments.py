@@ -119,9 +119,11 @@ def _list_problems(found: Prepared) -> list[Problem]:
     faults.sort(key=lambda f: [(s, "") if isinstance(s, int) else (-1, s) for s in f.place])
     problems: dict[Problem, None] = {}
     for fault in faults:
+        if len(problems) == MAX_PROBLEMS:
+            break  # to describe one may mean to compare all names
         message = _describe_fault(fault, follow_path(found.arguments, fault.path))
         problems[Problem(path=format_path(fault.place), rule=fault.rule, message=message)] = None
-    return list(problems)[:MAX_PROBLEMS]
+    return list(problems)
 
 
 def _expand_fault(fault: Fault) -> Iterator[Fault]:

@@ -9,11 +9,12 @@ yields the parts of a schema, `resolve_reference` follows a reference and `follo
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, cast
 from urllib.parse import unquote
 
-from toolscout.schemas import Json, is_list, is_object
+from toolscout.schemas import MAX_REFERENCE, Json, is_list, is_object
 
 MAX_EFFORT = 3_000_000
 """How many values a check may look at; each part of the schema that looks at one counts."""
@@ -21,6 +22,7 @@ MAX_PLACES = 20_000
 """How many pairs of schema and value an estimate looks at before it gives up."""
 MAX_STEPS_DEEP = 400
 """The validator recurses on its thread's stack, which may be as small as 512 KB."""
+MAX_REPETITIONS = 10**12
 TEXT_UNIT = 50
 """The number of characters of text that cost as much as one value."""
 PATTERN_UNIT = 150
@@ -67,6 +69,8 @@ def measure_schema(root: Json) -> float:
 def estimate_effort(root: Json, value: object) -> int:
     """Return roughly how many values a check looks at, at most `MAX_EFFORT` + 1."""
     weights = _weigh_containers(value)
+    resolve = cache(partial(resolve_reference, root))
+    repetitions: dict[int, int] = {}
     places: list[tuple[Json, object, int]] = [(root, value, 0)]
     spent = 0
     left = MAX_PLACES
@@ -76,10 +80,12 @@ def estimate_effort(root: Json, value: object) -> int:
         spent += _weigh(node, weights) * (1 + sum(len(part) for part in compared if is_list(part)))
         texts = [node] if isinstance(node, str) else list(node) if is_object(node) else []
         if texts:
-            spent += sum(map(len, texts)) * _count_repetitions(schema) // PATTERN_UNIT
+            if id(schema) not in repetitions:
+                repetitions[id(schema)] = _count_repetitions(schema)
+            spent += sum(map(len, texts)) * repetitions[id(schema)] // PATTERN_UNIT
         if spent > MAX_EFFORT or depth > MAX_STEPS_DEEP:
             return MAX_EFFORT + 1
-        for part, below in _find_steps(root, schema, node):
+        for part, below in _find_steps(resolve, schema, node):
             if is_object(part):
                 places.append((part, below, depth + 1))
                 left -= 1
@@ -88,11 +94,13 @@ def estimate_effort(root: Json, value: object) -> int:
     return spent
 
 
-def _find_steps(root: Json, schema: Json, node: object) -> Iterator[tuple[object, object]]:
+def _find_steps(
+    resolve: Callable[[str], object], schema: Json, node: object
+) -> Iterator[tuple[object, object]]:
     """Yield the schemas that apply to a value or to what is in it, each with its value."""
     reference = schema.get("$ref")
     if isinstance(reference, str):
-        yield resolve_reference(root, reference), node
+        yield resolve(reference), node
     yield from ((schema.get(key), node) for key in _SAME_PLACE)
     for key in ("allOf", *ALTERNATIVES, "dependentSchemas", "dependencies"):
         yield from ((part, node) for part in _list_children(schema.get(key)))
@@ -137,12 +145,15 @@ def _is_container(node: object) -> bool:
 
 
 def _count_repetitions(schema: Json) -> int:
-    """Return how often the counted parts of a schema's own patterns may repeat."""
-    return sum(
-        math.prod(int(count) for count in counts)
-        for counts in map(_COUNT.findall, list_patterns(schema))
-        if counts
-    )
+    """Return how often the counted parts of a schema's own patterns may repeat, up to a limit."""
+    total = 0
+    for pattern in list_patterns(schema):
+        counts = _COUNT.findall(pattern)
+        product = int(bool(counts))
+        for count in counts:
+            product = min(product * int(count), MAX_REPETITIONS)
+        total += product
+    return total
 
 
 def list_patterns(schema: Json) -> list[str]:
@@ -168,7 +179,7 @@ def _list_children(node: object) -> Iterable[object]:
 
 def resolve_reference(root: Json, reference: str) -> Json | bool | None:
     """Return the schema that a reference means, or None if it does not point into this one."""
-    if reference != "#" and not reference.startswith("#/"):
+    if (reference != "#" and not reference.startswith("#/")) or len(reference) > MAX_REFERENCE:
         return None
     steps = unquote(reference[1:]).split("/")[1:]
     names = [step.replace("~1", "/").replace("~0", "~") for step in steps]

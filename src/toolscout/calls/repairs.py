@@ -22,6 +22,8 @@ MAX_REPAIRS = 50
 MAX_TRIES = 200
 MAX_EFFORT = 3_000_000
 """The cost of all tries together; large arguments get fewer tries."""
+NAME_EFFORT = 10
+"""How many values cost as much as the comparison of two names."""
 LARGEST_EXACT = 2**53
 MAX_TEXT = 2_000_000
 SHOWN_VALUE = 60
@@ -71,9 +73,12 @@ _Fix = tuple[_Step, ...]
 def repair(check: Check, state: Prepared) -> Prepared:
     """Return faulty arguments with all repairs that helped."""
     effort = estimate_effort(check.schema, state.arguments)
-    tries = iter(range(min(MAX_TRIES, MAX_EFFORT // effort)))
+    # To look for a fix may mean to compare a name with every parameter.
+    names = max((len(_get_properties(fault)) for fault in state.faults), default=0)
+    most = min(MAX_TRIES, MAX_EFFORT // (effort + NAME_EFFORT * names))
+    tries = iter(range(most))
     hopeless: set[tuple[Path, str]] = set()
-    while len(state.repairs) < MAX_REPAIRS:
+    while len(state.repairs) < MAX_REPAIRS and len(hopeless) < most:
         fault = next((f for f in state.faults if (f.place, f.rule) not in hopeless), None)
         if fault is None:
             break

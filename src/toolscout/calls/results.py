@@ -9,7 +9,8 @@ import bisect
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -208,7 +209,7 @@ def _search(kept: _Kept, words: str, start: int, limit: int) -> Page:
     text = kept.text
     quoted = to_one_line(words, 60)
     pattern = re.compile(re.escape(words), re.IGNORECASE)
-    places = [found.start() for found in pattern.finditer(text, start)]
+    places = array("Q", (found.start() for found in pattern.finditer(text, start)))
     if not places:
         note = errors.report_matches(0, 0, quoted)
         return Page(text="", handle=kept.handle, total=len(text), note=note)
@@ -237,7 +238,7 @@ def _search(kept: _Kept, words: str, start: int, limit: int) -> Page:
     )
 
 
-def _render_match(text: str, ends: list[int], place: int, size: int) -> tuple[str, int]:
+def _render_match(text: str, ends: Sequence[int], place: int, size: int) -> tuple[str, int]:
     """Return a match with its surroundings, and where they end."""
     line = bisect.bisect_right(ends, place)
     low, high = _find_line_bounds(text, ends, line)
@@ -255,7 +256,7 @@ def _render_match(text: str, ends: list[int], place: int, size: int) -> tuple[st
     return "\n".join(rows), max(high, place + 1)
 
 
-def _find_line_bounds(text: str, ends: list[int], line: int) -> tuple[int, int]:
+def _find_line_bounds(text: str, ends: Sequence[int], line: int) -> tuple[int, int]:
     """Return where a line begins and ends, without its line break."""
     low = ends[line - 1] if line else 0
     high = ends[line]
@@ -281,10 +282,13 @@ def _find_line_range(text: str, first: object, last: object) -> tuple[int, int]:
     return (ends[low - 2] if low > 1 else 0), ends[high - 1]
 
 
-def _find_line_ends(text: str) -> list[int]:
+def _find_line_ends(text: str) -> Sequence[int]:
     """Return where each line ends, including its line break."""
-    ends = [found.end() for found in re.finditer("\n", text)]
-    return ends if text.endswith("\n") else [*ends, len(text)]
+    # A text of many megabytes may have as many lines, and a list takes 40 bytes for each.
+    ends = array("Q", (found.end() for found in re.finditer("\n", text)))
+    if not text.endswith("\n"):
+        ends.append(len(text))
+    return ends
 
 
 def _format_json(value: object) -> str:

@@ -22,6 +22,8 @@ LEAST_SECRET_CHARS = 8
 LEAST_OPAQUE_CHARS = 16
 LEAST_ENTROPY_BITS = 3.0
 """Per character. Words and repeated digits have less."""
+NAME_CHARS = 200
+"""The part of a key that is read as the name of its values, for each of them anew."""
 PATTERN_BYTES = 32 << 20
 DEEPEST = 200
 """Objects and lists inside each other; results of tools are far shallower."""
@@ -176,7 +178,7 @@ def _redact(value: Any, kinds: Collection[SecretKind], key: str, depth: int) -> 
         return {
             name: item
             if is_binary and name in _BINARY_KEYS
-            else _redact(item, kinds, name, depth - 1)
+            else _redact(item, kinds, name[:NAME_CHARS], depth - 1)
             for name, item in value.items()
         }
     return value

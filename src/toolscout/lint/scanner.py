@@ -14,7 +14,6 @@ import binascii
 import codecs
 import html
 import re
-import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -26,7 +25,7 @@ import re2
 
 from toolscout.lint import phrases
 from toolscout.lint.rules import Finding, Severity
-from toolscout.names import fold_name, make_exposed_name, to_one_line
+from toolscout.names import fold_name, make_exposed_name, normalize, to_one_line
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.tools import Tool
 
@@ -244,7 +243,7 @@ class _Scan:
     def _check_name(self, name: str) -> None:
         if name.isascii():
             return
-        seen = _to_look_alike(unicodedata.normalize("NFKC", _INVISIBLE.sub("", name)))
+        seen = _to_look_alike(normalize("NFKC", _INVISIBLE.sub("", name)))
         if seen.isascii() and _ASCII_LETTER.search(name):
             self.report("look-alike-name", Severity.ERROR, "name", seen)
 
@@ -410,6 +409,8 @@ def _show_hidden(text: str) -> str:
 # Disguises.
 
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z]{2,8});")
+_ZEROS = re.compile(r"(&#[xX]?)0+(?=[0-9a-fA-F])")
+_LONG_NUMBER = re.compile(r"&#[xX]?[0-9a-fA-F]{20,}")
 _ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2}[ :,]?){8,}")
@@ -423,6 +424,9 @@ def _normalize(text: str) -> str:
     """Return a text as a reader would take it: decoded, without tricks, in lower case."""
     if _ESCAPED.search(text):
         text = _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)), text)
+    if "&#" in text:
+        # Python refuses to read numbers of thousands of digits.
+        text = _LONG_NUMBER.sub("", _ZEROS.sub(r"\1", text))
     if "&" in text and _ENTITY.search(text):
         text = html.unescape(text)
     if "%" in text:
@@ -430,7 +434,7 @@ def _normalize(text: str) -> str:
     if not text.isascii():
         # RE2 cannot read half of a character, which JSON may hold.
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        text = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
+        text = normalize("NFKC", _INVISIBLE.sub("", text))
         text = _to_look_alike(text).replace("\u2019", "'")
     # A line break in the middle of a sentence is a blank; an empty line or a list ends it.
     lines = "\n".join(line.strip() for line in text.casefold().split("\n"))

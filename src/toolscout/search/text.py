@@ -20,6 +20,7 @@ from typing import Any
 
 import Stemmer as stemming
 
+from toolscout.names import normalize
 from toolscout.schemas import list_parameters
 from toolscout.tools import Tool
 
@@ -88,7 +89,7 @@ def fold(text: str) -> str:
     """Return text without accents and compatibility forms; keeps case, which splits names."""
     if text.isascii():
         return text
-    bare = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    bare = "".join(c for c in normalize("NFKD", text) if not unicodedata.combining(c))
     return unicodedata.normalize("NFC", bare)  # composes hangul syllables again
 
 

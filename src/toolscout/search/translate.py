@@ -7,12 +7,12 @@ the text in English words. This is not a real translator: word order and grammar
 """
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from toolscout.names import normalize
 from toolscout.search.text import fold
 
 LANGUAGES = ("zh", "ja", "ko", "de", "fr", "es")
@@ -251,7 +251,7 @@ class _Reading:
 
 
 def _normalize(text: str) -> str:
-    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+    return text if text.isascii() else normalize("NFKC", text)
 
 
 def _count_covered(parts: list[_Part]) -> tuple[int, int]:

@@ -52,6 +52,7 @@ WARNINGS_LOGGED = 10
 NAME_CHARS = 80
 DIFF_CHARS = 200_000
 """A longer list of differences is cut, and the cut is marked."""
+PATH_CHARS = 1_000
 
 _FRACTION = re.compile(r"[0-9](?:\.[0-9]|[eE][+-]?[0-9]|[0-9]{15})")
 """Finds a fraction or a long number in JSON, and sometimes in its texts, which does no harm."""
@@ -618,11 +619,16 @@ def _format_now() -> str:
 
 
 def _list_values(definition: Json) -> Iterator[tuple[str, str]]:
-    """Yield all values that hold no others, as JSON, with where they are."""
+    """Yield all values that hold no others, as JSON, with where they are.
+
+    Below a long path, values are not taken apart.
+    """
     rest: list[tuple[str, object]] = [("", definition)]
     while rest:
         path, node = rest.pop()
-        if is_object(node) and node:
+        if len(path) > PATH_CHARS:  # each value below would repeat it
+            yield path, _dump(node)
+        elif is_object(node) and node:
             # Quoted where needed, so that no two places look alike.
             names = {key: join_keys(key) for key in reversed(node)}
             rest += [(f"{path}.{name}".lstrip("."), node[key]) for key, name in names.items()]

@@ -168,12 +168,17 @@ def read_document(source: str | os.PathLike[str]) -> Json:
 def check_document(value: object, where: str) -> Json:
     """Return a copy of an OpenAPI 3.x document as plain JSON; raises `InvalidFile`."""
     left = DOCUMENT_VALUES
+    texts: dict[int, str] = {}
+    """By identity: YAML can name one text in many places."""
 
     def copy(node: object, depth: int) -> object:
         """Copy JSON into a tree without shared parts; refuse anything but bounded JSON."""
         nonlocal left
         if isinstance(node, str):
-            return node if node.isascii() else node.encode("utf-8", "replace").decode()
+            if id(node) not in texts:
+                is_plain = node.isascii()
+                texts[id(node)] = node if is_plain else node.encode("utf-8", "replace").decode()
+            return texts[id(node)]
         if not isinstance(node, dict | list):
             is_small = isinstance(node, int) and node.bit_length() <= NUMBER_BITS
             if node is None or is_small or (isinstance(node, float) and math.isfinite(node)):
