@@ -20,6 +20,8 @@ Json = dict[str, Any]
 
 MAX_NESTING = 200
 MAX_VALUES = 3_000_000
+TEXT_UNIT = 50
+"""The number of characters of text that cost as much as one value."""
 MAX_ENUM = 64
 MAX_BRANCHES = 32
 MAX_TYPES = 16
@@ -86,6 +88,25 @@ def find_problem(value: object) -> str:
             return f"holds more than {MAX_VALUES:,} values"
         level = below
     return f"is nested deeper than {MAX_NESTING} levels"
+
+
+def has_few_values(value: object, limit: int) -> bool:
+    """Tell whether a JSON value is small, without reading more of it than that takes.
+
+    Fifty characters of a text count as much as one value.
+    """
+    nodes = [value]
+    for node in nodes:  # the loop appends to it
+        if isinstance(node, str):
+            limit -= len(node) // TEXT_UNIT
+        elif isinstance(node, dict | list | tuple):
+            held = cast("Sequence[object]", node)
+            limit -= len(held)
+            if limit >= 0:
+                nodes.extend(node.values() if is_object(node) else held)
+        if limit < 0:
+            return False
+    return True
 
 
 def clean_texts(value: Any) -> Any:

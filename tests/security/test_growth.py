@@ -61,8 +61,8 @@ def read_result(text: str, arguments: Json) -> object:
         return error
 
 
-def name_each(count: int, value: object = "") -> Json:
-    return {f"k{number}": value for number in range(count)}
+def name_each(count: int, value: object = "", letter: str = "k") -> Json:
+    return {f"{letter}{number}": value for number in range(count)}
 
 
 def write_openapi(count: int) -> str:
@@ -126,11 +126,11 @@ WORKS: dict[str, Work] = {
         wrap(**name_each(n, {})) | {"required": list(name_each(n))}, {"other": 1}
     ),
     "missing and unknown arguments": lambda n: refuse_or_prepare(
-        wrap(**{f"r{i}": {} for i in range(200)}) | {"required": [f"r{i}" for i in range(200)]},
+        wrap(**name_each(200, {}, "r")) | {"required": list(name_each(200, {}, "r"))},
         name_each(20 * n),
     ),
     "unknown arguments of many": lambda n: refuse_or_prepare(
-        wrap(**{f"r{i}": {} for i in range(20 * n)}) | {"additionalProperties": False},
+        wrap(**name_each(20 * n, {}, "r")) | {"additionalProperties": False},
         name_each(200),
     ),
     "alternatives": lambda n: refuse_or_prepare(

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from toolscout.calls import effort
 from toolscout.errors import FOREIGN_REFERENCE, INVALID_SCHEMA, TOO_SLOW, UNSAFE_PATTERN
-from toolscout.schemas import Json, is_list, is_object
+from toolscout.schemas import TEXT_UNIT, Json, has_few_values, is_list, is_object
 from toolscout.tools import Tool
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, Validator
 
 CACHED_CHECKS = 1_000
+QUICK_SCHEMA = 1_000
+QUICK_VALUE = 200
+"""Values of a schema and of arguments that are checked within a few milliseconds."""
 MAX_FAULTS = 200
 MAX_LISTED_EFFORT = 100_000
 """If the effort of a check is higher, it stops at the first fault."""
@@ -60,6 +63,11 @@ class Fault:
         return self.path if self.key is None else (*self.path, self.key)
 
 
+def is_quick(tool: Tool, value: object) -> bool:
+    """Tell whether arguments of a tool can be checked where nobody may wait."""
+    return has_few_values(value, QUICK_VALUE) and _is_small(_Content(tool.fingerprint, tool))
+
+
 def get_check(tool: Tool) -> "Check":
     """Return the check of a tool's arguments; each schema is compiled once."""
     return _build_check(_Content(tool.fingerprint, tool))
@@ -71,6 +79,13 @@ class _Content:
 
     fingerprint: str
     tool: Tool = field(compare=False)
+
+
+@lru_cache(maxsize=CACHED_CHECKS)
+def _is_small(content: _Content) -> bool:
+    schema = content.tool.input_schema
+    is_short = has_few_values(schema, QUICK_SCHEMA)
+    return is_short and effort.measure_schema(schema) <= QUICK_SCHEMA
 
 
 @lru_cache(maxsize=CACHED_CHECKS)
@@ -173,9 +188,9 @@ def _count_values(value: object) -> int:
     for node in nodes:  # the loop appends to it
         count += 1
         if isinstance(node, str):
-            count += len(node) // effort.TEXT_UNIT
+            count += len(node) // TEXT_UNIT
         elif is_object(node):
-            count += sum(map(len, node)) // effort.TEXT_UNIT
+            count += sum(map(len, node)) // TEXT_UNIT
             nodes.extend(node.values())
         elif isinstance(node, list | tuple):
             nodes.extend(cast("Sequence[object]", node))

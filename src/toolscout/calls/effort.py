@@ -14,7 +14,7 @@ from functools import cache, partial
 from typing import Any, cast
 from urllib.parse import unquote
 
-from toolscout.schemas import MAX_REFERENCE, Json, is_list, is_object
+from toolscout.schemas import MAX_REFERENCE, TEXT_UNIT, Json, is_list, is_object
 
 MAX_EFFORT = 3_000_000
 """How many values a check may look at; each part of the schema that looks at one counts."""
@@ -23,8 +23,6 @@ MAX_PLACES = 20_000
 MAX_STEPS_DEEP = 400
 """The validator recurses on its thread's stack, which may be as small as 512 KB."""
 MAX_REPETITIONS = 10**12
-TEXT_UNIT = 50
-"""The number of characters of text that cost as much as one value."""
 PATTERN_UNIT = 150
 """The number of characters, times a pattern's repetitions, that cost as much as one value."""
 

@@ -60,6 +60,7 @@ from toolscout.servers.approvals import ApprovalDecision, Lock
 from toolscout.servers.oauth.vault import Vault
 from toolscout.servers.pool import Pool
 from toolscout.servers.state import Phase, ServerState
+from toolscout.sessions.call import LONGEST_NAME
 from toolscout.sessions.events import EventStream
 from toolscout.sessions.metatools import (
     CALL,
@@ -412,7 +413,9 @@ class Gateway:
 
     def _find_server(self, called: str) -> ServerState | None:
         """Return the server that a tool's name begins with; the longest if there are several."""
-        text = called.strip().casefold().removeprefix("mcp__")  # some clients put it before names
+        text = (
+            called[:LONGEST_NAME].strip().casefold().removeprefix("mcp__")
+        )  # some clients put it before names
         found: list[str] = []
         for server in self.pool.servers:
             exposed = make_exposed_name(server, "x").removesuffix("__x")

@@ -4,7 +4,6 @@ The same handlers serve both protocol eras. They leave every decision to `Gatewa
 `build_server` tell whose session a request belongs to.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -54,9 +53,10 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     subscriptions = gateway.subscriptions
 
     async def list_tools(session: Session, context: Context, params: Any) -> Json:
-        if not session.has_listing():
-            await asyncio.to_thread(session.get_listing)
-        return {"tools": gateway.list_tools(session, grows=gateway.has_growing_list(context))}
+        is_short = await session.run(session.has_listing)
+        grows = gateway.has_growing_list(context)
+        list_ = partial(gateway.list_tools, session, grows=grows)
+        return {"tools": await session.run(list_, is_short=is_short)}
 
     def list_entries(key: str, kind: str) -> _Answer:
         async def answer(session: Session, context: Context, params: Any) -> Json:

@@ -7,11 +7,8 @@ a `tool_call` of it (R81).
 """
 
 import asyncio
-import concurrent.futures
-import contextvars
 import inspect
 import logging
-import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,12 +16,14 @@ from typing import TypeVar, cast
 
 from toolscout import errors
 from toolscout.calls.arguments import convert, prepare
+from toolscout.calls.checks import is_quick
 from toolscout.calls.outcome import Outcome, outcome_from_value
+from toolscout.calls.repairs import Prepared
 from toolscout.calls.results import Page
 from toolscout.catalog import Availability, Catalog, Status
 from toolscout.names import find_near_names, is_handle, to_error_text, to_one_line
 from toolscout.policies import Decision, Permission
-from toolscout.schemas import Json
+from toolscout.schemas import Json, has_few_values
 from toolscout.sessions.engine import Executor
 from toolscout.sessions.metatools import (
     CALL,
@@ -35,7 +34,7 @@ from toolscout.sessions.metatools import (
     to_object,
 )
 from toolscout.sessions.replies import Reply, refuse
-from toolscout.sessions.session_state import SessionState
+from toolscout.sessions.session_state import SessionState, run_in_thread
 from toolscout.sessions.texts import ASK_FOR_LESS, CALLED_AS, CANCELLED, NAME_FROM_LIST
 from toolscout.tools import Tool
 
@@ -45,6 +44,15 @@ SERVER_CHARS = 60
 NAME_CHARS = 64
 ERROR_CHARS = 1_200
 MAX_CHAR_BYTES = 4
+LONGEST_NAME = 2_000
+"""Longer names are those of no tool."""
+QUICK_CATALOG = 1_000
+"""Tools with whose names an unknown one is compared within a few milliseconds."""
+SMALL_RESULT = 2_000
+"""Values of a result that is read within a few milliseconds."""
+
+_SHOWING_ERRORS = (errors.InvalidArguments, errors.ToolChanged)
+"""Refusals that show the definition of the tool."""
 
 _T = TypeVar("_T")
 
@@ -88,7 +96,7 @@ async def call_tool(
 ) -> Reply:
     """Return what the tool gave, or why it was not called."""
     if is_handle(name):
-        return await _run_in_thread(partial(_read_result, state, name, arguments))
+        return await run_in_thread(partial(_read_result, state, name, arguments))
     call = await approve_call(state, name, arguments, approved=approved, confirm=confirm)
     if isinstance(call, Reply):
         return call
@@ -100,8 +108,8 @@ async def call_tool(
         # It fits, because a token has at least one byte.
         page = Page(text=outcome.text, end=len(outcome.text), total=len(outcome.text))
     else:
-        page = await _run_in_thread(partial(state.results.cut_page, outcome.text))
-    return _report_outcome(state, call, outcome, page)
+        page = await run_in_thread(partial(state.results.cut_page, outcome.text))
+    return await state.run_locked(partial(_report_outcome, state, call, outcome, page))
 
 
 async def approve_call(
@@ -115,12 +123,14 @@ async def approve_call(
     """Return a call that may be made, or why it may not."""
     tool: Tool | None = None
     try:
-        with state.lock:
-            state.prepare()
-            tool = find_tool(state, name)
-            _check_gate(state, tool)
+        is_known = isinstance(name, str) and state.engine.catalog.get(name) is not None
+        is_short = is_known or len(state.engine.catalog) <= QUICK_CATALOG
+        find = partial(_find_callable, state, name)
+        tool, refusal = await state.run_locked(find, is_short=is_short)
+        if refusal is not None:
+            raise refusal
         # To leave arguments out is no slip: `tool_call` does not require them.
-        prepared = prepare(tool, {} if arguments is None else arguments)
+        prepared = await prepare_later(tool, {} if arguments is None else arguments)
         decision = await state.policy.decide(tool, prepared.arguments)
         if decision.permission is Permission.DENY:
             raise errors.NotAllowed(tool.name, rule=decision.rule, reason=decision.reason)
@@ -129,7 +139,8 @@ async def approve_call(
             if not is_confirmed:
                 raise errors.ApprovalNeeded(tool.name, rule=decision.rule)
     except (errors.ModelError, errors.UpstreamError) as error:
-        return _refuse(state, error, tool)
+        is_short = not isinstance(error, _SHOWING_ERRORS)
+        return await state.run_locked(partial(_refuse, state, error, tool), is_short=is_short)
     repairs = prepared.repairs
     if name != tool.name:
         asked = to_one_line(str(name), NAME_CHARS)
@@ -141,6 +152,26 @@ async def approve_call(
         unchecked=prepared.unchecked,
         rule=decision.rule,
     )
+
+
+async def prepare_later(tool: Tool, arguments: object) -> Prepared:
+    """Return checked arguments; what may take long is checked in a thread."""
+    if is_quick(tool, arguments):
+        return prepare(tool, arguments)
+    return await run_in_thread(partial(prepare, tool, arguments))
+
+
+def _find_callable(
+    state: SessionState, name: object
+) -> tuple[Tool, errors.ModelError | errors.UpstreamError | None]:
+    """Return the tool that a name means, and why it may not be called."""
+    state.prepare()
+    tool = find_tool(state, name)
+    try:
+        _check_gate(state, tool)
+    except (errors.ModelError, errors.UpstreamError) as error:
+        return tool, error
+    return tool, None
 
 
 def note_called(state: SessionState, tool: Tool) -> list[str]:
@@ -162,7 +193,8 @@ def find_tool(state: SessionState, name: object) -> Tool:
     """
     text = name.strip() if isinstance(name, str) else ""
     policy = state.policy
-    tools = [tool for tool in state.engine.catalog.resolve(text) if policy.knows(tool)]
+    named = state.engine.catalog.resolve(text) if len(text) <= LONGEST_NAME else []
+    tools = [tool for tool in named if policy.knows(tool)]
     tools = [tool for tool in tools if not policy.explain_disabled(tool)] or tools
     if len(tools) > 1:
         loaded = [tool for tool in tools if state.is_callable(tool)]
@@ -251,13 +283,13 @@ async def _run(state: SessionState, call: ApprovedCall, executor: Executor | Non
             function = tool.function
             if executor is None and function is not None:
                 value = await _invoke(lambda: function(**convert(tool, call.arguments)), function)
-                return outcome_from_value(value)
+                return await _read_outcome(value)
             engine = state.engine
             executor = executor or engine.executors.get(tool.server, engine.default_executor)
             if executor is None:
                 raise explain_unavailable(tool.server)
             work = partial(executor, tool, call.arguments)
-            return outcome_from_value(await _invoke(work, executor))
+            return await _read_outcome(await _invoke(work, executor))
     except (errors.ModelError, errors.UpstreamError):
         raise
     except asyncio.CancelledError:
@@ -281,30 +313,14 @@ async def _invoke(work: Callable[[], object], function: Callable[..., object]) -
     call = getattr(function, "__call__", None)  # noqa: B004 - whether there is one is not asked
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
         return await cast("Awaitable[object]", work())
-    value = await _run_in_thread(work)
+    value = await run_in_thread(work)
     return await cast("Awaitable[object]", value) if inspect.isawaitable(value) else value
 
 
-async def _run_in_thread(work: Callable[[], _T]) -> _T:
-    """Run a function in a thread of its own.
-
-    Not in the event loop's pool: a function that never returns would take a place there for
-    good, and would keep the loop from closing, whatever the time-out says.
-    """
-    done: concurrent.futures.Future[_T] = concurrent.futures.Future()
-    done.set_running_or_notify_cancel()
-    context = contextvars.copy_context()
-
-    def run() -> None:
-        try:
-            done.set_result(context.run(work))
-        except BaseException as error:
-            # A future passes on neither StopIteration nor SystemExit; here both are failures.
-            passes = isinstance(error, Exception) and not isinstance(error, StopIteration)
-            done.set_exception(error if passes else RuntimeError(repr(error)))
-
-    threading.Thread(target=run, name="toolscout-call", daemon=True).start()
-    return await asyncio.wrap_future(done)
+async def _read_outcome(value: object) -> Outcome:
+    if has_few_values(value, SMALL_RESULT):
+        return outcome_from_value(value)
+    return await run_in_thread(partial(outcome_from_value, value))
 
 
 # Replies.
@@ -313,7 +329,7 @@ async def _run_in_thread(work: Callable[[], _T]) -> _T:
 def _refuse(
     state: SessionState, error: errors.ModelError | errors.UpstreamError, tool: Tool | None
 ) -> Reply:
-    shows = isinstance(error, errors.InvalidArguments | errors.ToolChanged)
+    shows = isinstance(error, _SHOWING_ERRORS)
     rule = error.rule if isinstance(error, errors.NotAllowed | errors.ApprovalNeeded) else ""
     reply = refuse(
         error,

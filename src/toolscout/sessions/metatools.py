@@ -13,7 +13,7 @@ from typing import Any, cast
 from toolscout.catalog import RESERVED_NAMES, Catalog
 from toolscout.errors import InvalidQuery, InvalidRequest
 from toolscout.query import QUERIES_LIMIT
-from toolscout.schemas import Json
+from toolscout.schemas import Json, has_few_values
 from toolscout.settings import Settings
 from toolscout.tools import Effect, Tool
 
@@ -23,6 +23,9 @@ CALL = "tool_call"
 NAMES_LIMIT = 10
 """Definitions that one `tool_describe` gives."""
 LIMIT_MAX = 20
+SHORT_SEARCH_VALUES = 40
+SHORT_SEARCH_TOOLS = 1_000
+"""For all queries together; a pattern is matched with the names of all tools."""
 DETAILS = ("names", "signatures", "schemas")
 
 INSTRUCTIONS = (
@@ -194,6 +197,13 @@ def read_search_request(
         ),
         notes=tuple(notes),
     )
+
+
+def is_short_search(queries: object, tools: int) -> bool:
+    """Tell whether a search among so many tools takes a few milliseconds at most."""
+    if not has_few_values(queries, SHORT_SEARCH_VALUES):
+        return False
+    return len(read_texts(queries)) * tools <= SHORT_SEARCH_TOOLS
 
 
 def read_names_request(names: object) -> tuple[tuple[str, ...], tuple[str, ...]]:

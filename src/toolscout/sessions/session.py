@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from toolscout.calls.arguments import prepare
 from toolscout.dialects import Dialect
 from toolscout.errors import BrokenPolicy, ModelError, UsageError
 from toolscout.policies import Permission, Policy
@@ -27,6 +26,7 @@ from toolscout.sessions.call import (
     find_target,
     is_read_only,
     note_called,
+    prepare_later,
 )
 from toolscout.sessions.describe import describe_tools
 from toolscout.sessions.engine import Engine, Executor
@@ -126,20 +126,12 @@ class Session:
         """Find tools for one or several queries, and load what fits."""
         options = {"limit": limit, "detail": detail, "max_tokens": max_tokens}
         started = self._engine.timer()
-        reply = self._answer(lambda: self._run_search(queries, options), is_search=True)
-        if reply.is_error:
-            with self._lock:
-                reply = add_refused_queries(self._state, reply, metatools.read_texts(queries))
-        form = str(reply.details.get("form", ""))
-        self._emit(Searched, reply, started, form=form, hits=len(reply.hits))
-        return reply
+        return self._emit_search(self._search(queries, options), started)
 
     def describe(self, names: str | Sequence[str]) -> Reply:
         """Return whole definitions by name, and load them."""
         started = self._engine.timer()
-        reply = self._answer(
-            lambda: describe_tools(self._state, *metatools.read_names_request(names))
-        )
+        reply = self._describe(names)
         self._emit(Described, reply, started)
         return reply
 
@@ -169,7 +161,8 @@ class Session:
             )
         except Exception as error:
             reply = self._report_failure(error, maybe_called=True)
-        self._finish_call(reply, started, arguments)
+        await self.run(lambda: self._record_call(reply))
+        self._emit_call(reply, started, arguments)
         return reply
 
     async def handle(
@@ -184,15 +177,21 @@ class Session:
 
         `executor` and `confirm` are those of `call`.
         """
+        started = self._engine.timer()
         match metatools.find_meta_tool(self._engine.catalog, name):
             case "tool_search":
-                return self.search(
-                    metatools.find_queries(arguments), **metatools.read_search_options(arguments)
-                )
+                queries = metatools.find_queries(arguments)
+                options = metatools.read_search_options(arguments)
+                is_short = metatools.is_short_search(queries, len(self._engine.catalog))
+                search = lambda: self._search(queries, options)  # noqa: E731
+                return self._emit_search(await self.run(search, is_short=is_short), started)
             case "tool_describe":
-                return self.describe(metatools.find_names(arguments))
+                names = metatools.find_names(arguments)
+                # Definitions may be long, and their tokens are counted.
+                reply = await self.run(lambda: self._describe(names), is_short=False)
+                self._emit(Described, reply, started)
+                return reply
             case "tool_call":
-                started = self._engine.timer()
                 try:
                     target, inner = metatools.read_call_request(arguments)
                 except ModelError as error:
@@ -228,8 +227,10 @@ class Session:
         except Exception as error:
             call = self._report_failure(error)
         if isinstance(call, Reply):
-            self._finish_call(call, started, arguments)
-            return call
+            refused = call
+            await self.run(lambda: self._record_call(refused))
+            self._emit_call(refused, started, arguments)
+            return refused
         return replace(call, started=started)
 
     def admit_sync(
@@ -244,7 +245,8 @@ class Session:
         code = "tool_error" if failed else "ok"
         details: Json = {"tool": call.tool.name, "code": code}
         reply = Reply(text="", code=code, is_error=failed, details=details, references=tuple(added))
-        self._finish_call(reply, call.started, call.arguments)
+        self._record_call(reply)
+        self._emit_call(reply, call.started, call.arguments)
 
     def find_effect(self, name: str, arguments: object = None) -> Effect:
         """Return what a call may do; `tool_call` does what its target does (R81)."""
@@ -265,7 +267,7 @@ class Session:
         if tool is None:
             return Permission.ASK
         try:
-            prepared = prepare(tool, {} if given is None else given)
+            prepared = await prepare_later(tool, {} if given is None else given)
         except ModelError:
             return Permission.ASK
         return (await self.policy.decide(tool, prepared.arguments)).permission
@@ -273,6 +275,10 @@ class Session:
     def find_target(self, name: str, arguments: object) -> tuple[Tool | None, object]:
         """Return the tool that a call would reach, also through `tool_call`, and its arguments."""
         return find_target(self._state, name, arguments)
+
+    async def run(self, work: Callable[[], _T], *, is_short: bool = True) -> _T:
+        """Run work on this session without blocking the event loop; long work gets a thread."""
+        return await self._state.run_locked(work, is_short=is_short)
 
     # What the next request to a model carries.
 
@@ -477,6 +483,23 @@ class Session:
             if tool is not None:
                 self._record.touch(tool.name)
 
+    def _search(self, queries: object, options: Json) -> Reply:
+        reply = self._answer(lambda: self._run_search(queries, options), is_search=True)
+        if reply.is_error:
+            with self._lock:
+                reply = add_refused_queries(self._state, reply, metatools.read_texts(queries))
+        return reply
+
+    def _emit_search(self, reply: Reply, started: float) -> Reply:
+        form = str(reply.details.get("form", ""))
+        self._emit(Searched, reply, started, form=form, hits=len(reply.hits))
+        return reply
+
+    def _describe(self, names: object) -> Reply:
+        return self._answer(
+            lambda: describe_tools(self._state, *metatools.read_names_request(names))
+        )
+
     def _run_search(self, queries: object, options: Json) -> Reply:
         request = metatools.read_search_request(queries, settings=self.settings, **options)
         return search_tools(self._state, request)
@@ -494,8 +517,8 @@ class Session:
             self._state.save()
             return value
 
-    def _finish_call(self, reply: Reply, started: float, arguments: object) -> None:
-        """Record how a call ended, and emit an event."""
+    def _record_call(self, reply: Reply) -> None:
+        """Record how a call ended."""
         tool = str(reply.details.get("tool", ""))
         try:
             with self._lock:
@@ -506,6 +529,9 @@ class Session:
         except Exception:
             # The tool may have run: a failing store must not cost the model its result.
             _log.exception("The store failed after a call.")
+
+    def _emit_call(self, reply: Reply, started: float, arguments: object) -> None:
+        tool = str(reply.details.get("tool", ""))
         known = self._engine.catalog.get(tool)
         self._emit(
             Called,

@@ -5,9 +5,13 @@ it is back, changed ones must be described again. The verbs work on this class; 
 `Session`. Whoever changes the state holds `lock`.
 """
 
+import asyncio
+import concurrent.futures
+import contextvars
 import hashlib
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from toolscout.calls.results import Results
 from toolscout.catalog import Availability, Status
@@ -22,6 +26,8 @@ from toolscout.sessions.texts import CHANGED, GONE, UNLOADED
 from toolscout.settings import Mode
 from toolscout.tokens import count_definition_tokens
 from toolscout.tools import Tool
+
+_T = TypeVar("_T")
 
 SESSION_KIND = "session"
 HEARD_SECONDS = 600.0
@@ -76,6 +82,24 @@ class SessionState:
         self._unknown_pins: list[str] = []
         self._saved = b""
         self.refresh()
+
+    async def run_locked(self, work: Callable[[], _T], *, is_short: bool = True) -> _T:
+        """Run work under the lock of the session without ever blocking the event loop.
+
+        Short work runs at once if the lock is free. Other work runs in a thread, and whatever needs
+        the lock meanwhile waits for it in another.
+        """
+        if is_short and self.lock.acquire(blocking=False):
+            try:
+                return work()
+            finally:
+                self.lock.release()
+
+        def run() -> _T:
+            with self.lock:
+                return work()
+
+        return await run_in_thread(run)
 
     def list_live(self, *, pinned: bool) -> tuple[str, ...]:
         """Return the tools that are pinned, or loaded, and exist now, in the order of loading."""
@@ -327,3 +351,25 @@ class SessionState:
 
 def _hash_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+async def run_in_thread(work: Callable[[], _T]) -> _T:
+    """Run a function in a thread of its own.
+
+    Not in the event loop's pool: a function that never returns would take a place there for
+    good, and would keep the loop from closing, whatever the time-out says.
+    """
+    done: concurrent.futures.Future[_T] = concurrent.futures.Future()
+    done.set_running_or_notify_cancel()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            done.set_result(context.run(work))
+        except BaseException as error:
+            # A future passes on neither StopIteration nor SystemExit; here both are failures.
+            passes = isinstance(error, Exception) and not isinstance(error, StopIteration)
+            done.set_exception(error if passes else RuntimeError(repr(error)))
+
+    threading.Thread(target=run, name="toolscout-call", daemon=True).start()
+    return await asyncio.wrap_future(done)
