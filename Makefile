@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export TOOLSCOUT_CHROMIUM
 
-.PHONY: try serve test check bench-console browser docs screenshots test-first-run quickstart test-load test-peers test-adapters lock-adapters test-training encoder clean
+.PHONY: try serve test check fuzz bench-console browser docs screenshots test-first-run quickstart test-load test-peers test-adapters lock-adapters test-training encoder clean
 
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -61,6 +61,9 @@ check: .venv/.installed ## style and types
 test: .venv/.installed ## style, types and tests
 	@$(MAKE) --no-print-directory --jobs 4 check browser .npm-servers/.installed .venv-mcp1/.installed
 	$(BIN)/python -m pytest -q --numprocesses 3 --dist worksteal
+
+fuzz: .venv/.installed ## a million inputs for all parsers of outside text; prints its figures
+	PYTHONPATH=tests $(BIN)/python -m security.fuzzing --inputs 1000000
 
 test-first-run: .venv/.installed ## init, doctor and serve with twelve public servers and empty caches
 	$(BIN)/python -m pytest -q -p no:randomly tests/first_run/first_run.py

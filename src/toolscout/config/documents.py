@@ -12,14 +12,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from toolscout.errors import InvalidFile, MissingExtra
-from toolscout.schemas import Json, is_object
+from toolscout.schemas import Json, is_list, is_object
 
 MAX_FILE_BYTES = 64 << 20
 """Claude Code keeps its history in the same file as its servers."""
 OWNER_ONLY = 0o600
+YAML_NESTING = 100
 YAML_ENDINGS = (".yaml", ".yml")
 
 # A string or comment without an end runs to the end of the file, so that nothing is read twice.
@@ -80,6 +81,8 @@ def document_from_text(path: Path, text: str) -> ConfigDocument:
         raise _refuse(path, f"is not {language}", *place) from None
     if not is_object(tables):
         raise _refuse(path, "is not a table of settings")
+    if is_yaml and not _has_text_keys(tables):
+        raise _refuse(path, "has a key that is not a text")
     return ConfigDocument(path=path, is_toml=is_toml, tables=tables, is_yaml=is_yaml)
 
 
@@ -137,12 +140,37 @@ def _parse_yaml(text: str) -> object:
     except ImportError:
         raise MissingExtra("yaml", extra="gateway") from None
     try:
+        depth = 0
+        # Its loader in Python needs quadratic time for brackets inside each other.
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            kind = type(event).__name__
+            depth += kind.endswith("StartEvent") - kind.endswith("EndEvent")
+            if depth > YAML_NESTING:
+                raise RecursionError
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         # Its own words quote the file.
         mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
         place = f"line {mark.line + 1} column {mark.column + 1}" if mark else "not YAML"
         raise ValueError(place) from None
+
+
+def _has_text_keys(tables: Json) -> bool:
+    """Tell whether all keys are texts, which YAML does not demand."""
+    nodes: list[object] = [tables]
+    seen: set[int] = set()  # aliases can name one node many times, and itself
+    for node in nodes:  # the loop appends to it
+        if id(node) in seen:
+            continue
+        if is_list(node):
+            seen.add(id(node))
+            nodes.extend(node)
+        elif is_object(node):
+            seen.add(id(node))
+            if not all(isinstance(key, str) for key in cast("dict[object, object]", node)):
+                return False
+            nodes.extend(node.values())
+    return True
 
 
 def _refuse(

@@ -1,0 +1,101 @@
+"""Parsers of outside text raise the errors that they document, and nothing else, for any input."""
+
+import asyncio
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from security.counting import count_lines
+from security.fuzzing import CORPUS, MOST_LINES, TARGETS, find_failure, iterate_inputs, mutate
+from serving import DEADLINE_SECONDS, TIME, served
+from toolscout.schemas import Json
+
+INPUTS = 250
+"""For each parser; `make fuzz` runs a million."""
+REQUESTS = 200
+FOUND_BEFORE = sorted(path for path in CORPUS.rglob("*") if path.is_file())
+
+texts = st.text(st.characters(), max_size=30)
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | texts
+keywords = st.sampled_from(
+    ["$ref", "type", "properties", "items", "anyOf", "enum", "required", "name", "description"]
+)
+values = st.recursive(
+    scalars | st.sampled_from(["#", "#/$defs/a", "object", "array"]),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(keywords | texts, inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_parser_survives_mutated_inputs(name: str):
+    failures = [(find_failure(name, data), data) for data in iterate_inputs(name, INPUTS, seed=7)]
+
+    assert [failure for failure in failures if failure[0]] == []
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(first=values, second=values)
+def test_a_parser_survives_any_json(name: str, first: Any, second: Any):
+    data = "\n".join(json.dumps(value) for value in (first, second))
+
+    assert find_failure(name, data.encode()) == ""
+    assert (
+        find_failure(name, json.dumps(first, ensure_ascii=False).encode("utf-8", "replace")) == ""
+    )
+
+
+@pytest.mark.parametrize("path", FOUND_BEFORE, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_an_input_that_failed_before_does_not_fail_again(path: Path):
+    name = path.parent.name.replace("-", " ")
+    data = path.read_bytes()
+
+    assert find_failure(name, data) == ""
+    assert count_lines(lambda: find_failure(name, data)) < MOST_LINES
+
+
+def test_the_gateway_survives_mutated_messages():
+    chance = random.Random(5)
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x"}}
+    requests: list[tuple[str, Json]] = [
+        ("initialize", params),
+        ("tools/list", {"cursor": "a"}),
+        ("tools/call", {"name": "tool_call", "arguments": {"name": "time__x"}}),
+        ("resources/read", {"uri": "a://b"}),
+        ("prompts/get", {"name": "p", "arguments": {}}),
+        ("completion/complete", {"ref": {"type": "ref/prompt", "name": "p"}}),
+        ("logging/setLevel", {"level": "debug"}),
+    ]
+    seeds = tuple(
+        json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": told}).encode()
+        for method, told in requests
+    )
+    headers = {
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+    }
+
+    async def send(url: str) -> list[int]:
+        async with httpx2.AsyncClient(timeout=DEADLINE_SECONDS) as client:
+            answers: list[int] = []
+            for _ in range(REQUESTS):
+                data = mutate(seeds, chance)
+                answer = await client.post(f"{url}/mcp", content=data, headers=headers)
+                answers.append(answer.status_code)
+            health = await client.get(f"{url}/healthz")
+            assert health.status_code == 200
+            return answers
+
+    with served(TIME) as gateway:
+        answers = asyncio.run(send(gateway.url))
+
+    assert [status for status in answers if status >= 500] == []
