@@ -99,11 +99,13 @@ def has_few_values(value: object, limit: int) -> bool:
     for node in nodes:  # the loop appends to it
         if isinstance(node, str):
             limit -= len(node) // TEXT_UNIT
-        elif isinstance(node, dict | list | tuple):
+        elif is_object(node):
+            limit -= len(node)
+            nodes.extend(node.values() if limit >= 0 else ())
+        elif isinstance(node, list | tuple):
             held = cast("Sequence[object]", node)
             limit -= len(held)
-            if limit >= 0:
-                nodes.extend(node.values() if is_object(node) else held)
+            nodes.extend(held if limit >= 0 else ())
         if limit < 0:
             return False
     return True
