@@ -582,10 +582,6 @@ def compute_config_key(config: ServerConfig) -> str:
     return hashlib.sha256(to_canonical_json([str(config.transport), *parts])).hexdigest()[:16]
 
 
-def _make_label(server: str, name: str) -> str:
-    return make_exposed_name(server, name) if name else f"{server}:about"
-
-
 def _make_key(config: ServerConfig) -> str:
     return f"{compute_config_key(config)}:{config.name}"
 
