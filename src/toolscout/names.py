@@ -246,3 +246,8 @@ def list_some(names: Sequence[str], limit: int = NAMES_LISTED) -> str:
     more = len(names) - limit
     shown = ", ".join(names[:limit])
     return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def digest_session(session: str) -> str:
+    """Return a short name for a session that tells nothing about its id, which is a secret."""
+    return hashlib.blake2b(session.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()

@@ -220,7 +220,7 @@ def test_a_configuration_can_be_compared_with_a_file(home: Path):
 
     result = run("diff", "time.json", config)
 
-    assert "~ time__convert_time\n    effect: 'read' became 'destructive'\n" in result.stdout
+    assert "~ time__convert_time\n    effect: 'unknown' became 'destructive'\n" in result.stdout
     assert "1 changed, 1 unchanged." in result.stdout
 
 

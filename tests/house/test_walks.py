@@ -26,9 +26,20 @@ CALL = {"name": "time__get_current_time", "arguments": {"timezone": "Europe/Berl
 AFTER_A_CALL = frozenset({"EventStream._deliver", "UsageLog._write", "BackgroundStore._drain"})
 """What a gateway does after it has sent the answer: listeners to events, and the usage log."""
 BESIDE_A_CALL = frozenset(
-    {"AuditRecord._write", "AuditRecord._write_soon", "serve_app", "serve_http"}
+    {
+        "AuditRecord._write",
+        "AuditRecord._write_soon",
+        "CatalogUpdater.apply_decisions",
+        "CatalogUpdater.apply_decisions.<locals>.work",
+        "Pool._stop_idle",
+        "Pool._watch_approvals",
+        "Pool._watch_logins",
+        "_HttpGateway._end_expired",
+        "serve_app",
+        "serve_http",
+    }
 )
-"""What happens now and then meanwhile: writing the audit record, and looking for the end."""
+"""What happens now and then meanwhile: the audit record, approvals, logins and the end."""
 LIST_CHANGE_MODULES = 18
 GROWING = ServerConfig(
     name="big",

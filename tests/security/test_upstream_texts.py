@@ -64,7 +64,7 @@ def local(mode: str, *arguments: str, **options: Any) -> ServerConfig:
 
 @pytest.mark.parametrize("mode", [GatewayMode.DIRECT, GatewayMode.SEARCH])
 def test_the_texts_of_listed_schemas_are_clean(mode: GatewayMode):
-    server = local("hidden", pins=("*",))
+    server = local("hidden", pins=("*",), changes="trust")  # or the scanner holds them
 
     async def list_everything() -> str:
         config = Config(servers=(server,), gateway=GatewayConfig(mode=mode))

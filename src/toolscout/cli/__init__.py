@@ -49,7 +49,7 @@ COMMANDS = {
     "lock": (
         "approvals",
         "lock",
-        "Write down which definitions your servers offer, for version control.",
+        "Write down which definitions your servers offer.",
     ),
     "status": ("status", "status", "Show the servers and figures of running gateways."),
     "policy": ("policy", "policy", "Show who may call what, and approve calls that wait."),

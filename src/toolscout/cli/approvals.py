@@ -202,7 +202,7 @@ def _find_user() -> str:
 @inputs.config_option
 @inputs.flag_option("--check", help="Write nothing; the exit code is 1 if something differs.")
 def lock(path: Path | None, check: bool) -> None:
-    """Write down which definitions your servers offer, for version control.
+    """Write down which definitions your servers offer.
 
     Starts all servers that are not disabled, and writes toolscout.lock beside the configuration
     file: a line with the digest of each tool. `toolscout serve --locked` serves nothing else.

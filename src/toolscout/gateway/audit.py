@@ -31,9 +31,8 @@ from toolscout.gateway.events import (
     ServerChanged,
     TokenRefused,
 )
-from toolscout.gateway.logs import digest_session
 from toolscout.gateway.middleware import ANONYMOUS
-from toolscout.names import to_one_line
+from toolscout.names import digest_session, to_one_line
 from toolscout.schemas import Json, is_object, to_canonical_json
 from toolscout.servers.state import Phase
 from toolscout.sessions.events import Called, Described, Event, Searched

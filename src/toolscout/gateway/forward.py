@@ -21,7 +21,6 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 
 from toolscout.config.servers import Login
 from toolscout.errors import ApprovalNeeded, LoginRequired, NotAllowed
-from toolscout.gateway.logs import digest_session
 from toolscout.gateway.pending import (
     INPUT_REQUIRED,
     RESULT_TYPES,
@@ -35,6 +34,7 @@ from toolscout.gateway.pending import (
     digest_call,
     format_arguments,
 )
+from toolscout.names import digest_session
 from toolscout.policies import Decision
 from toolscout.schemas import Json
 from toolscout.servers.connection import Relay, call_failed_from_error
@@ -207,7 +207,7 @@ class ForwardedCall:
         try:
             raw = await self._pool.request(server, method, params, relay, caller=self._caller)
         except LoginRequired as error:
-            await self._have_user_log_in(error, relay)
+            await self._ask_for_login(error, relay)
             raw = await self._pool.request(server, method, params, relay, caller=self._caller)
         if raw.get("resultType") != INPUT_REQUIRED or self._is_modern:
             return raw
@@ -228,7 +228,7 @@ class ForwardedCall:
                 return raw
         raise MCPError(code=types.INTERNAL_ERROR, message=ENDLESS_QUESTIONS.format(rounds=ROUNDS))
 
-    async def _have_user_log_in(self, error: LoginRequired, relay: Relay) -> None:
+    async def _ask_for_login(self, error: LoginRequired, relay: Relay) -> None:
         """Ask the user to log in to a server, and wait for it; raises `LoginRequired` otherwise."""
         if not self._login_page:
             raise error

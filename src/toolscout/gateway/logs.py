@@ -5,7 +5,6 @@ and the client's own request id, so that they can be matched with the client's l
 access and servers consist of fields, which the JSON form has as keys of their own.
 """
 
-import hashlib
 import json
 import logging
 import re
@@ -17,7 +16,7 @@ from typing import Any
 from toolscout.config.gateway import LogFormat
 from toolscout.config.secrets import SecretMask
 from toolscout.gateway.events import LoggedIn, Reloaded, ServerChanged, TokenRefused
-from toolscout.names import to_one_line
+from toolscout.names import digest_session, to_one_line
 from toolscout.servers.state import Phase
 from toolscout.sessions.events import Called, Described, Event, Searched
 
@@ -39,11 +38,6 @@ def _name_request() -> str:
         return ""
     session, request = current
     return f"{digest_session(session)}-{to_one_line(str(request), ID_CHARS)}"
-
-
-def digest_session(session: str) -> str:
-    """Return a short name for a session that tells nothing about its id, which is a secret."""
-    return hashlib.blake2b(session.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
 
 def log_event(event: Event) -> None:
