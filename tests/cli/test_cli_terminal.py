@@ -49,7 +49,9 @@ def test_init_asks_for_each_file_and_undo_puts_the_client_back(home: Path):
     own = home / ".config" / "toolscout" / "toolscout.toml"
     before, env = cursor.read_bytes(), at_home(home)
 
-    with terminal("init", cwd=home / "project", columns=200, lines=60, env=env) as view:
+    with terminal(
+        "init", "--no-test", cwd=home / "project", columns=200, lines=60, env=env
+    ) as view:
         shown = view.wait_for("toolscout.toml? [y/N]:")
         assert "Cursor would start toolscout instead of 2 servers (github, web):" in shown
         assert view.style_of('-    "github": {').fg == "red"
@@ -79,7 +81,7 @@ def test_what_a_person_does_not_agree_to_is_not_done(home: Path):
     cursor = home / ".cursor" / "mcp.json"
     before = cursor.read_bytes()
 
-    with terminal("init", cwd=home / "project", lines=60, env=at_home(home)) as view:
+    with terminal("init", "--no-test", cwd=home / "project", lines=60, env=at_home(home)) as view:
         view.wait_for("toolscout.toml? [y/N]:")
         view.press("y", "enter")
         view.wait_for("(Cursor)? [y/N]:")
