@@ -431,7 +431,7 @@ def test_a_mild_finding_is_logged_and_the_tool_is_used(
     async def work(client: Client) -> None:
         assert await call_note(client, "read_note") == ("called read_note", False)
 
-    with caplog.at_level(logging.WARNING), served(changing.config) as running:
+    with caplog.at_level(logging.INFO), served(changing.config) as running:
         talk(running, work)
 
     [line] = [r.getMessage() for r in caplog.records if r.getMessage().startswith("suspicious")]

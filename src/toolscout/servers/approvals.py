@@ -518,12 +518,15 @@ def _explain(
 
 
 def _log_warnings(config: ServerConfig, findings: list[Finding]) -> None:
-    """Log what the scanner found that is no reason to hold a definition."""
+    """Log what the scanner found that is no reason to hold a definition.
+
+    At level INFO, which a gateway prints: other commands read stored lists and would repeat it.
+    """
     for one in findings[:WARNINGS_LOGGED]:
         fields = (config.name, one.tool, one.code)
-        _log.warning("suspicious server=%s name=%s finding=%s", *fields)
+        _log.info("suspicious server=%s name=%s finding=%s", *fields)
     if len(findings) > WARNINGS_LOGGED:
-        _log.warning("suspicious server=%s more=%d", config.name, len(findings) - WARNINGS_LOGGED)
+        _log.info("suspicious server=%s more=%d", config.name, len(findings) - WARNINGS_LOGGED)
 
 
 class _GoneTools:

@@ -184,16 +184,16 @@ class CatalogUpdater:
                 _log.log(level, "Server %s: %s", server.name, problem)
         summary = summarize(server.config, checked.manifest)
         held = build_held_entries(server.config, checked.held)
-        before = server.manifest
+        before = server.manifest, server.held_definitions
+        known = {item.id for item in server.held_definitions}
+        server.held_definitions = checked.held
         server.manifest = manifest  # calls may arrive as soon as the tools are there
         try:
             self._catalog.replace(server.name, tools, summary=summary, held=held)
         except BaseException:
-            server.manifest = before
+            server.manifest, server.held_definitions = before
             raise
         server.problems = tuple(problems)
-        known = {item.id for item in server.held_definitions}
-        server.held_definitions = checked.held
         if server.is_held:  # it was stopped meanwhile, which marked it as failed before
             self._catalog.set_failed(server.name, STOPPED_REASON)
         self._report_changes(server, checked, known)
