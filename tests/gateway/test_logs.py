@@ -156,7 +156,7 @@ def test_secrets_of_a_server_that_a_reload_adds_are_masked(tmp_path: Path):
     quoting = f"import sys; print('the key is', {secret!r}, 'indeed', file=sys.stderr)"
     config = configuration(tmp_path, {"time": TIME})
     added = f"""
-[servers.vault]
+[servers.encrypted_logins]
 url = "http://127.0.0.1:9/mcp"
 headers = {{ Authorization = "{secret}" }}
 

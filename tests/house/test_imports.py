@@ -113,7 +113,7 @@ ORDERS = {
     "toolscout.servers.oauth": """
         callback
         tokens
-        login vault
+        login encrypted_logins
     """,
     "toolscout.servers.openapi": """
         document request

@@ -30,8 +30,8 @@ from toolscout.gateway.ledger import HOURS_KEPT
 from toolscout.gateway.middleware import (
     REFUSALS_NOTED,
     REQUEST_BYTES,
-    STRANGERS_PER_SECOND,
     TOKEN_CHARS,
+    WRONG_TOKENS_PER_SECOND,
 )
 from toolscout.gateway.shims import HEAD_BYTES
 from toolscout.lint.lint import MOST_PROBED
@@ -139,8 +139,8 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
     ("docs/gateway.md", "| `max_calls` | {} |", (GATEWAY.max_calls,)),
     ("docs/gateway.md", "| `max_sessions` | {} |", (GATEWAY.max_sessions,)),
     ("docs/gateway.md", "| `max_stored_bytes` | {} |", (GATEWAY.max_stored_bytes,)),
-    ("docs/gateway.md", "`max_strangers` ({} by default)", (GATEWAY.max_strangers,)),
-    ("docs/gateway.md", "More than {} wrong tokens in a second", (int(STRANGERS_PER_SECOND),)),
+    ("docs/gateway.md", "`max_unauthenticated` ({} by default)", (GATEWAY.max_unauthenticated,)),
+    ("docs/gateway.md", "More than {} wrong tokens in a second", (int(WRONG_TOKENS_PER_SECOND),)),
     ("docs/gateway.md", "At most {} in a minute", (REFUSALS_NOTED,)),
     ("docs/gateway.md", "in front of {} real servers", (WORDS[len(DEMO_SERVERS)],)),
     ("docs/gateway.md", "abandoned after {} minutes", (WORDS[int(LOGIN_SECONDS / 60)],)),

@@ -174,7 +174,7 @@ ANN = {"Authorization": "Bearer a token that nobody can guess"}
 
 
 def test_connections_without_a_token_leave_room_for_others():
-    with served(tokens=TOKENS, max_strangers=5) as gateway, ExitStack() as stack:
+    with served(tokens=TOKENS, max_unauthenticated=5) as gateway, ExitStack() as stack:
         host, _, port = gateway.url.removeprefix("http://").partition(":")
 
         def connect() -> socket.socket:

@@ -24,8 +24,8 @@ from serving import DEADLINE_SECONDS, Served, eventually, served
 from toolscout.config.gateway import TokenConfig
 from toolscout.config.servers import Grant, Login, ServerConfig, Transport
 from toolscout.errors import InvalidConfig
+from toolscout.servers.oauth.encrypted_logins import KEY_FILE, EncryptedLogins
 from toolscout.servers.oauth.tokens import TokenFile
-from toolscout.servers.oauth.vault import KEY_FILE, Vault
 from toolscout.stores.sqlite import SqliteStore
 
 TOKENS = {name: f"the token of {name}, which is long enough" for name in ("ann", "bob", "cleo")}
@@ -45,8 +45,8 @@ def log_in(world: World, config: ServerConfig, folder: Path, principal: str = ""
     """Have somebody log in, as `toolscout servers login` would; without a name, for everybody."""
     world.authority.person = principal or "admin"
     with SqliteStore(folder / "gateway.db") as store:
-        vault = Vault(store, folder=folder)
-        place = vault.find(config, principal) if principal else TokenFile(folder, config)
+        encrypted_logins = EncryptedLogins(store, folder=folder)
+        place = encrypted_logins.find(config, principal) if principal else TokenFile(folder, config)
         assert asyncio.run(logged_in(config, place))
 
 
@@ -163,7 +163,9 @@ def test_a_user_who_logs_in_as_somebody_else_is_that_person_from_the_next_call(
 
         world.authority.person = "ann at work"
         with SqliteStore(tmp_path / "gateway.db") as store:
-            asyncio.run(logged_in(config, Vault(store, folder=tmp_path).find(config, "ann")))
+            asyncio.run(
+                logged_in(config, EncryptedLogins(store, folder=tmp_path).find(config, "ann"))
+            )
 
         assert ask_as(gateway, "ann") == "You are ann at work."
 
@@ -205,8 +207,8 @@ def test_a_login_moved_to_another_user_is_refused(world: World, tmp_path: Path):
     log_in(world, config, tmp_path)
     log_in(world, config, tmp_path, "ann")
     with SqliteStore(tmp_path / "gateway.db") as store:
-        vault = Vault(store, folder=tmp_path)
-        ann, bob = vault.find(config, "ann"), vault.find(config, "bob")
+        encrypted_logins = EncryptedLogins(store, folder=tmp_path)
+        ann, bob = encrypted_logins.find(config, "ann"), encrypted_logins.find(config, "bob")
         store.write("login", bob.key, store.read("login", ann.key))
 
     with serve(config, tmp_path) as gateway:
@@ -224,15 +226,17 @@ def test_the_first_key_encrypts_and_all_keys_decrypt(world: World, tmp_path: Pat
     old, new = make_key(), make_key()
     world.authority.person = "ann"
     with SqliteStore(tmp_path / "gateway.db") as store:
-        asyncio.run(logged_in(config, Vault(store, [old], folder=None).find(config, "ann")))
-        rotated = Vault(store, [new, old], folder=None).find(config, "ann")
+        asyncio.run(
+            logged_in(config, EncryptedLogins(store, [old], folder=None).find(config, "ann"))
+        )
+        rotated = EncryptedLogins(store, [new, old], folder=None).find(config, "ann")
         stored = rotated.load()
         assert stored is not None
         rotated.write(stored)
 
-        assert Vault(store, [new], folder=None).find(config, "ann").load() == stored
+        assert EncryptedLogins(store, [new], folder=None).find(config, "ann").load() == stored
         with pytest.raises(InvalidConfig, match="lacks the key"):
-            Vault(store, [old], folder=None).find(config, "ann").load()
+            EncryptedLogins(store, [old], folder=None).find(config, "ann").load()
 
 
 def test_a_wrong_key_is_a_clear_error_and_loses_nothing(
@@ -253,7 +257,7 @@ def test_a_wrong_key_is_a_clear_error_and_loses_nothing(
 
 def test_a_key_that_is_none_is_refused_without_being_shown(tmp_path: Path):
     with SqliteStore(tmp_path / "gateway.db") as store, pytest.raises(InvalidConfig) as caught:
-        Vault(store, ["hunter2-hunter2"], folder=None)
+        EncryptedLogins(store, ["hunter2-hunter2"], folder=None)
 
     assert "openssl rand" in str(caught.value)
     assert "hunter2" not in str(caught.value)
@@ -292,7 +296,7 @@ def test_the_connection_of_a_user_who_logs_out_ends(world: World, tmp_path: Path
         assert connection is not None
 
         with SqliteStore(tmp_path / "gateway.db") as store:
-            assert Vault(store, folder=tmp_path).find(config, "ann").forget()
+            assert EncryptedLogins(store, folder=tmp_path).find(config, "ann").forget()
 
         asyncio.run(eventually(connection.ended.is_set))
         assert "--principal ann" in ask_as(gateway, "ann")
@@ -428,12 +432,12 @@ def test_a_login_ends_only_in_the_browser_in_which_it_began(world: World, tmp_pa
         with open_browser() as bobs, open_browser() as anns:
             # Bob sends Ann the address at which he should log in, to get at her account.
             address = begin_login(gateway, bobs, "bob").json()["url"]
-            stranger = str(anns.get(address).url)
+            elsewhere = str(anns.get(address).url)
             begin_login(gateway, anns, "ann")
             with_own_cookie = str(anns.get(address).url)
         refused = ask_as(gateway, "bob")
 
-    assert stranger == with_own_cookie == f"{gateway.url}/login?outcome=strange"
+    assert elsewhere == with_own_cookie == f"{gateway.url}/login?outcome=unknown"
     assert "You are" not in refused
 
 

@@ -240,8 +240,8 @@ def remove(name: str, path: Path | None) -> None:
       toolscout servers remove time
     """
     from toolscout.servers.listings import forget_server
+    from toolscout.servers.oauth.encrypted_logins import EncryptedLogins
     from toolscout.servers.oauth.tokens import TokenFile
-    from toolscout.servers.oauth.vault import Vault
 
     place = inputs.find_config_file(path)
     text = remove_server(place, read_own_text(place), name)
@@ -257,7 +257,7 @@ def remove(name: str, path: Path | None) -> None:
         if store is not None:
             forget_server(store, name)
             if server is not None:
-                Vault(store, folder=folder).forget_server(server)
+                EncryptedLogins(store, folder=folder).forget_server(server)
     click.echo(f"Removed {name!r} from {place}.")
 
 
@@ -333,8 +333,8 @@ def _open_login(
     config: Config, server: ServerConfig, principal: str | None
 ) -> "Generator[LoginStorage]":
     """Open the place where a login at a server is stored: of a principal, or of everybody."""
+    from toolscout.servers.oauth.encrypted_logins import EncryptedLogins
     from toolscout.servers.oauth.tokens import TokenFile
-    from toolscout.servers.oauth.vault import Vault
 
     folder = inputs.get_tokens_folder(config)
     if principal is None:
@@ -350,7 +350,7 @@ def _open_login(
         raise click.UsageError(f"No token or issuer has the principal {principal!r}. {remedy}")
     with inputs.open_store(config) as store:
         keys = config.gateway.resolve_login_keys()
-        yield Vault(store, keys, folder=folder).find(server, principal)
+        yield EncryptedLogins(store, keys, folder=folder).find(server, principal)
 
 
 async def _log_in(

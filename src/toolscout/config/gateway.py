@@ -449,7 +449,7 @@ class GatewayConfig(Options):
         "deleted first.",
         unit="bytes",
     )
-    max_strangers: int = declare(
+    max_unauthenticated: int = declare(
         500,
         check_whole(1, 1_000_000),
         "Connections over which no valid token has come yet; of more, the oldest are closed.",

@@ -46,7 +46,7 @@ from toolscout.gateway.middleware import (
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL
-from toolscout.servers.oauth.vault import Vault
+from toolscout.servers.oauth.encrypted_logins import EncryptedLogins
 from toolscout.servers.pool import Pool
 from toolscout.sessions.events import Answered, Event, EventStream, Suggested
 from toolscout.sessions.metatools import build_meta_tools
@@ -61,8 +61,8 @@ _log = logging.getLogger(__name__)
 class Console:
     """One console over a scout, and the servers behind it if there are any.
 
-    Enter `run` while it is served. `tokens` is the folder with the logins of servers, `vault` has
-    those of users.
+    Enter `run` while it is served. `tokens` is the folder with the logins of servers, and
+    `encrypted_logins` has those of users.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Console:
         *,
         pool: Pool | None = None,
         tokens: Path | None = None,
-        vault: Vault | None = None,
+        encrypted_logins: EncryptedLogins | None = None,
     ) -> None:
         self.config = config
         self.ledger = ledger
@@ -102,7 +102,7 @@ class Console:
                 can_redirect=is_loopback(config.host),
             )
             self.logins = PendingLogins(tokens) if tokens is not None else None
-        self.user_logins = UserLogins(vault) if vault is not None else None
+        self.user_logins = UserLogins(encrypted_logins) if encrypted_logins is not None else None
         self._routes = Routes(self)
         self._subscriptions = contextlib.ExitStack()
         self._subscriptions.callback(events.subscribe(self._on_event))
@@ -121,7 +121,7 @@ class Console:
             gateway.ledger,
             pool=gateway.pool,
             tokens=gateway.tokens,
-            vault=gateway.vault,
+            encrypted_logins=gateway.encrypted_logins,
         )
 
     @property

@@ -16,8 +16,8 @@ from toolscout.config.servers import ServerConfig
 from toolscout.console.servers import LOGIN_SECONDS
 from toolscout.errors import ToolscoutError
 from toolscout.servers.oauth.callback import PATH, PendingAnswer
+from toolscout.servers.oauth.encrypted_logins import EncryptedLogins
 from toolscout.servers.oauth.login import check_login, log_in
-from toolscout.servers.oauth.vault import Vault
 
 PAGE = "/login"
 CALLBACK = "/login/callback"
@@ -27,7 +27,7 @@ MOST = 1_000
 """Logins that may be under way at the same time."""
 EXCHANGE_SECONDS = 60.0
 """How long the browser waits for the last step."""
-DONE, FAILED, STRANGE = "done", "failed", "strange"
+DONE, FAILED, UNKNOWN = "done", "failed", "unknown"
 
 _log = logging.getLogger(__name__)
 
@@ -42,8 +42,8 @@ class _Login:
 class UserLogins:
     """Logins that users began, at most one for each user and server."""
 
-    def __init__(self, vault: Vault) -> None:
-        self._vault = vault
+    def __init__(self, encrypted_logins: EncryptedLogins) -> None:
+        self._encrypted_logins = encrypted_logins
         self._logins: dict[tuple[str, str], tuple[_Login, asyncio.Task[bool]]] = {}
 
     async def begin(self, config: ServerConfig, principal: str, callback: str) -> tuple[str, str]:
@@ -67,16 +67,16 @@ class UserLogins:
         return await asyncio.shield(login.address), login.cookie
 
     async def finish(self, parameters: Mapping[str, str], cookie: str) -> str:
-        """Take what came back to the callback; return `DONE`, `FAILED` or `STRANGE`."""
+        """Take what came back to the callback; return `DONE`, `FAILED` or `UNKNOWN`."""
         for login, task in list(self._logins.values()):
             is_meant = _is_equal(parameters.get("state", ""), login.answer.state)
             if is_meant and _is_equal(cookie, login.cookie):
                 if not login.answer.take(f"{PATH}?{urlencode(parameters)}"):
-                    return STRANGE
+                    return UNKNOWN
                 done, _ = await asyncio.wait((task,), timeout=EXCHANGE_SECONDS)
                 is_done = bool(done) and not task.cancelled() and task.result()
                 return DONE if is_done else FAILED
-        return STRANGE
+        return UNKNOWN
 
     async def close(self) -> None:
         """Give up all logins."""
@@ -102,7 +102,7 @@ class UserLogins:
 
         try:
             plain = await asyncio.to_thread(config.resolve)
-            storage = self._vault.find(plain, principal)
+            storage = self._encrypted_logins.find(plain, principal)
             # A login that cannot be decrypted is not written over.
             await asyncio.to_thread(storage.load)
             is_new = await log_in(
@@ -120,7 +120,8 @@ class UserLogins:
         finally:
             if not login.address.done():
                 login.address.set_result("")
-        _log.info("%s logged in to %s: %s.", principal, config.name, is_new)
+        outcome = "logged in to" if is_new else "needs no login at"
+        _log.info("%s %s %s.", principal, outcome, config.name)
         return is_new
 
 

@@ -31,7 +31,7 @@ from starlette.types import Scope
 from toolscout.config.servers import Login
 from toolscout.console.activity import build_savings
 from toolscout.console.catalog import PAGE_SIZE, PAGE_SIZE_MAX, SORTS
-from toolscout.console.logins import CALLBACK, COOKIE, PAGE, STRANGE
+from toolscout.console.logins import CALLBACK, COOKIE, PAGE, UNKNOWN
 from toolscout.console.search import LIMIT, LIMIT_MAX
 from toolscout.console.servers import DECISIONS, STATES
 from toolscout.console.views import ApiError, View, api_error_from
@@ -225,10 +225,10 @@ class Routes:
         logins = self._console.user_logins
         given = {name: request.query_params[name] for name in list(request.query_params)[:FIELDS]}
         cookie = request.cookies.get(COOKIE, "")
-        outcome = await logins.finish(given, cookie) if logins is not None else STRANGE
+        outcome = await logins.finish(given, cookie) if logins is not None else UNKNOWN
         # Fixed text, without anything that came with the request.
         response = RedirectResponse(f"{PAGE}?outcome={outcome}", 303)
-        if outcome != STRANGE:
+        if outcome != UNKNOWN:
             response.delete_cookie(COOKIE, path=PAGE)
         return _add_headers(response, {**HEADERS, **NO_STORE})
 

@@ -57,7 +57,7 @@ from toolscout.policies import Decision, Permission, Policy
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.servers.approvals import ApprovalDecision, Lock
-from toolscout.servers.oauth.vault import Vault
+from toolscout.servers.oauth.encrypted_logins import EncryptedLogins
 from toolscout.servers.pool import Pool
 from toolscout.servers.state import Phase, ServerState
 from toolscout.sessions.call import LONGEST_NAME
@@ -124,7 +124,9 @@ class Gateway:
         self.events.subscribe(self.ledger.on_event)
         self._audit = self._open_audit() if config.gateway.audit else None
         self.catalog = Catalog()
-        self.vault = Vault(self.store, config.gateway.resolve_login_keys(), folder=tokens)
+        self.encrypted_logins = EncryptedLogins(
+            self.store, config.gateway.resolve_login_keys(), folder=tokens
+        )
         self.login_path = ""
         """Where on this gateway users log in to servers, if they can."""
         self.pool = Pool(
@@ -133,7 +135,7 @@ class Gateway:
             self.store,
             queue=config.gateway.queue,
             tokens=tokens,
-            vault=self.vault,
+            encrypted_logins=self.encrypted_logins,
             lock=lock,
         )
         self.pool.on_phase = lambda server: self.events.emit(

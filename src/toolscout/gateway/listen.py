@@ -29,7 +29,7 @@ from starlette.types import ASGIApp
 
 from toolscout.config.gateway import GatewayConfig
 from toolscout.errors import InvalidConfig
-from toolscout.gateway.shims import BufferedProtocol, Strangers
+from toolscout.gateway.shims import BufferedProtocol, UnauthenticatedConnections
 
 BACKLOG = 2048
 LINE_LIMIT = 256 << 20
@@ -54,7 +54,7 @@ async def serve_app(
 
     class Protocol(BufferedProtocol):
         read_seconds = config.read_seconds
-        strangers = Strangers(config.max_strangers)
+        unauthenticated = UnauthenticatedConnections(config.max_unauthenticated)
 
     with contextlib.closing(_open_listener(config)) as listener, _handle_signals(stop):
         host = f"[{config.host}]" if ":" in config.host else config.host

@@ -42,7 +42,7 @@ REQUEST_BYTES = 64 << 10
 """The part of a body that counts as one more request; reading JSON takes time."""
 REFUSED_SECONDS = 1.0
 """How long an answer waits that refuses one request too many, so that a flood costs little."""
-STRANGERS_PER_SECOND = 20.0
+WRONG_TOKENS_PER_SECOND = 20.0
 """Refused tokens that are answered at once; further answers wait for `REFUSED_SECONDS`."""
 REFUSALS_NOTED = 30
 """Refused tokens that are reported each minute, so that a flood does not fill the log."""
@@ -409,7 +409,7 @@ class RequestGuard:
         """
         self._on_refused = on_refused
         now = time.monotonic()
-        self._strangers = _Bucket(STRANGERS_PER_SECOND, now)
+        self._wrong_tokens = _Bucket(WRONG_TOKENS_PER_SECOND, now)
         self._noted = _Bucket(REFUSALS_NOTED, now)
         self._unnoted = 0
         self._app = app
@@ -428,7 +428,7 @@ class RequestGuard:
                     return problem(scope, receive, send)
                 if VERIFIED not in scope:
                     return self._verify(scope, receive, send)
-                return self._refuse_stranger(problem, scope, receive, send)
+                return self._refuse_token(problem, scope, receive, send)
             if scope.get(PRINCIPAL, ANONYMOUS) is not ANONYMOUS:
                 return self._run_limited(scope, receive, send)
             if scope["method"] == "POST" and read_header(scope, b"content-length") is None:
@@ -440,7 +440,7 @@ class RequestGuard:
         scope[VERIFIED] = await self._authenticator.verify(read_header(scope, b"authorization"))
         await self(scope, receive, send)
 
-    async def _refuse_stranger(
+    async def _refuse_token(
         self, problem: JSONResponse, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Refuse a request without a valid token; later if there are many."""
@@ -456,7 +456,7 @@ class RequestGuard:
                 self._unnoted = 0
             else:
                 self._unnoted += 1
-        if not self._strangers.take(STRANGERS_PER_SECOND, STRANGERS_PER_SECOND, now):
+        if not self._wrong_tokens.take(WRONG_TOKENS_PER_SECOND, WRONG_TOKENS_PER_SECOND, now):
             await asyncio.sleep(REFUSED_SECONDS)
         await problem(scope, receive, send)
 

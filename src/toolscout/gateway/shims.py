@@ -32,7 +32,8 @@ METHOD_HEADER = b"mcp-method"
 NAME_HEADER = b"mcp-name"
 HEAD_BYTES = 64 << 10
 """How much of a request's head is read before it is refused."""
-STRANGER_SECONDS = 1.0
+TOKEN_SECONDS = 1.0
+"""How long every connection has until a valid token comes, however many there are."""
 BUFFER_BYTES = 64 << 10
 """The most bytes to buffer, so that a body in many parts is sent while it is produced."""
 
@@ -76,7 +77,7 @@ class BufferedTransport:
         return getattr(self._transport, name)
 
 
-class Strangers:
+class UnauthenticatedConnections:
     """The connections over which nobody has sent a valid token yet.
 
     If there are too many, the oldest are closed: clients send their token at once, and those that
@@ -94,7 +95,7 @@ class Strangers:
             oldest, since = next(iter(self._since.items()))
             if oldest.is_admitted:
                 self.remove(oldest)
-            elif now - since < STRANGER_SECONDS:
+            elif now - since < TOKEN_SECONDS:
                 return
             else:
                 self.remove(oldest)
@@ -113,7 +114,7 @@ class BufferedProtocol(HttpToolsProtocol):
 
     read_seconds = 30.0
     """How long a client may take to send the head of a request, and then its body."""
-    strangers: Strangers
+    unauthenticated: UnauthenticatedConnections
 
     @property
     def is_admitted(self) -> bool:
@@ -123,7 +124,7 @@ class BufferedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin to read a request."""
         if self.is_admitted:
-            self.strangers.remove(self)
+            self.unauthenticated.remove(self)
         super().on_message_begin()
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -134,12 +135,12 @@ class BufferedProtocol(HttpToolsProtocol):
         super().connection_made(cast("asyncio.Transport", self._buffered))
         self._timer: asyncio.TimerHandle | None = None
         self._start_timer()
-        self.strangers.add(self, self.loop.time())
+        self.unauthenticated.add(self, self.loop.time())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clock of a connection that is gone."""
         self._stop_timer()
-        self.strangers.remove(self)
+        self.unauthenticated.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

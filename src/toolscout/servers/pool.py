@@ -43,9 +43,9 @@ from toolscout.servers.connection import (
 from toolscout.servers.diagnosis import diagnose
 from toolscout.servers.listings import STOPPED_REASON, CatalogUpdater
 from toolscout.servers.mcp import McpConnection
+from toolscout.servers.oauth.encrypted_logins import EncryptedLogins, UserLogin
 from toolscout.servers.oauth.login import BearerAuth, format_login_command, make_auth, needs_tokens
 from toolscout.servers.oauth.tokens import StoredLogin, TokenFile
-from toolscout.servers.oauth.vault import UserLogin, Vault
 from toolscout.servers.openapi.executor import OpenApiConnection
 from toolscout.servers.process import InstallSlots, ProcessReaper, choose_start_limit
 from toolscout.servers.state import (
@@ -76,8 +76,8 @@ _log = logging.getLogger(__name__)
 class Pool:
     """All servers behind one gateway. Use it as an asynchronous context manager.
 
-    `tokens` is the folder with the OAuth tokens of servers, `vault` has those of principals. With
-    a `lock`, only the definitions that it names are used.
+    `tokens` is the folder with the OAuth tokens of servers, and `encrypted_logins` has those of
+    principals. With a `lock`, only the definitions that it names are used.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Pool:
         queue: int = 64,
         delays: Delays | None = None,
         tokens: Path | None = None,
-        vault: Vault | None = None,
+        encrypted_logins: EncryptedLogins | None = None,
         lock: Lock | None = None,
     ) -> None:
         self.catalog = catalog
@@ -111,7 +111,7 @@ class Pool:
         self.may_learn.set()
         self._delays = delays or Delays()
         self._connector = Connector(self._delays, tokens)
-        self._vault = vault
+        self._encrypted_logins = encrypted_logins
         self._connect = connect or self._connector
         self._updater = CatalogUpdater(catalog, store, lock)
         self._updater.on_decision = lambda decision: self.on_decision(decision)
@@ -335,15 +335,15 @@ class Pool:
     ) -> tuple[UserLogin, StoredLogin | None]:
         """Return where a principal's login is stored, and what is stored there now."""
         user = server.users.get(principal)
-        vault = self._vault
+        encrypted_logins = self._encrypted_logins
 
-        if vault is None:
+        if encrypted_logins is None:
             raise ServerUnavailable(server.name, FAILED, "users cannot log in here")
 
         def load() -> tuple[UserLogin, StoredLogin | None]:
             known = user.token_file if user is not None else None
             found = known if isinstance(known, UserLogin) else None
-            login = found or vault.find(server.config.resolve(), principal)
+            login = found or encrypted_logins.find(server.config.resolve(), principal)
             return login, login.load()
 
         try:
@@ -695,9 +695,9 @@ class Pool:
     async def _end_logged_out(self) -> None:
         """End the connections of principals who have logged out."""
         known = [user for server in self.servers.values() for user in server.users.values()]
-        if not known or self._vault is None:
+        if not known or self._encrypted_logins is None:
             return
-        keys = await asyncio.to_thread(self._vault.list_keys)
+        keys = await asyncio.to_thread(self._encrypted_logins.list_keys)
         for user in known:
             if isinstance(user.token_file, UserLogin) and user.token_file.key not in keys:
                 self._end_user(self._find(user.name), user)

@@ -3,7 +3,7 @@
 const OUTCOMES = {
   done: "You are logged in. Close this page and go back to your client.",
   failed: "You are not logged in. The log of the gateway says why; begin again from your client.",
-  strange: "This is not the end of a login that began in this browser. Begin again here.",
+  unknown: "This is not the end of a login that began in this browser. Begin again here.",
 };
 
 const byId = (id) => document.getElementById(id);

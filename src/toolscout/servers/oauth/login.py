@@ -1,8 +1,8 @@
 """Log in to servers over HTTP, and send the tokens with each request.
 
-A person logs in once with `log_in`; `tokens` and `vault` keep the result. `find_login_state` says
-what a server's login is worth, `make_auth` decides whether requests carry tokens, and
-`BearerAuth` adds and renews them.
+A person logs in once with `log_in`; `tokens` and `encrypted_logins` keep the result.
+`find_login_state` says what a server's login is worth, `make_auth` decides whether requests carry
+tokens, and `BearerAuth` adds and renews them.
 """
 
 import asyncio

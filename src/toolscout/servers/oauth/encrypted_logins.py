@@ -1,4 +1,4 @@
-"""`Vault`: the logins of the gateway's principals, encrypted in its store.
+"""`EncryptedLogins`: the logins of the principals of a gateway, in its store.
 
 `UserLogin` is one principal's login at one server. It serves requests as a `TokenFile` does, and
 no other principal's tokens can take its place: who and where is part of what the key protects.
@@ -32,7 +32,7 @@ KEYS_OPTION = "gateway.login_keys"
 MAKE_KEY = "Make one with `openssl rand -base64 32`."
 
 
-class Vault:
+class EncryptedLogins:
     """Encrypts logins and keeps them in a store.
 
     The first key encrypts, and every key decrypts. Without any, a key is made at its first use in
@@ -101,10 +101,12 @@ class Vault:
 class UserLogin:
     """One principal's login at a server."""
 
-    def __init__(self, vault: Vault, config: ServerConfig, principal: str) -> None:
+    def __init__(
+        self, encrypted_logins: EncryptedLogins, config: ServerConfig, principal: str
+    ) -> None:
         self.principal = principal
         self.key = f"{hash_server(config)}/{principal}"
-        self._vault = vault
+        self._encrypted_logins = encrypted_logins
         self._known: StoredLogin | None = None
 
     @property
@@ -114,7 +116,7 @@ class UserLogin:
 
     def load(self) -> StoredLogin | None:
         """Return the login that is stored now; this blocks."""
-        plain = self._vault.read(self.key)
+        plain = self._encrypted_logins.read(self.key)
         try:
             self._known = None if plain is None else StoredLogin.model_validate_json(plain)
         except ValidationError:
@@ -127,13 +129,13 @@ class UserLogin:
 
     def write(self, stored: StoredLogin) -> None:
         """Store a login in place of the one before."""
-        self._vault.write(self.key, stored.model_dump_json(exclude_none=True).encode())
+        self._encrypted_logins.write(self.key, stored.model_dump_json(exclude_none=True).encode())
         self._known = stored
 
     def forget(self) -> bool:
         """Delete the login, and return whether there was one."""
-        was_there = self._vault.has(self.key)
-        self._vault.write(self.key, None)
+        was_there = self._encrypted_logins.has(self.key)
+        self._encrypted_logins.write(self.key, None)
         self._known = None
         return was_there
 
