@@ -5,8 +5,7 @@ time, which is measured first: the figures then say as much on a slow machine as
 write requests by hand, so that the gateway has more to do than they have. Rounds without and with
 the attack alternate within one run. `FAIRNESS_ROUNDS` is how many there are of each, 1 by default.
 
-Fair limits suit the machine: `max_requests` is what a tenth of two cores can answer for long. The
-other limits are the default ones.
+The limits are the default ones, and the attack is measured from its first request on.
 """
 
 import asyncio
@@ -31,20 +30,17 @@ PRINCIPALS = 10
 CLIENTS_EACH = 20
 ROUNDS = int(os.environ.get("FAIRNESS_ROUNDS", "1"))
 ROUND_SECONDS = 10.0
-SETTLE_SECONDS = 3.0
-"""How long the attack lasts before it is measured: a burst is allowed to everybody."""
 CALIBRATION_SECONDS = 3.0
 CALIBRATION_PAUSE_SECONDS = 0.2
-SHORTEST_PAUSE_SECONDS = 1.2
+SHORTEST_PAUSE_SECONDS = 0.45
 """Twenty clients that think for so long stay within `max_requests`."""
 BUSY = 0.6
 """The part of the calls that the gateway can answer which the honest clients make."""
 STARTING_SECONDS = 30.0
 KEPT = 0.9
-KEPT_WITHOUT_LIMITS = 0.8
+"""The part of their throughput that the nine keep at least."""
 GROWTH_MEGABYTES = 150.0
 DEADLINE_SECONDS = 30.0
-LIMITS = "max_requests = 1200\n"
 NO_LIMITS = "max_requests = 10000000\nmax_calls = 100000\nmax_sessions = 1000000\n"
 
 
@@ -56,18 +52,18 @@ def token_of(number: int) -> str:
 @pytest.mark.timeout(90)
 def test_a_hostile_principal_takes_at_most_a_tenth_from_the_others(tmp_path: Path):
     """The throughput that 180 clients of nine principals keep."""
-    share, growth = measure(tmp_path, LIMITS)
+    share, growth = measure(tmp_path, "")
 
     assert share >= KEPT
     assert growth < GROWTH_MEGABYTES
 
 
 @pytest.mark.timeout(90)
-def test_without_the_limits_it_takes_much_more(tmp_path: Path):
+def test_without_the_limits_it_takes_more(tmp_path: Path):
     """The same attack, so that the figures above are those of the limits."""
     share, _ = measure(tmp_path, NO_LIMITS)
 
-    assert share < KEPT_WITHOUT_LIMITS
+    assert share < KEPT
 
 
 def measure(folder: Path, limits: str) -> tuple[float, float]:
@@ -139,14 +135,13 @@ async def attacking(gateway: Gateway, answers: Counter[str]) -> AsyncGenerator[N
         str(HERE / "hostile.py"),
         gateway.url,
         token_of(0),
-        str(ROUND_SECONDS + SETTLE_SECONDS + 1),
+        str(ROUND_SECONDS + 1),
     ]
     attack = await asyncio.create_subprocess_exec(
         sys.executable, *command, stdout=asyncio.subprocess.PIPE
     )
     assert attack.stdout is not None
     await attack.stdout.readline()  # it says that it has begun
-    await asyncio.sleep(SETTLE_SECONDS)
     yield
     told, _ = await attack.communicate()
     answers.update(json.loads(told))

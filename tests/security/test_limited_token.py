@@ -19,6 +19,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from gateway.fleet import TIME as TIME_ARGUMENTS
 from gateway.fleet import always, configuration
@@ -27,11 +29,17 @@ from serving import DEADLINE_SECONDS, HANGING, MISSING, TIME, Served, eventually
 from toolscout.calls.results import KIND as RESULT_KIND
 from toolscout.calls.results import Results
 from toolscout.config.file import Config
-from toolscout.config.gateway import GatewayConfig, Profile
+from toolscout.config.gateway import GatewayConfig, Profile, TokenConfig
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.middleware import Limiter, Principal
+from toolscout.gateway.middleware import (
+    PRINCIPAL,
+    Authenticator,
+    Limiter,
+    Principal,
+    RequestGuard,
+)
 from toolscout.gateway.resume import CLIENT_KIND, DAY_SECONDS, KnownClients
 from toolscout.gateway.server import build_server
 from toolscout.schemas import Json
@@ -522,3 +530,31 @@ def test_a_principal_who_has_used_up_its_requests_is_remembered():
 
     assert (answers[59], answers[60] is None) == (None, False)
     assert limiter.take_request("bob") is not None
+
+
+def test_one_request_does_not_wait_behind_many_of_somebody_else():
+    begun: list[str] = []
+
+    async def note(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.append(scope[PRINCIPAL].name)
+        await Response()(scope, receive, send)
+
+    tokens = {name: TokenConfig(token=token) for name, token in TWO.items()}
+    config = GatewayConfig(tokens=tokens)
+    guard = RequestGuard(
+        note, authenticator=Authenticator(config), limiter=Limiter(config), max_body_bytes=1000
+    )
+
+    async def ask_at_once() -> None:
+        transport = httpx2.ASGITransport(guard)
+        async with (
+            httpx2.AsyncClient(transport=transport, base_url="http://localhost/mcp") as client,
+            asyncio.TaskGroup() as group,
+        ):
+            for token in [ANN] * 20 + [BOB]:
+                group.create_task(client.post("", headers={"Authorization": f"Bearer {token}"}))
+
+    asyncio.run(ask_at_once())
+
+    assert (begun.count("ann"), begun.count("bob")) == (20, 1)
+    assert begun.index("bob") <= 2

@@ -12,7 +12,7 @@ import hmac
 import ipaddress
 import math
 import time
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -316,6 +316,7 @@ class Limiter:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         """Those of principals who made a request lately, who came last at the end."""
         self._open: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.turns = _Turns()
         self.reload(config)
 
     def reload(self, config: GatewayConfig) -> None:
@@ -383,6 +384,44 @@ class Limiter:
             yield
         finally:
             self.remove(name, kind)
+
+
+class _Turns:
+    """Lets requests begin one after the other, one in each round of the event loop.
+
+    The principals with waiting requests take turns, so that one who sends many waits for its own.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        """The requests of each principal, in the order of their turns."""
+        self._is_taken = False
+
+    async def wait(self, name: str) -> None:
+        """Return when a request of a principal may begin, at once if no other has just begun."""
+        loop = asyncio.get_running_loop()
+        if not self._is_taken:
+            self._is_taken = True
+            loop.call_soon(self._pass_on, loop)
+            return
+        turn = loop.create_future()
+        self._waiting.setdefault(name, deque()).append(turn)
+        await turn
+
+    def _pass_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give the turn to the next principal."""
+        self._is_taken = bool(self._waiting)
+        if not self._waiting:
+            return
+        name, turns = next(iter(self._waiting.items()))
+        turn = turns.popleft()
+        if not turn.done():  # else its client has left
+            turn.set_result(None)
+        if turns:
+            self._waiting.move_to_end(name)
+        else:
+            del self._waiting[name]
+        loop.call_soon(self._pass_on, loop)
 
 
 def _refuse_more(code: str, limit: int, seconds: int) -> JSONResponse:
@@ -476,6 +515,7 @@ class RequestGuard:
             send = self._explain_size(scope, receive, send)
             receive = self._charge_body(scope, receive)
         with self._limiter.count(name, kind):
+            await self._limiter.turns.wait(name)
             await self._app(scope, receive, send)
 
     def _charge_body(self, scope: Scope, receive: Receive) -> Receive:
