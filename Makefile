@@ -8,7 +8,7 @@ export TOOLSCOUT_CHROMIUM
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet ./packages/toolscout-encoder \
+	$(BIN)/python -m pip install --quiet --no-compile ./packages/toolscout-encoder \
 		--editable '.[ann,gateway,onnx,postgres]' --group dev --group bench
 	touch $@
 
@@ -83,7 +83,7 @@ screenshots: browser .venv/.installed .npm-servers/.installed ## the pictures of
 .venv-peers/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --upgrade pip
-	.venv-peers/bin/python -m pip install --quiet ./packages/toolscout-encoder \
+	.venv-peers/bin/python -m pip install --quiet --no-compile ./packages/toolscout-encoder \
 		--editable '.[ann,gateway,onnx]' --group dev --group bench --group peers
 	touch $@
 
