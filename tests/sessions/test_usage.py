@@ -74,7 +74,7 @@ def test_what_is_kept_does_not_grow_without_end():
     kept: list[tuple[str, int]] = []
 
     class Store(MemoryStore):
-        def trim(self, kind: str, keep: int) -> None:
+        def trim(self, kind: str, keep: int, *, through: int | None = None) -> None:
             kept.append((kind, keep))
 
     learn(experience(Store()), *["ok"] * (2 * TRIMMED_EVERY + 1))

@@ -134,6 +134,19 @@ def test_a_scan_goes_on_after_the_last_number_seen(store: Store):
     assert list(store.scan("usage", after=1_000_000)) == []
 
 
+def test_a_log_is_scanned_back_from_the_newest_or_from_a_number(store: Store):
+    for number in range(600):
+        store.append("usage", str(number).encode())
+    store.append("other", b"between")
+
+    numbered = list(store.scan_back("usage"))
+
+    assert numbered == list(store.scan("usage"))[::-1]
+    assert list(store.scan_back("usage", before=300)) == numbered[-299:]
+    assert list(store.scan_back("usage", before=1)) == []
+    assert list(store.scan_back("nothing")) == []
+
+
 def test_a_scan_that_is_left_early_holds_nothing_up(store: Store):
     for number in range(600):
         store.append("usage", str(number).encode())
@@ -156,6 +169,15 @@ def test_trimming_keeps_the_newest(store: Store, keep: int, left: list[bytes] | 
 
     assert [value for _, value in store.scan("usage")] == (values if left == 3 else left)
     assert [value for _, value in store.scan("other")] == [b"stays"]
+
+
+def test_trimming_through_a_number_spares_what_was_added_later(store: Store):
+    for value in (b"a", b"b", b"c", b"d"):
+        store.append("usage", value)
+
+    store.trim("usage", 0, through=2)
+
+    assert [value for _, value in store.scan("usage")] == [b"c", b"d"]
 
 
 def test_a_trimmed_number_is_not_given_again(store: Store):
@@ -227,15 +249,17 @@ def test_all_stores_answer_alike(folders: Callable[[], Path], postgres_url: str)
             for store in (self.memory, *self.others):
                 store.append(kind, value)
 
-        @rule(kind=kinds, keep=st.integers(-1, 5))
-        def trim(self, kind: str, keep: int) -> None:
+        @rule(kind=kinds, keep=st.integers(-1, 5), through=st.none() | st.integers(-1, 8))
+        def trim(self, kind: str, keep: int, through: int | None) -> None:
             for store in (self.memory, *self.others):
-                store.trim(kind, keep)
+                store.trim(kind, keep, through=through)
 
         @rule(kind=kinds, after=st.integers(-1, 8))
         def scan(self, kind: str, after: int) -> None:
             for store in self.others:
                 assert list(store.scan(kind, after)) == list(self.memory.scan(kind, after))
+                back = list(self.memory.scan_back(kind, after))
+                assert list(store.scan_back(kind, after)) == back
 
         @invariant()
         def hold_the_same(self) -> None:

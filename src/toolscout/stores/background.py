@@ -85,9 +85,17 @@ class BackgroundStore:
         self.flush()
         yield from self._store.scan(kind, after)
 
-    def trim(self, kind: str, keep: int) -> None:
-        """Delete all but the newest `keep` values of a log; their numbers are never reused."""
-        self._add(object(), partial(self._store.trim, kind, keep), None)
+    def scan_back(self, kind: str, before: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Yield the values of a log with their numbers below `before`, newest first."""
+        self.flush()
+        yield from self._store.scan_back(kind, before)
+
+    def trim(self, kind: str, keep: int, *, through: int | None = None) -> None:
+        """Delete all but the newest `keep` values of a log; their numbers are never reused.
+
+        Values with a higher number than `through` stay.
+        """
+        self._add(object(), partial(self._store.trim, kind, keep, through=through), None)
 
     def close(self) -> None:
         """Write what is pending, then close the store."""

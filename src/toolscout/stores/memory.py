@@ -4,7 +4,7 @@ It behaves exactly like the other stores, and several threads may use it.
 """
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import count
 from operator import itemgetter
@@ -51,11 +51,25 @@ class MemoryStore:
             found = log[bisect_right(log, after, key=itemgetter(0)) :]
         yield from found
 
-    def trim(self, kind: str, keep: int) -> None:
-        """Delete all but the newest `keep` values of a log; their numbers are never reused."""
+    def scan_back(self, kind: str, before: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Yield the values of a log with their numbers below `before`, newest first."""
         with self._lock:
             log = self._logs.get(kind, [])
-            del log[: max(len(log) - max(keep, 0), 0)]
+            end = len(log) if before is None else bisect_left(log, before, key=itemgetter(0))
+            found = log[:end]
+        yield from reversed(found)
+
+    def trim(self, kind: str, keep: int, *, through: int | None = None) -> None:
+        """Delete all but the newest `keep` values of a log; their numbers are never reused.
+
+        Values with a higher number than `through` stay.
+        """
+        with self._lock:
+            log = self._logs.get(kind, [])
+            count = max(len(log) - max(keep, 0), 0)
+            if through is not None:
+                count = min(count, bisect_right(log, through, key=itemgetter(0)))
+            del log[:count]
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""

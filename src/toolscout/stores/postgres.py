@@ -21,6 +21,7 @@ except ModuleNotFoundError as error:
 
 CONNECT_SECONDS = 10
 ROWS_AT_ONCE = 256
+LAST_NUMBER = 2**63 - 1
 LOCK = 0x54534354
 """The advisory lock for creating tables and numbering logs."""
 
@@ -45,8 +46,11 @@ _WRITE = """
 """
 _APPEND = "INSERT INTO records (number, kind, value) VALUES (nextval('record_numbers'), %s, %s)"
 _SCAN = "SELECT number, value FROM records WHERE kind = %s AND number > %s ORDER BY number LIMIT %s"
+_SCAN_BACK = """
+    SELECT number, value FROM records WHERE kind = %s AND number < %s ORDER BY number DESC LIMIT %s
+"""
 _TRIM = """
-    DELETE FROM records WHERE kind = %(kind)s AND number <= (
+    DELETE FROM records WHERE kind = %(kind)s AND number <= %(through)s AND number <= (
         SELECT number FROM records WHERE kind = %(kind)s
         ORDER BY number DESC LIMIT 1 OFFSET %(keep)s
     )
@@ -106,10 +110,22 @@ class PostgresStore:
             yield from rows
             after = rows[-1][0]
 
-    def trim(self, kind: str, keep: int) -> None:
-        """Delete all but the newest `keep` values of a log; their numbers are never reused."""
+    def scan_back(self, kind: str, before: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Yield the values of a log with their numbers below `before`, newest first."""
+        number = LAST_NUMBER if before is None else before
+        while rows := self._run(_SCAN_BACK, _encode(kind), number, ROWS_AT_ONCE):
+            yield from rows
+            number = rows[-1][0]
+
+    def trim(self, kind: str, keep: int, *, through: int | None = None) -> None:
+        """Delete all but the newest `keep` values of a log; their numbers are never reused.
+
+        Values with a higher number than `through` stay.
+        """
         with self._lock, self._translate_errors():
-            self._ensure_connection().execute(_TRIM, {"kind": _encode(kind), "keep": max(keep, 0)})
+            last = LAST_NUMBER if through is None else through
+            values = {"kind": _encode(kind), "keep": max(keep, 0), "through": last}
+            self._ensure_connection().execute(_TRIM, values)
 
     def close(self) -> None:
         """Close the connection; a second call does nothing."""

@@ -20,6 +20,7 @@ BUSY_TIMEOUT_SECONDS = 10.0
 OWNER_ONLY = 0o600
 ROWS_AT_ONCE = 256
 OPENING_TRIES = 20
+LAST_NUMBER = 2**63 - 1
 
 APPLICATION_ID = 0x54534354
 """Marks a file as ours, so that we never write to another program's database."""
@@ -47,8 +48,11 @@ _WRITE = """
     ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value
 """
 _SCAN = "SELECT number, value FROM records WHERE kind = ? AND number > ? ORDER BY number LIMIT ?"
+_SCAN_BACK = (
+    "SELECT number, value FROM records WHERE kind = ? AND number < ? ORDER BY number DESC LIMIT ?"
+)
 _TRIM = """
-    DELETE FROM records WHERE kind = ?1 AND number <= (
+    DELETE FROM records WHERE kind = ?1 AND number <= ?3 AND number <= (
         SELECT number FROM records WHERE kind = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2
     )
 """
@@ -109,9 +113,19 @@ class SqliteStore:
             yield from rows
             after = rows[-1][0]
 
-    def trim(self, kind: str, keep: int) -> None:
-        """Delete all but the newest `keep` values of a log; their numbers are never reused."""
-        self._run(_TRIM, kind, max(keep, 0))
+    def scan_back(self, kind: str, before: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Yield the values of a log with their numbers below `before`, newest first."""
+        number = LAST_NUMBER if before is None else before
+        while rows := self._run(_SCAN_BACK, kind, number, ROWS_AT_ONCE):
+            yield from rows
+            number = rows[-1][0]
+
+    def trim(self, kind: str, keep: int, *, through: int | None = None) -> None:
+        """Delete all but the newest `keep` values of a log; their numbers are never reused.
+
+        Values with a higher number than `through` stay.
+        """
+        self._run(_TRIM, kind, max(keep, 0), LAST_NUMBER if through is None else through)
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""

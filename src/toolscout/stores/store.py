@@ -29,8 +29,15 @@ class Store(Protocol):
         """Yield the values of a log with their numbers above `after`, oldest first."""
         ...
 
-    def trim(self, kind: str, keep: int) -> None:
-        """Delete all but the newest `keep` values of a log; their numbers are never reused."""
+    def scan_back(self, kind: str, before: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Yield the values of a log with their numbers below `before`, newest first."""
+        ...
+
+    def trim(self, kind: str, keep: int, *, through: int | None = None) -> None:
+        """Delete all but the newest `keep` values of a log; their numbers are never reused.
+
+        Values with a higher number than `through` stay.
+        """
         ...
 
     def close(self) -> None:
