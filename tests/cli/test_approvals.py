@@ -1,5 +1,6 @@
 """`toolscout approvals`, `toolscout lock` and `toolscout serve --locked`."""
 
+import getpass
 import json
 import subprocess
 import sys
@@ -89,6 +90,23 @@ def test_what_is_held_is_listed_with_its_differences_and_used_once_approved(note
     assert run("approvals", "approve", "notes", "--yes").exit_code == 0
     assert find("notes__erase")
     assert run("approvals").stdout == "Nothing waits for approval.\n"
+
+
+def test_what_a_person_decides_without_a_gateway_is_in_the_audit_record(notes: Notes):
+    notes.offer(CHANGED, define("erase", "Erase all."))
+    [erase, read] = json.loads(run("approvals", "list", "--json").stdout)["held"]
+    run("approvals", "approve", read["name"], "--yes")
+    run("approvals", "reject", erase["name"], "--yes")
+
+    entries = json_lines(run("audit", "--event", "definition", "--json").stdout)
+
+    user = getpass.getuser()
+    told = [(row["tool"], row["outcome"], row["by"], row["definition_digest"]) for row in entries]
+    assert told == [
+        (read["name"], "approved", user, read["digest"]),
+        (erase["name"], "rejected", user, erase["digest"]),
+    ]
+    assert run("audit", "verify").stdout == "4 entries of 2 runs: complete.\n"
 
 
 def test_nothing_is_approved_without_a_yes(notes: Notes):

@@ -1,6 +1,8 @@
 """`toolscout policy`."""
 
+import getpass
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from gateway.fleet import TIME, configuration
 from toolscout.cli import main
+from toolscout.gateway.audit import read_entries, verify
 from toolscout.gateway.pending import ApprovalRequest, CallApprovals
 from toolscout.stores import SqliteStore
 
@@ -104,25 +107,77 @@ def test_a_rule_without_a_permission_is_refused(home: Path):
     assert "permission" in shown.stderr
 
 
-def test_calls_that_wait_are_listed_and_approved_by_id(home: Path):
-    file = home / "gateway.db"
-    (home / "toolscout.toml").write_text(f'[gateway]\ncache = "{file}"\n', encoding="utf-8")
-    request = ApprovalRequest(
+def build_request(asked: float | None = None) -> ApprovalRequest:
+    return ApprovalRequest(
         principal="ci",
         session="0a0a",
         tool=NOW,
         server="time",
         arguments="{}",
         rule="robots-ask",
-        asked=0.0,
+        asked=time.time() if asked is None else asked,
     )
-    with SqliteStore(file) as store:
-        CallApprovals(store).find_stored("cafe", request)
 
+
+@pytest.fixture
+def waiting(home: Path) -> Path:
+    """The store of a gateway in which the call cafe waits."""
+    file = home / "gateway.db"
+    (home / "toolscout.toml").write_text(f'[gateway]\ncache = "{file}"\n', encoding="utf-8")
+    with SqliteStore(file) as store:
+        CallApprovals(store).find_stored("cafe", build_request())
+    return file
+
+
+def test_calls_that_wait_are_listed_and_approved_by_id(waiting: Path):
     assert run("waiting").stdout.split()[5:10] == ["cafe", "ci", NOW, "{}", "waiting"]
     assert run("approve", "cafe").exit_code == 0
     assert json.loads(run("waiting", "--json").stdout)[0]["scope"] == "once"
     assert run("approve", "beef").exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "outcome"),
+    [
+        (("approve", "cafe"), "approved once"),
+        (("approve", "cafe", "--session"), "approved session"),
+        (("deny", "cafe"), "denied"),
+    ],
+)
+def test_what_a_person_decides_without_a_gateway_is_in_the_audit_record(
+    waiting: Path, words: tuple[str, ...], outcome: str
+):
+    assert run(*words).exit_code == 0
+
+    with SqliteStore(waiting) as store:
+        entries = list(read_entries(store))
+    assert [entry["event"] for entry in entries] == ["approval", "end"]
+    told = {key: entries[0][key] for key in ("principal", "session", "tool", "rule", "outcome")}
+    assert told == {
+        "principal": "ci",
+        "session": "0a0a",
+        "tool": NOW,
+        "rule": "robots-ask",
+        "outcome": outcome,
+    }
+    assert entries[0]["by"] == getpass.getuser()
+    assert verify(entries).faults == []
+    assert outcome in run("waiting").stdout
+
+
+def test_a_denied_call_is_approved_after_all(waiting: Path):
+    run("deny", "cafe")
+
+    assert run("approve", "cafe").exit_code == 0
+    assert json.loads(run("waiting", "--json").stdout)[0]["scope"] == "once"
+
+
+def test_a_call_that_waited_for_more_than_a_day_is_gone(waiting: Path):
+    with SqliteStore(waiting) as store:
+        CallApprovals(store).find_stored("old", build_request(time.time() - 90_000))
+
+    assert [row["id"] for row in json.loads(run("waiting", "--json").stdout)] == ["cafe"]
+    assert run("approve", "old").exit_code == 3
 
 
 def test_no_call_waits_where_no_gateway_ran(home: Path):

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import getpass
 import json
 import os
 import re
@@ -293,6 +294,16 @@ def test_a_principal_logs_in_and_out_beside_the_login_of_everybody(
     assert state == "needed"  # the one that everybody shares
     assert out.stdout == "Logged out of 'web'.\n"
     assert again.stdout == "There was no login for 'web'.\n"
+    assert list_logins(config) == [("started", "ann"), ("ok", "ann"), ("removed", "ann")]
+
+
+def list_logins(config: Path) -> list[tuple[str, str]]:
+    """Return what the audit record says about logins: the outcome, and whose it is."""
+    words = ["audit", "--event", "login", "--json", "--config", str(config)]
+    lines = CliRunner().invoke(main, words).stdout.splitlines()
+    entries = [json.loads(line) for line in lines]
+    assert {entry["by"] for entry in entries} <= {getpass.getuser()}
+    return [(entry["outcome"], entry.get("principal", "")) for entry in entries]
 
 
 def test_removing_a_server_forgets_the_logins_of_its_users(
@@ -308,6 +319,7 @@ def test_removing_a_server_forgets_the_logins_of_its_users(
     out = run("logout", "web", "--config", config, "--principal", "ann")
 
     assert out.stdout == "There was no login for 'web'.\n"
+    assert list_logins(config)[-1] == ("removed", "ann")
 
 
 def test_a_login_that_cannot_be_decrypted_is_not_written_over(

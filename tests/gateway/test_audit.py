@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from toolscout.gateway.audit import (
     read_entries,
     verify,
 )
-from toolscout.gateway.events import LoggedIn
+from toolscout.gateway.events import LoginChanged, LoginOutcome
 from toolscout.schemas import Json
 from toolscout.sessions.events import Called
 from toolscout.stores import MemoryStore
@@ -154,7 +155,7 @@ def test_a_reload_is_recorded_with_the_names_of_what_changed():
 def test_a_login_at_a_server_is_recorded():
     store = MemoryStore()
     record = AuditRecord(store)
-    record.on_event(LoggedIn(server="github"))
+    record.on_event(LoginChanged(server="github", outcome=LoginOutcome.OK))
     record.close()
 
     [entry, _] = read_entries(store)
@@ -276,3 +277,71 @@ def test_old_entries_are_removed_and_the_rest_stays_complete():
     assert [entry.get("tool", entry["event"]) for entry in entries] == ["new", "removal", "end"]
     assert verify(entries).faults == []
     assert verify(entries[1:]).faults  # one more is gone than the entry says
+
+
+def test_entries_that_others_add_while_old_ones_are_removed_stay():
+    store = MemoryStore()
+    now = 1_000_000.0
+    gateway = AuditRecord(store, clock=lambda: now)
+    gateway.on_event(Called(tool="old"))
+    gateway.remove_old(days=1)  # waits for what is noted
+    now += 2 * DAY_SECONDS
+    trim = store.trim
+
+    def decide_first(kind: str, keep: int, *, through: int | None = None) -> None:
+        """Have a person decide something on the command line at the worst moment."""
+        command = AuditRecord(store, clock=lambda: now)
+        command.on_event(Called(tool="decided"))
+        command.close()
+        trim(kind, keep, through=through)
+
+    store.trim = decide_first
+    gateway.remove_old(days=1)
+    gateway.close()
+
+    entries = list(read_entries(store))
+    assert [entry.get("tool", entry["event"]) for entry in entries] == [
+        *("removal", "decided", "end", "end")
+    ]
+    assert verify(entries).faults == []
+
+
+def test_a_gateway_that_was_silent_for_long_leaves_no_gap():
+    store = MemoryStore()
+    moments = [1_000_000.0]
+    clock = partial(moments.__getitem__, -1)
+    silent = AuditRecord(store, clock=clock)
+    silent.on_event(Called(tool="first"))
+    silent.remove_old(days=1)  # waits for what is noted
+    for _ in range(2):  # the second time, the entry is removed that tells of the first
+        moments.append(clock() + 2 * DAY_SECONDS)
+        other = AuditRecord(store, clock=clock)
+        other.remove_old(days=1)
+        other.close()
+    silent.on_event(Called(tool="second"))
+    silent.close()
+
+    found = verify(read_entries(store))
+
+    assert found.faults == []
+
+
+def test_a_gateway_that_was_killed_before_it_removed_anything_leaves_no_gap():
+    store = MemoryStore()
+    now = 1_000_000.0
+    record = AuditRecord(store, clock=lambda: now)
+    trim = store.trim
+
+    def trim_nothing(kind: str, keep: int, *, through: int | None = None) -> None:
+        """Do what a gateway does that was killed just before."""
+
+    for is_killed in (False, True):
+        record.on_event(Called(tool="old"))
+        record.remove_old(days=1)
+        now += 2 * DAY_SECONDS
+        store.trim = trim_nothing if is_killed else trim
+        record.remove_old(days=1)
+
+    found = verify(read_entries(store))
+
+    assert found.faults == []

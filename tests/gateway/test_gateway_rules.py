@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -21,6 +22,13 @@ from serving import DEADLINE_SECONDS, TIME, Served, served
 from toolscout.cli import main
 from toolscout.config.file import Config
 from toolscout.gateway.audit import read_entries
+from toolscout.gateway.pending import (
+    REQUESTS_KEPT,
+    ApprovalRequest,
+    CallApprovals,
+    decide_request,
+    list_requests,
+)
 from toolscout.schemas import Json
 from toolscout.stores import SqliteStore
 from toolscout.stores.memory import MemoryStore
@@ -330,6 +338,88 @@ def test_a_client_that_cannot_ask_learns_the_command_that_approves(tmp_path: Pat
     store.close()
 
     assert commands[0] == f'ann may call {NOW} once, with {{"timezone": "UTC"}}.\n'
+
+
+def test_a_call_that_a_person_denied_is_refused_and_nobody_is_asked_again(tmp_path: Path):
+    store = MemoryStore()
+    with serve(ASK, store) as running:
+
+        async def work() -> None:
+            async with client_of(running) as ann:
+                text = (await call(ann, NOW))[0]
+                [waiting] = list_requests(store)
+                assert waiting in text
+                decide_request(store, waiting, "denied", "ann")
+                for _ in range(2):
+                    text, is_error = await call(ann, NOW)
+                    assert is_error
+                    assert "the user said no" in text
+                assert "needs the user's approval" in (await call(ann, NOW, "Asia/Tokyo"))[0]
+
+        talk(running, work)
+
+
+def test_one_approval_lets_one_of_many_equal_calls_through():
+    store = MemoryStore()
+    with serve(ASK, store) as running:
+
+        async def work() -> None:
+            async with client_of(running) as ann:
+                await call(ann, NOW)
+                [waiting] = list_requests(store)
+                decide_request(store, waiting, "once", "ann")
+                results = await asyncio.gather(*(call(ann, NOW) for _ in range(8)))
+                assert sorted(is_error for _, is_error in results) == [False] + [True] * 7
+
+        talk(running, work)
+
+    entries = [entry for entry in read_entries(store) if entry["event"] == "approval"]
+    assert [(entry["outcome"], entry["by"]) for entry in entries] == [("used", "ann")]
+
+
+def test_arguments_of_waiting_calls_are_kept_without_secrets_and_say_how_much_is_cut():
+    store = MemoryStore()
+    secret = "hunter2-hunter2-hunter2"
+    server = replace(TIME, env={"API_KEY": secret})
+    with served(server, store=store, tokens=TOKENS, profiles=PROFILES, rules=ASK) as running:
+
+        async def work() -> None:
+            async with client_of(running) as ann:
+                await call(ann, NOW, secret)
+                await call(ann, NOW, "x" * 3_000)
+
+        talk(running, work)
+
+    cut, masked = [request.arguments for request in list_requests(store).values()]
+    assert masked == '{"timezone": "…"}'
+    assert len(cut) < 2_100
+    assert cut.endswith("more characters")
+
+
+def test_waiting_calls_of_one_caller_do_not_push_out_those_of_another():
+    store = MemoryStore()
+    approvals = CallApprovals(store)
+
+    def ask(principal: str, number: int) -> None:
+        request = ApprovalRequest(
+            principal=principal,
+            session="",
+            tool=NOW,
+            server="time",
+            arguments="{}",
+            rule="",
+            asked=time.time(),
+        )
+        approvals.find_stored(f"{principal}-{number}", request)
+
+    ask("ann", 0)
+    for number in range(REQUESTS_KEPT + 20):
+        ask("eve", number)
+
+    kept = list_requests(store)
+    assert len(kept) == REQUESTS_KEPT
+    assert "ann-0" in kept
+    assert f"eve-{REQUESTS_KEPT + 19}" in kept
 
 
 def test_a_gateway_over_stdio_obeys_the_rules_for_its_profile(tmp_path: Path):

@@ -282,8 +282,9 @@ def test_a_running_gateway_offers_what_a_person_approves_on_the_command_line(
 
 
 def list_decisions(store: Store) -> list[Json]:
-    """Return what the audit record says about definitions."""
-    return [entry for entry in read_entries(store) if entry["event"] == "definition"]
+    """Return what the audit record says about definitions, in the order of time."""
+    entries = sorted(read_entries(store), key=lambda entry: entry["time"])
+    return [entry for entry in entries if entry["event"] == "definition"]
 
 
 def test_what_a_person_decides_in_the_console_is_recorded_once(changing: Changing):

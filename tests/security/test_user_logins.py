@@ -24,6 +24,7 @@ from serving import DEADLINE_SECONDS, Served, eventually, served
 from toolscout.config.gateway import TokenConfig
 from toolscout.config.servers import Grant, Login, ServerConfig, Transport
 from toolscout.errors import InvalidConfig
+from toolscout.gateway.audit import read_entries
 from toolscout.servers.oauth.encrypted_logins import KEY_FILE, EncryptedLogins
 from toolscout.servers.oauth.tokens import TokenFile
 from toolscout.stores.sqlite import SqliteStore
@@ -422,6 +423,33 @@ def test_a_client_that_cannot_open_pages_is_told_the_page(world: World, tmp_path
 
     assert f"open {gateway.url}/login?server=web" in refused
     assert accepted == "You are bob."
+
+
+def test_the_logins_of_users_are_in_the_audit_record(world: World, tmp_path: Path):
+    config = server_at(world, login="user")
+    log_in(world, config, tmp_path)
+    with serve(config, tmp_path, console=True) as gateway:
+        world.authority.person = "bob"
+        page = f"{gateway.url}/login?server=web"
+        assert log_in_on_page(gateway, page, "bob").endswith("outcome=done")
+        world.authority.denies = True
+        assert log_in_on_page(gateway, page, "ann").endswith("outcome=failed")
+        with open_browser() as browser:
+            begin_login(gateway, browser, "cleo")
+
+    with SqliteStore(tmp_path / "gateway.db") as store:
+        entries = [entry for entry in read_entries(store) if entry["event"] == "login"]
+    assert [(entry["principal"], entry["outcome"]) for entry in entries] == [
+        ("bob", "started"),
+        ("bob", "ok"),
+        ("ann", "started"),
+        ("ann", "failed"),
+        ("cleo", "started"),
+        ("cleo", "failed"),
+    ]
+    assert entries[3]["reason"]
+    assert "the gateway stopped" in entries[5]["reason"]
+    assert {entry["server"] for entry in entries} == {"web"}
 
 
 def test_a_login_ends_only_in_the_browser_in_which_it_began(world: World, tmp_path: Path):

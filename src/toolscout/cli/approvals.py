@@ -5,9 +5,7 @@ approved is exactly what was shown, even if the server has changed its list once
 """
 
 import asyncio
-import getpass
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -130,6 +128,7 @@ def reject(names: tuple[str, ...], everything: bool, yes: bool, path: Path | Non
 def _decide(
     names: tuple[str, ...], everything: bool, yes: bool, path: Path | None, *, is_approved: bool
 ) -> None:
+    from toolscout.gateway.events import DefinitionChanged
     from toolscout.servers.approvals import Approvals
 
     if bool(names) == everything:
@@ -151,11 +150,12 @@ def _decide(
         if not ask(f"{verb} {format_count(len(chosen), 'definition')}?"):
             click.echo("Nothing was changed.", err=True)
             return
-    with inputs.open_store(config) as store:
+    with inputs.open_store(config) as store, inputs.record_decisions(config, store) as note:
         record = Approvals(store)
+        record.on_decision = lambda decision: note(DefinitionChanged.from_decision(decision))
         for server in {server.name: server for server, _ in chosen}.values():
             items = [item for owner, item in chosen if owner.name == server.name]
-            record.decide(server, items, approve=is_approved, by=_find_user())
+            record.decide(server, items, approve=is_approved, by=inputs.find_user())
     click.echo(f"{verb.removesuffix('e')}ed {list_some([item.label for _, item in chosen])}.")
 
 
@@ -190,12 +190,6 @@ def _print_held(server: ServerConfig, item: "HeldDefinition", limit: int | None 
     if limit is not None and len(lines) > limit:
         rest = format_count(len(lines) - limit, "line")
         click.echo(f"  … {rest} more: toolscout approvals show {item.label}")
-
-
-def _find_user() -> str:
-    with suppress(OSError, KeyError):  # there may be no entry for the user
-        return getpass.getuser()
-    return "unknown"
 
 
 @click.command()

@@ -1,11 +1,12 @@
 """The options that several commands share, and the catalogue, configuration or store they name."""
 
 import asyncio
+import getpass
 import logging
 import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -31,7 +32,9 @@ from toolscout.tools import Tool
 
 if TYPE_CHECKING:
     from toolscout.servers.probe import ProbeResult
+    from toolscout.sessions.events import Event
     from toolscout.stores import PostgresStore
+    from toolscout.stores.store import Store
 
 TOOL_FILE_ENDINGS = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 CONFIG_ENDING = ".toml"
@@ -303,6 +306,35 @@ def open_store(config: Config) -> "SqliteStore | PostgresStore":
 
         return PostgresStore(address)
     return SqliteStore(get_machine().find_cache_file(config.gateway))
+
+
+def find_user() -> str:
+    """Return the name of whoever runs this command."""
+    with suppress(OSError, KeyError):  # there may be no entry for the user
+        return getpass.getuser()
+    return "unknown"
+
+
+@contextmanager
+def record_decisions(config: Config, store: "Store") -> "Generator[Callable[[Event], None]]":
+    """Give a function that puts what a person decides here into the audit record of gateways."""
+    from toolscout.gateway.audit import AuditRecord
+
+    if not config.gateway.audit:
+        yield lambda event: None
+        return
+    opened: list[AuditRecord] = []
+
+    def add(event: "Event") -> None:
+        if not opened:  # a record without decisions would be an empty run
+            opened.append(AuditRecord.from_config(config, store))
+        opened[0].on_event(event)
+
+    try:
+        yield add
+    finally:
+        for record in opened:
+            record.close()
 
 
 @contextmanager

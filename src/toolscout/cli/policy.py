@@ -3,11 +3,11 @@
 The hook gives Claude Code's own permission rules the real tool behind `tool_call`.
 """
 
-import getpass
 import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import RenderableType
@@ -23,6 +23,9 @@ from toolscout.names import find_near_names, to_one_line
 from toolscout.policies import Permission
 from toolscout.schemas import Json, is_object
 from toolscout.tools import Tool
+
+if TYPE_CHECKING:
+    from toolscout.gateway.pending import ApprovalRequest
 
 STYLES = {Permission.ALLOW: "green", Permission.ASK: "yellow", Permission.DENY: "red"}
 NOT_SEEN = "not seen"
@@ -95,7 +98,7 @@ def test(
 @inputs.config_option
 @inputs.json_option
 def waiting(path: Path | None, as_json: bool) -> None:
-    """List the calls that wait for approval.
+    """List the calls that wait for approval, and those that were decided lately.
 
     \b
     Example:
@@ -114,12 +117,12 @@ def waiting(path: Path | None, as_json: bool) -> None:
             request.principal or "anonymous",
             (to_one_line(request.tool, SHOWN), "cyan"),
             to_one_line(request.arguments, SHOWN),
-            request.scope or "waiting",
+            request.outcome or "waiting",
         ]
         for key, request in found.items()
     ]
     if rows:
-        show([make_table(("id", "principal", "tool", "arguments", "approved"), rows)])
+        show([make_table(("id", "principal", "tool", "arguments", "state"), rows)])
     else:
         click.echo("No call waits for approval.", err=True)
 
@@ -133,23 +136,53 @@ def waiting(path: Path | None, as_json: bool) -> None:
 def approve(call: str, is_session: bool, path: Path | None) -> None:
     """Approve a call that waits, by the id that its refusal names.
 
-    The model then has to make the same call again.
+    The model then has to make the same call again. The console has a page for this too.
 
     \b
     Example:
       toolscout policy approve 3f1c0a9be2d47715
     """
-    from toolscout.gateway.pending import SCOPES, approve_request
+    from toolscout.gateway.pending import SCOPES
 
-    scope = SCOPES[1] if is_session else SCOPES[0]
-    with inputs.open_known_store(inputs.read_servers(path)) as store:
-        request = approve_request(store, call, scope, getpass.getuser()) if store else None
-    if request is None:
-        remedy = "`toolscout policy waiting` lists those that do."
-        fail(f"No call {to_one_line(call, SHOWN)!r} waits. {remedy}", ExitCode.NOT_FOUND)
+    request = _decide(call, SCOPES[1] if is_session else SCOPES[0], path)
     whose = request.principal or "anonymous"
     times = "in this session" if is_session else "once"
     click.echo(f"{whose} may call {request.tool} {times}, with {request.arguments}.")
+
+
+@policy.command()
+@click.argument("call")
+@inputs.config_option
+def deny(call: str, path: Path | None) -> None:
+    """Deny a call that waits, by the id that its refusal names.
+
+    For a day, the same call is refused without asking you again, unless you approve it after all.
+
+    \b
+    Example:
+      toolscout policy deny 3f1c0a9be2d47715
+    """
+    from toolscout.gateway.pending import DENIED
+
+    request = _decide(call, DENIED, path)
+    whose = request.principal or "anonymous"
+    click.echo(f"{whose} may not call {request.tool} with {request.arguments}.")
+
+
+def _decide(call: str, scope: str, path: Path | None) -> "ApprovalRequest":
+    from toolscout.gateway.events import CallDecided
+    from toolscout.gateway.pending import decide_request
+
+    config = inputs.read_servers(path)
+    with inputs.open_known_store(config) as store:
+        if store is not None:
+            request = decide_request(store, call, scope, inputs.find_user())
+            if request is not None:
+                with inputs.record_decisions(config, store) as note:
+                    note(CallDecided(request=request))
+                return request
+    remedy = "`toolscout policy waiting` lists those that do."
+    fail(f"No call {to_one_line(call, SHOWN)!r} waits. {remedy}", ExitCode.NOT_FOUND)
 
 
 @click.command()

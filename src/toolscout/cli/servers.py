@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import webbrowser
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from toolscout.clients.discovery import find_secret_places
 from toolscout.config.edits import add_server, read_own_text, remove_server, write_edit
 from toolscout.config.file import Config, find_server
 from toolscout.config.servers import Login, ServerConfig, Transport
-from toolscout.errors import InvalidConfig
+from toolscout.errors import InvalidConfig, ToolscoutError
 from toolscout.names import find_near_names, to_error_text, to_one_line
 from toolscout.options import join_keys
 
@@ -248,16 +248,20 @@ def remove(name: str, path: Path | None) -> None:
     config = inputs.read_servers(place)
     folder = inputs.get_tokens_folder(config)
     server = None
+    logged_out: list[str | None] = []
     # A server with a reference that has no value has no address to be logged in at.
     with suppress(InvalidConfig):
         server = find_server(config, name).resolve()
-        TokenFile(folder, server).forget()
+        logged_out += [None] if TokenFile(folder, server).forget() else []
     write_edit(place, text)
     with inputs.open_known_store(config) as store:
         if store is not None:
             forget_server(store, name)
             if server is not None:
-                EncryptedLogins(store, folder=folder).forget_server(server)
+                logged_out += EncryptedLogins(store, folder=folder).forget_server(server)
+    for principal in logged_out:
+        with _record_login(config, name, principal) as tell:
+            tell("removed")
     click.echo(f"Removed {name!r} from {place}.")
 
 
@@ -298,9 +302,18 @@ def login(
     config = inputs.read_servers(path)
     server = find_server(config, name).resolve()
     check_login(server)
-    with _open_login(config, server, principal) as storage:
+    with (
+        _open_login(config, server, principal) as storage,
+        _record_login(config, name, principal) as tell,
+    ):
         storage.load()  # a login that cannot be decrypted is not written over
-        is_new = asyncio.run(_log_in(server, storage, port, open_browser=not no_browser))
+        tell("started")
+        try:
+            is_new = asyncio.run(_log_in(server, storage, port, open_browser=not no_browser))
+        except (ToolscoutError, KeyboardInterrupt) as error:
+            tell("failed", str(error) or "it was interrupted")
+            raise
+        tell("ok" if is_new else "not needed")
     whose = f" for {principal!r}" if principal else ""
     click.echo(
         f"Logged in to {name!r}{whose}." if is_new else f"Server {name!r} does not require a login."
@@ -323,9 +336,30 @@ def logout(name: str, path: Path | None, principal: str | None) -> None:
       toolscout servers logout linear --principal ann
     """
     config = inputs.read_servers(path)
-    with _open_login(config, find_server(config, name).resolve(), principal) as storage:
+    with (
+        _open_login(config, find_server(config, name).resolve(), principal) as storage,
+        _record_login(config, name, principal) as tell,
+    ):
         was_there = storage.forget()
+        if was_there:
+            tell("removed")
     click.echo(f"Logged out of {name!r}." if was_there else f"There was no login for {name!r}.")
+
+
+@contextmanager
+def _record_login(
+    config: Config, server: str, principal: str | None
+) -> "Generator[Callable[..., None]]":
+    """Give a function that puts the outcome of a login, and a reason, into the audit record."""
+    from toolscout.gateway.events import LoginChanged, LoginOutcome
+
+    whose = {"server": server, "principal": principal or "", "by": inputs.find_user()}
+    with inputs.open_store(config) as store, inputs.record_decisions(config, store) as note:
+
+        def tell(outcome: str, reason: str = "") -> None:
+            note(LoginChanged(outcome=LoginOutcome(outcome), reason=reason, **whose))
+
+        yield tell
 
 
 @contextmanager

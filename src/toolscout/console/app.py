@@ -101,8 +101,10 @@ class Console:
                 # After a login, the browser comes back to this machine's loopback address.
                 can_redirect=is_loopback(config.host),
             )
-            self.logins = PendingLogins(tokens) if tokens is not None else None
-        self.user_logins = UserLogins(encrypted_logins) if encrypted_logins is not None else None
+            self.logins = PendingLogins(tokens, events.emit) if tokens is not None else None
+        self.user_logins = None
+        if encrypted_logins is not None:
+            self.user_logins = UserLogins(encrypted_logins, events.emit)
         self._routes = Routes(self)
         self._subscriptions = contextlib.ExitStack()
         self._subscriptions.callback(events.subscribe(self._on_event))

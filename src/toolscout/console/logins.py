@@ -6,15 +6,15 @@ sent to another person leads nowhere.
 """
 
 import asyncio
-import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from toolscout.config.servers import ServerConfig
 from toolscout.console.servers import LOGIN_SECONDS
 from toolscout.errors import ToolscoutError
+from toolscout.gateway.events import LoginChanged, LoginOutcome
 from toolscout.servers.oauth.callback import PATH, PendingAnswer
 from toolscout.servers.oauth.encrypted_logins import EncryptedLogins
 from toolscout.servers.oauth.login import check_login, log_in
@@ -28,8 +28,7 @@ MOST = 1_000
 EXCHANGE_SECONDS = 60.0
 """How long the browser waits for the last step."""
 DONE, FAILED, UNKNOWN = "done", "failed", "unknown"
-
-_log = logging.getLogger(__name__)
+GIVEN_UP = "it was begun anew, or the gateway stopped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +41,12 @@ class _Login:
 class UserLogins:
     """Logins that users began, at most one for each user and server."""
 
-    def __init__(self, encrypted_logins: EncryptedLogins) -> None:
+    def __init__(
+        self, encrypted_logins: EncryptedLogins, tell: Callable[[LoginChanged], None]
+    ) -> None:
+        """`tell` hears of each login that is begun, and how it ends."""
         self._encrypted_logins = encrypted_logins
+        self._tell = tell
         self._logins: dict[tuple[str, str], tuple[_Login, asyncio.Task[bool]]] = {}
 
     async def begin(self, config: ServerConfig, principal: str, callback: str) -> tuple[str, str]:
@@ -100,6 +103,14 @@ class UserLogins:
             login.answer.expect(url)
             login.address.set_result(url)
 
+        def tell(outcome: LoginOutcome, reason: str = "") -> None:
+            self._tell(
+                LoginChanged(
+                    server=config.name, outcome=outcome, principal=principal, reason=reason
+                )
+            )
+
+        tell(LoginOutcome.STARTED)
         try:
             plain = await asyncio.to_thread(config.resolve)
             storage = self._encrypted_logins.find(plain, principal)
@@ -112,16 +123,18 @@ class UserLogins:
                 redirect=redirect,
                 answer=lambda: login.answer.answer(LOGIN_SECONDS),
             )
+        except asyncio.CancelledError:
+            tell(LoginOutcome.FAILED, GIVEN_UP)
+            raise
         except ToolscoutError as error:
-            _log.warning("%s could not log in to %s: %s", principal, config.name, error)
+            tell(LoginOutcome.FAILED, str(error))
             if not login.address.done():
                 login.address.set_exception(error)
             return False
         finally:
             if not login.address.done():
                 login.address.set_result("")
-        outcome = "logged in to" if is_new else "needs no login at"
-        _log.info("%s %s %s.", principal, outcome, config.name)
+        tell(LoginOutcome.OK if is_new else LoginOutcome.NOT_NEEDED)
         return is_new
 
 

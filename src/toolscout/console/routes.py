@@ -197,7 +197,7 @@ class Routes:
             message = f"You cannot log in to {name!r} here."
             hint = f"Run `toolscout servers login {name}` on the gateway's machine."
             raise ApiError(403, "no_login", message, hint)
-        return {"url": await logins.begin(server.config)}
+        return {"url": await logins.begin(server.config, view.principal.name)}
 
     async def _begin_own_login(self, view: View, request: Request) -> Answer:
         """Begin the login of the user who asks; the cookie ties it to the user's browser."""

@@ -5,10 +5,9 @@ changes the server for everybody.
 """
 
 import asyncio
-import logging
 import time
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Callable, Set
 from pathlib import Path
 
 from toolscout.config.secrets import mask_args
@@ -17,6 +16,7 @@ from toolscout.console.activity import ActivityLog, format_time
 from toolscout.console.catalog import Costs
 from toolscout.console.views import ApiError, View, make_not_found
 from toolscout.errors import ToolscoutError, UsageError
+from toolscout.gateway.events import LoginChanged, LoginOutcome
 from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.servers.oauth.callback import PORT, Callback
@@ -31,8 +31,7 @@ HELD_SHOWN = 200
 LOGIN_SECONDS = 300.0
 LINE_CHARS = 1_000
 NO_PROFILE = "Use a token without a profile."
-
-_log = logging.getLogger(__name__)
+STOPPED = "the gateway stopped"
 
 
 def format_phase(phase: Phase) -> str:
@@ -192,16 +191,18 @@ class PendingLogins:
     `toolscout servers login`, and the pool notices the new login by itself.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tell: Callable[[LoginChanged], None]) -> None:
+        """`tell` hears of each login that is begun, and how it ends."""
         self._folder = folder
+        self._tell = tell
         self._logins: dict[str, tuple[asyncio.Future[str], asyncio.Task[None]]] = {}
 
-    async def begin(self, config: ServerConfig) -> str:
+    async def begin(self, config: ServerConfig, by: str) -> str:
         """Return where a person logs in; empty for a server that wants no login."""
         login = self._logins.get(config.name)
         if login is None:
             address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            task = asyncio.create_task(self._run(config.resolve(), address))
+            task = asyncio.create_task(self._run(config.resolve(), address, by))
             login = self._logins[config.name] = (address, task)
             task.add_done_callback(lambda _: self._logins.pop(config.name, None))
         return await asyncio.shield(login[0])
@@ -213,27 +214,34 @@ class PendingLogins:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run(self, config: ServerConfig, address: asyncio.Future[str]) -> None:
+    async def _run(self, config: ServerConfig, address: asyncio.Future[str], by: str) -> None:
         async def redirect(url: str) -> None:
             callback.expect(url)
             address.set_result(url)
 
+        def tell(outcome: LoginOutcome, reason: str = "") -> None:
+            self._tell(LoginChanged(server=config.name, outcome=outcome, by=by, reason=reason))
+
+        tell(LoginOutcome.STARTED)
         try:
             # A client that was registered by hand is registered with one port.
             async with Callback(PORT if config.oauth_client_id else None) as callback:
-                is_done = await log_in(
+                is_new = await log_in(
                     config,
                     TokenFile(self._folder, config),
                     callback=callback.url,
                     redirect=redirect,
                     answer=lambda: callback.answer(LOGIN_SECONDS),
                 )
+        except asyncio.CancelledError:
+            tell(LoginOutcome.FAILED, STOPPED)
+            raise
         except ToolscoutError as error:
-            _log.warning("%s", error)
+            tell(LoginOutcome.FAILED, str(error))
             if not address.done():
                 address.set_exception(error)
         else:
-            _log.info("Logged in to %s: %s.", config.name, is_done)
+            tell(LoginOutcome.OK if is_new else LoginOutcome.NOT_NEEDED)
         finally:
             if not address.done():
                 address.set_result("")

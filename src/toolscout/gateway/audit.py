@@ -2,9 +2,9 @@
 
 `AuditRecord` listens to the gateway's events and appends an entry for each to the store, and to a
 file of JSON lines if there is one. An entry holds names, codes, counts and digests; it holds
-arguments and queries only if the configuration says so. Each gateway writes a chain of its own:
-entries are numbered and name the digest of the one before, so `verify` notices what was edited
-or removed.
+arguments and queries only if the configuration says so. Each gateway, and each command with which
+a person decides something, writes a chain of its own, so that several can write at once: entries
+are numbered and name the digest of the one before, so `verify` notices what was edited or removed.
 """
 
 import hashlib
@@ -21,11 +21,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from toolscout.config.file import Config
 from toolscout.config.secrets import SecretMask
 from toolscout.gateway.events import (
     ApprovalAnswered,
+    CallDecided,
     DefinitionChanged,
-    LoggedIn,
+    LoginChanged,
     Reloaded,
     Requested,
     ServerChanged,
@@ -33,7 +35,7 @@ from toolscout.gateway.events import (
 )
 from toolscout.gateway.middleware import ANONYMOUS
 from toolscout.names import digest_session, to_one_line
-from toolscout.schemas import Json, is_object, to_canonical_json
+from toolscout.schemas import Json, is_list, is_object, to_canonical_json
 from toolscout.servers.state import Phase
 from toolscout.sessions.events import Called, Described, Event, Searched
 from toolscout.stores.store import Store
@@ -48,7 +50,7 @@ DAY_SECONDS = 86_400
 FILE_MODE = 0o600
 RECORDED = (
     *(Requested, Called, Searched, Described, ServerChanged),
-    *(ApprovalAnswered, DefinitionChanged, LoggedIn, Reloaded, TokenRefused),
+    *(ApprovalAnswered, CallDecided, DefinitionChanged, LoginChanged, Reloaded, TokenRefused),
 )
 
 _log = logging.getLogger(__name__)
@@ -85,6 +87,18 @@ class AuditRecord:
         # Arguments may be long, so nothing of this happens on the event loop.
         self._writer = ThreadPoolExecutor(1, "toolscout-audit")
 
+    @classmethod
+    def from_config(cls, config: Config, store: Store) -> "AuditRecord":
+        """Return a record in a store, as a configuration wants it."""
+        options = config.gateway
+        return cls(
+            store,
+            file=Path(options.audit_file) if options.audit_file else None,
+            with_arguments=options.audit_arguments,
+            with_queries=options.audit_queries,
+            mask=SecretMask(config.list_secrets()),
+        )
+
     def on_event(self, event: Event) -> None:
         """Add the entry of an event; a listener for `EventStream.subscribe`."""
         if isinstance(event, RECORDED):
@@ -97,11 +111,12 @@ class AuditRecord:
     def close(self) -> None:
         """Add the last entry of the chain, and wait until everything is written."""
         self._is_closing.set()
-        self._writer.submit(self._end)
+        ending = self._writer.submit(self._end)
         self._writer.shutdown()
+        ending.result()  # raises what the store raised
 
     def remove_old(self, days: float) -> None:
-        """Delete entries that are older, and add one that says which; this reads all entries."""
+        """Delete entries that are older, and add one that says which."""
         self._writer.submit(self._remove_old, days).result()
 
     def _write_soon(self) -> None:
@@ -114,8 +129,8 @@ class AuditRecord:
             self._note(*self._events.popleft())
         if self._lines:
             block = b"\n".join(self._lines)
-            self._lines.clear()
             self._store.append(KIND, block)
+            self._lines.clear()
             if self._file is not None:
                 _append_line(self._file, block)
 
@@ -155,8 +170,21 @@ class AuditRecord:
                 reason = to_one_line(self._mask.apply(event.reason), REASON_CHARS)
                 facts = {"server": event.server, "outcome": event.phase.value, "reason": reason}
                 self._add("server", now, facts)
-            case LoggedIn():
-                self._add("login", now, {"server": event.server, "outcome": "ok"})
+            case CallDecided(request=request):
+                facts = {
+                    "principal": request.principal or ANONYMOUS.name,
+                    "session": request.session,
+                    "tool": request.tool,
+                    "server": request.server,
+                    "rule": request.rule,
+                    "outcome": request.outcome,
+                    "by": request.by,
+                }
+                self._add("approval", now, facts)
+            case LoginChanged():
+                reason = to_one_line(self._mask.apply(event.reason), REASON_CHARS)
+                facts = {"server": event.server, "outcome": event.outcome.value, "reason": reason}
+                self._add("login", now, facts | {"principal": event.principal, "by": event.by})
             case TokenRefused():
                 reason = to_one_line(self._mask.apply(event.reason), REASON_CHARS)
                 facts = {"outcome": "refused", "source": event.source, "reason": reason}
@@ -186,20 +214,26 @@ class AuditRecord:
     def _remove_old(self, days: float) -> None:
         self._write()
         oldest = datetime.fromtimestamp(self._clock() - days * DAY_SECONDS, UTC).isoformat()
-        kept = 0
+        last = 0
         removed: dict[str, list[object]] = {}
-        for _, block in self._store.scan(KIND):
+        for number, block in self._store.scan(KIND):
             entries = list(map(entry_from_line, block.splitlines()))
-            if kept or not all(str(entry.get("time", "")) < oldest for entry in entries):
-                kept += 1
-                continue
+            if not all(str(entry.get("time", "")) < oldest for entry in entries):
+                break
+            last = number
             for entry in entries:
+                if entry.get("event") == "removal" and is_object(entry.get("chains")):
+                    # Another writer may go on with a chain of which nothing else is left.
+                    removed = {**entry["chains"], **removed}
                 removed[str(entry.get("chain"))] = [entry.get("number"), entry.get("digest")]
-        if removed:
+                if entry.get("event") == "end":
+                    del removed[str(entry.get("chain"))]
+        if last:
             # First the entry: a crash in between leaves too much rather than a gap.
             self._add("removal", self._clock(), {"chains": removed})
             self._write()
-            self._store.trim(KIND, kept + 1)
+            # What others have added meanwhile stays.
+            self._store.trim(KIND, 0, through=last)
 
     def _describe_call(self, event: Called) -> Json:
         facts: Json = self._find_caller(event.session)
@@ -274,7 +308,7 @@ def verify(entries: Iterable[Json]) -> Verification:
     found = Verification()
     chains: dict[str, _Chain] = {}
     beginnings: dict[str, tuple[object, object]] = {}
-    removed: dict[str, tuple[object, object]] = {}
+    removed: dict[str, list[tuple[object, ...]]] = {}
     for place, entry in enumerate(entries, 1):
         found.entries += 1
         name = str(entry.get("chain", ""))
@@ -298,9 +332,11 @@ def verify(entries: Iterable[Json]) -> Verification:
         listed = entry.get("chains")
         if entry.get("event") == "removal" and is_object(listed):
             for other, last in listed.items():
-                removed[other] = tuple(last)
+                if is_list(last):
+                    removed.setdefault(other, []).append(tuple(last))
     for name, last in beginnings.items():
-        if removed.get(name) != last:
+        # A gateway that was killed before it removed anything leaves what an entry before says.
+        if last not in removed.get(name, ()):
             where = f"chain {to_one_line(name, 20)}"
             found.faults.append(f"The first entries of {where} are missing, up to {last[0]}.")
     found.chains = len(chains)

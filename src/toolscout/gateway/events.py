@@ -6,12 +6,15 @@ listen there. Changes of the tools are the catalogue's own news; see `Catalog.su
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Self, cast
 
 from toolscout.config.file import Config
 from toolscout.config.gateway import ACCESS_OPTIONS
 from toolscout.gateway.middleware import Principal
+from toolscout.gateway.pending import ApprovalRequest
 from toolscout.schemas import Json
+from toolscout.servers.approvals import ApprovalDecision
 from toolscout.servers.state import Phase
 from toolscout.sessions.events import Event
 from toolscout.tools import Tool
@@ -51,11 +54,29 @@ class ServerChanged(Event):
     reason: str = ""
 
 
+class LoginOutcome(StrEnum):
+    """What became of a login."""
+
+    STARTED = "started"
+    OK = "ok"
+    FAILED = "failed"
+    NOT_NEEDED = "not needed"
+    REMOVED = "removed"
+    NOTICED = "noticed"
+    """The gateway found the login of a server that needed one, and uses it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedIn(Event):
-    """A person has logged in at a server that needed it."""
+class LoginChanged(Event):
+    """Somebody began, ended or removed a login at a server."""
 
     server: str
+    outcome: LoginOutcome
+    principal: str = ""
+    """Whose login it is; empty for the one that everybody shares."""
+    by: str = ""
+    """Who did it, where that is somebody else than the principal."""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +105,18 @@ class DefinitionChanged(Event):
     by: str = ""
     more: int = 0
     """Further definitions that changed at the same time and have no event."""
+
+    @classmethod
+    def from_decision(cls, decision: ApprovalDecision) -> Self:
+        """Return what became of a definition as an event."""
+        return cls(
+            server=decision.server,
+            name=decision.name,
+            outcome=decision.outcome,
+            digest=decision.digest,
+            by=decision.by,
+            more=decision.more,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,4 +170,15 @@ class ApprovalAnswered(Event):
     rule: str
     outcome: str
     by: str
-    """Whoever answered: the user of the client, or somebody at the command line."""
+    """Whoever answered: the user of the client, or who approved it where the call waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallDecided(Event):
+    """A person decided about a call that waits in the store, in the console or on the command line.
+
+    The call is made later, if at all: when the model repeats it.
+    """
+
+    request: ApprovalRequest
+    """As it is stored now."""

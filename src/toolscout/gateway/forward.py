@@ -22,6 +22,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from toolscout.config.servers import Login
 from toolscout.errors import ApprovalNeeded, LoginRequired, NotAllowed
 from toolscout.gateway.pending import (
+    DENIED,
     INPUT_REQUIRED,
     RESULT_TYPES,
     SCOPES,
@@ -146,7 +147,8 @@ class ForwardedCall:
         if not is_yes or chosen not in SCOPES:
             self._approvals.tell(self._session, tool, decision, "declined", CLIENT_USER)
             raise NotAllowed(tool.name, rule=decision.rule, reason=USER_DECLINED)
-        self._approvals.add(self._session, tool, decision, scope=chosen, by=CLIENT_USER)
+        self._approvals.add(self._session, tool, scope=chosen)
+        self._approvals.tell(self._session, tool, decision, f"approved {chosen}", CLIENT_USER)
 
     async def _look_up_approval(
         self, digest: str, tool: Tool, arguments: Json, decision: Decision
@@ -156,14 +158,18 @@ class ForwardedCall:
             session=digest_session(self._session),
             tool=tool.name,
             server=tool.server,
-            arguments=format_arguments(arguments),
+            arguments=format_arguments(arguments, self._approvals.mask),
             rule=decision.rule,
             asked=time.time(),
         )
-        scope, by = await asyncio.to_thread(self._approvals.find_stored, digest, request)
-        if not scope:
+        found = await asyncio.to_thread(self._approvals.find_stored, digest, request)
+        if found.scope == DENIED:
+            raise NotAllowed(tool.name, rule=decision.rule, reason=USER_DECLINED)
+        if found.scope not in SCOPES:
             raise ApprovalNeeded(tool.name, rule=decision.rule, waiting=digest)
-        self._approvals.add(self._session, tool, decision, scope=scope, by=by)
+        self._approvals.add(self._session, tool, scope=found.scope)
+        # Whoever decided has an entry of their own in the audit record.
+        self._approvals.tell(self._session, tool, decision, "used", found.by)
 
     async def send(self, server: str, method: str, params: Json, *, called: str) -> Json:
         """Send a client's request to a server; return the answer, or the questions that precede it.

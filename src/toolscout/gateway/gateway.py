@@ -41,7 +41,8 @@ from toolscout.gateway.audit import DAY_SECONDS, AuditRecord
 from toolscout.gateway.events import (
     ApprovalAnswered,
     DefinitionChanged,
-    LoggedIn,
+    LoginChanged,
+    LoginOutcome,
     LogLine,
     Reloaded,
     ServerChanged,
@@ -56,7 +57,7 @@ from toolscout.names import make_exposed_name
 from toolscout.policies import Decision, Permission, Policy
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.servers.approvals import ApprovalDecision, Lock
+from toolscout.servers.approvals import Lock
 from toolscout.servers.oauth.encrypted_logins import EncryptedLogins
 from toolscout.servers.pool import Pool
 from toolscout.servers.state import Phase, ServerState
@@ -141,14 +142,19 @@ class Gateway:
         self.pool.on_phase = lambda server: self.events.emit(
             ServerChanged(server=server.name, phase=server.phase, reason=server.reason)
         )
-        self.pool.on_login = lambda server: self.events.emit(LoggedIn(server=server))
-        self.pool.on_decision = self._report_decision
+        self.pool.on_login = lambda server: self.events.emit(
+            LoginChanged(server=server, outcome=LoginOutcome.NOTICED)
+        )
+        self.pool.on_decision = lambda decision: self.events.emit(
+            DefinitionChanged.from_decision(decision)
+        )
         self.pool.on_line = lambda server, line: self.events.emit(LogLine(server=server, line=line))
         self.on_access: Callable[[GatewayConfig], None] = lambda config: None
         """Called with new rules of access; raises `UsageError` if they cannot be used."""
         self.resources = Resources(self.pool)
         self.pending_calls = PendingCalls()
-        self.approvals = CallApprovals(self.store)
+        mask = SecretMask(config.list_secrets())
+        self.approvals = CallApprovals(self.store, mask=mask)
         self.approvals.on_answer = self._tell_answer
         self._first_searches: WeakKeyDictionary[Session, float] = WeakKeyDictionary()
         """Until when the searches of a session wait for servers that have yet to list."""
@@ -198,14 +204,7 @@ class Gateway:
             self.pool.may_learn.set()
 
     def _open_audit(self) -> AuditRecord:
-        options = self.config.gateway
-        record = AuditRecord(
-            self.store,
-            file=Path(options.audit_file) if options.audit_file else None,
-            with_arguments=options.audit_arguments,
-            with_queries=options.audit_queries,
-            mask=SecretMask(self.config.list_secrets()),
-        )
+        record = AuditRecord.from_config(self.config, self.store)
         self.events.subscribe(record.on_event)
         return record
 
@@ -234,18 +233,6 @@ class Gateway:
             raise
         self.events.emit(Reloaded.from_configs(before, self.config))
         await self.pool.reload(config.servers)
-
-    def _report_decision(self, decision: ApprovalDecision) -> None:
-        self.events.emit(
-            DefinitionChanged(
-                server=decision.server,
-                name=decision.name,
-                outcome=decision.outcome,
-                digest=decision.digest,
-                by=decision.by,
-                more=decision.more,
-            )
-        )
 
     def restrict_session(self, session: Session, principal: Principal) -> None:
         """Let a session see and call from now on what its principal may see and call."""

@@ -15,7 +15,13 @@ from typing import Any
 
 from toolscout.config.gateway import LogFormat
 from toolscout.config.secrets import SecretMask
-from toolscout.gateway.events import LoggedIn, Reloaded, ServerChanged, TokenRefused
+from toolscout.gateway.events import (
+    LoginChanged,
+    LoginOutcome,
+    Reloaded,
+    ServerChanged,
+    TokenRefused,
+)
 from toolscout.names import digest_session, to_one_line
 from toolscout.servers.state import Phase
 from toolscout.sessions.events import Called, Described, Event, Searched
@@ -64,8 +70,11 @@ def log_event(event: Event) -> None:
             fields = {"source": event.source, "digest": event.digest, "reason": event.reason}
             _log_fields(logging.WARNING, "token refused", fields | {"unnoted": event.unnoted})
             return
-        case LoggedIn():
-            _log_fields(logging.INFO, "login", {"server": event.server})
+        case LoginChanged():
+            level = logging.WARNING if event.outcome is LoginOutcome.FAILED else logging.INFO
+            fields = {"server": event.server, "outcome": event.outcome.value}
+            fields |= {"principal": event.principal, "reason": event.reason}
+            _log_fields(level, "login", fields)
             return
         case Reloaded():
             names = {"added": event.added, "removed": event.removed, "changed": event.changed}

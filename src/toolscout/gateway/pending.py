@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import secrets
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
@@ -21,6 +22,7 @@ from typing import Any, TypeVar
 import mcp_types as types
 from pydantic import TypeAdapter, ValidationError
 
+from toolscout.config.secrets import SecretMask
 from toolscout.errors import NotPending
 from toolscout.names import clean_text, to_one_line
 from toolscout.policies import Decision
@@ -35,9 +37,12 @@ PENDING_CALLS_MAX = 256
 STATE_BYTES = 24
 SCOPES = ("once", "session")
 """What a person can agree to: this call, or all calls of the tool in this session."""
+DENIED = "denied"
 APPROVAL_KIND = "call-approval"
 APPROVAL_SECONDS = 86_400.0
-"""How long a call waits for approval in the store, and how long the approval holds."""
+"""How long a call waits for a person in the store, and how long the decision holds."""
+REQUESTS_KEPT = 500
+"""Calls that may wait in the store at the same time."""
 APPROVALS_KEPT = 10_000
 ARGUMENT_CHARS = 2_000
 REASON_CHARS = 300
@@ -259,10 +264,21 @@ class ApprovalRequest:
     """As JSON, cut if it is long."""
     rule: str
     asked: float
-    """When the model last tried the call, in seconds since 1970."""
+    """When the model first tried the call, in seconds since 1970."""
     scope: str = ""
-    """`once` or `session` after it was approved, empty before."""
+    """`once` or `session` after it was approved, `denied` after that, empty before."""
     by: str = ""
+    decided: float = 0.0
+    """When a person decided, in seconds since 1970."""
+
+    @property
+    def outcome(self) -> str:
+        """What a person decided, in a word or two; empty before."""
+        return f"approved {self.scope}" if self.scope in SCOPES else self.scope
+
+    def is_current(self, now: float) -> bool:
+        """Tell whether it still waits, or the decision still holds."""
+        return now - max(self.asked, self.decided) < APPROVAL_SECONDS
 
     def to_json(self) -> Json:
         """Return it as the store keeps it."""
@@ -275,11 +291,19 @@ _STORED_REQUEST = TypeAdapter(ApprovalRequest)
 class CallApprovals:
     """What people agreed to, of the calls that rules let through only after asking."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], float] = time.time,
+        mask: SecretMask | None = None,
+    ) -> None:
+        self.mask = mask or SecretMask()
+        """Hides secrets in the arguments that are stored."""
         self.on_answer: Callable[[str, Tool, Decision, str, str], None] | None = None
         """Called with session, tool, decision, the answer to a question, and who gave it."""
         self._store = store
         self._clock = clock
+        self._lock = threading.Lock()
         self._agreed: OrderedDict[tuple[str, str], None] = OrderedDict()
         """Sessions and tools, by fingerprint, that were allowed until the session ends."""
         self._asked: OrderedDict[str, str] = OrderedDict()
@@ -294,11 +318,10 @@ class CallApprovals:
             return True
         return (session, tool.fingerprint) in self._agreed
 
-    def add(self, session: str, tool: Tool, decision: Decision, *, scope: str, by: str) -> None:
+    def add(self, session: str, tool: Tool, *, scope: str) -> None:
         """Note that a person agreed, to this call or to all of this tool in the session."""
         if scope == SCOPES[1]:
             _put(self._agreed, (session, tool.fingerprint), None)
-        self.tell(session, tool, decision, f"approved {scope}", by)
 
     def tell(self, session: str, tool: Tool, decision: Decision, outcome: str, by: str) -> None:
         """Tell whoever listens how a question was answered."""
@@ -319,17 +342,23 @@ class CallApprovals:
         """Tell whether a state is that of a call; it can be used once."""
         return state is not None and self._asked.pop(state, "") == digest
 
-    def find_stored(self, digest: str, request: ApprovalRequest) -> tuple[str, str]:
-        """Return how a person approved a call in the store and who it was, or keep it there.
+    def find_stored(self, digest: str, request: ApprovalRequest) -> ApprovalRequest:
+        """Return a call with what a person decided about it in the store, or keep it there.
 
-        An approval of one call is used up. This reads from the store.
+        An approval is used up; a denial holds as long as an approval would. This reads from the
+        store.
         """
-        found = read_request(self._store, digest)
-        if found is not None and found.scope and self._clock() - found.asked < APPROVAL_SECONDS:
-            self._store.write(APPROVAL_KIND, digest, None)
-            return found.scope, found.by
-        _write_request(self._store, digest, request)
-        return "", ""
+        now = self._clock()
+        # Or two equal calls at the same time would both use one approval.
+        with self._lock:
+            found = read_request(self._store, digest)
+            if found is not None and found.is_current(now):
+                if found.scope in SCOPES:
+                    self._store.write(APPROVAL_KIND, digest, None)
+                return found
+            _write_request(self._store, digest, request)
+            _remove_old_requests(self._store, now)
+        return request
 
 
 def read_request(store: Store, digest: str) -> ApprovalRequest | None:
@@ -344,17 +373,45 @@ def read_request(store: Store, digest: str) -> ApprovalRequest | None:
 
 
 def list_requests(store: Store) -> dict[str, ApprovalRequest]:
-    """Return the calls that wait in the store, by their digest."""
-    found = {key: read_request(store, key) for key in store.keys(APPROVAL_KIND)}
-    return {key: request for key, request in found.items() if request is not None}
+    """Return the calls that wait in the store or were decided there, by their digest.
+
+    The newest come first.
+    """
+    now = time.time()
+    found = [(key, read_request(store, key)) for key in store.keys(APPROVAL_KIND)]
+    current = [(key, one) for key, one in found if one is not None and one.is_current(now)]
+    return dict(sorted(current, key=lambda item: -item[1].asked))
 
 
-def approve_request(store: Store, digest: str, scope: str, by: str) -> ApprovalRequest | None:
-    """Approve a call that waits in the store, or return None if it does not."""
+def decide_request(store: Store, digest: str, scope: str, by: str) -> ApprovalRequest | None:
+    """Approve or deny a call that waits in the store, or return None if it does not."""
+    now = time.time()
     request = read_request(store, digest)
-    if request is not None:
-        _write_request(store, digest, replace(request, scope=scope, by=by))
-    return request
+    if request is None or not request.is_current(now):
+        return None
+    decided = replace(request, scope=scope, by=by, decided=now)
+    _write_request(store, digest, decided)
+    return decided
+
+
+def _remove_old_requests(store: Store, now: float) -> None:
+    """Delete what no longer counts, and the oldest of whoever has most if there is too much."""
+    keys = store.keys(APPROVAL_KIND)
+    if len(keys) <= REQUESTS_KEPT:
+        return
+    rest: dict[str, list[tuple[float, str]]] = {}
+    surplus = len(keys) - REQUESTS_KEPT
+    for key in keys:
+        request = read_request(store, key)
+        if request is not None and request.is_current(now):
+            rest.setdefault(request.principal, []).append((request.asked, key))
+        else:
+            store.write(APPROVAL_KIND, key, None)
+            surplus -= 1
+    for requests in rest.values():
+        requests.sort(reverse=True)
+    for _ in range(surplus):
+        store.write(APPROVAL_KIND, max(rest.values(), key=len).pop()[1], None)
 
 
 def _write_request(store: Store, digest: str, request: ApprovalRequest) -> None:
@@ -382,9 +439,12 @@ def build_question(tool: Tool, arguments: Json, decision: Decision) -> types.Eli
     return types.ElicitRequest(params=params)
 
 
-def format_arguments(arguments: Json) -> str:
-    """Return arguments as JSON for a person to read, cut if they are long."""
-    return clean_text(json.dumps(arguments, ensure_ascii=False), ARGUMENT_CHARS)
+def format_arguments(arguments: Json, mask: SecretMask | None = None) -> str:
+    """Return arguments as JSON for a person to read, without secrets and cut if they are long."""
+    text = json.dumps(arguments, ensure_ascii=False)
+    text = mask.apply(text) if mask is not None else text
+    rest = len(text) - ARGUMENT_CHARS
+    return clean_text(text, ARGUMENT_CHARS) + (f" … {rest:,} more characters" if rest > 0 else "")
 
 
 _Key = TypeVar("_Key")

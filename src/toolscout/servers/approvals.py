@@ -13,7 +13,6 @@ import hashlib
 import json
 import logging
 import re
-import secrets
 import threading
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -234,10 +233,8 @@ class Approvals:
         self._baselines: dict[str, Baseline] = {}
         self._unsaved: dict[str, Baseline] = {}
         self._seen = 0
-        self._opened = _format_now()
-        self._id = secrets.token_hex(8)
         self.on_decision: Callable[[ApprovalDecision], None] = lambda decision: None
-        """Called with each decision of a person, here or in another process."""
+        """Called with each decision that a person makes here; other processes report their own."""
         self._scans: dict[str, _Findings] = {}
         self._owners: dict[str, frozenset[str]] = {}
         self._has_all_owners = False
@@ -294,7 +291,7 @@ class Approvals:
         for item in held:
             decision = "approved" if approve else "rejected"
             row = {"server": item.server, "name": item.name, "digest": item.digest}
-            row |= {"decision": decision, "by": by, "at": at, "from": self._id}
+            row |= {"decision": decision, "by": by, "at": at}
             self._store.append(DECISIONS_KIND, json.dumps(row).encode())
             fields = {"server": item.server, "tool": item.label, "by": by}
             text = "%s server=%s tool=%s by=%s"
@@ -307,10 +304,7 @@ class Approvals:
         named: set[str] = set()
         for number, value in self._store.scan(DECISIONS_KIND, self._seen):
             self._seen = number
-            row = json.loads(value)
-            named.add(str(row.get("server")))
-            if row.get("from") != self._id and str(row.get("at", "")) >= self._opened:
-                self._report(row)
+            named.add(str(json.loads(value).get("server")))
         found: set[str] = set()
         with self._lock:
             for key, known in list(self._baselines.items()):

@@ -48,11 +48,16 @@ class EncryptedLogins:
         """Return a principal's login at a server whose references are resolved."""
         return UserLogin(self, config, principal)
 
-    def forget_server(self, config: ServerConfig) -> None:
-        """Delete the logins of all principals at a server whose references are resolved."""
-        for key in self.list_keys():
-            if key.startswith(f"{hash_server(config)}/"):
-                self.write(key, None)
+    def forget_server(self, config: ServerConfig) -> list[str]:
+        """Delete the logins of all principals at a server whose references are resolved.
+
+        Returns the principals.
+        """
+        before = f"{hash_server(config)}/"
+        found = sorted(key for key in self.list_keys() if key.startswith(before))
+        for key in found:
+            self.write(key, None)
+        return [key.removeprefix(before) for key in found]
 
     def list_keys(self) -> frozenset[str]:
         """Return the keys of all stored logins."""
