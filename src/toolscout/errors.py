@@ -478,18 +478,22 @@ class ToolDisabled(ModelError):
 
 
 class ApprovalNeeded(ModelError):
-    """A call that a person has to approve first; `waiting` is its id, if it waits somewhere."""
+    """A call that a person has to approve first; `waiting` is its id, if it waits somewhere.
+
+    `page` is where a person can approve it in a browser.
+    """
 
     code = "approval_needed"
 
-    def __init__(self, name: str, *, rule: str = "", waiting: str = "") -> None:
+    def __init__(self, name: str, *, rule: str = "", waiting: str = "", page: str = "") -> None:
         self.name = name
         self.rule = rule
         self.waiting = waiting
         remedy = "Ask the user first."
         if waiting:
             command = f"toolscout policy approve {waiting}"
-            remedy = f"Ask the user to run `{command}`, then make the same call again."
+            place = f", or to approve it at {page}" if page else ""
+            remedy = f"Ask the user to run `{command}`{place}, then make the same call again."
         super().__init__(f"Not called: {name!r} needs the user's approval. {remedy}")
 
 

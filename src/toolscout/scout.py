@@ -211,6 +211,11 @@ class Scout:
         policy = self.policy.narrow(allowed)
         return Session(quiet, Record(id="preview"), policy=policy).search(text, limit=limit)
 
+    def preview_listing(self, *, allowed: Callable[[Tool], bool] | None = None) -> str:
+        """Return what a new conversation would read about what exists; this keeps nothing."""
+        policy = self.policy.narrow(allowed)
+        return Session(self._engine, Record(id="preview"), policy=policy).get_listing()
+
     def _open(
         self, record: Record, allowed: Callable[[Tool], bool] | None, *, keep: bool
     ) -> Session:

@@ -3,24 +3,33 @@
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 
 from console.asking import Asker, Json, converse
-from servers.browsing import visit
+from gateway.fleet import text_of
+from servers.browsing import logged_in, visit
 from servers.oauthserver import oauth_world
 from serving import DEADLINE_SECONDS, MISSING, TIME, served
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.console.servers import STATES
+from toolscout.console.waiting import STATES as CALL_STATES
+from toolscout.gateway.audit import AuditRecord
 from toolscout.lint.rules import Severity
 from toolscout.search.hits import Confidence
 from toolscout.servers.approvals import Approvals, Change, Lock
 from toolscout.servers.manifest import Manifest
+from toolscout.servers.oauth.encrypted_logins import EncryptedLogins
 from toolscout.servers.oauth.login import LoginState
+from toolscout.sessions.events import Called
 from toolscout.stores.memory import MemoryStore
 from toolscout.tools import Effect
 
@@ -78,6 +87,7 @@ def test_the_overview_says_what_there_is_and_what_may_be_done(live: Asker):
     assert told["servers"]["ready"] == 1
     assert told["encoders"][:2] == ["static", "lexical"]
     assert told["tokens"]["all_definitions"] > 0
+    assert told["waiting"] == 0
     can = told["capabilities"]
     assert [can[key] for key in ("start", "stop", "restart", "log", "sessions")] == [True] * 5
     assert not can["login"]  # there is no folder for tokens
@@ -372,7 +382,288 @@ def test_sessions_and_savings_are_those_of_the_own_profile(guarded: tuple[Asker,
     assert set(bob.get("/savings")["total"].values()) == {0}
 
 
+# Calls that wait
+
+ASK = {"careful": {"permission": "ask", "tools": ["time__*"]}}
+
+
+@pytest.fixture
+def asked() -> Iterator[tuple[Asker, Asker, Any]]:
+    """Ann and Bob, who has a profile, and a gateway that asks about each call; with its store."""
+    store = MemoryStore()
+    tokens = {
+        "ann": {"token": "open sesame"},
+        "bob": {"token": "swordfish", "profile": "some"},
+    }
+    profiles = {"some": {"tools": ["*current*"]}}
+    with served(
+        TIME, store=store, console=True, tokens=tokens, profiles=profiles, rules=ASK
+    ) as running:
+        assert running.known.wait(DEADLINE_SECONDS)
+        yield Asker(running.url, "open sesame"), Asker(running.url, "swordfish"), store
+
+
+def call_as(asker: Asker, token: str, *calls: Json) -> None:
+    asyncio.run(converse(asker.url, [("tool_call", one) for one in calls], token))
+
+
+def wait_for_entries(asker: Asker, count: int, **wanted: str) -> list[Json]:
+    """Return entries once there are enough: the gateway writes those of a moment together."""
+    until = time.monotonic() + DEADLINE_SECONDS
+    found: list[Json] = []
+    while len(found) < count and time.monotonic() < until:
+        found = asker.get("/audit", **wanted)["entries"]
+    return found
+
+
+def test_a_waiting_call_is_shown_and_approved_and_the_model_makes_it_again(
+    asked: tuple[Asker, Asker, MemoryStore],
+):
+    ann, _, _ = asked
+    assert ann.get("/waiting") == []
+    with ann.events() as events:
+        call_as(ann, "swordfish", NOW)
+        while next(events)[1] != "waiting":
+            pass
+
+    [row] = ann.get("/waiting")
+    assert ann.get("/overview")["waiting"] == 1
+    assert (row["principal"], row["tool"], row["server"]) == ("bob", NOW["name"], "time")
+    assert (row["arguments"], row["rule"]) == ('{"timezone": "UTC"}', "careful")
+    assert row["state"] == "waiting"
+
+    [row] = ann.post(f"/waiting/{row['id']}/once")
+    assert (row["state"], row["by"]) == ("approved once", "ann")
+    assert ann.get("/overview")["waiting"] == 0
+    call_as(ann, "swordfish", NOW)
+    assert ann.get("/waiting") == []
+    [call] = wait_for_entries(ann, 1, event="call")
+    assert (call["principal"], call["outcome"]) == ("bob", "ok")
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcomes"),
+    [
+        ("once", [("approval", "approved once"), ("approval", "used"), ("call", "ok")]),
+        ("session", [("approval", "approved session"), ("approval", "used"), ("call", "ok")]),
+        ("deny", [("approval", "denied"), ("refusal", "not_allowed")]),
+    ],
+)
+def test_what_a_person_answers_in_the_console_is_recorded(
+    asked: tuple[Asker, Asker, MemoryStore], answer: str, outcomes: list[tuple[str, str]]
+):
+    ann, _, _ = asked
+    call_as(ann, "swordfish", NOW)
+    [row] = ann.get("/waiting")
+
+    ann.post(f"/waiting/{row['id']}/{answer}")
+    call_as(ann, "swordfish", NOW)
+
+    told = wait_for_entries(ann, 1 + len(outcomes))
+    assert [(one["event"], one["outcome"]) for one in reversed(told)] == [
+        ("refusal", "approval_needed"),
+        *outcomes,
+    ]
+    decided = told[-2]
+    assert (decided["by"], decided["principal"], decided["rule"]) == ("ann", "bob", "careful")
+
+
+def test_a_profile_neither_sees_nor_decides_what_waits(asked: tuple[Asker, Asker, MemoryStore]):
+    ann, bob, _ = asked
+    call_as(ann, "swordfish", NOW)
+    [row] = ann.get("/waiting")
+
+    assert bob.get("/overview")["waiting"] == 0
+    assert bob.problem("/waiting") == (403, "limited")
+    for answer in ("once", "session", "deny"):
+        assert bob.problem(f"/waiting/{row['id']}/{answer}", "POST") == (403, "limited")
+    assert ann.get("/waiting")[0]["state"] == "waiting"
+
+
+def test_nothing_is_decided_from_another_site_or_about_a_call_that_does_not_wait(
+    asked: tuple[Asker, Asker, MemoryStore],
+):
+    ann, _, _ = asked
+    call_as(ann, "swordfish", NOW)
+    [row] = ann.get("/waiting")
+    place = f"/api/waiting/{row['id']}/once"
+
+    elsewhere = ann.send("POST", place, headers={"Origin": "https://elsewhere.example"})
+    assert elsewhere.status_code == 403
+    assert Asker(ann.url).send("POST", place).status_code == 401
+    assert ann.send("GET", place).status_code in (404, 405)
+    assert ann.problem("/waiting/cafe/once", "POST") == (409, "not_waiting")
+    assert ann.problem(f"/waiting/{row['id']}/perhaps", "POST") == (404, "unknown_action")
+    assert ann.get("/waiting")[0]["state"] == "waiting"
+
+
+def test_a_client_that_cannot_ask_is_told_the_page(asked: tuple[Asker, Asker, MemoryStore]):
+    ann, _, _ = asked
+
+    async def call() -> str:
+        headers = {"Authorization": "Bearer swordfish"}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=DEADLINE_SECONDS) as http,
+            Client(streamable_http_client(f"{ann.url}/mcp", http_client=http)) as client,
+        ):
+            return text_of(await client.call_tool("tool_call", NOW))
+
+    told = asyncio.run(call())
+
+    assert "toolscout policy approve" in told
+    assert f"{ann.url}/#/waiting" in told
+
+
+# The audit record
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Iterator[tuple[Asker, Asker]]:
+    """Ann and Bob, who has a profile, before a record of 300 calls and one refusal."""
+    store = MemoryStore()
+    record = AuditRecord(store)
+    for number in range(300):
+        server = ("mail", "disk")[number % 2]
+        record.on_event(Called(tool=f"{server}__t{number}", server=server, milliseconds=1.0))
+    record.on_event(Called(tool="disk__wipe", server="disk", code="not_allowed", made=False))
+    record.close()
+    tokens = {
+        "ann": {"token": "open sesame"},
+        "bob": {"token": "swordfish", "profile": "some"},
+    }
+    with served(
+        store=store, console=True, tokens=tokens, profiles={"some": {}}, audit_days=30.0
+    ) as running:
+        yield Asker(running.url, "open sesame"), Asker(running.url, "swordfish")
+
+
+def test_entries_come_newest_first_in_pages(recorded: tuple[Asker, Asker]):
+    ann, _ = recorded
+    page = ann.get("/audit", limit=100)
+    entries = page["entries"]
+    while page["older"]:
+        page = ann.get("/audit", limit=100, before=page["older"])
+        entries += page["entries"]
+
+    calls = [one["tool"] for one in entries if one["event"] == "call"]
+    assert calls == [f"{('mail', 'disk')[n % 2]}__t{n}" for n in reversed(range(300))]
+    assert len({one["digest"] for one in entries}) == len(entries)
+    assert (page["recorded"], page["days"], page["with_arguments"]) == (True, 30.0, False)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count"),
+    [
+        ({"event": "refusal"}, 1),
+        ({"server": "mail"}, 150),
+        ({"tool": "disk__t1*", "outcome": "ok"}, 56),
+        ({"principal": "anonymous", "since": "1h", "event": "call"}, 300),
+        ({"since": "2999-01-01"}, 0),
+        ({"principal": "nobody"}, 0),
+    ],
+)
+def test_entries_are_chosen_by_the_filters_of_the_command(
+    recorded: tuple[Asker, Asker], wanted: dict[str, str], count: int
+):
+    ann, _ = recorded
+    page = ann.get("/audit", limit=200, **wanted)
+    found = page["entries"]
+    while page["older"]:
+        page = ann.get("/audit", limit=200, before=page["older"], **wanted)
+        found += page["entries"]
+
+    assert len(found) == count
+
+
+def test_a_request_looks_at_a_bounded_number_of_entries(
+    recorded: tuple[Asker, Asker], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("toolscout.console.audit.ENTRIES_READ", 120)
+    ann, _ = recorded
+
+    page = ann.get("/audit", tool="mail__t0")
+
+    assert page["entries"] == []
+    assert page["older"]
+    while page["older"] and not page["entries"]:
+        page = ann.get("/audit", tool="mail__t0", before=page["older"])
+    assert [one["tool"] for one in page["entries"]] == ["mail__t0"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [
+        ({"since": "yesterday"}, (400, "usage")),
+        ({"since": "999999d"}, (400, "usage")),
+        ({"before": "x.1"}, (400, "no_place")),
+        ({"before": "1"}, (400, "no_place")),
+        ({"limit": "-1"}, (400, "no_number")),
+    ],
+)
+def test_a_filter_that_cannot_be_read_is_an_error(
+    recorded: tuple[Asker, Asker], wanted: dict[str, str], problem: tuple[int, str]
+):
+    ann, _ = recorded
+
+    assert ann.problem("/audit", **wanted) == problem
+
+
+def test_the_record_is_checked_and_a_damaged_entry_shows():
+    store = MemoryStore()
+    record = AuditRecord(store)
+    record.on_event(Called(tool="one"))
+    record.close()
+    with served(store=store, console=True) as running:
+        asker = Asker(running.url)
+        first = asker.get("/audit/check")
+        store.append("audit", b"nonsense")
+        same = asker.get("/audit/check")
+        again = asker.get("/audit/check", again=1)
+
+    assert (first["state"], first["entries"], first["runs"]) == ("complete", 2, 1)
+    assert same == first
+    assert again["state"] == "faulty"
+    assert again["faults"] == ["Entry 3 was edited or damaged."]
+
+
+def test_a_profile_does_not_read_the_record(recorded: tuple[Asker, Asker]):
+    _, bob = recorded
+
+    assert not bob.get("/overview")["capabilities"]["audit"]
+    assert bob.problem("/audit") == (403, "limited")
+    assert bob.problem("/audit/check") == (403, "limited")
+
+
 # Logging in
+
+
+def test_a_user_sees_where_to_log_in_and_that_it_is_done(tmp_path: Path):
+    tokens = {
+        "ann": {"token": "open sesame"},
+        "bob": {"token": "swordfish", "profile": "some"},
+    }
+    with oauth_world() as world:
+        web = ServerConfig(
+            name="web", transport=Transport.HTTP, url=world.url, oauth=True, login="user"
+        )
+        store = MemoryStore()
+        login = EncryptedLogins(store, folder=tmp_path).find(web, "ann")
+        assert asyncio.run(logged_in(web, login))
+        with served(
+            *(web, TIME),
+            store=store,
+            console=True,
+            logins=tmp_path,
+            tokens=tokens,
+            profiles={"some": {}},
+        ) as running:
+            rows = [by_name(Asker(running.url, one).get("/servers")) for one in PASSWORDS]
+
+    assert [row["web"]["own_login"] for row in rows] == ["logged in", "needed"]
+    assert [row["time"]["own_login"] for row in rows] == ["none", "none"]
+
+
+PASSWORDS = ("open sesame", "swordfish")
 
 
 def test_a_person_logs_in_from_the_console(tmp_path: Path):
@@ -427,4 +718,6 @@ def test_the_document_allows_exactly_the_words_that_the_code_has(live: Asker):
     assert words("Server", "transport") == [transport.value for transport in Transport]
     assert words("Server", "login") == [state.value for state in LoginState]
     assert words("Server", "state") == list(STATES)
+    waiting = shapes["Waiting"]["items"]["properties"]
+    assert waiting["state"]["enum"] == list(CALL_STATES.values())
     assert list(shapes["Overview"]["properties"]["servers"]["properties"]) == list(STATES)

@@ -63,7 +63,7 @@ def test_prompts_and_resources_do_not_count_as_tools_of_a_server():
     assert console.servers is not None
 
     view = console.get_view(ANONYMOUS)
-    [row] = console.servers.list_rows(view, console.costs.sum_by(view.callables, ["far"]))
+    [row] = console.servers.list_rows(view, console.costs.sum_by(view.callables, ["far"]), {})
 
     assert row["tools"] == 1
     [tool] = [tool for tool in gateway.catalog.tools if tool.kind == "tool"]

@@ -137,7 +137,7 @@ ORDERS = {
     "toolscout.console": """
         stream views
         activity catalog
-        search servers
+        audit search servers waiting
         logins map
         routes
         app

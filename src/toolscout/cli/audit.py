@@ -1,10 +1,7 @@
 """`toolscout audit`: the record of what was done through a gateway, and whether it is complete."""
 
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import click
@@ -15,10 +12,7 @@ from toolscout.cli.output import Cell, echo_json, format_count, make_table, show
 from toolscout.names import to_one_line
 from toolscout.schemas import Json
 
-SPAN = re.compile(r"(\d+)([mhd])")
-UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 STYLES = {"ok": "green", "refusal": "yellow"}
-FILTERS = ("event", "principal", "server", "tool", "outcome")
 SHOWN = 40
 
 file_option = inputs.file_option(
@@ -66,14 +60,11 @@ def audit(
     """
     if ctx.invoked_subcommand is not None:
         return
-    start = _read_since(since) if since else ""
+    from toolscout.gateway.audit import FILTERS, is_wanted, parse_since
+
+    start = parse_since(since) if since else ""
     patterns = {key: value for key, value in wanted.items() if key in FILTERS and value}
-    chosen = (
-        entry
-        for entry in _read(file, path)
-        if str(entry.get("time", "")) >= start
-        and all(fnmatchcase(str(entry.get(key, "")), text) for key, text in patterns.items())
-    )
+    chosen = (entry for entry in _read(file, path) if is_wanted(entry, patterns, start))
     newest = deque(chosen, maxlen=limit)
     if as_json:
         for entry in newest:
@@ -142,19 +133,6 @@ def _read(file: Path | None, config: Path | None) -> Iterator[Json]:
     with inputs.open_known_store(inputs.read_servers(config)) as store:
         if store is not None:
             yield from read_entries(store)
-
-
-def _read_since(text: str) -> str:
-    span = SPAN.fullmatch(text.strip())
-    if span is not None:
-        moment = datetime.now(UTC) - timedelta(**{UNITS[span[2]]: int(span[1])})
-    else:
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            remedy = "Write 2026-11-17T09:00, or a span such as 30m, 12h or 7d."
-            raise click.UsageError(f"--since {text!r} is no time. {remedy}") from None
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
 def _tabulate(entries: Iterable[Json]) -> RenderableType:

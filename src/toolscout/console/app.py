@@ -20,6 +20,7 @@ from starlette.routing import Route
 from toolscout.catalog import Catalog
 from toolscout.config.gateway import GatewayConfig
 from toolscout.console.activity import ActivityLog, LoggedEvent, SessionLog, SessionTable, is_peer
+from toolscout.console.audit import AuditTable
 from toolscout.console.catalog import Costs, LintResults, ToolTable
 from toolscout.console.logins import PAGE, UserLogins
 from toolscout.console.map import Maps
@@ -28,8 +29,9 @@ from toolscout.console.search import Indexes, SearchPreview
 from toolscout.console.servers import PendingLogins, ServerTable, format_phase
 from toolscout.console.stream import LiveStream
 from toolscout.console.views import View
-from toolscout.errors import ToolscoutError
-from toolscout.gateway.events import LogLine, Requested, ServerChanged
+from toolscout.console.waiting import PLACE, WaitingCalls
+from toolscout.errors import ApprovalNeeded, ToolscoutError
+from toolscout.gateway.events import CallDecided, LogLine, Requested, ServerChanged
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.http import WebPages
 from toolscout.gateway.ledger import Ledger
@@ -49,9 +51,8 @@ from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL
 from toolscout.servers.oauth.encrypted_logins import EncryptedLogins
 from toolscout.servers.pool import Pool
 from toolscout.sessions.events import Answered, Event, EventStream, Suggested
-from toolscout.sessions.metatools import build_meta_tools
 from toolscout.settings import Settings
-from toolscout.tokens import count_definition_tokens
+from toolscout.stores.store import Store
 
 SAVE_SECONDS = 60.0
 
@@ -62,7 +63,7 @@ class Console:
     """One console over a scout, and the servers behind it if there are any.
 
     Enter `run` while it is served. `tokens` is the folder with the logins of servers, and
-    `encrypted_logins` has those of users.
+    `encrypted_logins` has those of users. The audit record and waiting calls are in the `store`.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Console:
         pool: Pool | None = None,
         tokens: Path | None = None,
         encrypted_logins: EncryptedLogins | None = None,
+        store: Store | None = None,
     ) -> None:
         self.config = config
         self.ledger = ledger
@@ -105,6 +107,10 @@ class Console:
         self.user_logins = None
         if encrypted_logins is not None:
             self.user_logins = UserLogins(encrypted_logins, events.emit)
+        self.audit = self.waiting = None
+        if store is not None:
+            self.audit = AuditTable(store, config)
+            self.waiting = WaitingCalls(store, events.emit)
         self._routes = Routes(self)
         self._subscriptions = contextlib.ExitStack()
         self._subscriptions.callback(events.subscribe(self._on_event))
@@ -116,6 +122,7 @@ class Console:
     def from_gateway(cls, gateway: Gateway) -> "Console":
         """Return the console of a gateway, subscribed to what happens there."""
         gateway.login_path = PAGE
+        gateway.waiting_path = PLACE
         return cls(
             gateway.scout,
             gateway.config.gateway,
@@ -124,6 +131,7 @@ class Console:
             pool=gateway.pool,
             tokens=gateway.tokens,
             encrypted_logins=gateway.encrypted_logins,
+            store=gateway.store,
         )
 
     @property
@@ -158,6 +166,8 @@ class Console:
         self.stream.close()
         self._subscriptions.close()
         self.indexes.close()
+        if self.audit is not None:
+            self.audit.close()
         for logins in (self.logins, self.user_logins):
             if logins is not None:
                 await logins.close()
@@ -199,8 +209,9 @@ class Console:
             "encoders": self.indexes.names,
             "tokens": {
                 "all_definitions": view.tokens,
-                "menu": sum(map(count_definition_tokens, build_meta_tools())),
+                "menu": view.menu_tokens,
             },
+            "waiting": self.waiting.count() if self.waiting is not None and may_act else 0,
             "capabilities": {
                 "start": may_act,
                 "stop": may_act,
@@ -208,6 +219,7 @@ class Console:
                 "log": may_act,
                 "login": servers is not None and may_act and servers.has_logins,
                 "approve": may_act,
+                "audit": may_act,
                 "call": False,
                 "sessions": is_live,
                 "savings": is_live,
@@ -222,6 +234,10 @@ class Console:
                 log, logged = self.activity.add(event)
                 if not isinstance(event, Suggested):
                     self._publish_activity(log, logged)
+                if event.code == ApprovalNeeded.code:
+                    self._publish_waiting()
+            case CallDecided():
+                self._publish_waiting()
             case LogLine():
                 self.activity.add_line(event.server, event.line)
             case ServerChanged():
@@ -251,6 +267,9 @@ class Console:
         self.stream.publish(kind, lambda: {"session": log.id, **logged.to_json()}, is_audience)
         self.stream.publish("session", lambda: self.sessions.build_row(log), is_audience)
         self.stream.publish("savings", audience=is_audience)
+
+    def _publish_waiting(self) -> None:
+        self.stream.publish("waiting", audience=lambda principal: principal.profile is None)
 
     def _find_server(self, tool: str) -> str:
         found = self._scout.catalog.get(tool)

@@ -7,7 +7,8 @@ sent to another person leads nowhere.
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -80,6 +81,15 @@ class UserLogins:
                 is_done = bool(done) and not task.cancelled() and task.result()
                 return DONE if is_done else FAILED
         return UNKNOWN
+
+    def find_logins(self, configs: Iterable[ServerConfig], principal: str) -> dict[str, bool]:
+        """Tell for each server whether a user is logged in there; this reads from the store."""
+        found: dict[str, bool] = {}
+        for config in configs:
+            with suppress(ToolscoutError):  # a reference without a value
+                key = self._encrypted_logins.find(config.resolve(), principal).key
+                found[config.name] = self._encrypted_logins.has(key)
+        return found
 
     async def close(self) -> None:
         """Give up all logins."""

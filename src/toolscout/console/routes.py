@@ -30,17 +30,22 @@ from starlette.types import Scope
 
 from toolscout.config.servers import Login
 from toolscout.console.activity import build_savings
+from toolscout.console.audit import PAGE_SIZE as ENTRIES
+from toolscout.console.audit import PAGE_SIZE_MAX as ENTRIES_MAX
 from toolscout.console.catalog import PAGE_SIZE, PAGE_SIZE_MAX, SORTS
 from toolscout.console.logins import CALLBACK, COOKIE, PAGE, UNKNOWN
 from toolscout.console.search import LIMIT, LIMIT_MAX
 from toolscout.console.servers import DECISIONS, STATES
 from toolscout.console.views import ApiError, View, api_error_from
 from toolscout.errors import ToolscoutError
+from toolscout.gateway.audit import FILTERS
 from toolscout.gateway.middleware import ANONYMOUS, PRINCIPAL, Principal, find_address
 
 if TYPE_CHECKING:
     from toolscout.console.app import Console
+    from toolscout.console.audit import AuditTable
     from toolscout.console.servers import ServerTable
+    from toolscout.console.waiting import WaitingCalls
 
 Answer = Any
 """Anything that JSON can hold."""
@@ -56,6 +61,7 @@ MEDIA_TYPES = {".js": "text/javascript", ".svg": "image/svg+xml"}
 SAVINGS_HOURS = 24
 SAVINGS_HOURS_MAX = 24 * 31
 OFFSET_MAX = 10_000_000
+RUN_GATEWAY = "Run a gateway: `toolscout serve --http`."
 FIELDS = 32
 """Parameters that are read of the answer of an authorization server."""
 HEADERS = {
@@ -95,6 +101,8 @@ class Routes:
                 view, request.path_params["id"]
             ),
             "/savings": self._get_savings,
+            "/audit": self._list_entries,
+            "/waiting": lambda view, request: self._get_waiting().list_rows(view),
             "/map": lambda view, request: console.maps.list_places(
                 view, _read_text(request, "encoder")
             ),
@@ -108,13 +116,16 @@ class Routes:
             "/servers": self._list_servers,
             "/servers/{name}/log": self._read_log,
             "/servers/{name}/approvals": self._list_held,
+            "/audit/check": self._check_audit,
         }
         act = self._answer_json(self._run_action)
         begin = self._answer_json(self._begin_own_login)
+        answer = self._answer_json(partial(asyncio.to_thread, self._decide_call))
         return [
             *(Route(API + path, self._answer_json(work)) for path, work in works.items()),
             Route(f"{API}/servers/{{name}}/own_login", begin, methods=["POST"]),
             Route(f"{API}/servers/{{name}}/{{action}}", act, methods=["POST"]),
+            Route(f"{API}/waiting/{{id}}/{{answer}}", answer, methods=["POST"]),
             Route(f"{API}/events", self._stream_events),
             Route(f"{API}/{{rest:path}}", self._answer_json(_refuse_path)),
             Route("/", self._send_file),
@@ -162,6 +173,22 @@ class Routes:
             lambda name: self._console.is_peer_named(view.principal, name),
         )
 
+    def _list_entries(self, view: View, request: Request) -> Answer:
+        return self._get_audit().list_page(
+            view,
+            {name: _read_text(request, name) for name in FILTERS},
+            since=_read_text(request, "since"),
+            before=_read_text(request, "before"),
+            limit=_read_number(request, "limit", ENTRIES, 1, ENTRIES_MAX),
+        )
+
+    async def _check_audit(self, view: View, request: Request) -> Answer:
+        return await self._get_audit().check(view, again=bool(_read_text(request, "again")))
+
+    def _decide_call(self, view: View, request: Request) -> Answer:
+        given = request.path_params
+        return self._get_waiting().decide(view, given["id"], given["answer"])
+
     async def _get_overview(self, view: View, request: Request) -> Answer:
         servers = self._console.servers  # belongs to the event loop
         states = dict.fromkeys(STATES, 0) if servers is None else servers.count_states(view)
@@ -174,7 +201,12 @@ class Routes:
         tools = view.callables
         owners = [tool.server for tool in tools]
         tokens = await asyncio.to_thread(self._console.costs.sum_by, tools, owners)
-        return servers.list_rows(view, tokens)
+        logins = self._console.user_logins
+        own: Mapping[str, bool] = {}
+        if logins is not None and view.principal is not ANONYMOUS:
+            configs = servers.list_user_servers(view)
+            own = await asyncio.to_thread(logins.find_logins, configs, view.principal.name)
+        return servers.list_rows(view, tokens, own)
 
     async def _read_log(self, view: View, request: Request) -> Answer:
         return self._get_servers().read_log(view, request.path_params["name"])
@@ -232,10 +264,20 @@ class Routes:
             response.delete_cookie(COOKIE, path=PAGE)
         return _add_headers(response, {**HEADERS, **NO_STORE})
 
+    def _get_audit(self) -> "AuditTable":
+        if self._console.audit is None:
+            raise ApiError(404, "no_audit", "There is no audit record here.", RUN_GATEWAY)
+        return self._console.audit
+
+    def _get_waiting(self) -> "WaitingCalls":
+        if self._console.waiting is None:
+            raise ApiError(404, "no_waiting", "There are no waiting calls here.", RUN_GATEWAY)
+        return self._console.waiting
+
     def _get_servers(self) -> "ServerTable":
         if self._console.servers is None:
-            hint = "Run a gateway: `toolscout serve --http`."
-            raise ApiError(404, "no_servers", "There are no servers behind this console.", hint)
+            message = "There are no servers behind this console."
+            raise ApiError(404, "no_servers", message, RUN_GATEWAY)
         return self._console.servers
 
     async def _stream_events(self, request: Request) -> Response:

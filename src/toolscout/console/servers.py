@@ -7,14 +7,14 @@ changes the server for everybody.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 
 from toolscout.config.secrets import mask_args
-from toolscout.config.servers import Changes, ServerConfig, Transport
+from toolscout.config.servers import Changes, Login, ServerConfig, Transport
 from toolscout.console.activity import ActivityLog, format_time
 from toolscout.console.catalog import Costs
-from toolscout.console.views import ApiError, View, make_not_found
+from toolscout.console.views import NO_PROFILE, ApiError, View, make_not_found
 from toolscout.errors import ToolscoutError, UsageError
 from toolscout.gateway.events import LoginChanged, LoginOutcome
 from toolscout.names import to_one_line
@@ -30,7 +30,6 @@ DECISIONS = {"approve": True, "reject": False}
 HELD_SHOWN = 200
 LOGIN_SECONDS = 300.0
 LINE_CHARS = 1_000
-NO_PROFILE = "Use a token without a profile."
 STOPPED = "the gateway stopped"
 
 
@@ -69,19 +68,33 @@ class ServerTable:
         states = Counter(format_phase(server.phase) for server in self._list_visible(view))
         return {state: states[state] for state in STATES}
 
-    def list_rows(self, view: View, tokens: dict[str, int]) -> list[Json]:
-        """Return all visible servers by name; `tokens` has what the tools of each cost."""
+    def list_rows(
+        self, view: View, tokens: Mapping[str, int], own_logins: Mapping[str, bool]
+    ) -> list[Json]:
+        """Return all visible servers by name; `tokens` has what the tools of each cost.
+
+        `own_logins` tells whether the principal is logged in, for the servers at which users log
+        in themselves.
+        """
         counts = Counter(tool.server for tool in view.callables)
-        return [
+        rows = [
             self._build_row(server, view, counts[server.name], tokens.get(server.name, 0))
             for server in sorted(self._list_visible(view), key=lambda server: server.name)
         ]
+        for row in rows:
+            if row["name"] in own_logins:
+                row["own_login"] = "logged in" if own_logins[row["name"]] else "needed"
+        return rows
+
+    def list_user_servers(self, view: View) -> list[ServerConfig]:
+        """Return the visible servers at which users log in themselves."""
+        configs = [server.config for server in self._list_visible(view)]
+        return [config for config in configs if config.login == Login.USER]
 
     def read_log(self, view: View, name: str) -> Json:
         """Return the last lines of a server's log, with secrets masked."""
         server = self.get_server(view, name)
-        if view.is_limited:
-            raise ApiError(403, "limited", "Logs are for tokens without a profile.", NO_PROFILE)
+        view.refuse_limited("Logs are")
         mask = server.config.build_mask()
         lines: list[Json] = []
         for at, line in self._activity.get_server(name).lines:
@@ -113,10 +126,7 @@ class ServerTable:
     async def list_held(self, view: View, name: str) -> Json:
         """Return the definitions of a server that wait for a person, with what has changed."""
         server = self.get_server(view, name)
-        if view.is_limited:
-            raise ApiError(
-                403, "limited", "Approvals are for tokens without a profile.", NO_PROFILE
-            )
+        view.refuse_limited("Approvals are")
         held = server.held_definitions[:HELD_SHOWN]
         rows = await asyncio.to_thread(lambda: [item.to_json() for item in held])
         return {"total": len(server.held_definitions), "held": rows}
@@ -170,6 +180,7 @@ class ServerTable:
             "latency_ms": {"p50": log.compute_quantile(0.5), "p95": log.compute_quantile(0.95)},
             "reason": config.quote(server.reason),
             "login": login.value,
+            "own_login": "none",
             "held": 0 if view.is_limited else server.undecided,
             "actions": self._list_actions(server, view, login),
         }

@@ -15,9 +15,11 @@ from toolscout.gateway.middleware import Principal
 from toolscout.names import find_near_names
 from toolscout.scout import Scout
 from toolscout.servers.manifest import TOOL
-from toolscout.tokens import count_all_definition_tokens
+from toolscout.sessions.metatools import build_meta_tools
+from toolscout.tokens import count_all_definition_tokens, count_definition_tokens
 from toolscout.tools import Tool
 
+NO_PROFILE = "Use a token without a profile."
 NAMES_TRIED = 5_000
 """Names compared with an unknown one; comparing more would take too long for an error."""
 
@@ -60,6 +62,7 @@ class View:
     def __init__(self, scout: Scout, principal: Principal) -> None:
         self.principal = principal
         self.version = scout.catalog.version
+        self._scout = scout
         self._catalog = scout.catalog
         profile = principal.profile
         self.narrows = filter_for(profile) if profile is not None else None
@@ -69,6 +72,11 @@ class View:
     def is_limited(self) -> bool:
         """Whether a profile limits the principal."""
         return self.principal.profile is not None
+
+    def refuse_limited(self, what: str) -> None:
+        """Raise `ApiError` if a profile limits the principal; `what` begins the sentence."""
+        if self.is_limited:
+            raise ApiError(403, "limited", f"{what} for tokens without a profile.", NO_PROFILE)
 
     @property
     def allowed(self) -> Callable[[Tool], bool] | None:
@@ -90,6 +98,12 @@ class View:
     def tokens(self) -> int:
         """The tokens of all definitions of callable tools."""
         return count_all_definition_tokens(self.callables)
+
+    @cached_property
+    def menu_tokens(self) -> int:
+        """The tokens of toolscout's own tools, with the list of what exists for the principal."""
+        listing = self._scout.preview_listing(allowed=self.narrows)
+        return sum(map(count_definition_tokens, build_meta_tools(listing)))
 
     def get_tool(self, name: str, *, with_disabled: bool = False) -> Tool:
         """Return a visible tool; raises `ApiError` for any other name."""

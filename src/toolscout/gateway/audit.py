@@ -11,18 +11,21 @@ import hashlib
 import json
 import logging
 import os
+import re
 import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from toolscout.config.file import Config
 from toolscout.config.secrets import SecretMask
+from toolscout.errors import UsageError
 from toolscout.gateway.events import (
     ApprovalAnswered,
     CallDecided,
@@ -48,6 +51,12 @@ REASON_CHARS = 200
 WRITE_SECONDS = 0.1
 DAY_SECONDS = 86_400
 FILE_MODE = 0o600
+FAULTS_KEPT = 1_000
+"""How many faults of a record are told in a sentence each."""
+FILTERS = ("event", "principal", "server", "tool", "outcome")
+"""The fields by which entries are chosen; patterns may contain `*`."""
+_SPAN = re.compile(r"(\d{1,6})([mhd])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 RECORDED = (
     *(Requested, Called, Searched, Described, ServerChanged),
     *(ApprovalAnswered, CallDecided, DefinitionChanged, LoginChanged, Reloaded, TokenRefused),
@@ -271,6 +280,27 @@ def read_entries(store: Store) -> Iterator[Json]:
         yield from map(entry_from_line, block.split(b"\n"))
 
 
+def parse_since(text: str) -> str:
+    """Return a time, or the beginning of a span such as `12h` that ends now, as entries have it."""
+    span = _SPAN.fullmatch(text.strip())
+    try:
+        if span is not None:
+            moment = datetime.now(UTC) - timedelta(**{_UNITS[span[2]]: int(span[1])})
+        else:
+            moment = datetime.fromisoformat(text.strip())
+        return moment.astimezone(UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError):
+        remedy = "Write 2026-11-17T09:00, or a span such as 30m, 12h or 7d."
+        raise UsageError(f"{to_one_line(text, REASON_CHARS)!r} is no time. {remedy}") from None
+
+
+def is_wanted(entry: Json, patterns: Mapping[str, str], since: str) -> bool:
+    """Tell whether an entry is new enough and fits the patterns of `FILTERS`."""
+    return str(entry.get("time", "")) >= since and all(
+        fnmatchcase(str(entry.get(name, "")), pattern) for name, pattern in patterns.items()
+    )
+
+
 def entry_from_line(line: bytes | str) -> Json:
     """Return the entry that a line holds, empty if it holds none."""
     try:
@@ -296,7 +326,12 @@ class Verification:
     open_chains: int = 0
     """Chains without a last entry: their gateway runs, was killed, or the end was removed."""
     faults: list[str] = field(default_factory=list[str])
-    """What does not fit together, a sentence each."""
+    """What does not fit together, a sentence each, up to `FAULTS_KEPT`."""
+
+    def add_fault(self, text: str) -> None:
+        """Add a sentence, unless there are too many."""
+        if len(self.faults) < FAULTS_KEPT:
+            self.faults.append(text)
 
 
 def verify(entries: Iterable[Json]) -> Verification:
@@ -314,7 +349,7 @@ def verify(entries: Iterable[Json]) -> Verification:
         name = str(entry.get("chain", ""))
         number = entry.get("number")
         if not isinstance(number, int) or not name or entry.get("digest") != compute_digest(entry):
-            found.faults.append(f"Entry {place} was edited or damaged.")
+            found.add_fault(f"Entry {place} was edited or damaged.")
             continue
         chain = chains.get(name)
         where = f"chain {to_one_line(name, 20)}"
@@ -323,9 +358,9 @@ def verify(entries: Iterable[Json]) -> Verification:
                 beginnings[name] = (number - 1, entry.get("previous"))
         elif number != chain.number + 1:
             missing = f"after number {chain.number} of {where}"
-            found.faults.append(f"Entries are missing {missing}: number {number} follows.")
+            found.add_fault(f"Entries are missing {missing}: number {number} follows.")
         elif entry.get("previous") != chain.digest:
-            found.faults.append(f"Number {number} of {where} does not follow the one before it.")
+            found.add_fault(f"Number {number} of {where} does not follow the one before it.")
         chains[name] = _Chain(
             number=number, digest=str(entry["digest"]), ended=entry.get("event") == "end"
         )
@@ -338,7 +373,7 @@ def verify(entries: Iterable[Json]) -> Verification:
         # A gateway that was killed before it removed anything leaves what an entry before says.
         if last not in removed.get(name, ()):
             where = f"chain {to_one_line(name, 20)}"
-            found.faults.append(f"The first entries of {where} are missing, up to {last[0]}.")
+            found.add_fault(f"The first entries of {where} are missing, up to {last[0]}.")
     found.chains = len(chains)
     found.open_chains = sum(not chain.ended for chain in chains.values())
     return found

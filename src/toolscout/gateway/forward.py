@@ -77,10 +77,12 @@ class ForwardedCall:
         seconds: float,
         sees: Callable[[str, str], bool],
         login_page: str = "",
+        waiting_page: str = "",
     ) -> None:
         """`caller` is the name of the client's principal, empty if it has none.
 
-        `login_page` is where it logs in to servers, empty if there is no such page.
+        `login_page` is where it logs in to servers, and `waiting_page` where a person decides about
+        waiting calls; empty if there is no such page.
         """
         self.raw: Json | None = None
         """The server's answer, unchanged."""
@@ -97,6 +99,7 @@ class ForwardedCall:
         self._seconds = seconds
         self._sees = sees
         self._login_page = login_page
+        self._waiting_page = waiting_page
         self._is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def __call__(self, tool: Tool, arguments: Json) -> object:
@@ -166,7 +169,9 @@ class ForwardedCall:
         if found.scope == DENIED:
             raise NotAllowed(tool.name, rule=decision.rule, reason=USER_DECLINED)
         if found.scope not in SCOPES:
-            raise ApprovalNeeded(tool.name, rule=decision.rule, waiting=digest)
+            raise ApprovalNeeded(
+                tool.name, rule=decision.rule, waiting=digest, page=self._waiting_page
+            )
         self._approvals.add(self._session, tool, scope=found.scope)
         # Whoever decided has an entry of their own in the audit record.
         self._approvals.tell(self._session, tool, decision, "used", found.by)

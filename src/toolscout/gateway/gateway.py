@@ -130,6 +130,8 @@ class Gateway:
         )
         self.login_path = ""
         """Where on this gateway users log in to servers, if they can."""
+        self.waiting_path = ""
+        """Where on this gateway people decide about waiting calls, if they can."""
         self.pool = Pool(
             config.servers,
             self.catalog,
@@ -357,7 +359,8 @@ class Gateway:
             approvals=self.approvals,
             pending_calls=self.pending_calls,
             seconds=self.config.gateway.answer_seconds,
-            login_page=self._find_login_page(context),
+            login_page=self._find_page(context, self.login_path),
+            waiting_page=self._find_page(context, self.waiting_path),
             sees=partial(self.resources.sees, session),
         )
 
@@ -375,11 +378,11 @@ class Gateway:
             )
         )
 
-    def _find_login_page(self, context: Context) -> str:
-        if context.request is None or not self.login_path:
+    def _find_page(self, context: Context, path: str) -> str:
+        if context.request is None or not path:
             return ""
         address = find_address(self.config.gateway.public_url, context.request.scope)
-        return f"{address}{self.login_path}"
+        return f"{address}{path}"
 
     def _is_direct(self, session: Session) -> bool:
         mode = self.config.gateway.mode
