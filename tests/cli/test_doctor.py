@@ -128,6 +128,117 @@ def test_a_server_that_cannot_start_fails(home: Path, table: str, text: str, rem
     assert checked("server a") == ("fail", text, remedy)
 
 
+# Isolation
+
+DOCKER = "isolate = 'docker'\nimage = 'node:22'"
+
+
+def install(home: Path, name: str, script: str) -> None:
+    """Put a program into the only folder where this machine looks for programs."""
+    program = home / "bin" / name
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    os.environ["PATH"] = str(program.parent)
+
+
+def test_isolation_that_is_not_installed_fails_with_what_to_install(home: Path):
+    install(home, "docker", "exit 0")
+    configure(f"[servers.a]\n{PYTHON}\nisolate = 'bwrap'\n[servers.b]\n{PYTHON}\n{DOCKER}\n")
+
+    state, text, remedy = checked("server a")
+
+    assert (state, text) == ("fail", "'isolate' cannot be followed: bwrap is not installed.")
+    assert "apt install bubblewrap" in remedy
+    assert checked("server b") == ("ok", f"starts {sys.executable} in docker", "")
+
+
+def test_a_container_program_that_does_not_work_fails_with_what_it_said(home: Path):
+    install(home, "docker", "echo no permission >&2; exit 1")
+    configure(f"[servers.a]\n{PYTHON}\n{DOCKER}\n")
+
+    state, text, remedy = checked("server a")
+
+    assert state == "fail"
+    assert "no permission" in text
+    assert remedy == "Start Docker, and check that you may use it."
+
+
+def test_a_folder_that_does_not_exist_fails_with_its_path(home: Path):
+    install(home, "bwrap", "exit 0")
+    configure(f"[servers.a]\n{PYTHON}\nisolate = 'bwrap'\nfolders = ['/no/such/folder']\n")
+
+    state, text, _ = checked("server a")
+
+    assert state == "fail"
+    assert text == ("'folders' cannot be followed: one of them does not exist (/no/such/folder).")
+
+
+def test_a_machine_that_cannot_take_privileges_away_is_told(home: Path):
+    install(home, "nothing", "exit 0")
+    configure(f"[servers.a]\n{PYTHON}\n")
+
+    state, text, remedy = checked("privileges")
+
+    assert state == "warn"
+    assert "setpriv is not installed" in text
+    assert remedy == "Install util-linux."
+
+
+@pytest.mark.parametrize(
+    ("system", "table", "text"),
+    [
+        ("darwin", "isolate = 'bwrap'", "'isolate' cannot be followed: bubblewrap exists only for"),
+        ("darwin", "limits = { memory_mb = 100 }", "'limits' cannot be followed: this system"),
+        ("win32", DOCKER, "'isolate' cannot be followed: toolscout cannot do this on Windows"),
+    ],
+)
+def test_isolation_that_a_system_does_not_have_fails(
+    home: Path, monkeypatch: pytest.MonkeyPatch, system: str, table: str, text: str
+):
+    install(home, "docker", "exit 0")
+    path = configure(f"[servers.a]\n{PYTHON}\n{table}\n")
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr("toolscout.servers.isolation.IS_LINUX", False)
+
+    state, told, remedy = checked("server a", "--config", path)
+
+    assert state == "fail"
+    assert told.startswith(text)
+    assert remedy
+
+
+# Effects
+
+READING = "[gateway.profiles.readers]\neffects = ['read']\n"
+
+
+def test_a_profile_that_sees_nothing_of_a_server_is_told_with_what_to_do(home: Path):
+    configure(f"{READING}[servers.a]\n{PYTHON}\n[servers.b]\n{PYTHON}\n")
+
+    state, text, remedy = checked("profiles")
+
+    assert state == "warn"
+    assert text.startswith("Profile 'readers' sees no tools of a, b, because")
+    assert "'trust_effects = true'" in remedy
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{READING}[servers.a]\n{PYTHON}\ntrust_effects = true\n",
+        f"{READING}[servers.a]\n{PYTHON}\neffects = {{ get_x = 'read' }}\n",
+        f"{READING}servers = ['b']\n[servers.a]\n{PYTHON}\n",
+        f"{READING}[servers.a]\n{PYTHON}\ndisabled = true\n",
+        f"[gateway.profiles.all]\n[servers.a]\n{PYTHON}\n",
+    ],
+)
+def test_a_profile_that_sees_tools_is_not_mentioned(home: Path, text: str):
+    configure(text)
+
+    assert "profiles" not in run().stdout
+
+
 def test_a_server_that_wants_a_login_names_the_command(home: Path):
     configure("[servers.a]\nurl = 'https://a.example/mcp'\noauth = true\n")
 

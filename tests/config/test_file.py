@@ -442,6 +442,16 @@ def test_a_format_is_recognised_by_content_not_by_file_name(tmp_path: Path):
             "Correct what stands there, or just before.",
         ),
         (
+            "[servers.a]\ncommand = 'x'\nisolate = 'docker'",
+            "Setting 'servers.a.image' in DIR/toolscout.toml is missing, and isolate 'docker' "
+            "needs it. Name an image that has the program, such as node:22.",
+        ),
+        (
+            "[servers.a]\nurl = 'https://a.example/mcp'\nisolate = 'bwrap'",
+            "Setting 'servers.a.isolate' in DIR/toolscout.toml cannot be used with transport http. "
+            "Leave it out, or change the transport.",
+        ),
+        (
             '{"tools": []}',
             "DIR/toolscout.toml: contains no list of MCP servers. "
             "Name a file with 'mcpServers', 'servers' or [servers.NAME].",
@@ -471,6 +481,19 @@ def test_a_mistake_names_file_key_and_remedy(tmp_path: Path, text: str, message:
         ({"concurrency": 1.5}, "concurrency"),
         ({"lazy": "yes"}, "lazy"),
         ({"token": "x"}, "token"),
+        ({"isolate": "jail"}, "isolate"),
+        ({"isolate": True}, "isolate"),
+        ({"isolate": "docker"}, "image"),
+        ({"isolate": "docker", "image": " "}, "image"),
+        ({"isolate": "bwrap", "image": "node:22"}, "image"),
+        ({"image": "node:22"}, "image"),
+        ({"folders": ["/srv"]}, "folders"),
+        ({"isolate": "bwrap", "folders": "/srv"}, "folders"),
+        ({"network": False}, "network"),
+        ({"limits": {"memory": 100}}, "limits.memory"),
+        ({"limits": {"memory_mb": 0}}, "limits.memory_mb"),
+        ({"limits": {"open_files": "many"}}, "limits.open_files"),
+        ({"limits": ["memory_mb"]}, "limits"),
     ],
 )
 def test_values_are_checked_when_a_server_is_created_in_python(values: dict[str, Any], key: str):

@@ -37,7 +37,7 @@ def test_a_catalogue_without_a_gateway_is_searched_and_says_what_it_lacks(
         first = page.locator(".hit a[data-tool]").first
         expect(first).to_have_attribute("data-tool", "github__create_pull_request")
 
-        for name in ("servers", "sessions", "savings"):
+        for name in ("servers", "sessions", "waiting", "audit", "savings"):
             tab.open(f"#/{name}")
             expect(page.locator(".empty code")).to_have_text("toolscout serve --http")
 

@@ -9,14 +9,29 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from console.fixtures import CLOCK, GIT, GREETING, NOW, gateway, guarded, talk
+from console.fixtures import (
+    CLOCK,
+    GIT,
+    GREETING,
+    NOW,
+    PROFILES,
+    TOKENS,
+    gateway,
+    guarded,
+    talk,
+)
 from console.windows import Window, browsing, window
+from servers.oauthserver import oauth_world
 from serving import MISSING
+from toolscout.config.servers import ServerConfig, Transport
+from toolscout.gateway.audit import AuditRecord
 from toolscout.servers.approvals import Approvals
 from toolscout.servers.manifest import Manifest
+from toolscout.sessions.events import Called
 from toolscout.stores.memory import MemoryStore
 
 CHANGING = Path(__file__).parents[1] / "security" / "changing_server.py"
+OTHER = {"name": "time__get_current_time", "arguments": {"timezone": "Asia/Tokyo"}}
 LATER = re.compile(r"/api/search\?q=commit\+log")
 CURRENT = "get_current_time"
 PIXELS = """(() => {
@@ -29,6 +44,14 @@ PIXELS = """(() => {
 DRAWN = f"{PIXELS}.some(Boolean)"
 INKED = f"{PIXELS}.filter((pixel) => pixel === 0xff221f1c).length"
 """How much of the map has the colour of text."""
+TITLES = {
+    "c": "Catalogue",
+    "v": "Servers",
+    "e": "Sessions",
+    "w": "Waiting calls",
+    "u": "Audit",
+    "m": "Map",
+}
 VIEW = "document.querySelector('canvas').toDataURL()"
 
 
@@ -265,6 +288,89 @@ def test_a_changed_tool_is_read_and_approved(browser: Browser, tmp_path: Path):
         expect(tool(page, "notes__erase")).to_have_count(1)
 
 
+def test_a_waiting_call_is_answered_with_the_keyboard_and_appears_in_the_audit(browser: Browser):
+    rules = {"careful": {"permission": "ask", "tools": ["time__*"]}}
+    with gateway(CLOCK, rules=rules) as url, window(browser, url) as tab:
+        page = tab.open("#/waiting")
+        expect(page.get_by_text("No call waits for you")).to_be_visible()
+
+        talk(url, [("tool_call", NOW), ("tool_call", OTHER)])
+
+        expect(page.locator("#tabs .count.waiting")).to_have_text("2")
+        expect(page.get_by_role("group", name="Arguments of")).to_have_count(2)
+        expect(page.get_by_role("group").last).to_contain_text('"timezone": "Europe/Berlin"')
+        page.get_by_role("button", name="Approve once").last.press("Enter")
+        expect(page.get_by_role("status").last).to_contain_text("Approved once: time__get_current")
+        expect(page.get_by_text("1 call waits for an answer.")).to_be_visible()
+        assert page.evaluate("document.activeElement.tagName") == "BUTTON"
+        page.get_by_role("button", name="Deny").first.press("Enter")
+        expect(page.locator("#tabs .count.waiting")).to_have_count(0)
+        talk(url, [("tool_call", NOW), ("tool_call", OTHER)])
+        expect(page.get_by_text("The model is told no")).to_be_visible()
+        expect(page.get_by_text("The model may make this call")).to_have_count(0)
+
+        tab.open("#/audit?event=approval")
+        entries = page.locator(".audit-list summary")
+        expect(entries).to_have_count(3)
+        expect(entries).to_contain_text(["used", "denied", "approved once"])
+        page.get_by_label("Outcome").fill("denied")
+        page.keyboard.press("Enter")
+        expect(entries).to_have_count(1)
+        entries.press("Enter")
+        facts = page.locator(".audit-list .facts")
+        expect(facts).to_contain_text("careful")
+        expect(facts).to_contain_text("sha256:")
+        expect_place(page, "#/audit?event=approval&outcome=denied")
+
+
+def test_the_audit_says_whether_it_is_complete_and_shows_older_entries(browser: Browser):
+    store = MemoryStore()
+    record = AuditRecord(store)
+    for number in range(120):
+        record.on_event(Called(tool=f"mail__<b>t{number}</b>", server="mail"))
+    record.close()
+    with gateway(CLOCK, store=store) as url, window(browser, url) as tab:
+        page = tab.open("#/audit?event=call")
+        entries = page.locator(".audit-list summary")
+        expect(entries).to_have_count(50)
+        expect(entries.first).to_contain_text("mail__<b>t119</b>")
+        expect(page.get_by_text("Nobody edited or removed any of 121 entries.")).to_be_visible()
+        expect(page.get_by_text("Entries are kept for 90 days.")).to_be_visible()
+
+        page.get_by_role("button", name="Show older entries").press("Enter")
+        expect(entries).to_have_count(100)
+        page.get_by_role("button", name="Show older entries").press("Enter")
+        expect(entries).to_have_count(120)
+        expect(page.get_by_role("button", name="Show older entries")).to_have_count(0)
+
+        store.append("audit", b"forged")
+        page.get_by_role("button", name="Check again").press("Enter")
+        expect(page.get_by_text("Entry 122 was edited or damaged.")).to_be_visible()
+
+
+def test_a_user_is_led_to_the_page_on_which_to_log_in(browser: Browser, tmp_path: Path):
+    with oauth_world() as world:
+        web = ServerConfig(
+            name="web", transport=Transport.HTTP, url=world.url, oauth=True, login="user"
+        )
+        options = {"tokens": TOKENS, "profiles": PROFILES, "logins": tmp_path}
+        with (
+            gateway(web, CLOCK, token="open sesame", **options) as url,
+            window(browser, url) as tab,
+        ):
+            tab.page.add_init_script("sessionStorage.setItem('toolscout.token', 'open sesame')")
+            page = tab.open("#/servers")
+
+            page.get_by_role("link", name="Log in for your calls to web").click()
+
+            expect(page.get_by_text("Server web asks for your login.")).to_be_visible()
+            assert tab.violations() == []
+            page.get_by_label("Your token of this gateway").fill("open sesame")
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("link", name="Log in at")).to_be_visible()
+            assert tab.violations() == []
+
+
 def test_a_session_is_followed_as_it_happens(tab: Window, url: str):
     page = tab.open("#/sessions")
     page.locator(".session").first.click()
@@ -326,7 +432,7 @@ def test_keys_lead_from_page_to_page_and_can_be_switched_off(tab: Window):
     page = tab.open("#/savings")
     expect(page.get_by_role("heading", level=1)).to_have_text("Savings")
 
-    for key, title in {"c": "Catalogue", "v": "Servers", "e": "Sessions", "m": "Map"}.items():
+    for key, title in TITLES.items():
         page.keyboard.press("g")
         page.keyboard.press(key)
         expect(page.get_by_role("heading", level=1)).to_have_text(title)
@@ -381,5 +487,8 @@ def test_a_token_with_a_profile_is_offered_nothing_that_it_may_not_do(
         expect(page.locator(".server")).to_have_count(1)
 
         expect(page.locator(".server button")).to_have_count(0)
+        expect(page.get_by_role("link", name="Savings")).to_be_visible()
+        for name in ("Waiting", "Audit"):
+            expect(page.get_by_role("link", name=name)).to_have_count(0)
         tab.open("#/catalogue")
         expect(page.locator(".entry")).to_have_count(1)

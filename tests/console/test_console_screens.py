@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from console.fixtures import CLOCK, GIT, console, gateway, talk
+from console.fixtures import CLOCK, GIT, TALK, console, gateway, talk
 from console.windows import SCREENS, Screen, Window, browsing, window
 from serving import MISSING
 
@@ -29,6 +29,11 @@ def show_keys(page: Page) -> None:
     page.get_by_role("button", name="Show the keys").click()
 
 
+def open_entry(page: Page) -> None:
+    expect(page.get_by_text("Nobody edited or removed")).to_be_visible()
+    page.locator(".audit-list summary", has_text="call").first.click()
+
+
 def open_table(page: Page) -> None:
     page.get_by_text("The same as a table").click()
     page.evaluate("scrollTo(0, 0)")
@@ -44,6 +49,17 @@ class Sight:
     before: Callable[[Page], None] = nothing
 
 
+RULES = {"careful": {"permission": "ask", "tools": ["git__git_reset", "git__git_commit"]}}
+WAITING = [
+    ("tool_call", {"name": "git__git_reset", "arguments": {"repo_path": "/home/ann/shop"}}),
+    (
+        "tool_call",
+        {
+            "name": "git__git_commit",
+            "arguments": {"repo_path": "/home/ann/shop", "message": "Round prices up"},
+        },
+    ),
+]
 QUERY = "q=open+a+pull+request"
 OF_CATALOGUE = (
     Sight("search", f"#/search?{QUERY}", ".hit:nth-child(5)"),
@@ -56,12 +72,16 @@ OF_CATALOGUE = (
     Sight("map", f"#/map?{QUERY}", ".map-hits li"),
     Sight("no-servers", "#/servers", ".empty"),
     Sight("no-sessions", "#/sessions", ".empty"),
+    Sight("no-waiting", "#/waiting", ".empty"),
+    Sight("no-audit", "#/audit", ".empty"),
     Sight("no-savings", "#/savings", ".empty"),
 )
 OF_GATEWAY = (
     Sight("servers", "#/servers?server=time", ".server-log"),
     Sight("sessions", "#/sessions", ".timeline", choose_session),
     Sight("savings", "#/savings", "tbody td", open_table),
+    Sight("waiting", "#/waiting", ".facts"),
+    Sight("audit", "#/audit", ".audit-list .facts", open_entry),
 )
 
 
@@ -110,8 +130,8 @@ def catalogue(browser: Browser) -> Iterator[Tabs]:
 
 @pytest.fixture(scope="module")
 def live(browser: Browser) -> Iterator[Tabs]:
-    with gateway(CLOCK, GIT, MISSING) as url:
-        talk(url)
+    with gateway(CLOCK, GIT, MISSING, rules=RULES) as url:
+        talk(url, [*TALK, *WAITING])
         with keep_tabs(browser, url) as tabs:
             yield tabs
 

@@ -46,7 +46,7 @@ from toolscout.config.documents import is_file
 from toolscout.config.file import Config, import_document, read_config
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.secrets import mask_url
-from toolscout.config.servers import Isolation, ServerConfig, Transport
+from toolscout.config.servers import Isolation, ServerConfig, Transport, is_matched
 from toolscout.encoders.encoder import StaticEncoder
 from toolscout.errors import (
     InvalidConfig,
@@ -58,6 +58,7 @@ from toolscout.errors import (
 from toolscout.names import list_some, to_error_text, to_one_line
 from toolscout.schemas import Json, is_object
 from toolscout.servers.isolation import IS_LINUX, check_isolation, find_privilege_program
+from toolscout.tools import Effect
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 TEXT_SHOWN = 400
@@ -143,6 +144,7 @@ def _check_all(machine: Machine, place: Path, *, start: bool) -> Iterator[Check]
     yield from _check_node(commands, machine.env)
     yield from _check_cache(config, file)
     yield from _check_tools(config, file)
+    yield from _check_effects(config)
     yield from _check_token_files(tokens)
     yield from _find_leftovers((place.parent, file.parent, tokens))
     yield _check_port(config.gateway)
@@ -342,6 +344,28 @@ def _check_tools(config: Config, file: Path) -> Iterator[Check]:
             yield Check("warn", "tools", text, remedy)
         else:
             yield Check("ok", "tools", "the tools of all servers are known")
+
+
+def _check_effects(config: Config) -> Iterator[Check]:
+    """Warn about profiles that see nothing of a server because nobody says what its tools do."""
+    for name, profile in config.gateway.profiles.items():
+        if Effect.UNKNOWN in profile.effects:
+            continue
+        hidden = [
+            server.name
+            for server in config.servers
+            if not server.disabled
+            and not server.trust_effects
+            and not server.effects
+            and server.transport is not Transport.OPENAPI
+            and is_matched(server.name, profile.servers)
+        ]
+        if hidden:
+            rest = " that read or write" if Effect.DESTRUCTIVE in profile.effects else ""
+            text = f"Profile {name!r} sees no tools{rest} of {list_some(hidden)}, because "
+            text += "toolscout does not believe what servers say about the effects of their tools."
+            remedy = "Name the effects of its tools in its 'effects', or write "
+            yield Check("warn", "profiles", text, f"{remedy}'trust_effects = true' to believe it.")
 
 
 def _check_file(file: Path) -> Check:

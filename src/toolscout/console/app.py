@@ -52,6 +52,7 @@ from toolscout.servers.oauth.encrypted_logins import EncryptedLogins
 from toolscout.servers.pool import Pool
 from toolscout.sessions.events import Answered, Event, EventStream, Suggested
 from toolscout.settings import Settings
+from toolscout.stores.memory import MemoryStore
 from toolscout.stores.store import Store
 
 SAVE_SECONDS = 60.0
@@ -107,10 +108,9 @@ class Console:
         self.user_logins = None
         if encrypted_logins is not None:
             self.user_logins = UserLogins(encrypted_logins, events.emit)
-        self.audit = self.waiting = None
-        if store is not None:
-            self.audit = AuditTable(store, config)
-            self.waiting = WaitingCalls(store, events.emit)
+        kept = store if store is not None else MemoryStore()
+        self.audit = AuditTable(kept, config)
+        self.waiting = WaitingCalls(kept, events.emit)
         self._routes = Routes(self)
         self._subscriptions = contextlib.ExitStack()
         self._subscriptions.callback(events.subscribe(self._on_event))
@@ -166,8 +166,7 @@ class Console:
         self.stream.close()
         self._subscriptions.close()
         self.indexes.close()
-        if self.audit is not None:
-            self.audit.close()
+        self.audit.close()
         for logins in (self.logins, self.user_logins):
             if logins is not None:
                 await logins.close()
@@ -211,7 +210,7 @@ class Console:
                 "all_definitions": view.tokens,
                 "menu": view.menu_tokens,
             },
-            "waiting": self.waiting.count() if self.waiting is not None and may_act else 0,
+            "waiting": self.waiting.count() if may_act else 0,
             "capabilities": {
                 "start": may_act,
                 "stop": may_act,

@@ -43,9 +43,7 @@ from toolscout.gateway.middleware import ANONYMOUS, PRINCIPAL, Principal, find_a
 
 if TYPE_CHECKING:
     from toolscout.console.app import Console
-    from toolscout.console.audit import AuditTable
     from toolscout.console.servers import ServerTable
-    from toolscout.console.waiting import WaitingCalls
 
 Answer = Any
 """Anything that JSON can hold."""
@@ -61,7 +59,6 @@ MEDIA_TYPES = {".js": "text/javascript", ".svg": "image/svg+xml"}
 SAVINGS_HOURS = 24
 SAVINGS_HOURS_MAX = 24 * 31
 OFFSET_MAX = 10_000_000
-RUN_GATEWAY = "Run a gateway: `toolscout serve --http`."
 FIELDS = 32
 """Parameters that are read of the answer of an authorization server."""
 HEADERS = {
@@ -102,7 +99,7 @@ class Routes:
             ),
             "/savings": self._get_savings,
             "/audit": self._list_entries,
-            "/waiting": lambda view, request: self._get_waiting().list_rows(view),
+            "/waiting": lambda view, request: console.waiting.list_rows(view),
             "/map": lambda view, request: console.maps.list_places(
                 view, _read_text(request, "encoder")
             ),
@@ -174,7 +171,7 @@ class Routes:
         )
 
     def _list_entries(self, view: View, request: Request) -> Answer:
-        return self._get_audit().list_page(
+        return self._console.audit.list_page(
             view,
             {name: _read_text(request, name) for name in FILTERS},
             since=_read_text(request, "since"),
@@ -183,11 +180,11 @@ class Routes:
         )
 
     async def _check_audit(self, view: View, request: Request) -> Answer:
-        return await self._get_audit().check(view, again=bool(_read_text(request, "again")))
+        return await self._console.audit.check(view, again=bool(_read_text(request, "again")))
 
     def _decide_call(self, view: View, request: Request) -> Answer:
         given = request.path_params
-        return self._get_waiting().decide(view, given["id"], given["answer"])
+        return self._console.waiting.decide(view, given["id"], given["answer"])
 
     async def _get_overview(self, view: View, request: Request) -> Answer:
         servers = self._console.servers  # belongs to the event loop
@@ -264,20 +261,10 @@ class Routes:
             response.delete_cookie(COOKIE, path=PAGE)
         return _add_headers(response, {**HEADERS, **NO_STORE})
 
-    def _get_audit(self) -> "AuditTable":
-        if self._console.audit is None:
-            raise ApiError(404, "no_audit", "There is no audit record here.", RUN_GATEWAY)
-        return self._console.audit
-
-    def _get_waiting(self) -> "WaitingCalls":
-        if self._console.waiting is None:
-            raise ApiError(404, "no_waiting", "There are no waiting calls here.", RUN_GATEWAY)
-        return self._console.waiting
-
     def _get_servers(self) -> "ServerTable":
         if self._console.servers is None:
-            message = "There are no servers behind this console."
-            raise ApiError(404, "no_servers", message, RUN_GATEWAY)
+            hint = "Run a gateway: `toolscout serve --http`."
+            raise ApiError(404, "no_servers", "There are no servers behind this console.", hint)
         return self._console.servers
 
     async def _stream_events(self, request: Request) -> Response:

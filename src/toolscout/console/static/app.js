@@ -1,6 +1,7 @@
 // The frame: pages by address, the connection, and dialogs over the pages.
 
 import { ask, follow, forget, hasToken, onUnauthorised } from "./api.js";
+import { audit } from "./audit.js";
 import { catalogue } from "./catalogue.js";
 import { askToken, showKeys } from "./dialogs.js";
 import { fill, h, icon, paced } from "./dom.js";
@@ -13,9 +14,12 @@ import { search } from "./search.js";
 import { servers } from "./servers.js";
 import { sessions } from "./sessions.js";
 import { nextTheme, themeNow } from "./themes.js";
+import { waiting } from "./waiting.js";
 import { Drawer } from "./drawer.js";
 
-const PAGES = { search, catalogue, servers, sessions, savings, map };
+const PAGES = { search, catalogue, servers, sessions, waiting, audit, savings, map };
+// Pages that tell what everybody does, which a token with a profile may not see.
+const FOR_ALL_ONLY = ["waiting", "audit"];
 const main = document.querySelector("#main");
 const drawer = new Drawer(() => go(withParams({ tool: "" }), { replace: true }));
 // Until the first answer arrives, the page shows what it can.
@@ -35,21 +39,25 @@ function showTabs() {
   const counts = {
     catalogue: state.overview.tools,
     servers: Object.values(state.overview.servers).reduce((a, b) => a + b, 0),
+    waiting: state.overview.waiting,
   };
+  const isLimited = state.overview.host === "gateway" && !state.overview.capabilities.audit;
+  const names = Object.keys(PAGES).filter((name) => !isLimited || !FOR_ALL_ONLY.includes(name));
   fill(
     document.querySelector("#tabs"),
-    Object.entries(PAGES).map(([name, page]) =>
+    names.map((name) =>
       h(
         "a",
         { href: address(name), "aria-current": name === state.name ? "page" : null },
         icon(name),
-        h("span", {}, page.title),
+        h("span", {}, PAGES[name].title),
         counts[name]
-          ? h("span", { class: "count", "aria-hidden": "true" }, whole(counts[name]))
+          ? h("span", { class: `count ${name}`, "aria-hidden": "true" }, whole(counts[name]))
           : null,
       ),
     ),
   );
+  document.querySelector("#tabs [aria-current]")?.scrollIntoView({ block: "nearest" });
 }
 
 async function loadOverview() {
@@ -101,7 +109,7 @@ const overviewSoon = paced(() => loadOverview().catch(() => {}), 400);
 
 function hear(kind, data) {
   if (kind === "resync") return refresh();
-  if (kind === "overview" || kind === "server") overviewSoon();
+  if (["overview", "server", "waiting"].includes(kind)) overviewSoon();
   state.page?.event?.(kind, data);
 }
 

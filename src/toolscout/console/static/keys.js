@@ -5,7 +5,16 @@ import { address, go } from "./routes.js";
 
 const KEY = "toolscout.keys";
 const WAIT_MILLISECONDS = 1_200;
-const PLACES = { s: "search", c: "catalogue", v: "servers", e: "sessions", a: "savings", m: "map" };
+const PLACES = {
+  s: "search",
+  c: "catalogue",
+  v: "servers",
+  e: "sessions",
+  w: "waiting",
+  u: "audit",
+  a: "savings",
+  m: "map",
+};
 
 /** What each key does, for the list of keys. */
 export const KEYS = [
@@ -17,6 +26,8 @@ export const KEYS = [
   [["g", "c"], "Catalogue"],
   [["g", "v"], "Servers"],
   [["g", "e"], "Sessions"],
+  [["g", "w"], "Waiting"],
+  [["g", "u"], "Audit"],
   [["g", "a"], "Savings"],
   [["g", "m"], "Map"],
   [["+", "−", "0"], "Zoom the map, and show all of it"],

@@ -172,7 +172,7 @@ function figures(total, perMillion) {
     [
       "Sent instead",
       sent(total),
-      `menu ${short(total.menu)}, replies ${short(total.replies)}, descriptions ${short(total.descriptions)}`,
+      `toolscout's tools ${short(total.menu)}, replies ${short(total.replies)}, descriptions ${short(total.descriptions)}`,
     ],
     ["Net", total.net, total.net >= 0 ? "saved in total" : "lost in total"],
   ];

@@ -166,14 +166,14 @@ function costCard(all, menu, count) {
   return h(
     "div",
     { class: "card pad stack" },
-    h("h2", {}, "What a session costs"),
+    h("h2", {}, "What a session costs, in tokens"),
     costLine("All definitions", all, 1, "s-other"),
-    costLine("toolscout's menu", menu, menu / Math.max(all, 1), "accent"),
+    costLine("What toolscout sends first", menu, menu / Math.max(all, 1), "accent"),
     h(
       "p",
       { class: "small soft" },
       count
-        ? `The model starts with three small tools instead of ${whole(count)}, and reads the definitions that a search finds.`
+        ? `The model starts with three tools of toolscout and a list of what exists, instead of ${whole(count)} definitions. It reads the definitions that a search finds.`
         : "The catalogue is empty.",
     ),
   );
@@ -205,7 +205,7 @@ function readCard(reply, all, menu) {
       reply.text,
     ),
     costLine("All definitions", all, 1, "s-other"),
-    costLine("Menu and this reply", cost, cost / Math.max(all, 1), "accent"),
+    costLine("First tools and this reply", cost, cost / Math.max(all, 1), "accent"),
     h("p", { class: "small soft" }, spared, "."),
   );
 }

@@ -22,6 +22,7 @@ class Servers {
     this.open = "";
     this.held = new Map();
     this.busy = new Map();
+    this.pressed = "";
     this.said = new Map();
     this.problems = new Map();
     this.summary = h("p", { role: "status" });
@@ -66,7 +67,8 @@ class Servers {
   }
 
   show() {
-    const focused = document.activeElement?.dataset?.key;
+    // A button that is disabled meanwhile loses the focus.
+    const focused = this.pressed || document.activeElement?.dataset?.key;
     const count = (state) => this.rows.filter((row) => row.state === state).length;
     fill(
       this.summary,
@@ -142,8 +144,8 @@ class Servers {
           stat("calls", whole(row.calls)),
           stat("errors", whole(row.errors), row.errors ? "bad" : ""),
           stat("restarts", whole(row.restarts)),
-          stat("p50", took(row.latency_ms?.p50)),
-          stat("p95", took(row.latency_ms?.p95)),
+          stat("median", took(row.latency_ms?.p50), "", "Half of the calls were faster"),
+          stat("slowest", took(row.latency_ms?.p95), "", "95 of 100 calls were faster"),
         ),
         h(
           "div",
@@ -177,8 +179,9 @@ class Servers {
         h(
           "p",
           { class: row.state === "failed" ? "server-text bad" : "server-text soft" },
-          row.reason,
+          row.reason.charAt(0).toUpperCase() + row.reason.slice(1),
         ),
+      row.own_login !== "none" && ownLogin(row),
       this.held.has(row.name) && this.changes(row),
       this.problems.has(row.name) &&
         h("div", { class: "server-text" }, problemCard(this.problems.get(row.name))),
@@ -281,6 +284,7 @@ class Servers {
 
   async decide(row, one, name) {
     this.busy.set(row.name, name);
+    this.pressed = `${name} ${one.id}`;
     this.problems.delete(row.name);
     this.show();
     try {
@@ -292,6 +296,7 @@ class Servers {
     }
     this.busy.delete(row.name);
     this.show();
+    this.pressed = "";
     this.soon();
   }
 
@@ -313,6 +318,7 @@ class Servers {
 
   async act(row, name) {
     this.busy.set(row.name, name);
+    this.pressed = `${name} ${row.name}`;
     this.problems.delete(row.name);
     this.show();
     try {
@@ -328,6 +334,7 @@ class Servers {
     }
     this.busy.delete(row.name);
     this.show();
+    this.pressed = "";
     this.soon();
   }
 
@@ -355,6 +362,33 @@ class Servers {
   }
 }
 
-function stat(name, value, kind = "") {
-  return h("div", {}, h("dt", {}, name), h("dd", { class: kind || null }, value));
+function stat(name, value, kind = "", title = "") {
+  return h(
+    "div",
+    { title: title || null },
+    h("dt", {}, name),
+    h("dd", { class: kind || null }, value),
+  );
+}
+
+/** Return the way to the page on which a user logs in, for calls in the user's own name. */
+function ownLogin(row) {
+  const isDone = row.own_login === "logged in";
+  return h(
+    "div",
+    { class: "server-text row" },
+    isDone
+      ? "Your calls use your own login."
+      : "Everybody uses a login of their own here, and you have none yet.",
+    h(
+      "a",
+      {
+        class: isDone ? "button small" : "button small primary",
+        href: `/login?server=${encodeURIComponent(row.name)}`,
+        "data-key": `own ${row.name}`,
+      },
+      isDone ? "Log in again" : "Log in for your calls",
+      h("span", { class: "sr" }, ` to ${row.name}`),
+    ),
+  );
 }
