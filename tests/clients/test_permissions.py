@@ -88,6 +88,31 @@ def test_another_spelling_of_a_name_is_the_same_tool(home: Path, spelling: str):
     assert decide(name=spelling) == "deny"
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"tool": NOW},
+        {"tool_name": NOW},
+        {"name": None, "tool": NOW},
+        {"name": NOW, "tool": "time__convert_time"},
+        json.dumps({"name": NOW}),
+    ],
+)
+def test_a_call_is_read_as_the_gateway_reads_it(home: Path, given: object):
+    set_rules(home / ".claude/settings.json", deny=[f"mcp__{NOW}"])
+    call = {"tool_name": "mcp__toolscout__tool_call", "tool_input": given}
+
+    assert '"deny"' in run_hook(call).stdout
+
+
+def test_a_name_that_means_no_known_tool_is_asked_about_if_something_is_forbidden(home: Path):
+    assert decide(name="get_current_time") == ""
+    set_rules(home / ".claude/settings.json", deny=[f"mcp__{NOW}"])
+
+    assert decide(name="get_current_time") == "ask"
+    assert decide(name="result_0123456789") == ""
+
+
 def test_a_pinned_tool_and_the_variants_of_a_call_are_covered_and_searches_are_not(home: Path):
     set_rules(home / ".claude/settings.json", deny=["mcp__time"])
 

@@ -23,8 +23,8 @@ ORDERS = {
         tools
         catalog dialects policies query settings tokens
         calls config demo files search testing
-        clients sessions
-        scout
+        sessions
+        clients scout
         adapters lint evaluate
         servers
         gateway

@@ -17,9 +17,11 @@ from pathlib import Path
 from toolscout.catalog import Catalog
 from toolscout.clients.discovery import Machine
 from toolscout.config.documents import write_private
-from toolscout.errors import InvalidFile
+from toolscout.errors import InvalidFile, ModelError
+from toolscout.names import is_handle
 from toolscout.policies import Permission
 from toolscout.schemas import Json, is_list, is_object
+from toolscout.sessions.metatools import read_call_request
 
 PREFIX = "mcp__"
 EVENT = "PreToolUse"
@@ -66,30 +68,36 @@ def decide(event: Json, rules: Rules, catalog: Catalog) -> tuple[Permission, str
     """Return what the rules say about a call that Claude Code is about to make, and why.
 
     None means that no rule is about it. A name that may mean several tools is allowed only if all
-    of them are.
+    of them are. A name that means no known tool may be another spelling of one that a rule
+    forbids, so a person is asked.
     """
     called = find_called_name(event)
     if called is None:
         return None
-    names = [tool.name for tool in catalog.resolve(called)] or [called.removeprefix(PREFIX)]
+    known = catalog.resolve(called)
+    names = [tool.name for tool in known] or [called.removeprefix(PREFIX)]
     found = [_find_rule(f"{PREFIX}{name}", rules) for name in names]
     for permission in ORDER:
         decided = [one for one in found if one is not None and one[0] is permission]
         if decided and (permission is not Permission.ALLOW or len(decided) == len(found)):
             return permission, f"{decided[0][1]} in your permissions, for {called}"
+    if not known and (rules[Permission.DENY] or rules[Permission.ASK]):
+        return Permission.ASK, f"toolscout does not know which tool {called} is"
     return None
 
 
 def find_called_name(event: Json) -> str | None:
-    """Return the name of the tool behind a call of toolscout, as the model wrote it."""
+    """Return the name of the tool behind a call of toolscout, read as the gateway reads it."""
     server, _, own = str(event.get("tool_name", "")).removeprefix(PREFIX).partition("__")
     if not server or not own:
         return None
-    if own not in CALLING:
+    if own.rpartition("__")[2] not in CALLING:
         return own if "__" in own else None  # a pinned tool, or a search
-    given = event.get("tool_input")
-    name = given.get("name") if is_object(given) else None
-    return name if isinstance(name, str) else None
+    try:
+        name, _ = read_call_request(event.get("tool_input"))
+    except ModelError:
+        return None  # which the gateway refuses
+    return name if isinstance(name, str) and not is_handle(name) else None
 
 
 def _find_rule(name: str, rules: Rules) -> tuple[Permission, str] | None:
