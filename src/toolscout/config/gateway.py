@@ -163,11 +163,17 @@ class Rule(Options):
         )
 
     def matches(self, arguments: Json) -> bool:
-        """Tell whether arguments match all patterns; of a list, one item is enough."""
-        return all(
-            any(fnmatchcase(text, pattern) for text in _list_texts(arguments, path.split(".")))
-            for path, pattern in self.arguments.items()
-        )
+        """Tell whether arguments match all patterns.
+
+        Of a list, one item is enough to ask or to deny; to allow a call, every item has to match.
+        """
+        for path, pattern in self.arguments.items():
+            texts = list(_list_texts(arguments, path.split(".")))
+            matched = [text is not None and fnmatchcase(text, pattern) for text in texts]
+            is_allowing = self.permission is Permission.ALLOW
+            if not matched or not (all(matched) if is_allowing else any(matched)):
+                return False
+        return True
 
 
 class CallerRules:
@@ -205,14 +211,19 @@ class CallerRules:
         return found
 
 
-def _list_texts(value: object, path: Sequence[str]) -> Iterator[str]:
-    """Yield the values at a path as texts; lists on the way count with each of their items."""
+def _list_texts(value: object, path: Sequence[str]) -> Iterator[str | None]:
+    """Yield the values at a path as texts; lists on the way count with each of their items.
+
+    An object without the next part of the path yields None.
+    """
     if is_list(value):
         for item in value:
             yield from _list_texts(item, path)
     elif path:
         if is_object(value) and path[0] in value:
             yield from _list_texts(value[path[0]], path[1:])
+        else:
+            yield None
     else:
         yield value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

@@ -9,6 +9,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,7 +21,7 @@ from mcp.shared.uri_template import UriTemplate
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from toolscout.config.servers import Login
-from toolscout.errors import ApprovalNeeded, LoginRequired, NotAllowed
+from toolscout.errors import ApprovalNeeded, LoginRequired, NotAllowed, ToolHeld
 from toolscout.gateway.pending import (
     DENIED,
     INPUT_REQUIRED,
@@ -36,12 +37,13 @@ from toolscout.gateway.pending import (
     format_arguments,
 )
 from toolscout.names import digest_session
-from toolscout.policies import Decision
+from toolscout.policies import Decision, Permission
 from toolscout.schemas import Json
 from toolscout.servers.connection import Relay, call_failed_from_error
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.servers.pool import Pool
 from toolscout.sessions.replies import Reply
+from toolscout.sessions.session import Session
 from toolscout.sessions.texts import ENDLESS_QUESTIONS, LOGIN_QUESTION, USER_DECLINED
 from toolscout.tools import Tool
 
@@ -86,6 +88,7 @@ class ForwardedCall:
         """
         self.raw: Json | None = None
         """The server's answer, unchanged."""
+        self._tool: Tool | None = None
         self._pool = pool
         self._context = context
         self._params = params
@@ -104,6 +107,7 @@ class ForwardedCall:
 
     async def __call__(self, tool: Tool, arguments: Json) -> object:
         """Run a tool, and store the server's answer in `raw`."""
+        self._tool = tool
         method, params = _build_request(tool, arguments)
         # Arguments can make any address of a template, also that of a hidden resource.
         if tool.kind == TEMPLATE and not self._sees(tool.server, params["uri"]):
@@ -122,7 +126,10 @@ class ForwardedCall:
         Raises `NotAllowed` if the answer is no, and `ApprovalNeeded` if the client cannot ask.
         """
         digest = digest_call(self._caller, self._session, tool, arguments)
-        if not self._approvals.is_agreed(self._session, tool, digest):
+        given = self._params
+        has_answers = given.input_responses is not None
+        is_resumed = has_answers and self._approvals.take_open(digest, given.request_state)
+        if not is_resumed and not self._approvals.is_agreed(self._session, tool, decision):
             question = build_question(tool, arguments, decision)
             abilities = self._context.session.client_capabilities
             if check_abilities(question, abilities) is not None:
@@ -143,6 +150,25 @@ class ForwardedCall:
         self._digest = digest
         return True
 
+    async def read_entry(
+        self, session: Session, tool: Tool, arguments: Json, method: str, params: Json, called: str
+    ) -> Json:
+        """Read a resource or get a prompt as `send` does, if the rules permit it.
+
+        `tool` is its entry in the catalogue. Raises `NotAllowed`, or `ApprovalNeeded` if the client
+        cannot ask.
+        """
+        decision = await session.policy.decide(tool, arguments)
+        if decision.permission is Permission.ASK:
+            if not await self.confirm(tool, arguments, decision) and self._question is not None:
+                return self._question
+            decision = await session.policy.decide(tool, arguments)
+        if decision.permission is Permission.DENY or not session.policy.sees(tool):
+            raise NotAllowed(tool.name, rule=decision.rule, reason=decision.reason)
+        raw = await self.send(tool.server, method, params, called=called)
+        self._keep_approval(raw)
+        return raw
+
     def _read_approval(self, answer: object, tool: Tool, decision: Decision) -> None:
         said = answer.content if isinstance(answer, types.ElicitResult) else None
         chosen = (said or {}).get("decision")
@@ -150,7 +176,7 @@ class ForwardedCall:
         if not is_yes or chosen not in SCOPES:
             self._approvals.tell(self._session, tool, decision, "declined", CLIENT_USER)
             raise NotAllowed(tool.name, rule=decision.rule, reason=USER_DECLINED)
-        self._approvals.add(self._session, tool, scope=chosen)
+        self._approvals.add(self._session, tool, decision, scope=chosen)
         self._approvals.tell(self._session, tool, decision, f"approved {chosen}", CLIENT_USER)
 
     async def _look_up_approval(
@@ -172,7 +198,7 @@ class ForwardedCall:
             raise ApprovalNeeded(
                 tool.name, rule=decision.rule, waiting=digest, page=self._waiting_page
             )
-        self._approvals.add(self._session, tool, scope=found.scope)
+        self._approvals.add(self._session, tool, decision, scope=found.scope)
         # Whoever decided has an entry of their own in the audit record.
         self._approvals.tell(self._session, tool, decision, "used", found.by)
 
@@ -215,11 +241,14 @@ class ForwardedCall:
 
     async def _request(self, server: str, method: str, params: Json, relay: Relay) -> Json:
         params = {**params, **self._build_extra_params()}
+        send = partial(
+            self._pool.request, server, method, params, caller=self._caller, check=self._check_tool
+        )
         try:
-            raw = await self._pool.request(server, method, params, relay, caller=self._caller)
+            raw = await send(relay)
         except LoginRequired as error:
             await self._ask_for_login(error, relay)
-            raw = await self._pool.request(server, method, params, relay, caller=self._caller)
+            raw = await send(relay)
         if raw.get("resultType") != INPUT_REQUIRED or self._is_modern:
             return raw
         # A newer server wants input that this client cannot send with a call: ask, and repeat it.
@@ -234,10 +263,18 @@ class ForwardedCall:
             params["inputResponses"] = answers
             if wanted.request_state is not None:
                 params["requestState"] = wanted.request_state
-            raw = await self._pool.request(server, method, params, self, caller=self._caller)
+            raw = await send(self)
             if raw.get("resultType") != INPUT_REQUIRED:
                 return raw
         raise MCPError(code=types.INTERNAL_ERROR, message=ENDLESS_QUESTIONS.format(rounds=ROUNDS))
+
+    def _check_tool(self) -> None:
+        """Raise `ToolHeld` if the definition of the tool has changed while the call waited."""
+        tool = self._tool
+        if tool is not None and self._pool.catalog.get_held(tool.name) is not None:
+            known = self._pool.catalog.get(tool.name)
+            if known is None or known.fingerprint != tool.fingerprint:
+                raise ToolHeld(tool.name)
 
     async def _ask_for_login(self, error: LoginRequired, relay: Relay) -> None:
         """Ask the user to log in to a server, and wait for it; raises `LoginRequired` otherwise."""
@@ -263,8 +300,8 @@ class ForwardedCall:
         if self._question is not None and reply.code == ApprovalNeeded.code:
             return self._question
         raw = self.raw
-        if raw is not None and raw.get("resultType") == INPUT_REQUIRED and self._digest:
-            self._approvals.keep_open(self._digest)
+        if raw is not None:
+            self._keep_approval(raw)
         details = reply.details
         if raw is None or reply.code not in ("ok", "tool_error") or details.get("handle"):
             return result_from_reply(reply)
@@ -274,6 +311,11 @@ class ForwardedCall:
             return result_from_reply(reply)
         repairs = [{"type": "text", "text": f"({text})"} for text in details.get("repairs", ())]
         return {**raw, "content": [*repairs, *raw["content"]]} if repairs else raw
+
+    def _keep_approval(self, raw: Json) -> None:
+        """Let the answers to the questions of a server go there without another approval."""
+        if raw.get("resultType") == INPUT_REQUIRED and self._digest:
+            self._approvals.keep_open(self._digest, raw.get("requestState"))
 
     def _build_extra_params(self) -> Json:
         """Return the parameters that belong to the call, not to the tool: answers, state, meta."""

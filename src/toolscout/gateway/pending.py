@@ -14,7 +14,7 @@ import json
 import secrets
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from toolscout.config.secrets import SecretMask
 from toolscout.errors import NotPending
-from toolscout.names import clean_text, to_one_line
+from toolscout.names import escape_hidden, is_exposed_name, to_one_line
 from toolscout.policies import Decision
 from toolscout.schemas import Json, to_canonical_json
 from toolscout.servers.connection import Relay
@@ -45,8 +45,10 @@ REQUESTS_KEPT = 500
 """Calls that may wait in the store at the same time."""
 APPROVALS_KEPT = 10_000
 ARGUMENT_CHARS = 2_000
+NOT_SHOWN = "… ({more:,} more characters are not shown)"
 REASON_CHARS = 300
-DIGEST_CHARS = 16
+DIGEST_CHARS = 32
+"""Long enough that nobody finds two calls with the same digest."""
 
 Abilities = types.ClientCapabilities | None
 """The capabilities that a client has declared."""
@@ -130,7 +132,11 @@ class PendingCalls:
         timer = loop.call_later(seconds, self._drop, state)
         self.waiting[state] = pending, timer
         if len(self.waiting) > PENDING_CALLS_MAX:
-            self._drop(next(iter(self.waiting)))
+            # Whoever has the most waiting makes room, so that nobody ends the calls of others.
+            sessions = Counter(kept.key.session for kept, _ in self.waiting.values())
+            most, _ = sessions.most_common(1)[0]
+            oldest = (key for key, (kept, _) in self.waiting.items() if kept.key.session == most)
+            self._drop(next(oldest))
         return state
 
     def _take(self, state: str, key: CallKey) -> "_PendingCall":
@@ -304,33 +310,36 @@ class CallApprovals:
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()
-        self._agreed: OrderedDict[tuple[str, str], None] = OrderedDict()
-        """Sessions and tools, by fingerprint, that were allowed until the session ends."""
+        self._agreed: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        """Sessions, tools by fingerprint, and rules that were allowed until the session ends."""
         self._asked: OrderedDict[str, str] = OrderedDict()
         """The digest of the call behind each state that a client sends back with its answer."""
-        self._open: OrderedDict[str, None] = OrderedDict()
-        """Digests of approved calls that their server has answered with a question."""
+        self._open: OrderedDict[tuple[str, str | None], None] = OrderedDict()
+        """Digests and states of approved calls that their server has answered with a question."""
 
-    def is_agreed(self, session: str, tool: Tool, digest: str) -> bool:
-        """Tell whether a call needs no further question."""
-        if digest in self._open:
-            del self._open[digest]
-            return True
-        return (session, tool.fingerprint) in self._agreed
+    def is_agreed(self, session: str, tool: Tool, decision: Decision) -> bool:
+        """Tell whether a person agreed to all calls of a tool that a rule asks about."""
+        return (session, tool.fingerprint, decision.rule) in self._agreed
 
-    def add(self, session: str, tool: Tool, *, scope: str) -> None:
-        """Note that a person agreed, to this call or to all of this tool in the session."""
+    def add(self, session: str, tool: Tool, decision: Decision, *, scope: str) -> None:
+        """Note that a person agreed, to this call or to all that the rule asks about."""
         if scope == SCOPES[1]:
-            _put(self._agreed, (session, tool.fingerprint), None)
+            _put(self._agreed, (session, tool.fingerprint, decision.rule), None)
 
     def tell(self, session: str, tool: Tool, decision: Decision, outcome: str, by: str) -> None:
         """Tell whoever listens how a question was answered."""
         if self.on_answer is not None:
             self.on_answer(session, tool, decision, outcome, by)
 
-    def keep_open(self, digest: str) -> None:
+    def keep_open(self, digest: str, state: str | None) -> None:
         """Let an approved call be repeated once, with answers to questions of its server."""
-        _put(self._open, digest, None)
+        _put(self._open, (digest, state), None)
+
+    def take_open(self, digest: str, state: str | None) -> bool:
+        """Tell whether an approved call is repeated with such answers, which can be done once."""
+        is_open = (digest, state) in self._open
+        self._open.pop((digest, state), None)
+        return is_open
 
     def add_state(self, digest: str) -> str:
         """Return a state that a client has to send back with its answer about a call."""
@@ -427,8 +436,10 @@ def digest_call(principal: str, session: str, tool: Tool, arguments: Json) -> st
 def build_question(tool: Tool, arguments: Json, decision: Decision) -> types.ElicitRequest:
     """Return the question whether a call may be made."""
     reason = f" {to_one_line(decision.reason, REASON_CHARS)}" if decision.reason else ""
+    # A server chooses the names of its tools, and could write a question of its own there.
+    name = tool.leaf if is_exposed_name(tool.leaf) else tool.name
     text = APPROVAL_QUESTION.format(
-        tool=tool.leaf, server=tool.server, arguments=format_arguments(arguments), reason=reason
+        tool=name, server=tool.server, arguments=format_arguments(arguments), reason=reason
     )
     schema: Json = {
         "type": "object",
@@ -440,11 +451,18 @@ def build_question(tool: Tool, arguments: Json, decision: Decision) -> types.Eli
 
 
 def format_arguments(arguments: Json, mask: SecretMask | None = None) -> str:
-    """Return arguments as JSON for a person to read, without secrets and cut if they are long."""
-    text = json.dumps(arguments, ensure_ascii=False)
-    text = mask.apply(text) if mask is not None else text
-    rest = len(text) - ARGUMENT_CHARS
-    return clean_text(text, ARGUMENT_CHARS) + (f" … {rest:,} more characters" if rest > 0 else "")
+    """Return arguments as JSON for a person to read, without secrets and cut if they are long.
+
+    Then the shortest come first, so that a long one does not hide what else is sent.
+    """
+    hide = mask.apply if mask is not None else str
+    text = hide(json.dumps(arguments, ensure_ascii=False))
+    more = len(text) - ARGUMENT_CHARS
+    if more <= 0:
+        return escape_hidden(text)
+    parts = [hide(json.dumps({key: arguments[key]}, ensure_ascii=False))[1:-1] for key in arguments]
+    text = f"{{{', '.join(sorted(parts, key=len))}}}"
+    return escape_hidden(text[:ARGUMENT_CHARS]) + NOT_SHOWN.format(more=more)
 
 
 _Key = TypeVar("_Key")

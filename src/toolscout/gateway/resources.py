@@ -51,7 +51,9 @@ class Resources:
     async def read(self, session: Session, uri: str, forwarded: ForwardedCall) -> Json:
         """Return a resource, with the URIs of its parts as this gateway lists them."""
         server, own = self.find_owner(session, uri)
-        answer = forwarded.send(server, "resources/read", {"uri": own}, called=uri)
+        entry, arguments = self._find_entry(session, server, own)
+        params: Json = {"uri": own}
+        answer = forwarded.read_entry(session, entry, arguments, "resources/read", params, uri)
         result = await _await_answer(answer)
         if "contents" not in result:
             return result  # the server asks for input first
@@ -65,9 +67,11 @@ class Resources:
         self, session: Session, name: str, arguments: Json, forwarded: ForwardedCall
     ) -> Json:
         """Return a prompt with its arguments filled in."""
-        server, own = self._find_prompt(session, name)
+        _, own = self._find_prompt(session, name)
+        entry = next(tool for tool in session.list_visible() if tool.name == name)
         params = {"name": own, "arguments": arguments}
-        return await _await_answer(forwarded.send(server, "prompts/get", params, called=name))
+        answer = forwarded.read_entry(session, entry, arguments, "prompts/get", params, name)
+        return await _await_answer(answer)
 
     async def complete(self, session: Session, params: Json, caller: str) -> Json:
         """Return possible values for an argument of a prompt or template."""
@@ -107,7 +111,9 @@ class Resources:
         plain = _normalize_uri(own)
         meant = [p for p in places if _normalize_uri(p[1]).casefold() == plain.casefold()]
         if not meant and not _has_steps(own):
-            meant = [p for p in places if p[0] == TEMPLATE and _fits(p[1], own)]
+            meant = [
+                p for p in places if p[0] == TEMPLATE and _match_template(p[1], own) is not None
+            ]
         if meant:
             visible = self._map_visible_names(session)
             return any((server, kind, key) in visible for kind, key in meant)
@@ -115,11 +121,26 @@ class Resources:
             return False
         if session.policy.is_open:
             return True
-        try:
-            tool = Tool.define(plain, server=server, kind=RESOURCE, effect=Effect.READ)
-        except InvalidTool:
-            return False
-        return session.policy.sees(tool)
+        entry = _make_entry(server, plain)
+        return entry is not None and session.policy.sees(entry)
+
+    def _find_entry(self, session: Session, server: str, own: str) -> tuple[Tool, Json]:
+        """Return the entry of the catalogue that rules about a resource see, and its arguments.
+
+        That is a listed resource or a template that fits, otherwise one made from the URI.
+        """
+        templates: list[tuple[Tool, Json]] = []
+        plain = _normalize_uri(own).casefold()
+        for tool in session.list_visible():
+            if tool.server == server and tool.kind == RESOURCE:
+                if _normalize_uri(str(tool.extras.get("uri"))).casefold() == plain:
+                    return tool, {}
+            elif tool.server == server and tool.kind == TEMPLATE:
+                values = _match_template(str(tool.extras.get("uriTemplate")), own)
+                templates += [] if values is None else [(tool, values)]
+        if templates:
+            return templates[0]
+        return _make_entry(server, _normalize_uri(own)) or Tool(name=RESOURCE, server=server), {}
 
     def _map_visible_names(self, session: Session) -> dict[tuple[str, str, str], str]:
         """Return the exposed names of the resources, templates and prompts that a session sees."""
@@ -185,11 +206,21 @@ def _decode(uri: str) -> str:
     return uri
 
 
-def _fits(template: str, uri: str) -> bool:
+def _make_entry(server: str, name: str) -> Tool | None:
+    """Return an entry of the catalogue for a resource that is not listed, if it can have one."""
     try:
-        return UriTemplate.parse(template).match(uri) is not None
+        return Tool.define(name, server=server, kind=RESOURCE, effect=Effect.READ)
+    except InvalidTool:
+        return None
+
+
+def _match_template(template: str, uri: str) -> Json | None:
+    """Return the values with which a template gives a URI, or None if it cannot."""
+    try:
+        values = UriTemplate.parse(template).match(uri)
     except InvalidUriTemplate:
-        return False
+        return None
+    return None if values is None else dict(values)
 
 
 async def _await_answer(answer: Awaitable[Json]) -> Json:

@@ -152,9 +152,18 @@ class Pool:
         self._connector.close()
 
     async def request(
-        self, name: str, method: str, params: Json, relay: Relay | None = None, *, caller: str = ""
+        self,
+        name: str,
+        method: str,
+        params: Json,
+        relay: Relay | None = None,
+        *,
+        caller: str = "",
+        check: Callable[[], None] = lambda: None,
     ) -> Json:
         """Send one request to a server, starting it if necessary, and return the raw result.
+
+        `check` runs last and may raise: the server may have changed while the request waited.
 
         A caller with a name takes at most three quarters of the server's slots, and half of the
         places in its queue. With `login = "user"`, its requests go over its own connection, or
@@ -176,7 +185,7 @@ class Pool:
                 if caller:
                     await self._check_login(server)
                 try:
-                    return await self._send_redacted(server, slot, method, params, relay)
+                    return await self._send_redacted(server, slot, method, params, relay, check)
                 except ServerUnavailable as error:
                     if server.principal and error.state == Phase.NEEDS_LOGIN:
                         raise _make_login_error(name, caller) from None
@@ -387,12 +396,18 @@ class Pool:
     # Calls.
 
     async def _send_redacted(
-        self, server: ServerState, slot: CallSlot, method: str, params: Json, relay: Relay | None
+        self,
+        server: ServerState,
+        slot: CallSlot,
+        method: str,
+        params: Json,
+        relay: Relay | None,
+        check: Callable[[], None],
     ) -> Json:
         """Do the same as `_send`, without what looks like a secret if `redact` says so."""
         kinds = server.config.redact
         try:
-            answer = await self._send(server, slot, method, params, relay)
+            answer = await self._send(server, slot, method, params, relay, check)
         except MCPError as error:
             told = {"message": error.message, "data": error.data}
             plain = await asyncio.to_thread(redact_json, told, kinds) if kinds else told
@@ -406,11 +421,18 @@ class Pool:
         return plain | {key: answer[key] for key in ("requestState",) if key in answer}
 
     async def _send(
-        self, server: ServerState, slot: CallSlot, method: str, params: Json, relay: Relay | None
+        self,
+        server: ServerState,
+        slot: CallSlot,
+        method: str,
+        params: Json,
+        relay: Relay | None,
+        check: Callable[[], None],
     ) -> Json:
         seconds = server.config.call_seconds
         for tries_left in reversed(range(TRIES)):
             connection = await self._open_for_call(server)
+            check()
             try:
                 with server.count_running():
                     async with slot.limit(seconds):
@@ -514,13 +536,9 @@ class Pool:
                 if server.principal:
                     # The list of tools is the administrator's, and may have to be read again.
                     self._spawn(self._learn(self._find(server.name)))
-                elif server.manifest is None:
-                    await self._updater.refresh(server, connection)
                 else:
-                    # The stored listings will do for the call that waits; read new ones after it.
-                    has_changed.set()
-                    if not self._updater.is_ready(server):
-                        await self._updater.publish(server, server.manifest)
+                    # A call must not reach a tool that has changed since it was listed.
+                    await self._updater.refresh(server, connection)
             except BaseException:
                 await connection.close()
                 raise

@@ -138,6 +138,16 @@ async def approve_call(
             is_confirmed = confirm and await confirm(tool, prepared.arguments, decision)
             if not is_confirmed:
                 raise errors.ApprovalNeeded(tool.name, rule=decision.rule)
+            # While a person is asked, rules and definitions may change.
+            before = tool
+            tool, refusal = await state.run_locked(find, is_short=is_short)
+            if refusal is None and tool.fingerprint != before.fingerprint:
+                refusal = errors.ToolChanged(tool.name)
+            if refusal is not None:
+                raise refusal
+            decision = await state.policy.decide(tool, prepared.arguments)
+            if decision.permission is Permission.DENY:
+                raise errors.NotAllowed(tool.name, rule=decision.rule, reason=decision.reason)
     except (errors.ModelError, errors.UpstreamError) as error:
         is_short = not isinstance(error, _SHOWING_ERRORS)
         return await state.run_locked(partial(_refuse, state, error, tool), is_short=is_short)
