@@ -108,6 +108,41 @@ class Asker(Server):
         return {"content": [{"type": "text", "text": json.dumps(answer)}]}
 
 
+class Chatter(Server):
+    """Tells of its progress, or asks, as often as it is told, before it answers a call."""
+
+    def list_tools(self, params: Json) -> Json:
+        return {"tools": [define("progress"), define("log"), define("ask")]}
+
+    def call(self, params: Json) -> Json:
+        refused = 0
+        token = (params.get("_meta") or {}).get("progressToken")
+        for number in range(int(self.given[0])):
+            text = "x" * 2_000
+            if params["name"] == "progress":
+                said = {"progressToken": token, "progress": number, "message": text}
+                send({"method": "notifications/progress", "params": said})
+            elif params["name"] == "log":
+                send({"method": "notifications/message", "params": {"level": "info", "data": text}})
+            else:
+                asked = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+                send({"id": f"q{number}", "method": "elicitation/create", "params": asked})
+        if params["name"] == "ask":
+            for _ in range(int(self.given[1])):
+                refused += "error" in json.loads(sys.stdin.readline())
+        return {"content": [{"type": "text", "text": f"{refused} refused"}]}
+
+
+class Painter(Server):
+    """Answers with an image of a megabyte."""
+
+    def list_tools(self, params: Json) -> Json:
+        return {"tools": [define("paint")]}
+
+    def call(self, params: Json) -> Json:
+        return {"content": [{"type": "image", "mimeType": "image/png", "data": "A" * (1 << 20)}]}
+
+
 class Files(Server):
     """Reads every file that it is asked for, listed or not."""
 
@@ -178,11 +213,13 @@ class Writer(Server):
 
 MODES = {
     "asker": Asker,
+    "chatter": Chatter,
     "files": Files,
     "flood": Flood,
     "hidden": Hidden,
     "liar": Liar,
     "pager": Pager,
+    "painter": Painter,
     "types": Types,
     "writer": Writer,
 }

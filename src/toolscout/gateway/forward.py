@@ -8,7 +8,7 @@ Clients that cannot be asked during a call are left to `pending`.
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -52,6 +52,8 @@ Context = ServerRequestContext[Any, Any]
 ROUNDS = 10
 """How often a newer server may ask an older client for input during one call."""
 ID_BYTES = 16
+UNREAD_MAX = 16
+"""Progress and log messages of one call that wait until the client reads; more are dropped."""
 
 APPROVAL = "approval"
 """The key of the question whether a call may be made."""
@@ -89,6 +91,7 @@ class ForwardedCall:
         self.raw: Json | None = None
         """The server's answer, unchanged."""
         self._tool: Tool | None = None
+        self._unread = 0
         self._pool = pool
         self._context = context
         self._params = params
@@ -338,13 +341,23 @@ class ForwardedCall:
     async def report_progress(
         self, progress: float, total: float | None, message: str | None
     ) -> None:
-        """Pass progress on to the client."""
-        await self._context.session.report_progress(progress, total, message)
+        """Pass progress on to the client, unless it reads too slowly."""
+        await self._notify(self._context.session.report_progress(progress, total, message))
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
-        """Pass a log message on to the client."""
+        """Pass a log message on to the client, unless it reads too slowly."""
         note = types.LoggingMessageNotification(params=params)
-        await self._context.session.send_notification(note, self._context.request_id)
+        await self._notify(self._context.session.send_notification(note, self._context.request_id))
+
+    async def _notify(self, sending: Coroutine[Any, Any, None]) -> None:
+        if self._unread >= UNREAD_MAX:
+            sending.close()
+            return
+        self._unread += 1
+        try:
+            await sending
+        finally:
+            self._unread -= 1
 
     async def ask(self, request: types.InputRequest) -> Any:
         """Ask the client, and wait for its answer."""

@@ -10,19 +10,21 @@ import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, cast
+from typing import Any, Self, cast
 from weakref import WeakKeyDictionary
 
+import anyio
 import mcp_types as types
 from mcp.server import Server
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.sse import SseServerTransport
 from mcp.server.transport_security import RequestBodyLimitMiddleware
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
@@ -96,6 +98,8 @@ class WebPages:
 
 
 SSE_PATH = "/sse"
+UNREAD_MAX = 500
+"""Messages over SSE that a client has not read; with more, its stream ends."""
 FLUSH_SECONDS = 0.1
 EXPIRY_SECONDS = 5.0
 """How often streams are checked for tokens that have expired."""
@@ -310,8 +314,12 @@ class _HttpGateway:
             await build_problem("wrong_method", 405, headers={"Allow": "GET"})(scope, receive, send)
             return
         options = self._sse_server.create_initialization_options()
-        async with self._sse.connect_sse(scope, receive, send) as (read, write):
-            await self._sse_server.run(read, write, options)
+        name = scope[PRINCIPAL].name
+        with anyio.CancelScope() as stream:
+            async with self._sse.connect_sse(scope, receive, send) as (read, write):
+                count = partial(self._limiter.count, name, "too_many_calls")
+                counted = CountedAnswers(write, count, on_full=stream.cancel)
+                await self._sse_server.run(read, counted, options)
 
     @contextlib.asynccontextmanager
     async def _run_lifespan(self, app: Starlette) -> AsyncGenerator[None]:
@@ -495,6 +503,47 @@ class _HttpGateway:
         totals = await asyncio.to_thread(self._metrics.count_totals)
         now = asyncio.get_running_loop().time()
         return JSONResponse(build_status(self._gateway, totals, now=now, wall=datetime.now(UTC)))
+
+
+class CountedAnswers:
+    """The answers to a client over SSE; each that it has not read counts as one of its calls.
+
+    Otherwise a client that reads nothing could have any number of results kept for it.
+    """
+
+    def __init__(
+        self,
+        stream: Any,
+        count: Callable[[], AbstractContextManager[None]],
+        *,
+        on_full: Callable[[], None],
+    ) -> None:
+        self._stream = stream
+        self._count = count
+        self._on_full = on_full
+        self._unread = 0
+
+    async def send(self, item: SessionMessage) -> None:
+        """Send a message once the client has read those before it."""
+        if self._unread >= UNREAD_MAX:
+            self._on_full()
+        is_answer = isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError)
+        self._unread += 1
+        try:
+            with self._count() if is_answer else contextlib.nullcontext():
+                await self._stream.send(item)
+        finally:
+            self._unread -= 1
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
 
 
 class RunningRequests:

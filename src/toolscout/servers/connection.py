@@ -167,6 +167,9 @@ SAMPLING = "The MCP server {server!r} asks for this completion. {text}"
 MAY_NOT_ASK = "This server may not ask anything; its option may_ask is off."
 NOBODY = "No call is being worked on."
 SEVERAL = "Several calls are being worked on, and it is not known which one asks."
+TOO_MANY = "Too many questions wait for an answer."
+QUESTIONS_MAX = 16
+"""Questions of one server that may wait for an answer at the same time."""
 
 
 class Relays:
@@ -179,6 +182,7 @@ class Relays:
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
         self._relays: list[Relay] = []
+        self._asked = 0
 
     @contextmanager
     def register(self, relay: Relay) -> Generator[None]:
@@ -210,10 +214,16 @@ class Relays:
         message = SEVERAL if self._relays else NOBODY
         if not self._config.may_ask:
             message = MAY_NOT_ASK
+        elif self._asked >= QUESTIONS_MAX:
+            message = TOO_MANY
         elif len(self._relays) == 1:
             plain = request.model_dump(by_alias=True, mode="json", exclude_none=True)
             named = name_sender(self._config, plain)
-            return await self._relays[0].ask(type(request).model_validate(named, by_name=False))
+            self._asked += 1
+            try:
+                return await self._relays[0].ask(type(request).model_validate(named, by_name=False))
+            finally:
+                self._asked -= 1
         return types.ErrorData(code=types.INVALID_REQUEST, message=message)
 
 
