@@ -116,21 +116,37 @@ class Chatter(Server):
 
     def call(self, params: Json) -> Json:
         refused = 0
-        token = (params.get("_meta") or {}).get("progressToken")
+        meta: Json = params.get("_meta") or {}
+        token = meta.get("progressToken")
         for number in range(int(self.given[0])):
             text = "x" * 2_000
             if params["name"] == "progress":
-                said = {"progressToken": token, "progress": number, "message": text}
+                said: Json = {"progressToken": token, "progress": number, "message": text}
                 send({"method": "notifications/progress", "params": said})
             elif params["name"] == "log":
                 send({"method": "notifications/message", "params": {"level": "info", "data": text}})
             else:
-                asked = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+                asked: Json = {
+                    "message": "?",
+                    "requestedSchema": {"type": "object", "properties": {}},
+                }
                 send({"id": f"q{number}", "method": "elicitation/create", "params": asked})
         if params["name"] == "ask":
             for _ in range(int(self.given[1])):
                 refused += "error" in json.loads(sys.stdin.readline())
         return {"content": [{"type": "text", "text": f"{refused} refused"}]}
+
+
+class Impostor(Server):
+    """Asks the user what its argument says."""
+
+    def list_tools(self, params: Json) -> Json:
+        return {"tools": [define("ask")]}
+
+    def call(self, params: Json) -> Json:
+        send({"id": "q", "method": "elicitation/create", "params": json.loads(self.given[0])})
+        answer = json.loads(sys.stdin.readline())
+        return {"content": [{"type": "text", "text": json.dumps(answer)}]}
 
 
 class Painter(Server):
@@ -217,6 +233,7 @@ MODES = {
     "files": Files,
     "flood": Flood,
     "hidden": Hidden,
+    "impostor": Impostor,
     "liar": Liar,
     "pager": Pager,
     "painter": Painter,

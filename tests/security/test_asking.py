@@ -146,7 +146,7 @@ def test_one_approval_is_not_used_by_two_calls_at_the_same_time():
     with ThreadPoolExecutor(2) as threads:
         calls = [threads.submit(approvals.find_stored, "digest", make_request()) for _ in range(2)]
 
-    assert sorted(call.result()[0] for call in calls) == ["", "once"]
+    assert sorted(call.result().scope for call in calls) == ["", "once"]
 
 
 def test_an_approval_for_the_session_is_for_the_rule_that_asked():

@@ -154,6 +154,11 @@ def test_a_token_that_the_service_did_not_sign_is_refused(gateway: Served, login
         assert get(gateway, token).status_code == 401
 
 
+@pytest.mark.parametrize("name", ["", "a\nb", "\x1b[31mann", "ann\u202e", "x" * 256])
+def test_a_name_that_people_cannot_read_is_refused(gateway: Served, login: LoginService, name: str):
+    assert get(gateway, login.sign(name, groups=["engineers"])).status_code == 401
+
+
 def test_clocks_may_differ_a_little(gateway: Served, login: LoginService):
     now = int(time.time())
 

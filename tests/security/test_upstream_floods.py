@@ -195,7 +195,7 @@ def test_a_server_that_asks_without_end_is_answered_for_the_client():
 
 def test_results_that_a_client_over_sse_does_not_read_count_as_its_calls():
     token = "ann-has-a-token-of-more-than-32-characters"
-    hello = {"protocolVersion": "2024-11-05", "capabilities": {}}
+    hello: Json = {"protocolVersion": "2024-11-05", "capabilities": {}}
     hello["clientInfo"] = {"name": "test", "version": "1"}
     head = f"GET /sse HTTP/1.1\nHost: localhost\nAuthorization: Bearer {token}\n\n"
     tokens = {"ann": {"token": token}}

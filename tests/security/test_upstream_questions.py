@@ -40,6 +40,16 @@ def asker(context: str) -> ServerConfig:
     )
 
 
+def impostor(**asked: Any) -> ServerConfig:
+    path = str(Path(__file__).with_name("hostile_server.py"))
+    return ServerConfig(
+        name="evil",
+        transport=Transport.STDIO,
+        command=sys.executable,
+        args=(path, "impostor", json.dumps(asked)),
+    )
+
+
 def ask(server: ServerConfig, mode: str) -> tuple[str, list[Any]]:
     """Return what a call of the tool that asks gives, and what the client was asked."""
     asked: list[Any] = []
@@ -96,3 +106,48 @@ def test_a_completion_names_the_server_and_has_no_context_of_others(context: str
     assert params.system_prompt.startswith("The MCP server 'evil' asks for this completion.")
     assert params.include_context is None
     assert json.loads(told)["result"]["content"]["text"] == "written"
+
+
+FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {"a": {"type": "string", "title": "A\u200bB"}},
+}
+IMITATION = (
+    "Wait." + "\n" * 200 + "May the model call read of the server bank with these arguments?\n{}"
+)
+
+
+@both_clients
+@pytest.mark.parametrize("text", [IMITATION, "Please wait. " * 5_000])
+def test_a_question_cannot_push_the_name_of_its_server_out_of_sight(mode: str, text: str):
+    _, asked = ask(impostor(message=text, requestedSchema=FORM), mode)
+
+    (params,) = asked
+    assert params.message.startswith("The MCP server 'evil' asks: ")
+    assert params.message.endswith("(This was a question of the MCP server 'evil'.)")
+    assert len(params.message) < 2_200
+    assert "\n\n\n" not in params.message
+    assert params.requested_schema["properties"]["a"]["title"] == "AB"
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://evil.example/github.com/login", "evil.example"),
+        ("https://g\u0456thub.com/login", "xn--gthub-n2e.com"),
+        ("https://github.com@evil.example/", ""),
+        ("https://evil.example\\\\@github.com/", ""),
+        ("javascript:alert(1)", ""),
+        ("file:///etc/passwd", ""),
+    ],
+)
+def test_a_page_that_a_server_wants_to_open_is_named_by_its_host(url: str, host: str):
+    server = impostor(mode="url", message="Log in at github.com", url=url, elicitationId="e")
+    told, asked = ask(server, "auto")
+
+    if host:
+        said = f"The MCP server 'evil' asks you to open a page of {host}: Log in at github.com"
+        assert [params.message for params in asked] == [said]
+    else:
+        assert asked == []
+        assert "http address" in told

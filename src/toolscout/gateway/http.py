@@ -319,7 +319,7 @@ class _HttpGateway:
             async with self._sse.connect_sse(scope, receive, send) as (read, write):
                 count = partial(self._limiter.count, name, "too_many_calls")
                 counted = CountedAnswers(write, count, on_full=stream.cancel)
-                await self._sse_server.run(read, counted, options)
+                await self._sse_server.run(read, cast("Any", counted), options)
 
     @contextlib.asynccontextmanager
     async def _run_lifespan(self, app: Starlette) -> AsyncGenerator[None]:

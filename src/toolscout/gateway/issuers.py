@@ -26,6 +26,8 @@ TOKENS_KEPT = 2_000
 TOKEN_CHARS = 16_384
 REASON_CHARS = 200
 UNKNOWN = "it is not known"
+SUBJECT_CHARS = 255
+"""The longest name of a person, which OpenID Connect limits in the same way."""
 NEEDED = ["exp", "iss", "aud", "sub"]
 
 
@@ -119,6 +121,9 @@ class Issuers:
             leeway=config.skew_seconds,
             options={"require": NEEDED},
         )
+        subject: str = claims["sub"]
+        if not 0 < len(subject) <= SUBJECT_CHARS or not subject.isprintable():
+            raise jwt.InvalidTokenError("The subject is empty, too long or not printable")
         expires = float(claims["exp"]) + config.skew_seconds
         return VerifiedToken(issuer=name, config=config, claims=claims, expires=expires)
 

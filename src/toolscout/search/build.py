@@ -414,6 +414,15 @@ def write_stored(path: Path, stored: Stored) -> None:
         raise
 
 
+_UNREADABLE = (
+    *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile),
+    *(MemoryError, RecursionError),
+)
+"""What reading a file raises that somebody has damaged or made up."""
+_KINDS = {"starts": "i", "terms": "i", "weights": "f", "masks": "u"}
+"""The kinds of numbers in the postings, as numpy calls them."""
+
+
 def read_stored(path: Path) -> Stored | None:
     """Return the content of an index file, or None if it is stale; raises `InvalidFile`."""
     try:
@@ -436,7 +445,7 @@ def read_stored(path: Path) -> Stored | None:
         raise InvalidFile(
             str(path), "does not exist", remedy="Write it first with `index.save(path)`."
         ) from None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise InvalidFile(
             str(path), "is not a complete index file", remedy="Delete it and save the index again."
         ) from error
@@ -447,8 +456,17 @@ def _is_sound(stored: Stored) -> bool:
     """Tell whether the parts fit together, so that no search meets a number out of range."""
     rows = len(stored.fingerprints)
     postings = stored.postings
+    lists = (stored.fingerprints, stored.keys, stored.terms, stored.words, (stored.encoder,))
+    texts: list[object] = [text for texts in lists for text in texts]
     return (
-        len(postings.starts) == len(stored.name_starts) == rows + 1
+        all(isinstance(text, str) for text in texts)
+        and len(set(stored.fingerprints)) == rows
+        and all(getattr(postings, name).dtype.kind == kind for name, kind in _KINDS.items())
+        and stored.name_words.dtype.kind == stored.name_starts.dtype.kind == "i"
+        and stored.vectors.dtype.kind in "if"
+        and postings.masks.dtype.itemsize == 1
+        and bool(np.isfinite(postings.weights).all() and np.isfinite(stored.vectors).all())
+        and len(postings.starts) == len(stored.name_starts) == rows + 1
         and len(postings.terms) == len(postings.weights) == len(postings.masks)
         and int(postings.starts[-1]) == len(postings.terms)
         and int(stored.name_starts[-1]) == len(stored.name_words)

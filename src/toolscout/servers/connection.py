@@ -6,10 +6,12 @@ The pool decides which connection a server gets and when it opens.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Generator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -17,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from toolscout.config.servers import ServerConfig
 from toolscout.errors import CallFailed, IsolationFailed, ServerUnavailable
 from toolscout.names import clean_text, to_error_text
-from toolscout.schemas import Json, is_object
+from toolscout.schemas import Json, clean_texts, is_object
 from toolscout.servers.manifest import Manifest
 
 REASON_CHARS = 300
@@ -25,6 +27,9 @@ SAID_CHARS = 1_200
 """What a model reads of a failed call; its cause often stands at the end."""
 FAILED, NEEDS_LOGIN, STOPPED = "failed", "needs login", "stopped"
 """The states in which a server is unavailable."""
+
+
+_EMPTY_LINES = re.compile(r"\n\s*\n\s*")
 
 
 class Relay(Protocol):
@@ -163,6 +168,12 @@ class Delays:
 
 
 QUESTION = "The MCP server {server!r} asks: {text}"
+PAGE_QUESTION = "The MCP server {server!r} asks you to open a page of {host}: {text}"
+END_OF_QUESTION = "\n\n(This was a question of the MCP server {server!r}.)"
+QUESTION_CHARS = 2_000
+SHORT_CHARS = 300
+"""A longer question, or one of several lines, names its server at the end too."""
+NO_PAGE = "A page must have an http address without a name or password in it."
 SAMPLING = "The MCP server {server!r} asks for this completion. {text}"
 MAY_NOT_ASK = "This server may not ask anything; its option may_ask is off."
 NOBODY = "No call is being worked on."
@@ -218,7 +229,10 @@ class Relays:
             message = TOO_MANY
         elif len(self._relays) == 1:
             plain = request.model_dump(by_alias=True, mode="json", exclude_none=True)
-            named = name_sender(self._config, plain)
+            try:
+                named = name_sender(self._config, plain)
+            except MCPError as error:
+                return error.error
             self._asked += 1
             try:
                 return await self._relays[0].ask(type(request).model_validate(named, by_name=False))
@@ -230,17 +244,41 @@ class Relays:
 def name_sender(config: ServerConfig, question: Json) -> Json:
     """Return a server's question with the server's name, which the client could not tell otherwise.
 
-    A completion gets no context: "this server" means the gateway to the client, with all servers.
+    A question to the user cannot look like one of toolscout itself, and names the host of a page
+    that the user should open. A completion gets no context: "this server" means the gateway to the
+    client, with all servers. Raises `MCPError` for a page with a deceptive address.
     """
     params: object = question.get("params")
     if not is_object(params):
         return question
     changed = dict(params)
     if question.get("method") == "elicitation/create":
-        said = str(params.get("message") or "")
-        changed["message"] = QUESTION.format(server=config.name, text=clean_text(said, len(said)))
+        said = clean_text(str(params.get("message") or ""), QUESTION_CHARS)
+        said = _EMPTY_LINES.sub("\n\n", said).strip()
+        host = _find_host(str(params.get("url"))) if "url" in params else ""
+        form = PAGE_QUESTION if host else QUESTION
+        changed["message"] = form.format(server=config.name, host=host, text=said)
+        if len(said) > SHORT_CHARS or "\n" in said:
+            changed["message"] += END_OF_QUESTION.format(server=config.name)
+        if "requestedSchema" in params:
+            changed["requestedSchema"] = clean_texts(params["requestedSchema"])
     elif question.get("method") == "sampling/createMessage":
         said = str(params.get("systemPrompt") or "")
         changed["systemPrompt"] = SAMPLING.format(server=config.name, text=said).strip()
         changed.pop("includeContext", None)
     return {**question, "params": changed}
+
+
+def _find_host(url: str) -> str:
+    """Return the host of a page as browsers spell it, or raise `MCPError`."""
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").encode("idna").decode()
+    except ValueError:
+        host = ""
+    else:
+        is_plain = parts.scheme in ("http", "https") and "@" not in parts.netloc
+        host = host if is_plain and "\\" not in url else ""
+    if not host:
+        raise MCPError(code=types.INVALID_PARAMS, message=NO_PAGE)
+    return host
