@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 from toolscout.errors import UsageError
-from toolscout.schemas import Json
-from toolscout.tools import Effect, Tool
+from toolscout.schemas import Json, is_object
+from toolscout.tools import ALWAYS_LOAD, PASSED_MEMBERS, SEARCH_HINT, Effect, Tool
 
 
 class Dialect(StrEnum):
@@ -169,16 +169,27 @@ def _to_mcp(tool: Tool) -> Json:
     shaped |= {"description": tool.description, "inputSchema": _require_object(tool.input_schema)}
     if tool.output_schema is not None:
         shaped["outputSchema"] = tool.output_schema
+    given = {key: tool.extras.get(key) for key in PASSED_MEMBERS}
+    hints = given["annotations"] if is_object(given["annotations"]) else {}
     if tool.effect is not Effect.UNKNOWN:
-        shaped["annotations"] = {
+        hints = {
+            **hints,
             "readOnlyHint": tool.effect is Effect.READ,
             "destructiveHint": tool.effect is Effect.DESTRUCTIVE,
         }
-    # For clients that hide tools themselves.
-    hints: Json = {"anthropic/alwaysLoad": True} if tool.always_load else {}
+    if hints:
+        shaped["annotations"] = hints
+    if given["icons"]:
+        shaped["icons"] = given["icons"]
+    # What a server says to clients that hide tools themselves counts if it was read and allowed.
+    own = (ALWAYS_LOAD, SEARCH_HINT)
+    meta = given["_meta"] if is_object(given["_meta"]) else {}
+    meta = {key: value for key, value in meta.items() if key not in own}
+    if tool.always_load:
+        meta[ALWAYS_LOAD] = True
     if tool.hint:
-        hints["anthropic/searchHint"] = tool.hint
-    return shaped | ({"_meta": hints} if hints else {})
+        meta[SEARCH_HINT] = tool.hint
+    return shaped | ({"_meta": meta} if meta else {})
 
 
 def _require_object(schema: Json) -> Json:

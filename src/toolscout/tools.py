@@ -35,6 +35,10 @@ LIST_LIMIT = 100
 SENTENCE_LIMIT = 160
 CONTEXT_KINDS = frozenset({"resource", "template", "prompt"})
 """Kinds of what MCP servers offer besides tools."""
+ALWAYS_LOAD = "anthropic/alwaysLoad"
+SEARCH_HINT = "anthropic/searchHint"
+PASSED_MEMBERS = ("annotations", "_meta", "icons")
+"""Extras that MCP defines and that a client of a gateway gets with the definition."""
 
 _OWN_KEYS = ("summary", "hint", "aliases", "tags", "kind", "effect", "always_load")
 _INPUT_KEYS = ("input_schema", "inputSchema", "parameters")
@@ -402,8 +406,8 @@ def _read_mcp_fields(row: Mapping[str, Any]) -> Json:
         "description": row.get("description"),
         "input_schema": _get_first(row, *_INPUT_KEYS),
         "output_schema": _get_first(row, *_OUTPUT_KEYS),
-        "hint": meta.get("anthropic/searchHint"),
-        "always_load": meta.get("anthropic/alwaysLoad"),
+        "hint": meta.get(SEARCH_HINT),
+        "always_load": meta.get(ALWAYS_LOAD),
         "effect": _read_effect(
             _get_first(hints, "readOnlyHint", "read_only_hint"),
             _get_first(hints, "destructiveHint", "destructive_hint"),

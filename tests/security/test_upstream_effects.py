@@ -158,5 +158,6 @@ def test_a_client_is_not_told_that_an_untrusted_tool_only_reads(disk: Path):
             tools = running.list_tools(running.open_session("ann"))
             return [tool["annotations"]["readOnlyHint"] for tool in tools if "annotations" in tool]
 
-    assert asyncio.run(list_annotations()) == []
+    # That a tool changes something is believed.
+    assert asyncio.run(list_annotations()) == [False]
     assert asyncio.run(list_annotations(trust_effects=True)) == [False, True]

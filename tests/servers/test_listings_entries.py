@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolscout.config.servers import ServerConfig, Transport
+from toolscout.dialects import to_definition
 from toolscout.schemas import Json
 from toolscout.servers.listings import build_entries
 from toolscout.servers.manifest import Manifest
@@ -122,3 +123,35 @@ def test_whatever_a_server_lists_every_name_is_offered_once(tools: list[str], pr
     offered = names(manifest)
 
     assert len(offered) == len(set(offered))
+
+
+def test_metadata_and_icons_that_a_list_would_repeat_are_bounded():
+    icons = [{"src": f"https://example.com/{number}.png"} for number in range(20)]
+    large = [{"src": f"data:image/png;base64,{'a' * 20_000}"} for _ in range(3)]
+    manifest = Manifest(
+        tools=(
+            tool("many", icons=icons, _meta={"x/y": "z" * 15_000}),
+            tool("large", icons=large, _meta={"x/y": "z" * 17_000}),
+            tool("wrong", icons=["x", {"src": 7}, {}], _meta=["x"], annotations="x"),
+        )
+    )
+
+    many, huge, wrong = (to_definition(t, "mcp") for t in build_entries(config(), manifest)[0])
+
+    assert many["icons"] == icons[:8]
+    assert many["_meta"] == {"x/y": "z" * 15_000}
+    assert len(huge["icons"]) == 1
+    assert "_meta" not in huge
+    assert wrong.keys() == {"name", "description", "inputSchema"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["javascript:alert(1)", "file:///etc/passwd", "data:text/html,x", "//example.com/x.png", ""],
+)
+def test_an_icon_is_an_image_of_the_web_or_of_its_own(source: str):
+    manifest = Manifest(tools=(tool("t", icons=[{"src": source}]),))
+
+    (offered,) = build_entries(config(), manifest)[0]
+
+    assert "icons" not in to_definition(offered, "mcp")

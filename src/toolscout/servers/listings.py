@@ -22,7 +22,14 @@ from toolscout.config.file import Config
 from toolscout.config.servers import Changes, ServerConfig, Transport
 from toolscout.errors import InvalidTool, ToolscoutError
 from toolscout.names import clean_text, to_one_line
-from toolscout.schemas import Json, clean_texts, is_list, is_object, to_canonical_json
+from toolscout.schemas import (
+    Json,
+    clean_texts,
+    find_problem,
+    is_list,
+    is_object,
+    to_canonical_json,
+)
 from toolscout.search.text import split_words
 from toolscout.servers.approvals import (
     ApprovalDecision,
@@ -45,7 +52,7 @@ from toolscout.servers.manifest import (
 from toolscout.servers.state import Phase, ServerState
 from toolscout.sessions.prompt import SUMMARY_CHARS
 from toolscout.stores.store import Store
-from toolscout.tools import Effect, Tool, take_first_sentence
+from toolscout.tools import PASSED_MEMBERS, TITLE_LIMIT, Effect, Tool, take_first_sentence
 
 MANIFEST_KIND = "manifest"
 STOPPED_REASON = "it was stopped"
@@ -53,11 +60,24 @@ TOOLS_LIMIT = 20_000
 HELD_LOGGED = 10
 """How many held definitions of one list have a line each in the log."""
 INSTRUCTIONS_CHARS = 4_000
+META_CHARS = 16_000
+"""Longer metadata of a tool is left out."""
+ICONS_LIMIT = 8
+ICONS_CHARS = 32_000
+"""For all icons of a tool together; those that no longer fit are left out."""
 PLAIN_TITLE_WORDS = frozenset({"a", "for", "mcp", "server", "the"})
 """Words that do not make a title say more than the server's name."""
 
 _log = logging.getLogger(__name__)
 _Value = TypeVar("_Value")
+_ICON_SCHEMES = ("https://", "http://", "data:image/")
+_WARNINGS = {
+    "readOnlyHint": False,
+    "destructiveHint": True,
+    "idempotentHint": False,
+    "openWorldHint": True,
+}
+"""The values with which the hints of a tool warn; the others reassure."""
 _PLACEHOLDER = re.compile(r"\{[+#./;?&]?([\w.,*]+)\}")
 
 
@@ -370,13 +390,55 @@ def _adjust(config: ServerConfig, tool: Tool, *, instructions: str, always_load:
         hint=" ".join(filter(None, (tool.hint, hint))),
         instructions=instructions,
         always_load=always_load,
+        extras=_check_extras(tool, is_trusted=is_trusted) if tool.kind == TOOL else tool.extras,
     )
     new = config.renames.get(tool.leaf)
     if new is None:
         return changed
     # Calls must use the old name, which the server knows.
     renamed = replace(changed, leaf=new).move_to(tool.server)
-    return replace(renamed, extras={**tool.extras, "leaf": tool.leaf}, aliases=(tool.leaf,))
+    return replace(renamed, extras={**changed.extras, "leaf": tool.leaf}, aliases=(tool.leaf,))
+
+
+def _check_extras(tool: Tool, *, is_trusted: bool) -> Json:
+    """Return the extras of a tool with only such metadata, icons and hints as clients may see.
+
+    Icons and metadata are bounded, because every list of the tool repeats them. A hint that says
+    that a tool is harmless needs a server that is trusted.
+    """
+    extras = {key: value for key, value in tool.extras.items() if key not in PASSED_MEMBERS}
+    hints = tool.extras.get("annotations")
+    if is_object(hints):
+        kept = {
+            key: hints[key]
+            for key, warning in _WARNINGS.items()
+            if hints.get(key) is warning or (is_trusted and isinstance(hints.get(key), bool))
+        }
+        title = hints.get("title")
+        if isinstance(title, str):
+            kept["title"] = clean_text(title, TITLE_LIMIT)
+        extras["annotations"] = kept
+    meta = tool.extras.get("_meta")
+    if is_object(meta) and not find_problem(meta) and len(json.dumps(meta)) <= META_CHARS:
+        extras["_meta"] = clean_texts(meta)
+    icons = tool.extras.get("icons")
+    if is_list(icons):
+        extras["icons"] = list(_choose_icons(icons))
+    return extras
+
+
+def _choose_icons(icons: list[Any]) -> Iterator[Json]:
+    room = ICONS_CHARS
+    for icon in icons[:ICONS_LIMIT]:
+        source = icon.get("src") if is_object(icon) else None
+        if not isinstance(source, str) or not source.casefold().startswith(_ICON_SCHEMES):
+            continue
+        if find_problem(icon):
+            continue
+        size = len(json.dumps(icon))
+        if size <= room:
+            room -= size
+            yield icon
 
 
 def _make_distinct(tool: Tool, found: Mapping[str, Tool]) -> Tool:
