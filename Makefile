@@ -27,6 +27,7 @@ serve: .venv/.installed ## keep the gateway running in front of the demo servers
 	command -v npm >/dev/null || $(BIN)/python -m pip install --quiet --group node
 	PATH="$$PATH:$(CURDIR)/$(BIN)" npm install --prefix .npm-servers --silent --no-audit --no-fund \
 		--ignore-scripts @modelcontextprotocol/inspector@2.12.0 \
+		@modelcontextprotocol/server-basic-vanillajs@2.0.3 \
 		@modelcontextprotocol/server-everything@2026.8.31 \
 		@modelcontextprotocol/server-filesystem@2026.8.31 \
 		@modelcontextprotocol/server-memory@2026.8.31 \

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import mcp_types as types
+from mcp.server.connection import allowed_log_levels
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
@@ -38,7 +39,7 @@ from toolscout.gateway.pending import (
 )
 from toolscout.names import digest_session
 from toolscout.policies import Decision, Permission
-from toolscout.schemas import Json
+from toolscout.schemas import Json, is_object
 from toolscout.servers.connection import Relay, call_failed_from_error
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.servers.pool import Pool
@@ -58,6 +59,12 @@ UNREAD_MAX = 16
 APPROVAL = "approval"
 """The key of the question whether a call may be made."""
 CLIENT_USER = "the client's user"
+APP_KEYS = ("ui", "ui/resourceUri", "openai/outputTemplate")
+"""Metadata that names the app of a tool: as MCP Apps has it, and in two earlier forms."""
+LINKS_LIMIT = 100
+"""Resources in a cut result whose addresses are kept."""
+HANDSHAKE_LOG_LEVEL = "info"
+"""Earlier clients do not say with a call which log messages they want."""
 
 _OWN_META = ("progressToken", "progress_token")
 
@@ -65,7 +72,8 @@ _OWN_META = ("progressToken", "progress_token")
 class ForwardedCall:
     """Executes one call at its server; the client may take `seconds` for each answer.
 
-    `sees` tells whether the client may read a resource of a server.
+    `sees` tells whether the client may read a resource of a server, and `rewrite` puts into a
+    server's answer the addresses that the client can read.
     """
 
     def __init__(
@@ -80,6 +88,7 @@ class ForwardedCall:
         pending_calls: PendingCalls,
         seconds: float,
         sees: Callable[[str, str], bool],
+        rewrite: Callable[[str, Json], Json],
         login_page: str = "",
         waiting_page: str = "",
     ) -> None:
@@ -89,7 +98,7 @@ class ForwardedCall:
         waiting calls; empty if there is no such page.
         """
         self.raw: Json | None = None
-        """The server's answer, unchanged."""
+        """The server's answer; only addresses are changed."""
         self._tool: Tool | None = None
         self._unread = 0
         self._pool = pool
@@ -98,12 +107,15 @@ class ForwardedCall:
         self._session = session
         self._caller = caller
         self._approvals = approvals
+        self._may_be_checked = False
+        """Whether the client may compare structured content with a schema that it was sent."""
         self._digest = ""
         self._question: Json | None = None
         """What the client has to answer before the call is made."""
         self._pending_calls = pending_calls
         self._seconds = seconds
         self._sees = sees
+        self._rewrite = rewrite
         self._login_page = login_page
         self._waiting_page = waiting_page
         self._is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -112,6 +124,9 @@ class ForwardedCall:
         """Run a tool, and store the server's answer in `raw`."""
         self._tool = tool
         method, params = _build_request(tool, arguments)
+        asked = self._params
+        is_own_name = isinstance(asked, types.CallToolRequestParams) and asked.name == tool.name
+        self._may_be_checked = is_own_name and tool.output_schema is not None
         # Arguments can make any address of a template, also that of a hidden resource.
         if tool.kind == TEMPLATE and not self._sees(tool.server, params["uri"]):
             raise NotAllowed(tool.name)
@@ -121,6 +136,11 @@ class ForwardedCall:
             raise call_failed_from_error(tool.name, error) from error
         if self.raw.get("resultType") == INPUT_REQUIRED:
             return {"content": []}  # there is no result yet that could be cut or paged
+        app = pick_app(tool)
+        if app and method == "tools/call":
+            # A client that calls it through `tool_call` has not seen its definition.
+            app = self._rewrite(tool.server, {"_meta": app})["_meta"]
+            self.raw = {**self.raw, "_meta": app | (self.raw.get("_meta") or {})}
         return self.raw if method == "tools/call" else _read_content(self.raw)
 
     async def confirm(self, tool: Tool, arguments: Json, decision: Decision) -> bool:
@@ -211,8 +231,8 @@ class ForwardedCall:
         `called` is the name or address that the client uses.
         """
         if not self._may_suspend(server):
-            return await self._request(server, method, params, self)
-        return await self._pending_calls.run(
+            return self._rewrite(server, await self._request(server, method, params, self))
+        answer = await self._pending_calls.run(
             CallKey(session=self._session, tool=called, arguments=params),
             lambda relay: self._request(server, method, params, relay),
             relay=self,
@@ -221,6 +241,7 @@ class ForwardedCall:
             answers=self._params.input_responses,
             seconds=self._seconds,
         )
+        return self._rewrite(server, answer)
 
     def _may_suspend(self, server: str) -> bool:
         """Tell whether the server may ask for input that the client can only give in a new call."""
@@ -306,8 +327,13 @@ class ForwardedCall:
         if raw is not None:
             self._keep_approval(raw)
         details = reply.details
-        if raw is None or reply.code not in ("ok", "tool_error") or details.get("handle"):
+        if raw is None or reply.code not in ("ok", "tool_error"):
             return result_from_reply(reply)
+        if details.get("handle"):
+            result = _build_cut_result(reply, raw)
+            if self._may_be_checked and "structuredContent" in raw:
+                result["structuredContent"] = raw["structuredContent"]
+            return result
         if raw.get("resultType") == INPUT_REQUIRED:
             return raw
         if "content" not in raw:
@@ -334,6 +360,9 @@ class ForwardedCall:
             for key, value in dict(asked.meta or {}).items()
             if not key.startswith("io.modelcontextprotocol/") and key not in _OWN_META
         }
+        level = asked.meta.get(types.LOG_LEVEL_META_KEY) if asked.meta else None
+        if level is not None or not self._is_modern:
+            meta[types.LOG_LEVEL_META_KEY] = level or HANDSHAKE_LOG_LEVEL
         return params | ({"_meta": meta} if meta else {})
 
     # The methods of `Relay`, which the server's requests and notifications arrive at.
@@ -345,9 +374,12 @@ class ForwardedCall:
         await self._notify(self._context.session.report_progress(progress, total, message))
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
-        """Pass a log message on to the client, unless it reads too slowly."""
+        """Pass a log message on, if the client wants such messages and reads fast enough."""
+        context = self._context
+        if params.level not in allowed_log_levels(context.protocol_version, context.meta):
+            return
         note = types.LoggingMessageNotification(params=params)
-        await self._notify(self._context.session.send_notification(note, self._context.request_id))
+        await self._notify(context.session.send_notification(note, context.request_id))
 
     async def _notify(self, sending: Coroutine[Any, Any, None]) -> None:
         if self._unread >= UNREAD_MAX:
@@ -392,6 +424,30 @@ def result_from_reply(reply: Reply) -> Json:
     result = reply.to_message("mcp")
     result["_meta"] = {"toolscout/code": reply.code}
     return result
+
+
+def _build_cut_result(reply: Reply, raw: Json) -> Json:
+    """Return a cut result with the server's metadata, and links to the resources that it held."""
+    result = result_from_reply(reply)
+    blocks = filter(is_object, raw.get("content") or ())
+    held = [block.get("resource") for block in blocks if block.get("type") == "resource"]
+    result["content"] += [
+        {"type": "resource_link", "name": part.get("uri"), **_leave_out(part, "text")}
+        for part in held[:LINKS_LIMIT]
+        if is_object(part) and "text" in part
+    ]
+    result["_meta"] = (raw.get("_meta") or {}) | result["_meta"]
+    return result
+
+
+def _leave_out(members: Json, key: str) -> Json:
+    return {name: value for name, value in members.items() if name != key}
+
+
+def pick_app(tool: Tool) -> Json:
+    """Return the metadata that names the app of a tool."""
+    meta = tool.extras.get("_meta")
+    return {key: meta[key] for key in APP_KEYS if key in meta} if is_object(meta) else {}
 
 
 def _build_request(tool: Tool, arguments: Json) -> tuple[str, Json]:

@@ -285,13 +285,17 @@ class Gateway:
         """Return the definitions for `tools/list`; with `grows`, those of found tools follow."""
         if self._is_direct(session):
             visible = [tool for tool in session.list_visible() if tool.kind == "tool"]
-            return [to_definition(tool, Dialect.MCP) for tool in visible]
+            return [self._define(tool) for tool in visible]
         meta_tools = build_meta_tools(session.get_listing())
         meta = [to_definition(tool, Dialect.MCP) for tool in meta_tools]
         if self.config.gateway.split_calls:
             meta = [*meta[:2], *(_build_variant(meta[2], name) for name in VARIANTS)]
         known = filter(None, map(self.catalog.get, _list_own_names(session, grows=grows)))
-        return [*meta, *(to_definition(tool, Dialect.MCP) for tool in known if tool.kind == "tool")]
+        return [*meta, *(self._define(tool) for tool in known if tool.kind == "tool")]
+
+    def _define(self, tool: Tool) -> Json:
+        """Return the definition of a server's tool, with addresses that the client can read."""
+        return self.resources.rewrite(tool.server, to_definition(tool, Dialect.MCP))
 
     async def call(
         self, session: Session, context: Context, params: types.CallToolRequestParams
@@ -362,6 +366,7 @@ class Gateway:
             login_page=self._find_page(context, self.login_path),
             waiting_page=self._find_page(context, self.waiting_path),
             sees=partial(self.resources.sees, session),
+            rewrite=self.resources.rewrite,
         )
 
     def _tell_answer(

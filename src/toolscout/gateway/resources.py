@@ -2,28 +2,42 @@
 
 The gateway lists a resource as `toolscout://SERVER/URI` and a prompt by its exposed name, and
 passes requests on to the owning server. A session can neither list nor read what it may not see.
+
+Apps and skills keep their scheme, because clients know them by it. They keep the whole address if
+only one server has addresses in its place, such as `ui://clock`. Where several have, and where it
+is not known whose the place is, the address is `ui://toolscout/SERVER/…`: no server can answer for
+another by announcing the other's address.
 """
 
+import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from operator import is_not
+from typing import Any
 from urllib.parse import unquote
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 
+from toolscout.catalog import Change
 from toolscout.config.servers import EVERYTHING
 from toolscout.errors import InvalidTool, ModelError, ToolscoutError
-from toolscout.gateway.forward import ForwardedCall
+from toolscout.gateway.forward import APP_KEYS, ForwardedCall, pick_app
 from toolscout.names import find_near_names
-from toolscout.schemas import Json, clean_texts
-from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, Manifest
+from toolscout.schemas import Json, clean_texts, is_list, is_object
+from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL, Manifest
 from toolscout.servers.pool import Pool
 from toolscout.sessions.session import Session
 from toolscout.tools import Effect, Tool
 
 SCHEME = "toolscout://"
+KEPT_SCHEMES = ("ui://", "skill://")
+OWN_PLACE = "toolscout"
 DECODED_TIMES = 3
 """How often a server may decode a URI."""
+_APP_URI = "resourceUri"
+_PLACE_END = re.compile(r"[/\\?#]")
 
 _KEYS = {RESOURCE: ("uri", "uri"), TEMPLATE: ("uriTemplate",) * 2, PROMPT: ("name", "prompt")}
 """The members that identify an entry: in the server's definition, and in a tool's extras."""
@@ -39,6 +53,11 @@ class Resources:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        self._announced: Counter[tuple[str, str]] = Counter()
+        """How many entries of a server have addresses in a place, by place and server."""
+        self._owners: dict[str, frozenset[str]] = {}
+        """The servers that have addresses in a place."""
+        pool.catalog.subscribe(self._on_change)
 
     def list_entries(self, session: Session, kind: str) -> list[Json]:
         """Return the resources, templates or prompts that a session may see."""
@@ -46,22 +65,15 @@ class Resources:
         if kind == PROMPT:
             return [{**row, "name": name} for _, name, row in rows]
         key = _KEYS[kind][0]
-        return [{**row, key: to_gateway_uri(server, row[key])} for server, _, row in rows]
+        return [{**row, key: self.to_gateway_uri(server, row[key])} for server, _, row in rows]
 
     async def read(self, session: Session, uri: str, forwarded: ForwardedCall) -> Json:
-        """Return a resource, with the URIs of its parts as this gateway lists them."""
+        """Return a resource."""
         server, own = self.find_owner(session, uri)
         entry, arguments = self._find_entry(session, server, own)
         params: Json = {"uri": own}
         answer = forwarded.read_entry(session, entry, arguments, "resources/read", params, uri)
-        result = await _await_answer(answer)
-        if "contents" not in result:
-            return result  # the server asks for input first
-        parts = [
-            {**part, "uri": to_gateway_uri(server, part["uri"])} if "uri" in part else part
-            for part in result["contents"]
-        ]
-        return {**result, "contents": parts}
+        return await _await_answer(answer)
 
     async def get_prompt(
         self, session: Session, name: str, arguments: Json, forwarded: ForwardedCall
@@ -88,11 +100,102 @@ class Resources:
 
     def find_owner(self, session: Session, uri: str) -> tuple[str, str]:
         """Return the server of a resource and its URI there; raise `MCPError` if there is none."""
-        server, slash, own = uri.removeprefix(SCHEME).partition("/")
-        if not uri.startswith(SCHEME) or not slash or not self.sees(session, server, own):
-            text = f"No resource {uri!r}. Use an address that resources/list shows."
+        server, own = self._split_uri(uri)
+        if not self.sees(session, server, own):
+            owners = sorted(self._find_owners(uri)) if _find_kept_scheme(uri) else ()
+            meant = [self.to_gateway_uri(s, uri) for s in owners if self.sees(session, s, uri)]
+            way = " or ".join(map(repr, meant)) or "an address that resources/list shows"
+            text = f"No resource {uri!r}. Use {way}."
             raise MCPError(code=types.INVALID_PARAMS, message=text)
         return server, own
+
+    def to_gateway_uri(self, server: str, uri: str) -> str:
+        """Return the address under which the gateway serves a resource of a server."""
+        scheme = _find_kept_scheme(uri)
+        if not scheme:
+            return f"{SCHEME}{server}/{uri}"
+        if self._find_owners(uri) == frozenset((server,)):
+            return uri
+        return f"{scheme}{OWN_PLACE}/{server}/{uri.removeprefix(scheme)}"
+
+    def rewrite(self, server: str, value: Json) -> Json:
+        """Return a result or a definition of a server with the addresses that clients can read."""
+        change: Json = {}
+        for key, rewrite in (
+            ("content", self._rewrite_block),
+            ("contents", self._rewrite_link),
+            ("messages", self._rewrite_message),
+        ):
+            parts: object = value.get(key)
+            if is_list(parts):
+                changed = [rewrite(server, part) for part in parts]
+                if any(map(is_not, changed, parts)):
+                    change[key] = changed
+        meta: object = value.get("_meta")
+        if is_object(meta) and not meta.keys().isdisjoint(APP_KEYS):
+            change["_meta"] = self._rewrite_meta(server, meta)
+        return {**value, **change} if change else value
+
+    def _rewrite_message(self, server: str, message: Any) -> Any:
+        content: Any = message.get("content") if is_object(message) else None
+        if is_list(content):
+            return {**message, "content": [self._rewrite_block(server, b) for b in content]}
+        return {**message, "content": self._rewrite_block(server, content)} if content else message
+
+    def _rewrite_block(self, server: str, block: Any) -> Any:
+        kind = block.get("type") if is_object(block) else None
+        if kind == "resource_link":
+            return self._rewrite_link(server, block)
+        if kind == "resource":
+            return {**block, "resource": self._rewrite_link(server, block.get("resource"))}
+        return block
+
+    def _rewrite_link(self, server: str, link: Any) -> Any:
+        if not is_object(link) or not isinstance(link.get("uri"), str):
+            return link
+        return {**link, "uri": self.to_gateway_uri(server, link["uri"])}
+
+    def _rewrite_meta(self, server: str, meta: Json) -> Json:
+        changed = dict(meta)
+        for key in APP_KEYS:
+            given: object = meta.get(key)
+            if isinstance(given, str):
+                changed[key] = self.to_gateway_uri(server, given)
+            elif is_object(given) and isinstance(given.get(_APP_URI), str):
+                changed[key] = {**given, _APP_URI: self.to_gateway_uri(server, given[_APP_URI])}
+        return changed
+
+    def _split_uri(self, uri: str) -> tuple[str, str]:
+        """Return the server that an address means, empty if none, and the URI there."""
+        scheme = _find_kept_scheme(uri)
+        if scheme and not uri.startswith(f"{scheme}{OWN_PLACE}/"):
+            owners = self._find_owners(uri)
+            return (next(iter(owners)) if len(owners) == 1 else ""), uri
+        head = f"{scheme}{OWN_PLACE}/" if scheme else SCHEME
+        server, slash, own = uri.removeprefix(head).partition("/")
+        return (server if slash and uri.startswith(head) else ""), scheme + own
+
+    def _find_owners(self, uri: str) -> frozenset[str]:
+        """Return the servers that have addresses in the place of an address."""
+        return self._owners.get(_find_place(uri), frozenset())
+
+    def _on_change(self, change: Change) -> None:
+        """Note whose the places are; runs in the thread that changes the catalogue."""
+        touched: set[str] = set()
+        for tools, step in ((change.added, 1), (change.removed, -1)):
+            for place in (_find_place(uri) for tool in tools for uri in _list_uris(tool)):
+                self._announced[place, change.server] += step
+                touched.add(place)
+        for place in touched - {""}:
+            owners = self._owners.get(place, frozenset()) - {change.server}
+            if self._announced[place, change.server]:
+                owners |= {change.server}
+            else:
+                del self._announced[place, change.server]
+            if owners:
+                self._owners[place] = owners
+            else:
+                self._owners.pop(place, None)
 
     def sees(self, session: Session, server: str, own: str) -> bool:
         """Tell whether a session may read a resource, or fill in a template, of a server.
@@ -117,6 +220,8 @@ class Resources:
         if meant:
             visible = self._map_visible_names(session)
             return any((server, kind, key) in visible for kind, key in meant)
+        if _find_kept_scheme(own) and self._has_app_at(session, server, own):
+            return True
         if member.config.allow != EVERYTHING or member.config.deny:
             return False
         if session.policy.is_open:
@@ -141,6 +246,14 @@ class Resources:
         if templates:
             return templates[0]
         return _make_entry(server, _normalize_uri(own)) or Tool(name=RESOURCE, server=server), {}
+
+    def _has_app_at(self, session: Session, server: str, own: str) -> bool:
+        """Tell whether a tool that a session may see has an app at this address.
+
+        Servers need not list their apps.
+        """
+        tools = (tool for tool in session.list_visible() if tool.server == server)
+        return any(tool.kind == TOOL and own in _list_uris(tool) for tool in tools)
 
     def _map_visible_names(self, session: Session) -> dict[tuple[str, str, str], str]:
         """Return the exposed names of the resources, templates and prompts that a session sees."""
@@ -170,9 +283,28 @@ class Resources:
         return rows[name]
 
 
-def to_gateway_uri(server: str, uri: str) -> str:
-    """Return the URI under which the gateway lists a resource of a server."""
-    return f"{SCHEME}{server}/{uri}"
+def _list_uris(tool: Tool) -> list[str]:
+    """Return the addresses with a kept scheme that an entry of the catalogue announces."""
+    if tool.kind in (RESOURCE, TEMPLATE):
+        given: list[object] = [tool.extras.get(_KEYS[tool.kind][1])]
+    else:
+        named = pick_app(tool).values() if tool.kind == TOOL else ()
+        given = [value.get(_APP_URI) if is_object(value) else value for value in named]
+    return [uri for uri in given if isinstance(uri, str) and _find_kept_scheme(uri)]
+
+
+def _find_kept_scheme(uri: str) -> str:
+    return next((scheme for scheme in KEPT_SCHEMES if uri.startswith(scheme)), "")
+
+
+def _find_place(uri: str) -> str:
+    """Return scheme and place of an address, in one spelling; empty if it is not certain."""
+    scheme, _, rest = uri.partition("://")
+    name = _PLACE_END.split(rest, maxsplit=1)[0]
+    if "%" in name:  # what it means may be shorter
+        name = _PLACE_END.split(_decode(name), maxsplit=1)[0]
+    name = name.casefold()
+    return "" if name == OWN_PLACE or "{" in name else f"{scheme}://{name}"
 
 
 def _normalize_uri(uri: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import mcp_types as types
 from mcp.server import Server
 from mcp.server.caching import CacheableMethod, CacheHint
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.models import InitializationOptions
 
@@ -28,7 +29,7 @@ from toolscout.gateway.subscriptions import SessionOf
 from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
-from toolscout.sessions.metatools import INSTRUCTIONS
+from toolscout.sessions.metatools import INSTRUCTIONS, to_object
 from toolscout.sessions.session import Session
 
 LIST_SECONDS = 60
@@ -125,7 +126,18 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         "notifications/initialized", types.NotificationParams, add_listener
     )
     server.middleware[:] = [OptionalSpans(spans) for spans in server.middleware]
+    server.middleware.append(_read_json_text)
     return server
+
+
+async def _read_json_text(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Read a call's arguments if they are JSON text, as sessions do; the SDK would refuse them."""
+    params = ctx.params or {}
+    if ctx.method == "tools/call" and isinstance(params.get("arguments"), str):
+        given = to_object(params["arguments"])
+        if given:
+            ctx = replace(ctx, params={**params, "arguments": given})
+    return await call_next(ctx)
 
 
 class _Server(Server[Any]):

@@ -30,7 +30,7 @@ from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayMode
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.forward import Context
-from toolscout.gateway.resources import Resources, to_gateway_uri
+from toolscout.gateway.resources import Resources
 from toolscout.schemas import Json
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL
 from toolscout.servers.pool import Pool
@@ -303,7 +303,7 @@ class Subscriptions:
         for listener in self.listeners:
             asked = listener.find_asked_uri(server, own)
             if asked is not None and self._resources.sees(listener.session, server, own):
-                listener.add_update(asked, to_gateway_uri(server, own))
+                listener.add_update(asked, self._resources.to_gateway_uri(server, own))
 
     def _on_change(self, change: Change) -> None:
         for listener in self.listeners:

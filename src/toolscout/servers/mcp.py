@@ -17,6 +17,7 @@ import httpx2
 import mcp_types as types
 from anyio.abc import ObjectReceiveStream
 from mcp.client import Client as SdkClient
+from mcp.client.extension import advertise
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -65,6 +66,9 @@ SESSION_HEADER = "mcp-session-id"
 UNAUTHORIZED = 401
 FORGOTTEN = (400, 404)
 """Answers of servers to a session that they do not know; the protocol says 404."""
+APPS = "io.modelcontextprotocol/ui"
+APP_TYPE = "text/html;profile=mcp-app"
+"""The extension for apps. Whether a client shows them is up to the client."""
 NAME_CHARS = 60
 """Longer names of invalid entries are cut in messages."""
 
@@ -263,6 +267,7 @@ class McpConnection:
                 list_roots_callback=self._relays.list_roots,
                 logging_callback=self._relays.log,
                 message_handler=self._notifications.handle,
+                extensions=[advertise(APPS, {"mimeTypes": [APP_TYPE]})],
                 cache=None,
             ) as client:
                 self._version = client.protocol_version
