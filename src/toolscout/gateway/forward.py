@@ -140,7 +140,7 @@ class ForwardedCall:
         if app and method == "tools/call":
             # A client that calls it through `tool_call` has not seen its definition.
             app = self._rewrite(tool.server, {"_meta": app})["_meta"]
-            self.raw = {**self.raw, "_meta": app | (self.raw.get("_meta") or {})}
+            self.raw = {**self.raw, "_meta": app | _read_meta(self.raw)}
         return self.raw if method == "tools/call" else _read_content(self.raw)
 
     async def confirm(self, tool: Tool, arguments: Json, decision: Decision) -> bool:
@@ -436,12 +436,17 @@ def _build_cut_result(reply: Reply, raw: Json) -> Json:
         for part in held[:LINKS_LIMIT]
         if is_object(part) and "text" in part
     ]
-    result["_meta"] = (raw.get("_meta") or {}) | result["_meta"]
+    result["_meta"] = _read_meta(raw) | result["_meta"]
     return result
 
 
 def _leave_out(members: Json, key: str) -> Json:
     return {name: value for name, value in members.items() if name != key}
+
+
+def _read_meta(result: Json) -> Json:
+    meta = result.get("_meta")
+    return meta if is_object(meta) else {}
 
 
 def pick_app(tool: Tool) -> Json:
