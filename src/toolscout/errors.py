@@ -357,6 +357,9 @@ READING_FORMS = (
 )
 
 
+PATH_FORM = "Write one like $.items[0].name, with ['key'], [n], [a:b] and [*]."
+
+
 class InvalidRequest(ModelError):
     """A meta-tool called with arguments that it does not take."""
 
@@ -395,8 +398,17 @@ class InvalidRequest(ModelError):
     @classmethod
     def from_path(cls, path: str) -> Self:
         """Return the error of a path that cannot be read."""
-        remedy = "Write one like $.items[0].name, with ['key'], [n], [a:b] and [*]."
-        return cls(f"The path {path!r} is invalid", remedy=remedy)
+        return cls(f"The path {path!r} is invalid", remedy=PATH_FORM)
+
+    @classmethod
+    def from_pick(cls, path: str) -> Self:
+        """Return the error of a call that is to return a part of its result at no path."""
+        return cls(f"Not called: {path!r} in 'pick' is no path", remedy=PATH_FORM)
+
+    @classmethod
+    def from_result(cls) -> Self:
+        """Return the error of a part to pick from a result that has no parts."""
+        return cls("It is not JSON", remedy="Leave out 'pick' for this tool.")
 
     @classmethod
     def from_step(cls, where: str, step: str, *, size: int | None, keys: str | None) -> Self:

@@ -56,6 +56,7 @@ from toolscout.search.text import (
 )
 from toolscout.search.translate import LANGUAGES
 from toolscout.search.vectors import GRID
+from toolscout.servers.listings import ICONS_CHARS, ICONS_LIMIT, META_CHARS
 from toolscout.servers.oauth.callback import PORT
 from toolscout.sessions.prompt import LISTING_SHARE
 from toolscout.sessions.replies import SAID_TOKENS
@@ -127,6 +128,9 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
     ("docs/adapters/openai.md", "Lists of at most {} tools", (SETTINGS.auto_tools,)),
     # The gateway.
     ("docs/gateway.md", "longer than {} tokens are cut", (GATEWAY.max_result_tokens,)),
+    ("docs/gateway.md", "at most {} with web or `data:image/` addresses", (WORDS[ICONS_LIMIT],)),
+    ("docs/gateway.md", "in {} characters together", (ICONS_CHARS,)),
+    ("docs/gateway.md", "`_meta` of more than {} characters", (META_CHARS,)),
     ("docs/gateway.md", "`answer_seconds` ({} by default)", (GATEWAY.answer_seconds,)),
     ("docs/gateway.md", "after {} seconds the answer is sent", (WAIT_SECONDS,)),
     ("docs/gateway.md", "up to {} MB", (PENDING_BYTES >> 20,)),

@@ -56,9 +56,11 @@ AFTER_A_LIST_CHANGE = frozenset(
         "BackgroundStore._drain",
         "CatalogUpdater._report_changes",
         "CatalogUpdater._save",
+        "Resources._on_change",
     }
 )
-"""Storing the list for the next run, and reporting what changed, which nobody waits for."""
+"""Storing the list for the next run, reporting what changed, and noting whose addresses are where,
+which nobody waits for."""
 BACKGROUND = frozenset(
     {
         "AuditRecord._write_soon",

@@ -644,3 +644,59 @@ def test_when_a_result_cannot_be_kept_nobody_says_that_nothing_was_called():
     assert reply.is_error
     assert "the tool may have been called" in reply.text
     assert "state.db" not in reply.text
+
+
+def pick(value: object, path: object, **options: Any) -> Reply:
+    """Return what `tool_call` says that picks a part of what a tool returns."""
+    session = session_with(plain("act", function=lambda: value), **options)
+    return session.handle_sync("tool_call", {"name": "local__act", "pick": path})
+
+
+def test_a_call_returns_the_picked_part_of_a_result():
+    assert pick(ITEMS, "$[3].name").text == '"item 3"'
+    assert pick({"items": [{"id": 1, "x": "y"}, {"id": 2}]}, "$.items[*].id").text == "[1, 2]"
+    wrapped = {
+        "content": [{"type": "text", "text": '[{"id": 7}]'}],
+        "structuredContent": {"result": [{"id": 7}]},
+        "isError": False,
+    }
+    assert [pick(wrapped, path).text for path in ("$.result[0].id", "$[0].id")] == ["7", "7"]
+
+
+def test_a_part_that_does_not_exist_costs_nothing_of_the_result():
+    missed = pick({"items": [1, 2]}, "$.rows")
+    words = pick("no JSON at all", "$.rows")
+
+    assert '"items": [1, 2]' in missed.text
+    assert "'$' has nothing at '.rows'. Keys there: items." in missed.text
+    assert words.text.endswith("no JSON at all")
+    assert "It is not JSON." in words.text
+
+
+@pytest.mark.parametrize("path", ["$.a b", "$..a", "[", ["$.a"], 7, "$" + ".a" * 400])
+def test_a_call_that_picks_at_no_path_is_not_made(path: object):
+    made: list[int] = []
+    session = session_with(plain("act", function=lambda: made.append(1)))
+
+    reply = session.handle_sync("tool_call", {"name": "local__act", "pick": path})
+
+    assert (reply.code, made) == ("invalid_request", [])
+    assert reply.text.startswith("Not called: ")
+    assert "Write one like $.items[0].name" in reply.text
+
+
+def test_a_long_part_is_cut_and_a_handle_can_be_picked_from():
+    session = session_with(plain("list", function=lambda: {"items": json.loads(ITEMS)}))
+    first = session.handle_sync("tool_call", {"name": "local__list", "pick": "$.items"})
+    handle = first.details["handle"]
+
+    part = session.handle_sync("tool_call", {"name": handle, "pick": "$[1999].id"})
+
+    assert first.text.startswith('[\n{"id": 0')
+    assert part.text == "1999"
+
+
+def test_the_error_of_a_tool_is_shown_whole():
+    failed = {"content": [{"type": "text", "text": '{"why": "no"}'}], "isError": True}
+
+    assert pick(failed, "$.items").text == '{"why": "no"}'

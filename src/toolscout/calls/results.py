@@ -11,6 +11,7 @@ import json
 import re
 from array import array
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -172,7 +173,7 @@ class Results:
             root: object = json.loads(kept.text)
         except (ValueError, RecursionError):
             raise errors.InvalidRequest.from_text(is_cut=kept.lost > 0) from None
-        return self.cut_page(_format_json(_evaluate_path(root, path)))
+        return self.cut_page(_format_json(_evaluate_path(root, _parse_path(path))))
 
     def _keep(self, text: str) -> _Kept:
         data = text.encode("utf-8", "surrogatepass")
@@ -307,6 +308,28 @@ def _format_json(value: object) -> str:
     return f"{text[0]}\n{lines}\n{text[-1]}"
 
 
+def check_pick(path: object) -> None:
+    """Raise `InvalidRequest` if a part of a result is to be picked at something that is no path."""
+    try:
+        _parse_path(path if isinstance(path, str) else "*")
+    except errors.InvalidRequest:
+        raise errors.InvalidRequest.from_pick(to_one_line(str(path)[:100], SHOWN_KEY)) from None
+
+
+def pick_part(text: str, data: object, path: str) -> str:
+    """Return the part at a path of structured content or JSON text, or raise `InvalidRequest`."""
+    roots = [] if data is None else [data]
+    with suppress(ValueError, RecursionError):
+        roots.append(json.loads(text))
+    problem = errors.InvalidRequest.from_result()
+    for root in reversed(roots):
+        try:
+            return _format_json(_evaluate_path(root, _parse_path(path)))
+        except errors.InvalidRequest as error:
+            problem = error
+    raise problem
+
+
 class _Step(NamedTuple):
     text: str
     """The step as the model wrote it."""
@@ -314,7 +337,7 @@ class _Step(NamedTuple):
     """A key, an index or several indexes."""
 
 
-def _evaluate_path(root: object, path: str) -> Any:
+def _evaluate_path(root: object, steps: Sequence[_Step]) -> Any:
     """Return the value at a path, or raise `InvalidRequest` with the keys that exist.
 
     Steps are `.key`, `['key']`, `[n]` (from the end if negative), `[a:b]` and `[*]`; after a slice
@@ -324,7 +347,7 @@ def _evaluate_path(root: object, path: str) -> Any:
     nodes: list[Any] = [root]
     is_many = False
     walked = "$"
-    for step in _parse_path(path):
+    for step in steps:
         found = [_take_step(node, step.to) for node in nodes]
         if nodes and all(values is None for values in found):
             raise _explain_dead_end(nodes[0], to_one_line(walked, 2 * SHOWN_KEY), step)

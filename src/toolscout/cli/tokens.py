@@ -11,9 +11,10 @@ from rich.console import RenderableType
 
 from toolscout.cli import inputs
 from toolscout.cli.output import Cell, Step, echo_json, make_table, show, show_bar, style
-from toolscout.dialects import Dialect
+from toolscout.dialects import Dialect, to_definition
 from toolscout.schemas import Json
 from toolscout.scout import Scout
+from toolscout.sessions.metatools import build_meta_tools
 from toolscout.settings import Hiding, Mode
 from toolscout.tokens import ENCODING, count_definition_tokens, count_tokens
 
@@ -126,13 +127,15 @@ def measure_costs(scout: Scout, progress: Step) -> Costs:
     bare = {way.value: session.tools(way, listing=False) for way in Dialect}
     meta_tools = {way: _count_sent(tools[:META_TOOLS]) for way, tools in bare.items()}
     unlisted = _count_sent(bare[Dialect.MCP])
+    listed = session.tools(Dialect.MCP)
+    # The gateway lists the tools of a session, and sends the same instructions once.
+    listed[META_TOOLS - 1] = to_definition(build_meta_tools(can_pick=True)[-1], Dialect.MCP)
     return Costs(
         tools=len(tools),
         servers=len(by_server),
         definitions=by_server.total(),
         by_server=dict(by_server.most_common()),
-        # The gateway lists the tools of a session, and sends the same instructions once.
-        requests={GATEWAY: requests[Dialect.MCP], **requests},
+        requests={GATEWAY: instructions + _count_sent(listed), **requests},
         meta_tools=meta_tools,
         instructions=instructions,
         listing=requests[Dialect.MCP] - instructions - unlisted,
@@ -149,10 +152,12 @@ def render_totals(
     costs: Costs, price: float | None = None, requests: int = 1
 ) -> Iterator[RenderableType]:
     """Yield what every request carries with toolscout and without, and the difference."""
+    request = costs.requests[GATEWAY]
+    meta_tools = request - costs.listing - costs.instructions - costs.pinned
     rows = [
         (f"All {costs.tools:,} definitions of {costs.servers:,} servers", costs.definitions, ""),
-        ("With toolscout, in every request", costs.requests[GATEWAY], "bold green"),
-        ("  the three meta-tools", costs.meta_tools[Dialect.MCP], ""),
+        ("With toolscout, in every request", request, "bold green"),
+        ("  the three meta-tools", meta_tools, ""),
         ("  the listing of servers and tools", costs.listing, ""),
         ("  instructions", costs.instructions, ""),
         ("  pinned tools", costs.pinned, ""),

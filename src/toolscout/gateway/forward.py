@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
+from operator import is_not
 from typing import Any
 from urllib.parse import urlencode
 
@@ -39,7 +40,7 @@ from toolscout.gateway.pending import (
 )
 from toolscout.names import digest_session
 from toolscout.policies import Decision, Permission
-from toolscout.schemas import Json, is_object
+from toolscout.schemas import Json, is_list, is_object
 from toolscout.servers.connection import Relay, call_failed_from_error
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.servers.pool import Pool
@@ -61,6 +62,7 @@ APPROVAL = "approval"
 CLIENT_USER = "the client's user"
 APP_KEYS = ("ui", "ui/resourceUri", "openai/outputTemplate")
 """Metadata that names the app of a tool: as MCP Apps has it, and in two earlier forms."""
+APP_URI = "resourceUri"
 LINKS_LIMIT = 100
 """Resources in a cut result whose addresses are kept."""
 HANDSHAKE_LOG_LEVEL = "info"
@@ -72,8 +74,8 @@ _OWN_META = ("progressToken", "progress_token")
 class ForwardedCall:
     """Executes one call at its server; the client may take `seconds` for each answer.
 
-    `sees` tells whether the client may read a resource of a server, and `rewrite` puts into a
-    server's answer the addresses that the client can read.
+    `sees` tells whether the client may read a resource of a server, and `to_address` returns the
+    address by which it does.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class ForwardedCall:
         pending_calls: PendingCalls,
         seconds: float,
         sees: Callable[[str, str], bool],
-        rewrite: Callable[[str, Json], Json],
+        to_address: Callable[[str, str], str],
         login_page: str = "",
         waiting_page: str = "",
     ) -> None:
@@ -115,7 +117,7 @@ class ForwardedCall:
         self._pending_calls = pending_calls
         self._seconds = seconds
         self._sees = sees
-        self._rewrite = rewrite
+        self._to_address = to_address
         self._login_page = login_page
         self._waiting_page = waiting_page
         self._is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -139,7 +141,7 @@ class ForwardedCall:
         app = pick_app(tool)
         if app and method == "tools/call":
             # A client that calls it through `tool_call` has not seen its definition.
-            app = self._rewrite(tool.server, {"_meta": app})["_meta"]
+            app = _rewrite_meta(app, partial(self._to_address, tool.server))
             self.raw = {**self.raw, "_meta": app | _read_meta(self.raw)}
         return self.raw if method == "tools/call" else _read_content(self.raw)
 
@@ -230,18 +232,19 @@ class ForwardedCall:
 
         `called` is the name or address that the client uses.
         """
-        if not self._may_suspend(server):
-            return self._rewrite(server, await self._request(server, method, params, self))
-        answer = await self._pending_calls.run(
-            CallKey(session=self._session, tool=called, arguments=params),
-            lambda relay: self._request(server, method, params, relay),
-            relay=self,
-            abilities=self._context.session.client_capabilities,
-            state=self._params.request_state,
-            answers=self._params.input_responses,
-            seconds=self._seconds,
-        )
-        return self._rewrite(server, answer)
+        if self._may_suspend(server):
+            answer = await self._pending_calls.run(
+                CallKey(session=self._session, tool=called, arguments=params),
+                lambda relay: self._request(server, method, params, relay),
+                relay=self,
+                abilities=self._context.session.client_capabilities,
+                state=self._params.request_state,
+                answers=self._params.input_responses,
+                seconds=self._seconds,
+            )
+        else:
+            answer = await self._request(server, method, params, self)
+        return rewrite_addresses(answer, partial(self._to_address, server))
 
     def _may_suspend(self, server: str) -> bool:
         """Tell whether the server may ask for input that the client can only give in a new call."""
@@ -329,10 +332,13 @@ class ForwardedCall:
         details = reply.details
         if raw is None or reply.code not in ("ok", "tool_error"):
             return result_from_reply(reply)
-        if details.get("handle"):
-            result = _build_cut_result(reply, raw)
-            if self._may_be_checked and "structuredContent" in raw:
-                result["structuredContent"] = raw["structuredContent"]
+        if details.get("picked") or details.get("handle"):
+            result = result_from_reply(reply)
+            result["_meta"] = _read_meta(raw) | result["_meta"]
+            if not details.get("picked"):
+                result["content"] += _list_held_links(raw)
+                if self._may_be_checked and "structuredContent" in raw:
+                    result["structuredContent"] = raw["structuredContent"]
             return result
         if raw.get("resultType") == INPUT_REQUIRED:
             return raw
@@ -426,33 +432,78 @@ def result_from_reply(reply: Reply) -> Json:
     return result
 
 
-def _build_cut_result(reply: Reply, raw: Json) -> Json:
-    """Return a cut result with the server's metadata, and links to the resources that it held."""
-    result = result_from_reply(reply)
+def _list_held_links(raw: Json) -> list[Json]:
+    """Return links to the resources whose text is a part of a result's text."""
     blocks = filter(is_object, raw.get("content") or ())
     held = [block.get("resource") for block in blocks if block.get("type") == "resource"]
-    result["content"] += [
-        {"type": "resource_link", "name": part.get("uri"), **_leave_out(part, "text")}
+    return [
+        {"type": "resource_link", "name": part.get("uri")}
+        | {key: value for key, value in part.items() if key != "text"}
         for part in held[:LINKS_LIMIT]
         if is_object(part) and "text" in part
     ]
-    result["_meta"] = _read_meta(raw) | result["_meta"]
-    return result
 
 
-def _leave_out(members: Json, key: str) -> Json:
-    return {name: value for name, value in members.items() if name != key}
+def rewrite_addresses(value: Json, to_address: Callable[[str], str]) -> Json:
+    """Return a result or a definition of a server with the addresses that clients can read."""
+    change: Json = {}
+    for key, rewrite in _REWRITES.items():
+        parts: object = value.get(key)
+        if is_list(parts):
+            changed = [rewrite(part, to_address) for part in parts]
+            if any(map(is_not, changed, parts)):
+                change[key] = changed
+    meta = _read_meta(value)
+    if not meta.keys().isdisjoint(APP_KEYS):
+        change["_meta"] = _rewrite_meta(meta, to_address)
+    return {**value, **change} if change else value
 
 
-def _read_meta(result: Json) -> Json:
-    meta = result.get("_meta")
+def _rewrite_message(message: Any, to_address: Callable[[str], str]) -> Any:
+    content: Any = message.get("content") if is_object(message) else None
+    if is_list(content):
+        return {**message, "content": [_rewrite_block(block, to_address) for block in content]}
+    return {**message, "content": _rewrite_block(content, to_address)} if content else message
+
+
+def _rewrite_block(block: Any, to_address: Callable[[str], str]) -> Any:
+    kind = block.get("type") if is_object(block) else None
+    if kind == "resource_link":
+        return _rewrite_link(block, to_address)
+    if kind == "resource":
+        return {**block, "resource": _rewrite_link(block.get("resource"), to_address)}
+    return block
+
+
+def _rewrite_link(link: Any, to_address: Callable[[str], str]) -> Any:
+    if not is_object(link) or not isinstance(link.get("uri"), str):
+        return link
+    return {**link, "uri": to_address(link["uri"])}
+
+
+def _rewrite_meta(meta: Json, to_address: Callable[[str], str]) -> Json:
+    changed = dict(meta)
+    for key in APP_KEYS:
+        given: object = meta.get(key)
+        if isinstance(given, str):
+            changed[key] = to_address(given)
+        elif is_object(given) and isinstance(given.get(APP_URI), str):
+            changed[key] = {**given, APP_URI: to_address(given[APP_URI])}
+    return changed
+
+
+_REWRITES = {"content": _rewrite_block, "contents": _rewrite_link, "messages": _rewrite_message}
+"""How to rewrite each item of the lists that a result may have."""
+
+
+def _read_meta(members: Json) -> Json:
+    meta = members.get("_meta")
     return meta if is_object(meta) else {}
 
 
 def pick_app(tool: Tool) -> Json:
     """Return the metadata that names the app of a tool."""
-    meta = tool.extras.get("_meta")
-    return {key: meta[key] for key in APP_KEYS if key in meta} if is_object(meta) else {}
+    return {key: value for key, value in _read_meta(tool.extras).items() if key in APP_KEYS}
 
 
 def _build_request(tool: Tool, arguments: Json) -> tuple[str, Json]:

@@ -47,7 +47,7 @@ from toolscout.gateway.events import (
     Reloaded,
     ServerChanged,
 )
-from toolscout.gateway.forward import Context, ForwardedCall, result_from_reply
+from toolscout.gateway.forward import Context, ForwardedCall, result_from_reply, rewrite_addresses
 from toolscout.gateway.ledger import Ledger
 from toolscout.gateway.middleware import ANONYMOUS, Principal, find_address, read_principal_name
 from toolscout.gateway.pending import CallApprovals, PendingCalls
@@ -286,7 +286,7 @@ class Gateway:
         if self._is_direct(session):
             visible = [tool for tool in session.list_visible() if tool.kind == "tool"]
             return [self._define(tool) for tool in visible]
-        meta_tools = build_meta_tools(session.get_listing())
+        meta_tools = build_meta_tools(session.get_listing(), can_pick=True)
         meta = [to_definition(tool, Dialect.MCP) for tool in meta_tools]
         if self.config.gateway.split_calls:
             meta = [*meta[:2], *(_build_variant(meta[2], name) for name in VARIANTS)]
@@ -295,7 +295,8 @@ class Gateway:
 
     def _define(self, tool: Tool) -> Json:
         """Return the definition of a server's tool, with addresses that the client can read."""
-        return self.resources.rewrite(tool.server, to_definition(tool, Dialect.MCP))
+        to_address = partial(self.resources.to_gateway_uri, tool.server)
+        return rewrite_addresses(to_definition(tool, Dialect.MCP), to_address)
 
     async def call(
         self, session: Session, context: Context, params: types.CallToolRequestParams
@@ -366,7 +367,7 @@ class Gateway:
             login_page=self._find_page(context, self.login_path),
             waiting_page=self._find_page(context, self.waiting_path),
             sees=partial(self.resources.sees, session),
-            rewrite=self.resources.rewrite,
+            to_address=self.resources.to_gateway_uri,
         )
 
     def _tell_answer(

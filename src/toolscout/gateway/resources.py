@@ -12,8 +12,6 @@ another by announcing the other's address.
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from operator import is_not
-from typing import Any
 from urllib.parse import unquote
 
 import mcp_types as types
@@ -23,9 +21,9 @@ from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 from toolscout.catalog import Change
 from toolscout.config.servers import EVERYTHING
 from toolscout.errors import InvalidTool, ModelError, ToolscoutError
-from toolscout.gateway.forward import APP_KEYS, ForwardedCall, pick_app
+from toolscout.gateway.forward import APP_URI, ForwardedCall, pick_app
 from toolscout.names import find_near_names
-from toolscout.schemas import Json, clean_texts, is_list, is_object
+from toolscout.schemas import Json, clean_texts, is_object
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL, Manifest
 from toolscout.servers.pool import Pool
 from toolscout.sessions.session import Session
@@ -36,7 +34,6 @@ KEPT_SCHEMES = ("ui://", "skill://")
 OWN_PLACE = "toolscout"
 DECODED_TIMES = 3
 """How often a server may decode a URI."""
-_APP_URI = "resourceUri"
 _PLACE_END = re.compile(r"[/\\?#]")
 
 _KEYS = {RESOURCE: ("uri", "uri"), TEMPLATE: ("uriTemplate",) * 2, PROMPT: ("name", "prompt")}
@@ -117,53 +114,6 @@ class Resources:
         if self._find_owners(uri) == frozenset((server,)):
             return uri
         return f"{scheme}{OWN_PLACE}/{server}/{uri.removeprefix(scheme)}"
-
-    def rewrite(self, server: str, value: Json) -> Json:
-        """Return a result or a definition of a server with the addresses that clients can read."""
-        change: Json = {}
-        for key, rewrite in (
-            ("content", self._rewrite_block),
-            ("contents", self._rewrite_link),
-            ("messages", self._rewrite_message),
-        ):
-            parts: object = value.get(key)
-            if is_list(parts):
-                changed = [rewrite(server, part) for part in parts]
-                if any(map(is_not, changed, parts)):
-                    change[key] = changed
-        meta: object = value.get("_meta")
-        if is_object(meta) and not meta.keys().isdisjoint(APP_KEYS):
-            change["_meta"] = self._rewrite_meta(server, meta)
-        return {**value, **change} if change else value
-
-    def _rewrite_message(self, server: str, message: Any) -> Any:
-        content: Any = message.get("content") if is_object(message) else None
-        if is_list(content):
-            return {**message, "content": [self._rewrite_block(server, b) for b in content]}
-        return {**message, "content": self._rewrite_block(server, content)} if content else message
-
-    def _rewrite_block(self, server: str, block: Any) -> Any:
-        kind = block.get("type") if is_object(block) else None
-        if kind == "resource_link":
-            return self._rewrite_link(server, block)
-        if kind == "resource":
-            return {**block, "resource": self._rewrite_link(server, block.get("resource"))}
-        return block
-
-    def _rewrite_link(self, server: str, link: Any) -> Any:
-        if not is_object(link) or not isinstance(link.get("uri"), str):
-            return link
-        return {**link, "uri": self.to_gateway_uri(server, link["uri"])}
-
-    def _rewrite_meta(self, server: str, meta: Json) -> Json:
-        changed = dict(meta)
-        for key in APP_KEYS:
-            given: object = meta.get(key)
-            if isinstance(given, str):
-                changed[key] = self.to_gateway_uri(server, given)
-            elif is_object(given) and isinstance(given.get(_APP_URI), str):
-                changed[key] = {**given, _APP_URI: self.to_gateway_uri(server, given[_APP_URI])}
-        return changed
 
     def _split_uri(self, uri: str) -> tuple[str, str]:
         """Return the server that an address means, empty if none, and the URI there."""
@@ -248,10 +198,7 @@ class Resources:
         return _make_entry(server, _normalize_uri(own)) or Tool(name=RESOURCE, server=server), {}
 
     def _has_app_at(self, session: Session, server: str, own: str) -> bool:
-        """Tell whether a tool that a session may see has an app at this address.
-
-        Servers need not list their apps.
-        """
+        """Tell whether a tool that a session may see has an app there, which need not be listed."""
         tools = (tool for tool in session.list_visible() if tool.server == server)
         return any(tool.kind == TOOL and own in _list_uris(tool) for tool in tools)
 
@@ -289,7 +236,7 @@ def _list_uris(tool: Tool) -> list[str]:
         given: list[object] = [tool.extras.get(_KEYS[tool.kind][1])]
     else:
         named = pick_app(tool).values() if tool.kind == TOOL else ()
-        given = [value.get(_APP_URI) if is_object(value) else value for value in named]
+        given = [value.get(APP_URI) if is_object(value) else value for value in named]
     return [uri for uri in given if isinstance(uri, str) and _find_kept_scheme(uri)]
 
 

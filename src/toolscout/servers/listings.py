@@ -430,15 +430,12 @@ def _check_extras(tool: Tool, *, is_trusted: bool) -> Json:
 def _choose_icons(icons: list[Any]) -> Iterator[Json]:
     room = ICONS_CHARS
     for icon in icons[:ICONS_LIMIT]:
-        source = icon.get("src") if is_object(icon) else None
-        if not isinstance(source, str) or not source.casefold().startswith(_ICON_SCHEMES):
-            continue
-        if find_problem(icon):
-            continue
-        size = len(json.dumps(icon))
-        if size <= room:
-            room -= size
-            yield icon
+        source = str(icon.get("src")) if is_object(icon) and not find_problem(icon) else ""
+        if source.casefold().startswith(_ICON_SCHEMES):
+            size = len(json.dumps(icon))
+            if size <= room:
+                room -= size
+                yield icon
 
 
 def _make_distinct(tool: Tool, found: Mapping[str, Tool]) -> Tool:

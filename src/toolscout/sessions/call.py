@@ -19,7 +19,7 @@ from toolscout.calls.arguments import convert, prepare
 from toolscout.calls.checks import is_quick
 from toolscout.calls.outcome import Outcome, outcome_from_value
 from toolscout.calls.repairs import Prepared
-from toolscout.calls.results import Page
+from toolscout.calls.results import Page, check_pick, pick_part
 from toolscout.catalog import Availability, Catalog, Status
 from toolscout.names import find_near_names, is_handle, to_error_text, to_one_line
 from toolscout.policies import Decision, Permission
@@ -35,7 +35,13 @@ from toolscout.sessions.metatools import (
 )
 from toolscout.sessions.replies import Reply, refuse
 from toolscout.sessions.session_state import SessionState, run_in_thread
-from toolscout.sessions.texts import ASK_FOR_LESS, CALLED_AS, CANCELLED, NAME_FROM_LIST
+from toolscout.sessions.texts import (
+    ASK_FOR_LESS,
+    CALLED_AS,
+    CANCELLED,
+    NAME_FROM_LIST,
+    NOT_PICKED,
+)
 from toolscout.tools import Tool
 
 AMBIGUOUS_SHOWN = 8
@@ -72,6 +78,8 @@ class ApprovedCall:
     """What could not be checked; empty if everything was."""
     rule: str = ""
     """The rule of the host that allowed it, if one did."""
+    picked: str = ""
+    """The path of the part of the result that is returned; empty if all of it is."""
     started: float = 0.0
     """When the model asked for it, by the engine's timer."""
 
@@ -93,10 +101,17 @@ async def call_tool(
     approved: bool,
     executor: Executor | None = None,
     confirm: Confirm | None = None,
+    pick: object = None,
 ) -> Reply:
-    """Return what the tool gave, or why it was not called."""
+    """Return what the tool gave, or the part of it at the path `pick`, or why it was not called."""
     if is_handle(name):
-        return await run_in_thread(partial(_read_result, state, name, arguments))
+        wanted = arguments if pick is None else {"path": pick}
+        return await run_in_thread(partial(_read_result, state, name, wanted))
+    if pick is not None:
+        try:
+            check_pick(pick)
+        except errors.ModelError as error:
+            return _refuse(state, error, None)
     call = await approve_call(state, name, arguments, approved=approved, confirm=confirm)
     if isinstance(call, Reply):
         return call
@@ -104,6 +119,8 @@ async def call_tool(
         outcome = await _run(state, call, executor)
     except (errors.ModelError, errors.UpstreamError) as error:
         return _refuse(state, error, call.tool)
+    if pick is not None and not outcome.is_error:
+        call, outcome = await run_in_thread(partial(_pick, call, outcome, str(pick)))
     if len(outcome.text) * MAX_CHAR_BYTES <= state.settings.result_tokens:
         # It fits, because a token has at least one byte.
         page = Page(text=outcome.text, end=len(outcome.text), total=len(outcome.text))
@@ -327,6 +344,17 @@ async def _invoke(work: Callable[[], object], function: Callable[..., object]) -
     return await cast("Awaitable[object]", value) if inspect.isawaitable(value) else value
 
 
+def _pick(call: ApprovedCall, outcome: Outcome, path: str) -> tuple[ApprovedCall, Outcome]:
+    """Return the part of a result at a path; if there is none, all of it, and why."""
+    try:
+        part = pick_part(outcome.text, outcome.data, path)
+    except errors.InvalidRequest as error:
+        # The call was made, so nothing of its result may be lost.
+        note = NOT_PICKED.format(reason=error)
+        return replace(call, repairs=(*call.repairs, note)), outcome
+    return replace(call, picked=path), Outcome(text=part)
+
+
 async def _read_outcome(value: object) -> Outcome:
     if has_few_values(value, SMALL_RESULT):
         return outcome_from_value(value)
@@ -377,6 +405,8 @@ def _report_outcome(state: SessionState, call: ApprovedCall, outcome: Outcome, p
     }
     if call.rule:
         details["rule"] = call.rule
+    if call.picked:
+        details["picked"] = call.picked
     return Reply(
         text="\n".join(filter(None, lines)),
         code=code,

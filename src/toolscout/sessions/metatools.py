@@ -54,6 +54,8 @@ _CALL_TEXT = (
     "the handle as a name to read on."
 )
 
+_PICK_TEXT = "Return only this part of a JSON result, such as '$.items[*].id'."
+
 CALL_VARIANTS = {
     "tool_read": "Run a found tool that only reads.",
     "tool_write": "Run a found tool that adds or changes something.",
@@ -62,8 +64,12 @@ CALL_VARIANTS = {
 """Tools that a gateway can offer in place of `tool_call`, and how their descriptions begin."""
 
 
-def build_meta_tools(listing: str = "") -> tuple[Tool, Tool, Tool]:
-    """Return `tool_search`, `tool_describe` and `tool_call`, with a listing in the first."""
+def build_meta_tools(listing: str = "", *, can_pick: bool = False) -> tuple[Tool, Tool, Tool]:
+    """Return `tool_search`, `tool_describe` and `tool_call`, with a listing in the first.
+
+    `can_pick` offers to return a part of a result, for hosts that leave all calls to the session.
+    """
+    picked: Json = {"pick": {"type": "string", "description": _PICK_TEXT}} if can_pick else {}
     return (
         _build_tool(
             SEARCH,
@@ -114,6 +120,7 @@ def build_meta_tools(listing: str = "") -> tuple[Tool, Tool, Tool]:
                 "description": "The tool's arguments. For a handle: {'start': 4000}, "
                 "{'lines': [10, 60]}, {'find': 'words'} or {'path': '$.items[0].id'}.",
             },
+            **picked,
         ),
     )
 

@@ -143,11 +143,12 @@ class Session:
         approved: bool = False,
         executor: Executor | None = None,
         confirm: Confirm | None = None,
+        pick: object = None,
     ) -> Reply:
         """Run a tool. `approved` says that a person has agreed to this very call (R75).
 
         An `executor` given here runs this call in place of the server's. `confirm` asks a person
-        about a call that needs approval.
+        about a call that needs approval. `pick` is the path of the part to return of JSON.
         """
         started = self._engine.timer()
         try:
@@ -158,6 +159,7 @@ class Session:
                 approved=approved,
                 executor=executor,
                 confirm=confirm,
+                pick=pick,
             )
         except Exception as error:
             reply = self._report_failure(error, maybe_called=True)
@@ -198,7 +200,8 @@ class Session:
                     reply = self._refuse(error)
                     self._emit(Called, reply, started, made=False)
                     return reply
-                return await self.call(target, inner, executor=executor, confirm=confirm)
+                pick = metatools.to_object(arguments).get("pick")
+                return await self.call(target, inner, executor=executor, confirm=confirm, pick=pick)
             case _:
                 # OpenAI sends every call's arguments as JSON text; that is no slip of the model.
                 given = metatools.to_object(arguments) or arguments

@@ -1,6 +1,7 @@
 """What servers say passes through the gateway: definitions, addresses, results and messages."""
 
 import asyncio
+import json
 import shutil
 import sys
 from collections.abc import AsyncGenerator
@@ -19,11 +20,13 @@ from serving import DEADLINE_SECONDS, TIME, eventually
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig, GatewayMode, Profile
 from toolscout.config.servers import ServerConfig, Transport
+from toolscout.dialects import Dialect, to_definition
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.middleware import Principal
 from toolscout.gateway.server import build_server
-from toolscout.sessions.metatools import CALL
+from toolscout.sessions.metatools import CALL, build_meta_tools
 from toolscout.stores import MemoryStore
+from toolscout.tokens import count_tokens
 
 PACKAGES = Path(__file__).parents[2] / ".npm-servers/node_modules/@modelcontextprotocol"
 needs_node = pytest.mark.skipif(
@@ -503,3 +506,38 @@ def test_a_call_may_be_spelt_as_a_session_accepts_it(era: str):
     for result in results:
         assert result.get("isError") is not True
         assert '"timezone": "UTC"' in result["content"][-1]["text"]
+
+
+# Parts of results.
+
+
+@ERAS
+def test_a_client_gets_the_part_of_a_result_that_was_picked(era: str):
+    async def conversation() -> None:
+        async with client_of(TIME, gallery("art", "art"), era=era) as client:
+            now = {"name": "time__get_current_time", "arguments": {"timezone": "UTC"}}
+            zone = await client.call_tool("tool_call", now | {"pick": "$.timezone"})
+            size = await client.call_tool("tool_call", {"name": "art__paint", "pick": "$.size"})
+            missed = await client.call_tool("tool_call", now | {"pick": "$.zone"})
+
+        assert text_of(zone) == '"UTC"'
+        assert [block.type for block in size.content] == ["text"]
+        assert (text_of(size), size.structured_content) == ("3", None)
+        assert (size.meta or {})["com.example/took"] == 7
+        assert "Keys there: timezone" in text_of(missed)
+        assert '"timezone": "UTC"' in text_of(missed)
+
+    asyncio.run(conversation())
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_to_offer_parts_costs_less_than_60_tokens(split: bool):
+    plain = to_definition(build_meta_tools()[-1], Dialect.MCP)
+    gateway = Gateway(Config(gateway=GatewayConfig(split_calls=split)), MemoryStore())
+
+    *_, offered = gateway.list_tools(gateway.open_session("ann"))
+
+    assert "pick" in offered["inputSchema"]["properties"]
+    schemas = [json.dumps(one["inputSchema"]) for one in (plain, offered)]
+    before, after = map(count_tokens, schemas)
+    assert after - before < 60
