@@ -21,7 +21,7 @@ from toolscout.clients.jsontext import find_object
 from toolscout.config.documents import document_from_text
 from toolscout.config.redaction import SecretKind, redact_json, redact_text
 from toolscout.dialects import to_definition
-from toolscout.errors import ModelError
+from toolscout.errors import InvalidFile, ModelError
 from toolscout.lint.scanner import scan_definition
 from toolscout.names import MARKS_IN_A_ROW, clean_text, find_near_names, fold_name
 from toolscout.query import query_from_text
@@ -83,6 +83,14 @@ def write_metadata(count: int) -> str:
         "scopes_supported": scopes,
     }
     return json.dumps({"tokens": token, "login": "1", "server": server})
+
+
+def read_merged_yaml(levels: int) -> object:
+    merged = "".join(f"b{n}: &b{n} {{<<: [*b{n - 1}, *b{n - 1}]}}\n" for n in range(1, levels))
+    try:
+        return document_from_text(Path("a.yaml"), f"b0: &b0 {{k: 1}}\n{merged}")
+    except InvalidFile as error:
+        return error
 
 
 def describe_tools(count: int) -> object:
@@ -168,6 +176,7 @@ WORKS: dict[str, Work] = {
     "settings": lambda n: document_from_text(Path("a.json"), "{/**/" + '"a": [1,],' * n + "}"),
     "operations": lambda n: tools_from_openapi(read_document(write_openapi(n)), "s"),
     "YAML": lambda n: read_document("openapi: 3.0.0\n" + "a: [1, {b: c}]\n" * n),
+    "merged YAML": lambda n: read_merged_yaml(n // 25),
     "manifest": lambda n: manifest_from_bytes(
         json.dumps({"layout": 1, "key": "k", "tools": [{"name": "a"}] * n}).encode(), "k"
     ),
@@ -237,6 +246,26 @@ def test_a_text_that_yaml_names_many_times_is_kept_once():
     document = read_document(f'openapi: 3.0.0\na: &a "é text"\nb: [{aliases}]\n')
 
     assert len({id(text) for text in document["b"]}) == 1
+
+
+def test_settings_that_merge_without_end_are_refused():
+    answer = read_merged_yaml(100)
+
+    assert isinstance(answer, InvalidFile)
+    assert "holds more than 500,000 values" in str(answer)
+
+
+def test_settings_may_merge_what_they_wrote_before():
+    text = "base: &base {command: x, args: [y]}\nmcpServers:\n  a: {<<: *base, args: [z]}\n"
+    document = document_from_text(Path("a.yaml"), text)
+
+    assert document.tables["mcpServers"] == {"a": {"command": "x", "args": ["z"]}}
+
+
+@pytest.mark.parametrize("text", ["a: &a [*a]", "a: &a {b: [*a]}", "a: &a {<<: *a}"])
+def test_settings_that_contain_themselves_are_refused(text: str):
+    with pytest.raises(InvalidFile, match="nested too deep"):
+        document_from_text(Path("a.yaml"), text)
 
 
 def test_a_number_of_thousands_of_digits_does_not_end_a_scan():

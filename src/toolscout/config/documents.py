@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import tomllib
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -21,6 +22,8 @@ MAX_FILE_BYTES = 64 << 20
 """Claude Code keeps its history in the same file as its servers."""
 OWNER_ONLY = 0o600
 YAML_NESTING = 100
+YAML_VALUES = 500_000
+"""With all that aliases repeat: a few lines can stand for billions."""
 YAML_ENDINGS = (".yaml", ".yml")
 
 # A string or comment without an end runs to the end of the file, so that nothing is read twice.
@@ -73,6 +76,8 @@ def document_from_text(path: Path, text: str) -> ConfigDocument:
         tables: object = parse(text)
     except RecursionError:
         raise _refuse(path, "is nested too deep") from None
+    except OverflowError:
+        raise _refuse(path, f"holds more than {YAML_VALUES:,} values") from None
     except ValueError as error:
         match = _PLACE.search(str(error))
         last = text.rsplit("\n", 1)[-1]  # an error without a place is one at the end
@@ -139,20 +144,42 @@ def _parse_yaml(text: str) -> object:
         yaml: Any = import_module("yaml")
     except ImportError:
         raise MissingExtra("yaml", extra="gateway") from None
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        depth = 0
-        # Its loader in Python needs quadratic time for brackets inside each other.
-        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            kind = type(event).__name__
-            depth += kind.endswith("StartEvent") - kind.endswith("EndEvent")
-            if depth > YAML_NESTING:
-                raise RecursionError
-        return yaml.safe_load(text)
+        _check_yaml(yaml.parse(text, Loader=loader))
+        return yaml.load(text, Loader=loader)
     except yaml.YAMLError as error:
         # Its own words quote the file.
         mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
         place = f"line {mark.line + 1} column {mark.column + 1}" if mark else "not YAML"
         raise ValueError(place) from None
+
+
+def _check_yaml(events: Iterable[Any]) -> None:
+    """Raise `RecursionError` or `OverflowError` for YAML that is nested too deep or too large.
+
+    Values count as often as aliases repeat them, because merging mappings (`<<`) copies them.
+    """
+    sizes: dict[str, int] = {}
+    open_nodes: list[tuple[str | None, int]] = []
+    count = 0
+    for event in events:
+        kind = type(event).__name__
+        count += 1
+        if kind == "AliasEvent":
+            if any(anchor == event.anchor for anchor, _ in open_nodes):
+                raise RecursionError
+            count += sizes.get(event.anchor, 0)
+        elif kind.endswith("StartEvent"):
+            open_nodes.append((getattr(event, "anchor", None), count))
+        elif kind.endswith("EndEvent"):
+            anchor, before = open_nodes.pop()
+            if anchor:
+                sizes[anchor] = count - before
+        if len(open_nodes) > YAML_NESTING:
+            raise RecursionError
+        if count > YAML_VALUES:
+            raise OverflowError
 
 
 def _has_text_keys(tables: Json) -> bool:
