@@ -78,7 +78,9 @@ def test_no_file_names_a_path_of_a_work_machine():
     found = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in text_files()
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for number, line in enumerate(
+            path.read_text(encoding="utf-8", errors="replace").splitlines(), 1
+        )
         if WORK_MACHINE.search(line)
     ]
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from security.answers import URL, log_in_somewhere, read_streams
 from security.counting import count_lines
 from toolscout import Catalog, Scout, Tool
 from toolscout.calls.arguments import prepare
@@ -296,6 +297,63 @@ _LOGIN: Json = {
     "resource": {"resource": "https://b.example", "authorization_servers": ["https://a.example"]},
 }
 
+
+def _answer(**told: object) -> bytes:
+    return b"data: " + _dump({"jsonrpc": "2.0", "id": "@", **told})
+
+
+_STREAMS = (
+    _answer(error={"code": -32601, "message": "no"}),
+    b"id: 1\nretry: 5\n"
+    + _answer(
+        result={
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {"listChanged": True}, "resources": {}, "prompts": {}},
+            "serverInfo": {"name": "x", "version": "1"},
+            "instructions": "Use it.",
+        }
+    ),
+    _answer(result={"tools": [_TOOL, {"name": 3}], "nextCursor": "2"}),
+    b": a comment\nevent: message\n" + _answer(result={"tools": [{"name": "t"}]}),
+    _answer(result={"resources": [{"uri": "a://b", "name": "r"}]}),
+    _answer(result={"resourceTemplates": [{"uriTemplate": "a://{b}", "name": "t"}]}),
+    _answer(result={"prompts": [{"name": "p"}]}),
+    b'data: {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}\n\n'
+    + _answer(method="elicitation/create", params={"message": "m", "requestedSchema": {}})
+    + b"\n\nid: 7\n"
+    + _answer(result={"content": [{"type": "text", "text": "a"}], "isError": False}),
+)
+_COMPLETE: Json = {"resultType": "complete", "ttlMs": 1, "cacheScope": "private"}
+_MODERN_STREAMS = (
+    _answer(
+        result=_COMPLETE
+        | {
+            "supportedVersions": ["2026-07-28"],
+            "capabilities": {"tools": {"listChanged": True}},
+            "serverInfo": {"name": "x", "version": "1"},
+        }
+    ),
+    _answer(result=_COMPLETE | {"tools": [_TOOL]}),
+    _answer(result={**_COMPLETE, "inputRequests": {"a": {"method": "roots/list"}}}),
+)
+_OAUTH_ANSWERS = (
+    b'Bearer resource_metadata="https://b.example/.well-known/oauth-protected-resource", scope="a"',
+    _dump({"resource": URL, "authorization_servers": ["https://a.example"]}),
+    _dump(
+        {
+            "issuer": "https://a.example",
+            "authorization_endpoint": "https://a.example/a",
+            "token_endpoint": "https://a.example/t",
+            "registration_endpoint": "https://a.example/r",
+            "code_challenge_methods_supported": ["S256"],
+        }
+    ),
+    b"201 " + _dump({"client_id": "x", "redirect_uris": ["http://127.0.0.1:8975/callback"]}),
+    b"200 "
+    + _dump({"access_token": "x", "token_type": "Bearer", "expires_in": 5, "refresh_token": "y"}),
+    b"http://127.0.0.1:8975/callback?error=access_denied&state=x&iss=https://a.example",
+)
+
 TARGETS: dict[str, Target] = {
     "query": Target(
         run=_read_query,
@@ -395,6 +453,15 @@ TARGETS: dict[str, Target] = {
             ),
         ),
     ),
+    "event streams": Target(
+        run=read_streams,
+        seeds=(
+            b"\n\n\n".join((*_STREAMS[:2], b"id: 3\nretry: 0\ndata:", *_STREAMS[2:])),
+            b"\n\n\n".join((b"event: endpoint\ndata: /messages?id=1", *_STREAMS)),
+            b"\n\n\n".join(_MODERN_STREAMS),
+        ),
+    ),
+    "OAuth": Target(run=log_in_somewhere, seeds=(b"\n".join(_OAUTH_ANSWERS),)),
     "logins": Target(run=_read_login, seeds=(_dump(_LOGIN),)),
     "redaction": Target(run=_redact, seeds=(_SECRETS,)),
     "scanner": Target(run=_scan, seeds=(_dump(_TOOL), b"&lt;b&gt; \\u0069gnore %69 i g n o r e")),

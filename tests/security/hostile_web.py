@@ -25,8 +25,8 @@ class Request(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def reply_json(self, message: object) -> None:
-        self.reply(200, json.dumps(message).encode(), content_type="application/json")
+    def reply_json(self, message: object, **headers: str) -> None:
+        self.reply(200, json.dumps(message).encode(), content_type="application/json", **headers)
 
     def stream(self, media: str, make: Callable[[], bytes], **headers: str) -> None:
         """Send parts for ever, until the other side hangs up."""
@@ -71,7 +71,9 @@ def web_server(answer: Callable[[Request], None]) -> Generator[str]:
         server.server_close()
 
 
-def answer_mcp(request: Request, results: Callable[[str, Json], Json | None]) -> None:
+def answer_mcp(
+    request: Request, results: Callable[[str, Json], Json | None], **headers: str
+) -> None:
     """Answer a request of MCP over streamable HTTP; `results` has all but the handshake."""
     message = request.read_message()
     if "id" not in message:
@@ -89,4 +91,4 @@ def answer_mcp(request: Request, results: Callable[[str, Json], Json | None]) ->
         answer["error"] = {"code": -32601, "message": "Method not found"}
     else:
         answer["result"] = known
-    request.reply_json(answer)
+    request.reply_json(answer, **headers)

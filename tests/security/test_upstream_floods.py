@@ -111,6 +111,39 @@ def test_an_answer_without_end_is_given_up(asked: str, packed: bool):
     assert sent < 128 << 20
 
 
+def test_a_server_that_ends_every_stream_at_once_is_asked_again_only_now_and_then():
+    streams = 0
+
+    def end_streams(request: Request) -> None:
+        nonlocal streams
+        streams += request.command == "GET"
+        if request.command == "GET" or request.read_message().get("method") == "tools/call":
+            # A number makes the client ask for the rest, and it is told not to wait.
+            request.reply(200, b"id: 1\nretry: 0\ndata:\n\n", content_type="text/event-stream")
+        else:
+            answer_mcp(request, lambda method, _: answer(method), mcp_session_id="1")
+
+    def answer(method: str) -> Json | None:
+        return {"tools": [TOOL]} if method == "tools/list" else None
+
+    async def call(server: ServerConfig) -> str:
+        async with Gateway(Config(servers=(server,)), MemoryStore()) as gateway:
+            member = gateway.pool.servers["far"]
+            await eventually(lambda: member.phase is Phase.READY or member.reason)
+            session = gateway.open_session("ann")
+            async with Client(build_server(gateway, always(session))) as client:
+                return text_of(await client.call_tool("far__x", {}))
+
+    with web_server(end_streams) as address:
+        server = ServerConfig(
+            name="far", transport=Transport.HTTP, url=f"{address}/mcp", call_seconds=1
+        )
+        text = asyncio.run(call(server))
+
+    assert "did not answer within 1 s" in text
+    assert 2 <= streams < 50
+
+
 MANY = 50
 """Messages of the flood that are too many together."""
 

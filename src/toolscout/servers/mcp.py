@@ -63,6 +63,7 @@ HTTP_CONNECT_SECONDS = 10.0
 STREAM_SECONDS = 86_400.0
 """How long an SSE stream may be silent."""
 SESSION_HEADER = "mcp-session-id"
+EVENTS = "text/event-stream"
 UNAUTHORIZED = 401
 FORGOTTEN = (400, 404)
 """Answers of servers to a session that they do not know; the protocol says 404."""
@@ -119,6 +120,7 @@ class McpConnection:
         self._error: Exception | None = None
         self._is_refused = False
         self._is_forgotten = False
+        self._has_streamed = False
         self._relays = Relays(config)
         self._problems: list[str] = []
         self._version = LATEST_HANDSHAKE_VERSION
@@ -347,9 +349,16 @@ class McpConnection:
             headers=headers,
             timeout=timeout,
             auth=auth,
-            event_hooks={"response": [self._note_status]},
+            event_hooks={"request": [self._delay_stream], "response": [self._note_status]},
             transport=make_transport(),
         )
+
+    async def _delay_stream(self, request: httpx2.Request) -> None:
+        # The SDK asks for the rest of a stream as often and as soon as the server likes.
+        if request.method == "GET" and EVENTS in request.headers.get("accept", ""):
+            if self._has_streamed:
+                await asyncio.sleep(self._delays.first_retry)
+            self._has_streamed = True
 
     async def _note_status(self, response: httpx2.Response) -> None:
         # The SDK raises one error for all refusals. `BearerAuth` raises its own.

@@ -56,6 +56,8 @@ HELLO: Json = {
 }
 ASK_OPERATOR = "Report this to the operator of the server."
 ACCEPT = {"Accept": "application/json, text/event-stream"}
+_UNUSABLE = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ValueError)
+"""Errors for answers that cannot be read, or that name an address that cannot be used."""
 
 
 class LoginNeeded(Exception):
@@ -137,7 +139,7 @@ async def log_in(
     provider = make_provider(config, given, callback, redirect_checked, answer)
     try:
         status = await _send_first_request(config, provider)
-    except (TimeoutError, LoginRefused, OAuthFlowError, httpx2.HTTPError) as error:
+    except (TimeoutError, LoginRefused, OAuthFlowError, *_UNUSABLE) as error:
         reason, remedy = _explain(error)
         raise LoginFailed(config.name, reason, remedy=remedy) from None
     if given.tokens is None:
@@ -192,8 +194,10 @@ def _explain(error: Exception) -> tuple[str, str]:
             )
         case OAuthFlowError():
             return said, ASK_OPERATOR
-        case _:
+        case httpx2.HTTPError():
             return f"no answer ({said})", "Check its address and the network."
+        case _:
+            return f"its answer cannot be used ({said})", ASK_OPERATOR
 
 
 def make_auth(config: ServerConfig, folder: Path) -> httpx2.Auth | None:
