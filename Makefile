@@ -63,8 +63,21 @@ test: .venv/.installed ## style, types and tests
 	@$(MAKE) --no-print-directory --jobs 4 check browser .npm-servers/.installed .venv-mcp1/.installed
 	$(BIN)/python -m pytest -q --numprocesses 3 --dist worksteal
 
-fuzz: .venv/.installed ## a million inputs for all parsers of outside text; prints its figures
+# Valgrind counts instructions; schemathesis reads the OpenAPI document of the console.
+.venv/.fuzz: .venv/.installed
+	@command -v valgrind >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update --quiet=2 && apt-get install --yes --quiet=2 valgrind; \
+	else \
+		echo 'Valgrind is missing. Install it, on Debian with: sudo apt-get install valgrind' >&2; \
+		exit 1; \
+	fi
+	$(BIN)/python -m pip install --quiet --group fuzz
+	touch $@
+
+fuzz: .venv/.fuzz ## a million inputs for all parsers of outside text, and how work grows; prints figures
 	PYTHONPATH=tests $(BIN)/python -m security.fuzzing --inputs 1000000
+	PYTHONPATH=tests $(BIN)/python -m security.console_requests
+	PYTHONPATH=tests $(BIN)/python -m security.instructions
 
 test-first-run: .venv/.installed ## init, doctor and serve with twelve public servers and empty caches
 	$(BIN)/python -m pytest -q -p no:randomly tests/first_run/first_run.py

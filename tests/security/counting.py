@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -31,3 +32,13 @@ def count_lines(work: Callable[[], object]) -> int:
         sys.settrace(previous)
         threading.settrace(previous)  # pyright: ignore[reportArgumentType]  # None switches it off
     return lines
+
+
+def measure_memory(work: Callable[[], object]) -> int:
+    """Return how many bytes some work holds at most, beyond what there was before."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

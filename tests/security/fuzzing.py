@@ -7,20 +7,29 @@ the tests ever after.
 """
 
 import argparse
+import contextlib
+import faulthandler
+import hashlib
+import itertools
 import json
+import logging
+import math
 import random
 import resource
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import httpx2
 from pydantic import ValidationError
 
 from security.answers import URL, log_in_somewhere, read_streams
 from security.counting import count_lines
+from serving import DEADLINE_SECONDS, TIME, served
 from toolscout import Catalog, Scout, Tool
 from toolscout.calls.arguments import prepare
 from toolscout.calls.cut import cut
@@ -51,6 +60,7 @@ from toolscout.search.text import remove_values, split_clauses, split_words
 from toolscout.servers.approvals import Change, HeldDefinition, compute_digest
 from toolscout.servers.listings import build_entries
 from toolscout.servers.manifest import manifest_from_bytes
+from toolscout.servers.oauth.login import HELLO
 from toolscout.servers.oauth.tokens import StoredLogin
 from toolscout.servers.openapi.document import read_document
 from toolscout.servers.openapi.operations import tools_from_openapi
@@ -69,6 +79,16 @@ CORPUS = Path(__file__).with_name("corpus")
 LONGEST_INPUT = 4_096
 MOST_LINES = 2_000_000
 """An input of 4 KB that takes more lines of Python is a failure."""
+INPUT_SECONDS = 10
+"""Of the processor. An input that takes more is a failure."""
+MOST_GROWTH_MB = 100
+"""By how much memory may grow between the first tenth of the inputs and the last one."""
+SLOWEST = 5
+CHECKED = 100
+BROKEN = 500
+MESSAGES = "JSON-RPC"
+SHARES = {"event streams": 0.2, "OAuth": 0.3, MESSAGES: 0.4}
+"""Whole conversations take a hundred times as long as a parser."""
 DOCUMENTED = (ModelError, UsageError, InvalidTool, ValidationError)
 KINDS = frozenset(SecretKind)
 SERVER = ServerConfig(name="s", transport=Transport.STDIO, command="true")
@@ -528,30 +548,116 @@ def find_failure(name: str, data: bytes) -> str:
     return ""
 
 
-def _fuzz(name: str, count: int, seed: int) -> list[tuple[bytes, str]]:
-    """Run a target with many inputs, print its figures and return the failures."""
+def iterate_messages(count: int, seed: int) -> Iterator[bytes]:
+    """Yield JSON-RPC messages for a gateway, most of them damaged."""
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x"}}
+    requests: list[tuple[str, Json]] = [
+        ("initialize", params),
+        ("tools/list", {"cursor": "a"}),
+        ("tools/call", {"name": "tool_call", "arguments": {"name": "time__x"}}),
+        ("resources/read", {"uri": "a://b"}),
+        ("prompts/get", {"name": "p", "arguments": {}}),
+        ("completion/complete", {"ref": {"type": "ref/prompt", "name": "p"}}),
+        ("logging/setLevel", {"level": "debug"}),
+    ]
+    seeds = tuple(
+        _dump({"jsonrpc": "2.0", "id": 1, "method": method, "params": told})
+        for method, told in requests
+    )
+    chance = random.Random(f"messages {seed}")
+    for _ in range(count):
+        yield mutate(seeds, chance)
+
+
+def send_messages(url: str, messages: Iterable[bytes]) -> Iterator[tuple[bytes, str]]:
+    """Send messages to a gateway; yield each with how the gateway fails, or an empty text."""
+    headers = {
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+    }
+    with httpx2.Client(timeout=DEADLINE_SECONDS, headers=headers) as client:
+        opened = client.post(f"{url}/mcp", content=_dump(HELLO))
+        session = {"Mcp-Session-Id": opened.headers["Mcp-Session-Id"]}
+        for number, data in enumerate(messages):
+            # Every other message belongs to a session.
+            answer = client.post(f"{url}/mcp", content=data, headers=session if number % 2 else {})
+            is_bad = answer.status_code >= BROKEN
+            yield data, f"HTTP {answer.status_code}: {answer.text[:200]}" if is_bad else ""
+        assert client.get(f"{url}/healthz").status_code == 200
+
+
+class _TooLong(BaseException):
+    """An input took too long."""
+
+
+def _stop_input(signum: int, frame: object) -> None:
+    raise _TooLong(f"more than {INPUT_SECONDS} s")
+
+
+def _run_inputs(name: str, count: int, seed: int) -> Iterator[tuple[bytes, str]]:
+    for data in iterate_inputs(name, count, seed):
+        yield data, find_failure(name, data)
+
+
+def _measure_memory() -> int:
+    """Return the megabytes that this process uses now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() >> 20
+
+
+def _fuzz(name: str, count: int, results: Iterator[tuple[bytes, str]]) -> list[tuple[bytes, str]]:
+    """Go through the results of many inputs, print the figures and return the failures."""
     failures: dict[str, tuple[bytes, str]] = {}
     slowest: list[tuple[float, bytes]] = []
+    memory = _measure_memory()
     started = time.perf_counter()
-    for data in iterate_inputs(name, count, seed):
-        before = time.perf_counter()
-        failure = find_failure(name, data)
-        slowest = sorted([*slowest, (time.perf_counter() - before, data)], reverse=True)[:5]
+    signal.signal(signal.SIGPROF, _stop_input)
+    for number in itertools.count():
+        if number % CHECKED == 0:
+            # For native code that no signal interrupts.
+            faulthandler.dump_traceback_later(CHECKED * INPUT_SECONDS, exit=True)
+        if number == count // 10:
+            memory = _measure_memory()  # with all that is loaded only once
+        signal.setitimer(signal.ITIMER_PROF, INPUT_SECONDS)
+        before = time.process_time()
+        found = next(results, None)
+        spent = time.process_time() - before
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        if found is None:
+            break
+        data, failure = found
+        if len(slowest) < SLOWEST or spent > slowest[-1][0]:
+            slowest = sorted([*slowest, (spent, data)], reverse=True)[:SLOWEST]
         if failure:
             failures.setdefault(failure.partition(":")[0], (data, failure))
+    faulthandler.cancel_dump_traceback_later()
     seconds = time.perf_counter() - started
-    # Time says only which inputs to count the work of.
-    lines = max(count_lines(lambda data=data: find_failure(name, data)) for _, data in slowest)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    growth = _measure_memory() - memory
+    found = list(failures.values())
+    lines = 0
+    if name in TARGETS:
+        # Time says only which inputs to count the work of.
+        lines = max(count_lines(lambda data=data: find_failure(name, data)) for _, data in slowest)
+    if lines > MOST_LINES:
+        found.append((slowest[0][1], f"{lines:,} lines of Python"))
+    if growth > MOST_GROWTH_MB:
+        found.append((b"", f"{growth:,} MB more memory after all inputs than after a tenth"))
     sys.stdout.write(
-        f"{name:20} {count:>9,} inputs {len(failures):>3} crashes {lines:>9,} lines at most "
-        f"{memory:>6,} MB {seconds:>7.1f} s\n"
+        f"{name:20} {count:>9,} inputs {len(found):>3} failures {slowest[0][0] * 1000:>7.1f} ms "
+        f"and {lines:>7,} lines at most {growth:>4} MB growth {seconds:>6.0f} s\n"
     )
     sys.stdout.flush()
-    found = list(failures.values())
-    if lines > MOST_LINES:
-        found.append((slowest[0][1], f"{lines:,} lines"))
     return found
+
+
+def _save(name: str, data: bytes, failure: str) -> None:
+    """Print a failure, and keep its input for the tests."""
+    sys.stdout.write(f"  {failure}\n  {data[:200]!r}\n")
+    if data:
+        place = CORPUS / name.replace(" ", "-") / hashlib.sha256(data).hexdigest()[:12]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+        sys.stdout.write(f"  kept in {place.relative_to(CORPUS.parents[2])}\n")
 
 
 def main() -> int:
@@ -559,17 +665,25 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--inputs", type=int, default=1_000_000, help="of all targets together")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("targets", nargs="*", default=list(TARGETS))
+    parser.add_argument("targets", nargs="*", default=[*TARGETS, MESSAGES])
     options = parser.parse_args()
-    count = -(-options.inputs // len(options.targets))
+    logging.basicConfig(handlers=[logging.NullHandler()])
+    shares = {name: SHARES.get(name, 1.0) for name in options.targets}
     failed = 0
-    for name in options.targets:
-        for data, failure in _fuzz(name, count, options.seed):
-            failed += 1
-            sys.stdout.write(f"  {failure}\n  {data[:200]!r}\n")
-            place = CORPUS / name.replace(" ", "-") / f"seed-{options.seed}-{failed}"
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(data)
+    total = 0
+    for name, share in shares.items():
+        count = math.ceil(options.inputs * share / sum(shares.values()))
+        total += count
+        with contextlib.ExitStack() as stack:
+            if name == MESSAGES:
+                url = stack.enter_context(served(TIME)).url
+                results = send_messages(url, iterate_messages(count, options.seed))
+            else:
+                results = _run_inputs(name, count, options.seed)
+            for data, failure in _fuzz(name, count, results):
+                failed += 1
+                _save(name, data, failure)
+    sys.stdout.write(f"{total:,} inputs, {failed} failures\n")
     return failed
 
 

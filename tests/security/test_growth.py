@@ -1,7 +1,8 @@
 """Whoever sends text to a parser or a check must not make it do more work than the text is long.
 
-Each work is done for one size and for twice that size, and counted in lines of Python. Where the
-work is done in native code, which cannot be counted, tests look at what it is given.
+Each work is done for one size and for twice that size, and counted in lines of Python. Work in
+native code is counted by `instructions.py`, which `make fuzz` runs; here, tests look at what native
+code is given.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from security.counting import DOUBLE, count_lines
+from security.counting import DOUBLE, count_lines, measure_memory
 from toolscout import Catalog, Scout, Tool
 from toolscout.calls.arguments import prepare
 from toolscout.calls.cut import cut
@@ -50,6 +51,18 @@ def refuse_or_prepare(schema: Json, arguments: object) -> object:
 
 def wrap(**properties: Json) -> Json:
     return {"type": "object", "properties": properties}
+
+
+def miss_and_add(missing: int, unknown: int) -> object:
+    """Leave out required arguments, and give others that nobody knows."""
+    names = name_each(missing, {}, "r")
+    return refuse_or_prepare(wrap(**names) | {"required": list(names)}, name_each(unknown))
+
+
+def add_unknown(unknown: int, known: int) -> object:
+    """Give arguments that are none of the known ones."""
+    schema = wrap(**name_each(known, {}, "r")) | {"additionalProperties": False}
+    return refuse_or_prepare(schema, name_each(unknown))
 
 
 def read_result(text: str, arguments: Json) -> object:
@@ -133,14 +146,8 @@ WORKS: dict[str, Work] = {
     "missing arguments": lambda n: refuse_or_prepare(
         wrap(**name_each(n, {})) | {"required": list(name_each(n))}, {"other": 1}
     ),
-    "missing and unknown arguments": lambda n: refuse_or_prepare(
-        wrap(**name_each(200, {}, "r")) | {"required": list(name_each(200, {}, "r"))},
-        name_each(20 * n),
-    ),
-    "unknown arguments of many": lambda n: refuse_or_prepare(
-        wrap(**name_each(20 * n, {}, "r")) | {"additionalProperties": False},
-        name_each(200),
-    ),
+    "missing and unknown arguments": lambda n: miss_and_add(200, 20 * n),
+    "unknown arguments of many": lambda n: add_unknown(200, 20 * n),
     "alternatives": lambda n: refuse_or_prepare(
         wrap(a={"anyOf": [{"type": "string", "const": str(i)} for i in range(n)]}), {"a": 1}
     ),
@@ -148,11 +155,11 @@ WORKS: dict[str, Work] = {
         wrap(a={"type": "array"}), {"a": json.dumps(list(range(n)))}
     ),
     "long references": lambda n: refuse_or_prepare(
-        wrap(a={"type": "array", "items": {"$ref": "#/$defs/" + "x" * n}})
-        | {"$defs": {"x" * n: {"pattern": "a{3}"}}},
+        wrap(a={"type": "array", "items": {"$ref": "#/$defs/" + "x" * 10 * n}})
+        | {"$defs": {"x" * 10 * n: {"pattern": "a{3}"}}},
         {"a": ["x"] * n},
     ),
-    "repetitions": lambda n: measure_schema({"pattern": "a{999999999}" * n}),
+    "repetitions": lambda n: measure_schema({"pattern": "a{999999999}" * 5 * n}),
     "cut": lambda n: cut("[" + '{"a": 1}, ' * n, 0, n),
     "read lines": lambda n: read_result("line\n" * n, {"line": n // 2}),
     "find words": lambda n: read_result("line\n" * n, {"find": "e"}),
@@ -207,6 +214,13 @@ def test_twice_the_input_is_little_more_than_twice_the_work(name: str):
     assert twice < DOUBLE * once
 
 
+@pytest.mark.parametrize("work", [miss_and_add, add_unknown])
+def test_unknown_names_are_compared_with_known_ones_only_so_often(work: Callable[..., object]):
+    work(2, 2)
+
+    assert count_lines(lambda: work(200, 20_000)) < 8_000_000
+
+
 def test_a_letter_with_thousands_of_marks_is_not_sorted():
     marks = "\u0315" * 50_000 + "\u0323" * 50_000
 
@@ -239,6 +253,15 @@ def test_values_below_an_endless_name_are_compared_as_a_whole():
 
     assert len(lines) == 3
     assert '"k7": 1' in lines[2]
+
+
+@pytest.mark.parametrize("arguments", [{"lines": [5, 6]}, {"find": "\n"}], ids=["lines", "matches"])
+def test_a_result_of_empty_lines_takes_little_memory_to_read(arguments: Json):
+    size = 100_000
+    results = Results(MemoryStore(), "x", limit=50)
+    handle = results.cut_page("\n" * size).handle
+
+    assert measure_memory(lambda: results.read(handle, arguments)) < 32 * size
 
 
 def test_a_text_that_yaml_names_many_times_is_kept_once():
