@@ -149,8 +149,8 @@ ORDERS = {
     "toolscout.cli": """
         output
         evaluate inputs
-        approvals audit completion policy replay search servers status tokens
-        serve
+        approvals audit completion policy search servers status tokens
+        replay serve
         call catalog describe doctor init
     """,
 }

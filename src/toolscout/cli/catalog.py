@@ -13,7 +13,6 @@ from toolscout.catalog import Catalog
 from toolscout.cli import ExitCode, Group, inputs
 from toolscout.cli.completion import complete_servers
 from toolscout.cli.output import (
-    build_scout,
     echo_json,
     format_count,
     indent,
@@ -22,6 +21,7 @@ from toolscout.cli.output import (
     style,
     write_text,
 )
+from toolscout.cli.search import build_scout
 from toolscout.errors import InvalidFile, UnknownServer
 from toolscout.files import Shape, export_tools, write_tools
 from toolscout.lint.diff import Difference, compare_catalogs

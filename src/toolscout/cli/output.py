@@ -21,18 +21,12 @@ from rich.progress import Progress as ProgressBars
 from rich.table import Table
 from rich.text import Text
 
-from toolscout.catalog import Catalog
-from toolscout.encoders.encoder import Encoder, Floats, Kind, StaticEncoder
-from toolscout.encoders.onnx import OnnxEncoder
-from toolscout.scout import Scout
 from toolscout.search.hits import Hit, Result
 from toolscout.tokens import count_definition_tokens
 
 REFRESH_SECONDS = 0.1
 NAME_SHOWN = 40
 """Characters of a server's name in tables and lists."""
-MANY_TOOLS = {"static": 2_000, "none": 2_000, "onnx": 100}
-"""From this many tools on, indexing with an encoder takes long enough to show a bar."""
 TOUR_INDENT = 6
 BAR_WIDTH = 20
 ASK_AGAIN = "Describe what the tool should do, for example 'create a calendar event'."
@@ -162,34 +156,6 @@ def show_bar(text: str, total: int, *, when: bool = True) -> Generator[Step]:
             update(text, done, total)
 
         yield step
-
-
-def build_scout(catalog: Catalog, encoder: str) -> Scout:
-    """Return a scout over a catalogue; shows a bar if building its index takes a while."""
-    count = len(catalog)
-    is_slow = count >= MANY_TOOLS[encoder]
-    with show_bar(f"Indexing {count:,} tools", count, when=is_slow) as step:
-        if encoder == "none":
-            return Scout(catalog, encoder=None)
-        watched = StaticEncoder() if encoder == "static" else OnnxEncoder()
-        return Scout(catalog, encoder=_WatchedEncoder(watched, step))
-
-
-class _WatchedEncoder(Encoder):
-    """Reports how many texts another encoder has encoded."""
-
-    def __init__(self, encoder: Encoder, step: Step) -> None:
-        self.name = encoder.name
-        self.family = encoder.family
-        self.leading = encoder.leading
-        self.words = encoder.words
-        self._encode = encoder.encode
-        self._step = step
-
-    def encode(self, texts: Sequence[str], *, kind: Kind) -> Floats:
-        vectors = self._encode(texts, kind=kind)
-        self._step(len(texts))
-        return vectors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

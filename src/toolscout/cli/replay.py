@@ -10,7 +10,6 @@ from rich.console import RenderableType
 from toolscout.cli import ExitCode, inputs
 from toolscout.cli.output import (
     Cell,
-    build_scout,
     echo_json,
     make_table,
     show,
@@ -18,6 +17,7 @@ from toolscout.cli.output import (
     style,
     write_text,
 )
+from toolscout.cli.search import build_scout
 from toolscout.errors import InvalidFile
 from toolscout.lint import replay as replays
 from toolscout.lint.probes import read_probes

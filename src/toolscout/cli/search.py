@@ -10,15 +10,27 @@ import os
 import sys
 import tempfile
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from toolscout.catalog import Catalog
 from toolscout.cli import ExitCode, inputs
-from toolscout.cli.output import Answer, build_scout, echo_json, render_answers, render_tour, show
+from toolscout.cli.output import (
+    Answer,
+    Step,
+    echo_json,
+    render_answers,
+    render_tour,
+    show,
+    show_bar,
+)
 from toolscout.config.file import build_demo_config
 from toolscout.demo import load_demo_catalog
+from toolscout.encoders.encoder import Encoder, Floats, Kind, StaticEncoder
+from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.errors import MissingExtra
 from toolscout.schemas import Json
 from toolscout.scout import Scout
@@ -29,6 +41,8 @@ if TYPE_CHECKING:
     import mcp.types
     from mcp.client import Client
 
+MANY_TOOLS = {"static": 2_000, "none": 2_000, "onnx": 100}
+"""From this many tools on, indexing with an encoder takes long enough to show a bar."""
 TRY_LIMIT = 3
 TRY_QUERIES = (
     "open a pull request for my branch",
@@ -212,3 +226,31 @@ def _read_text(result: Any) -> str:
 def _count_cost(tools: "list[mcp.types.Tool]") -> int:
     dumped = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools]
     return count_tokens(json.dumps(dumped))
+
+
+def build_scout(catalog: Catalog, encoder: str) -> Scout:
+    """Return a scout over a catalogue; shows a bar if building its index takes a while."""
+    count = len(catalog)
+    is_slow = count >= MANY_TOOLS[encoder]
+    with show_bar(f"Indexing {count:,} tools", count, when=is_slow) as step:
+        if encoder == "none":
+            return Scout(catalog, encoder=None)
+        watched = StaticEncoder() if encoder == "static" else OnnxEncoder()
+        return Scout(catalog, encoder=_WatchedEncoder(watched, step))
+
+
+class _WatchedEncoder(Encoder):
+    """Reports how many texts another encoder has encoded."""
+
+    def __init__(self, encoder: Encoder, step: Step) -> None:
+        self.name = encoder.name
+        self.family = encoder.family
+        self.leading = encoder.leading
+        self.words = encoder.words
+        self._encode = encoder.encode
+        self._step = step
+
+    def encode(self, texts: Sequence[str], *, kind: Kind) -> Floats:
+        vectors = self._encode(texts, kind=kind)
+        self._step(len(texts))
+        return vectors
