@@ -516,6 +516,10 @@ class UpstreamError(ToolscoutError):
 
 
 TRY_LATER = "Try again later, or use another tool."
+CALL_INTERRUPTED = (
+    "The gateway ended while this call was running, so it may have been made. Check before you "
+    "make it again."
+)
 
 
 class ServerUnavailable(UpstreamError):

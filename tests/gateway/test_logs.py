@@ -17,7 +17,7 @@ from gateway.processes import Running
 from toolscout.config.gateway import LogFormat
 from toolscout.config.secrets import SecretMask
 from toolscout.gateway.events import Reloaded, ServerChanged, TokenRefused
-from toolscout.gateway.logs import CURRENT_REQUEST, log_event, log_to_stderr
+from toolscout.gateway.logs import CURRENT_REQUEST, log_event, set_up_log
 from toolscout.servers.state import Phase
 from toolscout.sessions.events import Called
 
@@ -36,7 +36,7 @@ def root_log():
 
 @pytest.mark.usefixtures("root_log")
 def test_lines_of_json_carry_the_request_that_they_belong_to(capsys: pytest.CaptureFixture[str]):
-    log_to_stderr(LogFormat.JSON, "INFO", SecretMask())
+    set_up_log(LogFormat.JSON, "INFO", SecretMask())
     logging.getLogger("toolscout.pool").info("before")
     call = Called(session="http:someone", tool="time__now", milliseconds=2.5)
     token = CURRENT_REQUEST.set(("http:someone", 17))
@@ -61,10 +61,10 @@ def test_failed_servers_and_refused_tokens_are_warnings_with_fields(
     refused = TokenRefused(source="10.0.0.7", digest="0123", reason="it is not known", unnoted=2)
     reloaded = Reloaded(added=("tokens.eve", "servers.notes"))
 
-    log_to_stderr(LogFormat.JSON, "INFO", SecretMask([SECRET]))
+    set_up_log(LogFormat.JSON, "INFO", SecretMask([SECRET]))
     for event in (failed, refused, reloaded):
         log_event(event)
-    log_to_stderr(LogFormat.TEXT, "INFO", SecretMask([SECRET]))
+    set_up_log(LogFormat.TEXT, "INFO", SecretMask([SECRET]))
     log_event(failed)
 
     *lines, text = capsys.readouterr().err.splitlines()
@@ -81,7 +81,7 @@ def test_failed_servers_and_refused_tokens_are_warnings_with_fields(
 
 @pytest.mark.usefixtures("root_log")
 def test_requests_that_run_side_by_side_keep_their_names(capsys: pytest.CaptureFixture[str]):
-    log_to_stderr(LogFormat.JSON, "INFO", SecretMask())
+    set_up_log(LogFormat.JSON, "INFO", SecretMask())
 
     async def answer(number: int) -> None:
         CURRENT_REQUEST.set(("s", number))
@@ -101,7 +101,7 @@ def test_requests_that_run_side_by_side_keep_their_names(capsys: pytest.CaptureF
 @pytest.mark.usefixtures("root_log")
 @pytest.mark.parametrize("form", list(LogFormat))
 def test_no_log_line_contains_a_secret(form: LogFormat, capsys: pytest.CaptureFixture[str]):
-    log_to_stderr(form, "INFO", SecretMask(["a", "", SECRET]))
+    set_up_log(form, "INFO", SecretMask(["a", "", SECRET]))
     try:
         raise ValueError(f"refused {SECRET}")
     except ValueError:

@@ -28,7 +28,7 @@ ORDERS = {
         adapters lint evaluate
         servers
         gateway
-        console
+        console daemon
         cli
         __main__
     """,
@@ -145,6 +145,10 @@ ORDERS = {
     "toolscout.evaluate": """
         datasets
         quality
+    """,
+    "toolscout.daemon": """
+        place
+        bridge daemon
     """,
     "toolscout.cli": """
         output

@@ -17,7 +17,7 @@ from toolscout.config.gateway import GatewayConfig, GatewayMode, LogFormat
 from toolscout.config.secrets import SecretMask
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.logs import CURRENT_REQUEST, log_to_stderr
+from toolscout.gateway.logs import CURRENT_REQUEST, set_up_log
 from toolscout.gateway.server import build_server
 from toolscout.names import clean_text, to_one_line
 from toolscout.servers.state import Phase, ServerState
@@ -115,7 +115,7 @@ FORGED = "1\n2026-01-01 ERROR toolscout: forged\x1b[2J\x9b31m"
 def test_an_id_or_a_text_does_not_forge_a_line_of_the_log(
     form: LogFormat, capsys: pytest.CaptureFixture[str]
 ):
-    log_to_stderr(form, "INFO", SecretMask())
+    set_up_log(form, "INFO", SecretMask())
     token = CURRENT_REQUEST.set(("s", FORGED))
     logging.getLogger("toolscout.x").info("said %s", FORGED)
     CURRENT_REQUEST.reset(token)
@@ -128,7 +128,7 @@ def test_an_id_or_a_text_does_not_forge_a_line_of_the_log(
 
 @pytest.mark.usefixtures("root_log")
 def test_a_long_id_does_not_fill_the_log(capsys: pytest.CaptureFixture[str]):
-    log_to_stderr(LogFormat.TEXT, "INFO", SecretMask())
+    set_up_log(LogFormat.TEXT, "INFO", SecretMask())
     token = CURRENT_REQUEST.set(("s", "x" * 1_000_000))
     logging.getLogger("toolscout.x").info("said")
     CURRENT_REQUEST.reset(token)
@@ -140,7 +140,7 @@ def test_a_long_id_does_not_fill_the_log(capsys: pytest.CaptureFixture[str]):
 def test_libraries_do_not_log_what_passes_through_at_debug_level(
     capsys: pytest.CaptureFixture[str],
 ):
-    log_to_stderr(LogFormat.TEXT, "DEBUG", SecretMask())
+    set_up_log(LogFormat.TEXT, "DEBUG", SecretMask())
     for name in ("sse_starlette.sse", "client", "mcp.client.session", "aiohttp.client"):
         logging.getLogger(name).debug("result of %s", name)
     logging.getLogger("toolscout.x").debug("own line")

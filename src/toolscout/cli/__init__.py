@@ -52,6 +52,8 @@ COMMANDS = {
         "Write down which definitions your servers offer.",
     ),
     "status": ("status", "status", "Show the servers and figures of running gateways."),
+    "stop": ("status", "stop", "Stop the gateway in the background."),
+    "logs": ("status", "logs", "Print the log of the gateway in the background."),
     "policy": ("policy", "policy", "Show who may call what, and approve calls that wait."),
     "hook": (
         "policy",

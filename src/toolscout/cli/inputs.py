@@ -40,6 +40,7 @@ TOOL_FILE_ENDINGS = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".nd
 CONFIG_ENDING = ".toml"
 TOKENS_FOLDER = "tokens"
 REPORTS_FOLDER = "running"
+LOGS_FOLDER = "logs"
 STARTED_TOGETHER = 8
 PATIENT_SECONDS = 10.0
 """How long a command waits for an installation before it says so."""
@@ -291,6 +292,11 @@ def read_servers(path: Path | None) -> Config:
 def get_tokens_folder(config: Config) -> Path:
     """Return the folder with the tokens of logins; it may not exist yet."""
     return get_machine().find_cache_file(config.gateway).parent / TOKENS_FOLDER
+
+
+def get_logs_folder(config: Config) -> Path:
+    """Return the folder with the logs of gateways in the background; it may not exist yet."""
+    return get_machine().find_cache_file(config.gateway).parent / LOGS_FOLDER
 
 
 def get_reports_folder(config: Config) -> Path:

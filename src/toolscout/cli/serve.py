@@ -37,6 +37,7 @@ from toolscout.schemas import Json
 from toolscout.sessions.events import Event
 
 if TYPE_CHECKING:
+    from toolscout.daemon.daemon import Daemon
     from toolscout.gateway.gateway import Gateway
     from toolscout.servers.approvals import Lock
 
@@ -101,6 +102,12 @@ def _add_gateway_option(name: str, metavar: str | None = None) -> Callable[[Comm
     help="Serve only the definitions that toolscout.lock beside the configuration file names; "
     "see `toolscout lock`.",
 )
+@inputs.flag_option(
+    "--no-daemon",
+    help="Serve this client alone. By default, all clients of a configuration share one gateway "
+    "that runs in the background.",
+)
+@click.option("--as-daemon", "key", hidden=True)
 def serve(
     path: Path | None,
     demo: bool,
@@ -112,6 +119,8 @@ def serve(
     split_calls: bool,
     profile: str | None,
     locked: bool,
+    no_daemon: bool,
+    key: str | None,
 ) -> None:
     """Put one MCP server in front of all your others.
 
@@ -126,7 +135,7 @@ def serve(
     if demo and locked:
         raise click.UsageError("--locked needs a configuration file, and --demo has none.")
     inputs.need_sdk()
-    from toolscout.gateway.logs import log_to_stderr
+    from toolscout.gateway.logs import set_up_log
 
     config = build_demo_config(cache) if demo else inputs.read_servers(path)
     changes = {
@@ -143,7 +152,8 @@ def serve(
     lock = _read_lock(config) if locked else None
     level = os.environ.get("TOOLSCOUT_LOG", config.gateway.log_level.value).upper()
     mask = SecretMask(config.list_secrets(), kinds=config.list_redacted())
-    log_to_stderr(config.gateway.log, level, mask)
+    log_file = inputs.get_logs_folder(config) / f"{key}.log" if key else None
+    set_up_log(config.gateway.log, level, mask, log_file)
     for note in config.notes:
         _log.warning("%s", note)
     with suppress(FileNotFoundError):  # the demo has no file
@@ -151,11 +161,11 @@ def serve(
             _check_writers(config.source)
         except InvalidFile as error:
             _log.warning("%s Until then, the gateway does not reload it.", error)
-    is_typed = not http and sys.stdin.isatty()
+    is_typed = not http and not key and sys.stdin.isatty()
     with suppress(KeyboardInterrupt), _forward_stdin() if is_typed else nullcontext():
         if is_typed:
             click.echo(BY_HAND, err=True)
-        asyncio.run(_serve(config, mask, profile or "", lock, http=http))
+        asyncio.run(_serve(config, mask, profile or "", lock, http=http, key=key))
 
 
 def _read_lock(config: Config) -> "Lock":
@@ -171,7 +181,13 @@ def _read_lock(config: Config) -> "Lock":
 
 
 async def _serve(
-    config: Config, mask: SecretMask, profile: str, lock: "Lock | None", *, http: bool
+    config: Config,
+    mask: SecretMask,
+    profile: str,
+    lock: "Lock | None",
+    *,
+    http: bool,
+    key: str | None,
 ) -> None:
     from toolscout.gateway.gateway import Gateway
     from toolscout.gateway.logs import log_event
@@ -185,16 +201,29 @@ async def _serve(
             gateway.events.subscribe(Spans().on_event)
             tasks = [asyncio.create_task(_follow(gateway, mask))]
             file = inputs.get_reports_folder(config) / f"{os.getpid()}.json"
+            daemon = _build_daemon(gateway, key) if key else None
             if not http:
-                tasks.append(asyncio.create_task(_report(gateway, file)))
+                tasks.append(asyncio.create_task(_report(gateway, file, daemon)))
             gc.freeze()  # a full collection would hold up every answer for a tenth of a second
             try:
-                await (_serve_http(gateway) if http else serve_stdio(gateway, profile))
+                if daemon is not None:
+                    await daemon.serve()
+                else:
+                    await (_serve_http(gateway) if http else serve_stdio(gateway, profile))
             finally:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
                 file.unlink(missing_ok=True)
+
+
+def _build_daemon(gateway: "Gateway", key: str) -> "Daemon":
+    from toolscout.daemon.daemon import Daemon
+    from toolscout.daemon.place import Place, open_folder
+
+    place = Place(open_folder(), key)
+    place.write_variables(gateway.config.list_variables())
+    return Daemon(gateway, place)
 
 
 async def _serve_http(gateway: "Gateway") -> None:
@@ -205,7 +234,7 @@ async def _serve_http(gateway: "Gateway") -> None:
     await serve_http(gateway, pages=pages, ready=partial(_log.info, "The console is at %s/."))
 
 
-async def _report(gateway: "Gateway", file: Path) -> None:
+async def _report(gateway: "Gateway", file: Path, daemon: "Daemon | None") -> None:
     """Keep a file up to date for `toolscout status`, which cannot ask a gateway over stdio."""
     # Its import takes a while, and the client is waiting for its first answer.
     await asyncio.to_thread(import_module, "toolscout.gateway.metrics")
@@ -218,7 +247,8 @@ async def _report(gateway: "Gateway", file: Path) -> None:
         "pid": os.getpid(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "config": str(gateway.config.source),
-        "client": "",
+        "daemon": daemon is not None,
+        "clients": [],
     }
     is_stale = True
 
@@ -226,7 +256,7 @@ async def _report(gateway: "Gateway", file: Path) -> None:
         nonlocal is_stale
         is_stale = True
         if isinstance(event, Requested) and event.client:
-            report["client"] = event.client
+            report["clients"] = [event.client]
 
     gateway.events.subscribe(on_event)
     try:
@@ -235,6 +265,8 @@ async def _report(gateway: "Gateway", file: Path) -> None:
                 is_stale = False
                 now = asyncio.get_running_loop().time()
                 totals = metrics.count_totals()
+                if daemon is not None:
+                    report["clients"] = daemon.list_clients()
                 report |= build_status(gateway, totals, now=now, wall=datetime.now(UTC))
                 await asyncio.to_thread(write_private, file, json.dumps(report))
             else:

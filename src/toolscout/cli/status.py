@@ -1,4 +1,4 @@
-"""`toolscout status`: the servers and figures of running gateways, once or again and again.
+"""`toolscout status`, `stop` and `logs`: what running gateways do, once or again and again.
 
 Asks the `/status` of a gateway over HTTP, reads what gateways over stdio report in files, and
 prints a table or JSON. It needs a gateway, because the figures live as long as the process that
@@ -8,8 +8,10 @@ counts them.
 import http.client
 import json
 import os
+import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import closing, nullcontext, suppress
 from pathlib import Path
@@ -23,8 +25,8 @@ from toolscout.cli import inputs
 from toolscout.cli.output import NAME_SHOWN, echo_json
 from toolscout.config.file import Config
 from toolscout.config.references import expand
-from toolscout.errors import UpstreamError, UsageError
-from toolscout.names import to_error_text, to_one_line
+from toolscout.errors import InvalidFile, UpstreamError, UsageError
+from toolscout.names import list_some, to_error_text, to_one_line
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.servers.diagnosis import choose_error_lines
 
@@ -35,6 +37,10 @@ DEFAULT_URL = f"http://{LOOPBACK}:{DEFAULT_PORT}"
 STALE_SECONDS = 20.0
 """A gateway over stdio gives a sign of life every two seconds."""
 ANSWER_SECONDS = 10.0
+STOP_SECONDS = 10.0
+"""How long the gateway may take to stop its servers, after the last call."""
+STOP_STEP_SECONDS = 0.05
+FOLLOW_SECONDS = 0.2
 MAX_ANSWER_BYTES = 16 << 20
 REASON_SHOWN = 200
 LINES_SHOWN = 3
@@ -110,6 +116,64 @@ def status(
         _watch(reports, fetch, every=every, as_json=as_json)
     else:
         _print_reports(reports, as_json=as_json)
+
+
+@click.command()
+@inputs.config_option
+def stop(path: Path | None) -> None:
+    """Stop the gateway in the background.
+
+    It lets running calls finish. Clients that are connected start another one with their next
+    request.
+
+    \b
+    Example:
+      toolscout stop
+    """
+    config = inputs.read_servers(path)
+    running = [report["pid"] for report in _read_reports(config) if report.get("daemon")]
+    for pid in running:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    end = time.monotonic() + config.gateway.stop_seconds + STOP_SECONDS
+    while any(map(_is_running, running)) and time.monotonic() < end:
+        time.sleep(STOP_STEP_SECONDS)
+    left = [str(pid) for pid in running if _is_running(pid)]
+    if left:
+        raise UpstreamError(f"Still running: process {', '.join(left)}. End it with `kill -9`.")
+    text = ", ".join(f"process {pid}" for pid in running)
+    click.echo(f"Stopped {text}." if running else "No gateway runs in the background.")
+
+
+@click.command()
+@inputs.config_option
+@inputs.flag_option("--follow", "-f", help="Go on printing what is logged until Ctrl-C.")
+@inputs.number_option("--lines", "-n", default=50, help="How many of the last lines to print.")
+def logs(path: Path | None, follow: bool, lines: int) -> None:
+    """Print the log of the gateway in the background.
+
+    \b
+    Example:
+      toolscout logs -f
+    """
+    config = inputs.read_servers(path)
+    files = inputs.get_logs_folder(config).glob("*.log")
+    file = max(files, key=lambda file: file.stat().st_mtime, default=None)
+    if file is None:
+        problem = "has no log yet"
+        remedy = "It begins when a client starts `toolscout serve`."
+        raise InvalidFile(str(config.source), problem, remedy=remedy)
+    log = file.open(encoding="utf-8", errors="replace")
+    click.echo("".join(deque(log, lines)), nl=False)
+    while follow:
+        text = log.read()
+        click.echo(text, nl=False)
+        if text:
+            continue
+        time.sleep(FOLLOW_SECONDS)
+        if file.exists() and not os.path.samestat(file.stat(), os.fstat(log.fileno())):
+            log.close()  # it was renamed, and a new one begun
+            log = file.open(encoding="utf-8", errors="replace")
 
 
 def _print_reports(reports: list[Json], *, as_json: bool) -> None:
@@ -215,8 +279,10 @@ def _format_status(report: Json) -> list[str]:
     ready = click.style(ready, fg="green" if is_ready else "yellow")
     lines = [f"toolscout {versions.get('toolscout', '?')}, mode {report.get('mode', '?')}: {ready}"]
     if report.get("transport") == "stdio":
-        client = to_one_line(str(report["client"]), NAME_SHOWN) or "a client that sent no name"
-        lines.append(f"Over stdio for {client}: process {report['pid']} since {report['started']}")
+        names = [to_one_line(str(name), NAME_SHOWN) for name in report["clients"]]
+        clients = list_some(names) if names else "no client"
+        kind = "In the background" if report.get("daemon") else "Over stdio"
+        lines.append(f"{kind} for {clients}: process {report['pid']} since {report['started']}")
     lines += ["", *_format_servers(report["servers"])]
     totals = report.get("totals", {})
     rows = [(label, totals[key]) for key, label in FIGURES.items() if key in totals]

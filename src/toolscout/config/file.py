@@ -85,6 +85,10 @@ class Config:
             found += self.gateway.resolve_login_keys(env)
         return tuple(filter(None, found))
 
+    def list_variables(self) -> frozenset[str]:
+        """Return the variables of the environment that options refer to."""
+        return frozenset[str]().union(*map(list_variables, (self.gateway, *self.servers)))
+
     def list_redacted(self) -> frozenset[SecretKind]:
         """Return the kinds of secrets that at least one server redacts."""
         return frozenset(kind for server in self.servers for kind in server.redact)

@@ -484,6 +484,12 @@ class GatewayConfig(Options):
         "How long the session of an HTTP client is kept after its last request.",
         unit="days",
     )
+    daemon_seconds: float = declare(
+        300.0,
+        check_number(1, 1_000_000),
+        "How long the gateway in the background goes on without a client.",
+        unit="seconds",
+    )
     stop_seconds: float = declare(
         10.0,
         check_number(0, 3_600),

@@ -56,7 +56,7 @@ async def serve_app(
         read_seconds = config.read_seconds
         unauthenticated = UnauthenticatedConnections(config.max_unauthenticated)
 
-    with contextlib.closing(_open_listener(config)) as listener, _handle_signals(stop):
+    with contextlib.closing(_open_listener(config)) as listener, handle_signals(stop):
         host = f"[{config.host}]" if ":" in config.host else config.host
         address = f"http://{host}:{listener.getsockname()[1]}"
         web_config = uvicorn.Config(
@@ -125,7 +125,7 @@ def _open_listener(config: GatewayConfig) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _handle_signals(stop: asyncio.Event) -> Generator[None]:
+def handle_signals(stop: asyncio.Event) -> Generator[None]:
     """Set `stop` on SIGINT and SIGTERM; does nothing outside the main thread and on Windows."""
     loop = asyncio.get_running_loop()
     handled: list[signal.Signals] = []

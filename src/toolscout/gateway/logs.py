@@ -1,4 +1,4 @@
-"""The gateway's log: text or JSON on stderr, with secrets masked.
+"""The gateway's log: text or JSON on stderr or in a file, with secrets masked.
 
 Lines that are logged while the gateway answers a request name that request: a digest of the session
 and the client's own request id, so that they can be matched with the client's log. Lines about
@@ -11,6 +11,8 @@ import re
 import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import Any
 
 from toolscout.config.gateway import LogFormat
@@ -30,6 +32,8 @@ CURRENT_REQUEST: ContextVar[tuple[str, object] | None] = ContextVar("request", d
 """Session and id of the current request."""
 ID_CHARS = 60
 FIELD_CHARS = 500
+LOG_BYTES = 2 << 20
+"""A longer file is kept as the one before, and a new one begun."""
 OWN = "toolscout"
 """The loggers whose further fields the JSON form has."""
 _USUAL = frozenset({*logging.makeLogRecord({}).__dict__, "message", "asctime", "place"})
@@ -98,9 +102,12 @@ def _quote(value: str) -> str:
     return json.dumps(value, ensure_ascii=False) if set(value) & {" ", '"', "="} else value
 
 
-def log_to_stderr(form: LogFormat, level: str, mask: SecretMask) -> None:
-    """Set up the log of this process; callers update the mask when they reload their secrets."""
-    handler = logging.StreamHandler(sys.stderr)
+def set_up_log(form: LogFormat, level: str, mask: SecretMask, file: Path | None = None) -> None:
+    """Log to stderr or a file; callers update the mask when they reload their secrets."""
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handler = RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
     handler.setFormatter(_Json(mask) if form is LogFormat.JSON else _Text(mask))
     logging.basicConfig(level=level, handlers=[handler], force=True)
     if logging.getLogger().level < logging.INFO:

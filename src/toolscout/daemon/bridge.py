@@ -1,0 +1,364 @@
+"""What a client starts as `toolscout serve`: a bridge between its pipes and the daemon.
+
+The bridge starts the daemon if there is none. It passes on every message unchanged, and remembers
+only what it takes to go on with another daemon when the first one has ended: how the client
+introduced itself, what it subscribed to, and which requests have no answer yet.
+"""
+
+import fcntl
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from toolscout.daemon.place import (
+    LEAVE,
+    Place,
+    UnsafeFolder,
+    can_have_daemon,
+    connect,
+    find_place,
+    greet,
+)
+from toolscout.errors import CALL_INTERRUPTED
+
+NO_DAEMON = "--no-daemon"
+AS_DAEMON = "--as-daemon"
+OTHERWISE = ("--http", "--demo", "--help", "-h", NO_DAEMON, AS_DAEMON)
+"""With these, `toolscout serve` does its work itself."""
+PATHS = ("--config", "--cache")
+PROFILE = "--profile"
+START_SECONDS = 120.0
+LOOK_SECONDS = 0.02
+LOG_CHARS = 4_000
+INTERNAL_ERROR = -32603
+SEARCHING = ("tool_search", "tool_describe")
+"""Meta-tools whose calls can be made again without harm."""
+REMEMBERED = ("resources/subscribe", "logging/setLevel")
+"""Requests that another daemon has to be told of."""
+
+
+def wants_daemon(arguments: Sequence[str]) -> bool:
+    """Tell whether `toolscout serve` with these arguments leaves the work to a daemon."""
+    if not can_have_daemon() or sys.stdin is None or sys.stdin.isatty():
+        return False
+    return not any(word.partition("=")[0] in OTHERWISE for word in arguments)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Serve one client over stdin and stdout until it disconnects; return the exit code."""
+    rest, profile = _split_arguments(arguments)
+    try:
+        place = find_place(rest, os.environ)
+    except (UnsafeFolder, OSError) as error:
+        sys.stderr.write(f"Error: {error} Or add {NO_DAEMON}.\n")
+        return 2
+    daemons = Daemons(place, rest, os.environ)
+    greeting = {"session": os.urandom(8).hex(), "profile": profile}
+    try:
+        return Bridge(daemons, greeting, sys.stdin.buffer, sys.stdout.buffer).run()
+    except StartFailed as error:
+        sys.stderr.write(error.log)
+        return error.code
+    except KeyboardInterrupt:
+        return 130
+
+
+def _split_arguments(arguments: Sequence[str]) -> tuple[list[str], str]:
+    """Return the arguments for the daemon, with absolute paths, and the profile of this client."""
+    words: list[str] = []
+    for word in arguments:
+        name, given, value = word.partition("=")
+        words += [name, value] if given and name in (*PATHS, PROFILE) else [word]
+    rest: list[str] = []
+    profile = ""
+    left = iter(words)
+    for word in left:
+        if word == PROFILE:
+            profile = next(left, "")
+        elif word in PATHS:
+            rest += [word, str(Path(next(left, "")).absolute())]
+        else:
+            rest.append(word)
+    return rest, profile
+
+
+class StartFailed(Exception):
+    """The daemon ended before it listened."""
+
+    def __init__(self, log: str, code: int) -> None:
+        super().__init__(log)
+        self.log = log
+        self.code = code
+
+
+class Daemons:
+    """Finds the daemon of a place, and starts it if there is none or only an older one."""
+
+    def __init__(self, place: Place, arguments: Sequence[str], env: Mapping[str, str]) -> None:
+        self._place = place
+        self._arguments = list(arguments)
+        self._env = dict(env)
+        self._version = version("toolscout")
+
+    def open(self, greeting: Mapping[str, object]) -> socket.socket:
+        """Return a connection to a daemon that has accepted a greeting; raises `StartFailed`."""
+        opened = self._try(greeting)
+        if opened is not None:
+            return opened
+        with self._place.lock_file.open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # one client starts it, the others wait here
+            return self._try(greeting) or self._start(greeting)
+
+    def _try(self, greeting: Mapping[str, object]) -> socket.socket | None:
+        connection = connect(self._place.find_socket(self._env))
+        if connection is None:
+            return None
+        answer = greet(connection, {**greeting, "version": self._version})
+        if "problem" in answer:
+            raise StartFailed(f"Error: {answer['problem']}\n", 2)
+        if answer.get("accepted"):
+            return connection
+        connection.close()
+        return None
+
+    def _start(self, greeting: Mapping[str, object]) -> socket.socket:
+        import subprocess
+
+        log_file = self._place.find_socket(self._env).with_suffix(".log")
+        own = ["serve", *self._arguments, f"{AS_DAEMON}={self._place.key}"]
+        words = [sys.executable, "-m", "toolscout", *own]
+        with log_file.open("ab") as log:
+            begin = log.tell()
+            daemon = subprocess.Popen(
+                words,
+                env=self._env,
+                cwd=Path.home(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        # Whoever starts a process has to ask how it ended, or the system keeps it.
+        threading.Thread(target=daemon.wait, daemon=True).start()
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            opened = self._try(greeting)
+            if opened is not None:
+                return opened
+            code = daemon.poll()
+            if code is not None:
+                said = log_file.read_bytes()[begin:].decode(errors="replace")[-LOG_CHARS:]
+                raise StartFailed(said, code or 1)
+            time.sleep(LOOK_SECONDS)
+        problem = f"No gateway was ready after {START_SECONDS:g} s. See {log_file}."
+        raise StartFailed(f"Error: {problem}\n", 4)
+
+
+class Bridge:
+    """Passes messages between one client and whichever daemon runs."""
+
+    def __init__(
+        self, daemons: Daemons, greeting: Mapping[str, object], source: BinaryIO, sink: BinaryIO
+    ) -> None:
+        self._daemons = daemons
+        self._greeting = dict(greeting)
+        self._source = source
+        self._sink = sink
+        self._lock = threading.RLock()
+        self._writing = threading.Lock()
+        self._connection: socket.socket | None = None
+        self._receivers: list[threading.Thread] = []
+        self._pending: dict[str, tuple[socket.socket, bytes, dict[str, Any]]] = {}
+        """Requests of the client without an answer, by id, with where they were sent."""
+        self._last = ""
+        """The id of the last message, if it was a request."""
+        self._asked: dict[str, socket.socket] = {}
+        """Requests of daemons that the client has not answered, by id."""
+        self._hello: bytes = b""
+        self._initialized: bytes = b""
+        self._remembered: dict[tuple[str, str], dict[str, Any]] = {}
+        self._failure: StartFailed | None = None
+
+    def run(self) -> int:
+        """Pass messages on until the client disconnects; return the exit code."""
+        with self._lock:
+            self._connect()
+        for line in self._source:
+            with self._lock:
+                self._pass_on(line)
+                if self._failure is not None:
+                    raise self._failure
+        with self._lock:
+            if self._connection is not None:
+                with suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_WR)
+        for receiver in list(self._receivers):
+            receiver.join()
+        return 0
+
+    def _pass_on(self, line: bytes) -> None:
+        """Send a message of the client, to a new daemon if the last one has ended."""
+        message = _read_message(line)
+        method = message.get("method")
+        key = _make_key(message)
+        if method is None and key:
+            # An answer to a daemon that has ended is of no use to the next.
+            asked = self._asked.pop(key, None)
+            if asked is not None:
+                _send(asked, line)
+            return
+        while True:
+            connection = self._connection or self._connect()
+            if not _is_ended(connection) and _send(connection, line):
+                break
+            self._connection = None  # it has not read this message
+        if key:
+            self._pending[key] = (connection, line, message)
+        self._last = key
+        self._remember(line, message)
+
+    def _remember(self, line: bytes, message: dict[str, Any]) -> None:
+        method = message.get("method")
+        params: Any = message.get("params")
+        uri = str(cast("Any", params).get("uri", "")) if isinstance(params, dict) else ""
+        if method == "initialize":
+            self._hello = line
+        elif method == "notifications/initialized":
+            self._initialized = line
+        elif method in REMEMBERED:
+            self._remembered[method, uri] = message
+        elif method == "resources/unsubscribe":
+            self._remembered.pop(("resources/subscribe", uri), None)
+
+    def _connect(self) -> socket.socket:
+        """Find or start a daemon, and tell it what the last one knew of the client."""
+        connection = self._daemons.open(self._greeting)
+        if self._hello and _make_key(_read_message(self._hello)) not in self._pending:
+            self._introduce(connection)
+        self._connection = connection
+        receiver = threading.Thread(target=self._receive, args=(connection,), daemon=True)
+        self._receivers.append(receiver)
+        receiver.start()
+        return connection
+
+    def _introduce(self, connection: socket.socket) -> None:
+        """Repeat the handshake; the client has had its answer already."""
+        answers = connection.makefile("rb", buffering=0)
+        repeated = [self._hello]
+        for number, message in enumerate(self._remembered.values()):
+            repeated.append(json.dumps({**message, "id": f"toolscout-{number}"}).encode() + b"\n")
+        for place, line in enumerate(repeated):
+            key = _make_key(_read_message(line))
+            _send(connection, line)
+            while True:
+                answer = answers.readline()
+                if not answer or _make_key(_read_message(answer)) == key:
+                    break
+            if place == 0 and self._initialized:
+                _send(connection, self._initialized)
+
+    def _receive(self, connection: socket.socket) -> None:
+        """Pass on what a daemon says until it ends, or until it has answered everything."""
+        unread = ""
+        with connection, connection.makefile("rb") as lines:
+            try:
+                for line in lines:
+                    self._pass_back(connection, line)
+            except ConnectionResetError:
+                unread = self._last  # it ended before it had read everything
+            except OSError:
+                pass
+            with self._lock:
+                self._end(connection, unread)
+                self._receivers.remove(threading.current_thread())
+
+    def _pass_back(self, connection: socket.socket, line: bytes) -> None:
+        message = _read_message(line)
+        key = _make_key(message)
+        if message.get("toolscout") == LEAVE:
+            with self._lock:
+                if self._connection is connection:
+                    self._connection = None
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_WR)
+            return
+        if key:
+            with self._lock:
+                if "method" in message:
+                    self._asked[key] = connection
+                else:
+                    self._pending.pop(key, None)
+        self._write(line)
+
+    def _write(self, line: bytes) -> None:
+        with self._writing, suppress(BrokenPipeError):
+            self._sink.write(line)
+            self._sink.flush()
+
+    def _end(self, connection: socket.socket, unread: str) -> None:
+        """Repeat at another daemon what can be repeated, and refuse the rest."""
+        if self._connection is connection:
+            self._connection = None
+        self._asked = {key: at for key, at in self._asked.items() if at is not connection}
+        left = [(key, item) for key, item in self._pending.items() if item[0] is connection]
+        for key, (_, line, message) in left:
+            del self._pending[key]
+            if key == unread or _can_repeat(message):
+                try:
+                    self._pass_on(line)
+                    continue
+                except StartFailed as error:
+                    self._failure = error
+                    sys.stderr.write(error.log)
+            problem = {"code": INTERNAL_ERROR, "message": CALL_INTERRUPTED}
+            answer = {"jsonrpc": "2.0", "id": message["id"], "error": problem}
+            self._write(json.dumps(answer).encode() + b"\n")
+
+
+def _send(connection: socket.socket, line: bytes) -> bool:
+    """Send a line; tell whether the daemon was there to take it."""
+    try:
+        connection.sendall(line)
+    except OSError:
+        return False
+    return True
+
+
+def _is_ended(connection: socket.socket) -> bool:
+    """Tell whether a daemon has closed a connection."""
+    try:
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def _can_repeat(message: dict[str, Any]) -> bool:
+    """Tell whether a request can be made twice without harm."""
+    if message.get("method") != "tools/call":
+        return True
+    params: Any = message.get("params")
+    return isinstance(params, dict) and cast("Any", params).get("name") in SEARCHING
+
+
+def _read_message(line: bytes) -> dict[str, Any]:
+    """Return a message; an empty one for what the daemon has to complain about."""
+    try:
+        message: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", message) if isinstance(message, dict) else {}
+
+
+def _make_key(message: dict[str, Any]) -> str:
+    """Return the id of a message as a key; 1 and "1" differ. Empty for a notification."""
+    return json.dumps(message["id"]) if message.get("id") is not None else ""
