@@ -103,9 +103,9 @@ def _add_gateway_option(name: str, metavar: str | None = None) -> Callable[[Comm
     "see `toolscout lock`.",
 )
 @inputs.flag_option(
-    "--no-daemon",
-    help="Serve this client alone. By default, all clients of a configuration share one gateway "
-    "that runs in the background.",
+    "--daemon",
+    help="Share one gateway, which runs in the background, with all other clients that are "
+    "started like this one.",
 )
 @click.option("--as-daemon", "key", hidden=True)
 def serve(
@@ -119,7 +119,7 @@ def serve(
     split_calls: bool,
     profile: str | None,
     locked: bool,
-    no_daemon: bool,
+    daemon: bool,
     key: str | None,
 ) -> None:
     """Put one MCP server in front of all your others.
@@ -130,6 +130,8 @@ def serve(
       toolscout serve --profile cursor
       toolscout serve --http --port 8765
     """
+    if daemon and (http or demo):
+        raise click.UsageError("--daemon is for stdio and a configuration file.")
     if http and profile:
         raise click.UsageError("--profile is for stdio. Over HTTP, give a token a profile.")
     if demo and locked:

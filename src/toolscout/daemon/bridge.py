@@ -1,4 +1,4 @@
-"""What a client starts as `toolscout serve`: a bridge between its pipes and the daemon.
+"""What a client starts as `toolscout serve --daemon`: a bridge between its pipes and the daemon.
 
 The bridge starts the daemon if there is none. It passes on every message unchanged, and remembers
 only what it takes to go on with another daemon when the first one has ended: how the client
@@ -29,9 +29,9 @@ from toolscout.daemon.place import (
 )
 from toolscout.errors import CALL_INTERRUPTED
 
-NO_DAEMON = "--no-daemon"
+DAEMON = "--daemon"
 AS_DAEMON = "--as-daemon"
-OTHERWISE = ("--http", "--demo", "--help", "-h", NO_DAEMON, AS_DAEMON)
+OTHERWISE = ("--http", "--demo", "--help", "-h")
 """With these, `toolscout serve` does its work itself."""
 PATHS = ("--config", "--cache")
 PROFILE = "--profile"
@@ -49,7 +49,7 @@ def wants_daemon(arguments: Sequence[str]) -> bool:
     """Tell whether `toolscout serve` with these arguments leaves the work to a daemon."""
     if not can_have_daemon() or sys.stdin is None or sys.stdin.isatty():
         return False
-    return not any(word.partition("=")[0] in OTHERWISE for word in arguments)
+    return DAEMON in arguments and not any(word in OTHERWISE for word in arguments)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         place = find_place(rest, os.environ)
     except (UnsafeFolder, OSError) as error:
-        sys.stderr.write(f"Error: {error} Or add {NO_DAEMON}.\n")
+        sys.stderr.write(f"Error: {error} Or leave out {DAEMON}.\n")
         return 2
     daemons = Daemons(place, rest, os.environ)
     greeting = {"session": os.urandom(8).hex(), "profile": profile}
@@ -83,6 +83,8 @@ def _split_arguments(arguments: Sequence[str]) -> tuple[list[str], str]:
     for word in left:
         if word == PROFILE:
             profile = next(left, "")
+        elif word == DAEMON:
+            continue
         elif word in PATHS:
             rest += [word, str(Path(next(left, "")).absolute())]
         else:

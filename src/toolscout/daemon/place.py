@@ -69,7 +69,7 @@ class Place:
 
 
 def find_place(arguments: Sequence[str], env: Mapping[str, str]) -> Place:
-    """Return the place for the arguments of `toolscout serve`; raises `UnsafeFolder`."""
+    """Return the place for the arguments of `serve`; raises `UnsafeFolder`."""
     folders = [] if "--config" in arguments else [env.get(name) for name in FOLDERS]
     return Place(open_folder(), _digest(list(arguments), folders))
 
