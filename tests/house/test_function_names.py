@@ -23,9 +23,9 @@ VERBS = set(
     escape estimate evaluate evict examine exchange exclude execute exit expand expect explain
     explore export expose express extend extract fail feed fetch fill filter find finish fit fix
     flatten flush fold follow forbid force forget fork format forward free freeze fuse gather
-    generate get give go grant greet group grow guard guess handle hash head hide hold honor identify
-    ignore import improve include indent index infer inform init initialize inject inline insert
-    inspect install interpret introduce invoke issue iterate join judge jump keep label launch
+    generate get give go grant greet group grow guard guess handle hash head hide hold honor
+    identify ignore import improve include indent index infer inform init initialize inject inline
+    insert inspect install interpret introduce invoke issue iterate join judge jump keep label launch
     lay learn leave lift limit lint list listen load locate lock log look loosen lose lower make
     map mark mask match measure meet mention merge migrate move multiply name narrow need
     negotiate normalize note notify number observe obtain offer omit open order pack paint pair
