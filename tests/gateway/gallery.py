@@ -19,6 +19,7 @@ APP = f"ui://{PLACE}/app.html"
 SKILL = f"skill://{PLACE}/SKILL.md"
 NOTES = f"skill://{PLACE}/notes.md"
 """An address that no list has."""
+WEB = "https://example.com/picture"
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 ICONS = [
     types.Icon(src="https://example.com/paint.png", mime_type="image/png", sizes=["48x48"]),
@@ -117,6 +118,7 @@ def link() -> list[Any]:
         types.ResourceLink(type="resource_link", name="notes", uri=NOTES),
         types.ResourceLink(type="resource_link", name="plain", uri="note://plain"),
         types.EmbeddedResource(type="resource", resource=held, annotations=FOR_USER),
+        types.ResourceLink(type="resource_link", name="web", uri=WEB),
     ]
 
 

@@ -350,7 +350,7 @@ def test_a_result_arrives_whole(era: str):
 
         user = types.Annotations(audience=["user"], priority=0.5)
         kinds = ["text", "image", "audio", "resource_link", "resource_link", "resource"]
-        assert [block.type for block in painted.content] == kinds
+        assert [block.type for block in painted.content] == [*kinds, "resource_link"]
         assert [painted.content[at].annotations for at in (0, 2, 5)] == [user, user, user]
         assert (painted.content[2].data, painted.content[2].mime_type) == ("aGk=", "audio/wav")
         assert painted.structured_content == {"size": 3}
@@ -369,10 +369,12 @@ def test_what_a_result_or_a_prompt_links_to_can_be_read(era: str):
             prompt = await client.get_prompt("art__look")
             linked: list[Any] = [*painted.content[3:], *(m.content for m in prompt.messages)]
             uris = [b.uri if b.type == "resource_link" else b.resource.uri for b in linked]
-            pages = [await read(client, uri) for uri in uris]
+            pages = [await read(client, uri) for uri in uris[:3]]
 
-        assert uris[:3] == uris[3:]
-        assert pages[:3] == ["skill://art/notes.md", "note://plain", "note://held"]
+        assert uris[:4] == uris[4:]
+        assert pages == ["skill://art/notes.md", "note://plain", "note://held"]
+        # Clients fetch this one themselves.
+        assert uris[3] == "https://example.com/picture"
 
     asyncio.run(conversation())
 
@@ -401,11 +403,13 @@ def test_a_cut_result_keeps_its_links_and_its_meta(era: str):
     async def conversation() -> None:
         async with client_of(gallery("art", "art"), era=era) as client:
             written = await call(client, "art__write")
-            links = [block for block in written.content if block.type == "resource_link"]
-            pages = [await read(client, link.uri) for link in links]
+            links = [block.uri for block in written.content if block.type == "resource_link"]
+            web = links.pop(2)
+            pages = [await read(client, link) for link in links]
 
         assert "result_" in text_of(written)
         assert written.structured_content is None
+        assert web == "https://example.com/picture"
         assert pages == ["skill://art/notes.md", "note://plain", "note://held"]
         assert written.meta["com.example/took"] == 7
         assert written.meta["toolscout/code"] == "ok"

@@ -468,11 +468,13 @@ def _rewrite_message(message: Any, to_address: Callable[[str], str]) -> Any:
 
 def _rewrite_block(block: Any, to_address: Callable[[str], str]) -> Any:
     kind = block.get("type") if is_object(block) else None
-    if kind == "resource_link":
-        return _rewrite_link(block, to_address)
-    if kind == "resource":
-        return {**block, "resource": _rewrite_link(block.get("resource"), to_address)}
-    return block
+    link = block.get("resource") if kind == "resource" else block
+    if kind not in ("resource", "resource_link") or not is_object(link):
+        return block
+    if str(link.get("uri")).startswith(("https://", "http://")):
+        return block  # clients fetch it themselves
+    changed = _rewrite_link(link, to_address)
+    return {**block, "resource": changed} if kind == "resource" else changed
 
 
 def _rewrite_link(link: Any, to_address: Callable[[str], str]) -> Any:
