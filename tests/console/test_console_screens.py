@@ -81,7 +81,7 @@ OF_GATEWAY = (
     Sight("sessions", "#/sessions", ".timeline", choose_session),
     Sight("savings", "#/savings", "tbody td", open_table),
     Sight("waiting", "#/waiting", ".facts"),
-    Sight("audit", "#/audit", ".audit-list .facts", open_entry),
+    Sight("audit", "#/audit", ".audit-list details[open] .facts", open_entry),
 )
 
 

@@ -20,6 +20,7 @@ from toolscout.config.file import DEMO_SERVERS
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.console.activity import EVENTS_KEPT, LATENCIES_KEPT, LINES_KEPT, SESSIONS_KEPT
+from toolscout.console.audit import ENTRIES_READ
 from toolscout.console.map import STEPS
 from toolscout.console.servers import LOGIN_SECONDS
 from toolscout.demo import load_demo_catalog
@@ -33,6 +34,7 @@ from toolscout.gateway.middleware import (
     TOKEN_CHARS,
     WRONG_TOKENS_PER_SECOND,
 )
+from toolscout.gateway.pending import REQUESTS_KEPT
 from toolscout.gateway.shims import HEAD_BYTES
 from toolscout.lint.lint import MOST_PROBED
 from toolscout.lint.probes import FOUND_WITHIN
@@ -146,6 +148,8 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
     ("docs/gateway.md", "`max_unauthenticated` ({} by default)", (GATEWAY.max_unauthenticated,)),
     ("docs/gateway.md", "More than {} wrong tokens in a second", (int(WRONG_TOKENS_PER_SECOND),)),
     ("docs/gateway.md", "At most {} in a minute", (REFUSALS_NOTED,)),
+    ("docs/gateway.md", "At most {} calls wait", (REQUESTS_KEPT,)),
+    ("docs/console.md", "looks at {} entries at most", (ENTRIES_READ,)),
     ("docs/gateway.md", "in front of {} real servers", (WORDS[len(DEMO_SERVERS)],)),
     ("docs/gateway.md", "abandoned after {} minutes", (WORDS[int(LOGIN_SECONDS / 60)],)),
     ("docs/gateway.md", "http://127.0.0.1:{}/callback", (str(PORT),)),

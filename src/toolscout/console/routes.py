@@ -37,6 +37,7 @@ from toolscout.console.logins import CALLBACK, COOKIE, PAGE, UNKNOWN
 from toolscout.console.search import LIMIT, LIMIT_MAX
 from toolscout.console.servers import DECISIONS, STATES
 from toolscout.console.views import ApiError, View, api_error_from
+from toolscout.console.waiting import ANSWERS
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.audit import FILTERS
 from toolscout.gateway.middleware import ANONYMOUS, PRINCIPAL, Principal, find_address
@@ -183,8 +184,11 @@ class Routes:
         return await self._console.audit.check(view, again=bool(_read_text(request, "again")))
 
     def _decide_call(self, view: View, request: Request) -> Answer:
-        given = request.path_params
-        return self._console.waiting.decide(view, given["id"], given["answer"])
+        answer = request.path_params["answer"]
+        if answer not in ANSWERS:
+            hint = f"Use {', '.join(ANSWERS)}."
+            raise ApiError(404, "unknown_action", f"There is no action {answer[:40]!r}.", hint)
+        return self._console.waiting.decide(view, request.path_params["id"], answer)
 
     async def _get_overview(self, view: View, request: Request) -> Answer:
         servers = self._console.servers  # belongs to the event loop

@@ -50,11 +50,8 @@ class WaitingCalls:
         return [_build_row(key, request) for key, request in found]
 
     def decide(self, view: View, digest: str, answer: str) -> list[Json]:
-        """Approve or deny a call by its id; return what there is then."""
+        """Give one of `ANSWERS` about a call, by its id; return what there is then."""
         view.refuse_limited("Waiting calls are")
-        if answer not in ANSWERS:
-            hint = f"Use {', '.join(ANSWERS)}."
-            raise ApiError(404, "unknown_action", f"There is no action {answer[:40]!r}.", hint)
         decided = decide_request(self._store, digest, ANSWERS[answer], view.principal.name)
         if decided is None:
             message = "This call does not wait any more. Nothing was decided."

@@ -168,7 +168,7 @@ function costCard(all, menu, count) {
     { class: "card pad stack" },
     h("h2", {}, "What a session costs, in tokens"),
     costLine("All definitions", all, 1, "s-other"),
-    costLine("What toolscout sends first", menu, menu / Math.max(all, 1), "accent"),
+    costLine("Start with toolscout", menu, menu / Math.max(all, 1), "accent"),
     h(
       "p",
       { class: "small soft" },
@@ -205,7 +205,7 @@ function readCard(reply, all, menu) {
       reply.text,
     ),
     costLine("All definitions", all, 1, "s-other"),
-    costLine("First tools and this reply", cost, cost / Math.max(all, 1), "accent"),
+    costLine("Start and this reply", cost, cost / Math.max(all, 1), "accent"),
     h("p", { class: "small soft" }, spared, "."),
   );
 }

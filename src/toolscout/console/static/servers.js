@@ -145,7 +145,7 @@ class Servers {
           stat("errors", whole(row.errors), row.errors ? "bad" : ""),
           stat("restarts", whole(row.restarts)),
           stat("median", took(row.latency_ms?.p50), "", "Half of the calls were faster"),
-          stat("slowest", took(row.latency_ms?.p95), "", "95 of 100 calls were faster"),
+          stat("95 %", took(row.latency_ms?.p95), "", "95 of 100 calls were faster"),
         ),
         h(
           "div",
