@@ -31,7 +31,7 @@ from toolscout.sessions.events import Called
 from toolscout.stores.memory import MemoryStore
 
 CHANGING = Path(__file__).parents[1] / "security" / "changing_server.py"
-OTHER = {"name": "time__get_current_time", "arguments": {"timezone": "Asia/Tokyo"}}
+OTHER = {"name": "time__get_current_time", "arguments": {"timezone": "Asia/Tokyo\u202e"}}
 LATER = re.compile(r"/api/search\?q=commit\+log")
 CURRENT = "get_current_time"
 PIXELS = """(() => {
@@ -299,6 +299,7 @@ def test_a_waiting_call_is_answered_with_the_keyboard_and_appears_in_the_audit(b
         expect(page.locator("#tabs .count.waiting")).to_have_text("2")
         expect(page.get_by_role("group", name="Arguments of")).to_have_count(2)
         expect(page.get_by_role("group").last).to_contain_text('"timezone": "Europe/Berlin"')
+        expect(page.get_by_role("group").first).to_contain_text("Asia/Tokyo\\u{202e}")
         page.get_by_role("button", name="Approve once").last.press("Enter")
         expect(page.get_by_role("status").last).to_contain_text("Approved once: time__get_current")
         expect(page.get_by_text("1 call waits for an answer.")).to_be_visible()

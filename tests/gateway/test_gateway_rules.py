@@ -377,7 +377,7 @@ def test_one_approval_lets_one_of_many_equal_calls_through():
     assert [(entry["outcome"], entry["by"]) for entry in entries] == [("used", "ann")]
 
 
-def test_arguments_of_waiting_calls_are_kept_without_secrets_and_say_how_much_is_cut():
+def test_arguments_of_waiting_calls_hide_secrets_and_show_what_is_cut_or_invisible():
     store = MemoryStore()
     secret = "hunter2-hunter2-hunter2"
     server = replace(TIME, env={"API_KEY": secret})
@@ -385,12 +385,14 @@ def test_arguments_of_waiting_calls_are_kept_without_secrets_and_say_how_much_is
 
         async def work() -> None:
             async with client_of(running) as ann:
+                await call(ann, NOW, "UTC\u202e\u200b")
                 await call(ann, NOW, secret)
                 await call(ann, NOW, "x" * 3_000)
 
         talk(running, work)
 
-    cut, masked = [request.arguments for request in list_requests(store).values()]
+    cut, masked, escaped = [request.arguments for request in list_requests(store).values()]
+    assert escaped == '{"timezone": "UTC\\u202e\\u200b"}'
     assert masked == '{"timezone": "…"}'
     assert len(cut) < 2_100
     assert cut.endswith("more characters")

@@ -19,6 +19,7 @@ const EXPLAINED = {
   denied: "The model is told no if it tries again.",
 };
 const KINDS = { waiting: "warning", denied: "error" };
+const HIDDEN = /[^\P{C}\n]|[\p{Zl}\p{Zp}\u115f\u1160\u3164\uffa0\ufe00-\ufe0f]/gu;
 const EXAMPLE = '[gateway.rules.careful]\npermission = "ask"\neffects = ["destructive"]';
 
 export const waiting = {
@@ -216,10 +217,11 @@ function fact(name, value) {
   return h("div", {}, h("dt", {}, name), h("dd", {}, value));
 }
 
-/** Return arguments over several lines; what was cut stays as it is. */
+/** Return arguments over several lines, with escapes for what cannot be seen; cut ones as they are. */
 function pretty(text) {
+  const escaped = (char) => `\\u{${char.codePointAt(0).toString(16)}}`;
   try {
-    return JSON.stringify(JSON.parse(text), null, 2);
+    return JSON.stringify(JSON.parse(text), null, 2).replace(HIDDEN, escaped);
   } catch {
     return text;
   }
