@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import mcp_types as types
@@ -28,6 +28,8 @@ from toolscout.gateway.pending import (
     APPROVAL_KIND,
     ApprovalRequest,
     CallApprovals,
+    CallKey,
+    PendingCalls,
     build_question,
 )
 from toolscout.policies import Decision, Permission
@@ -263,3 +265,40 @@ def test_the_name_of_a_tool_does_not_write_the_question():
 
     assert "bank with" not in asked.message
     assert "of the server evil" in asked.message
+
+
+def test_one_client_with_many_questions_does_not_end_the_calls_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("toolscout.gateway.pending.PENDING_CALLS_MAX", 10)
+    question = types.ElicitRequest(
+        params=types.ElicitRequestFormParams(message="?", requested_schema={"type": "object"})
+    )
+    abilities = types.ClientCapabilities(elicitation=types.ElicitationCapability())
+
+    async def begin(calls: PendingCalls, session: str, number: int) -> str:
+        async def work(relay: Any) -> dict[str, Any]:
+            await relay.ask(question)
+            return {"content": []}
+
+        answer = await calls.run(
+            CallKey(session=session, tool="t", arguments={"n": number}),
+            work,
+            relay=cast("Any", None),
+            abilities=abilities,
+            state=None,
+            answers=None,
+            seconds=DEADLINE_SECONDS,
+        )
+        return answer["requestState"]
+
+    async def work() -> None:
+        calls = PendingCalls()
+        bobs = await begin(calls, "bob", 0)
+        for number in range(50):
+            await begin(calls, "ann", number)
+        assert bobs in calls.waiting
+        assert len(calls.waiting) == 10
+        await calls.close()
+
+    asyncio.run(work())

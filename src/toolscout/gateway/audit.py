@@ -382,7 +382,7 @@ def verify(entries: Iterable[Json]) -> Verification:
 def _append_line(file: Path, line: bytes) -> None:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with os.fdopen(os.open(file, flags, FILE_MODE), "ab") as opened:
             opened.write(line + b"\n")
     except OSError as error:

@@ -22,7 +22,7 @@ from toolscout.catalog import Change
 from toolscout.config.servers import EVERYTHING
 from toolscout.errors import InvalidTool, ModelError, ToolscoutError
 from toolscout.gateway.forward import APP_URI, ForwardedCall, pick_app
-from toolscout.names import find_near_names
+from toolscout.names import find_near_names, to_one_line
 from toolscout.schemas import Json, clean_texts, is_object
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL, Manifest
 from toolscout.servers.pool import Pool
@@ -32,6 +32,9 @@ from toolscout.tools import Effect, Tool
 SCHEME = "toolscout://"
 KEPT_SCHEMES = ("ui://", "skill://")
 OWN_PLACE = "toolscout"
+SHOWN_CHARS = 200
+LONGEST_URI = 8_000
+"""Longer addresses are those of no resource: what a client subscribes to is kept."""
 DECODED_TIMES = 3
 """How often a server may decode a URI."""
 _PLACE_END = re.compile(r"[/\\?#]")
@@ -97,12 +100,13 @@ class Resources:
 
     def find_owner(self, session: Session, uri: str) -> tuple[str, str]:
         """Return the server of a resource and its URI there; raise `MCPError` if there is none."""
-        server, own = self._split_uri(uri)
+        server, own = self._split_uri(uri) if len(uri) <= LONGEST_URI else ("", uri)
         if not self.sees(session, server, own):
             owners = sorted(self._find_owners(uri)) if _find_kept_scheme(uri) else ()
             meant = [self.to_gateway_uri(s, uri) for s in owners if self.sees(session, s, uri)]
-            way = " or ".join(map(repr, meant)) or "an address that resources/list shows"
-            text = f"No resource {uri!r}. Use {way}."
+            shown = [repr(to_one_line(address, SHOWN_CHARS)) for address in (uri, *meant)]
+            way = " or ".join(shown[1:]) or "an address that resources/list shows"
+            text = f"No resource {shown[0]}. Use {way}."
             raise MCPError(code=types.INVALID_PARAMS, message=text)
         return server, own
 

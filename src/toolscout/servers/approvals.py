@@ -95,9 +95,9 @@ class HeldDefinition:
 
     @property
     def id(self) -> str:
-        """16 hex digits that stand for exactly this definition of this server."""
+        """Hex digits that stand for exactly this definition: too many to find another with them."""
         parts = [self.server, self.name, self.digest]
-        return hashlib.sha256(to_canonical_json(parts)).hexdigest()[:16]
+        return hashlib.sha256(to_canonical_json(parts)).hexdigest()[:32]
 
     @property
     def sentence(self) -> str:
