@@ -16,3 +16,5 @@ def test_every_promise_names_a_test_that_exists():
     for row in rows:
         [name] = re.findall(r"`(test_\w+)`", row)
         assert f"def {name}(" in tests, name
+    for name in re.findall(r"`(test_\w+)`", page):
+        assert f"def {name}(" in tests, name

@@ -324,11 +324,12 @@ def test_a_page_of_another_port_of_this_machine_may_not_use_the_gateway(gateway:
     assert "access-control-allow-origin" not in answer.headers
 
 
-def test_a_configuration_that_everybody_may_change_is_not_reloaded(tmp_path: Path):
+@pytest.mark.parametrize("place", ["file", "folder"])
+def test_a_configuration_that_everybody_may_change_is_not_reloaded(tmp_path: Path, place: str):
     path = configuration(tmp_path, {"time": TIME_ARGUMENTS})
     path.write_text(f'{path.read_text()}[gateway.tokens.ann]\ntoken = "{STATIC}"\n')
     with Running(path) as gateway:
-        path.chmod(0o666)
+        (path if place == "file" else tmp_path).chmod(0o777)
         path.write_text(f'{path.read_text()}[gateway.tokens.eve]\ntoken = "planted-by-eve"\n')
         said = gateway.wait_for_line("The configuration was not reloaded")
         headers = {"Authorization": "Bearer planted-by-eve"}

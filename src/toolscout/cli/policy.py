@@ -140,7 +140,7 @@ def approve(call: str, is_session: bool, path: Path | None) -> None:
 
     \b
     Example:
-      toolscout policy approve 3f1c0a9be2d47715
+      toolscout policy approve 3f1c0a9be2d4771508c6a1f97d52e0b4
     """
     from toolscout.gateway.pending import SCOPES
 

@@ -310,10 +310,14 @@ async def _follow(gateway: "Gateway", mask: SecretMask) -> None:
 
 
 def _check_writers(path: Path) -> None:
-    """Raise `InvalidFile` if every user of this machine may change a configuration."""
-    if os.name == "posix" and path.stat().st_mode & stat.S_IWOTH:
-        remedy = f"Run `chmod o-w {path}`, and check what it says."
-        raise InvalidFile(str(path), "can be changed by every user of this machine", remedy=remedy)
+    """Raise `InvalidFile` if every user of this machine may change or replace a configuration."""
+    for place in (path, path.parent, path.resolve().parent) if os.name == "posix" else ():
+        mode = place.stat().st_mode
+        # In a folder with the sticky bit, such as /tmp, nobody replaces the files of others.
+        if mode & stat.S_IWOTH and not (place != path and mode & stat.S_ISVTX):
+            problem = "can be changed by every user of this machine"
+            remedy = f"Run `chmod o-w {place}`, and check what it says."
+            raise InvalidFile(str(path), problem, remedy=remedy)
 
 
 def _stamp(path: Path) -> float:
