@@ -469,6 +469,39 @@ def test_a_login_ends_only_in_the_browser_in_which_it_began(world: World, tmp_pa
     assert "You are" not in refused
 
 
+def test_a_neighbour_under_the_same_domain_cannot_plant_the_cookie_of_a_login(
+    world: World, tmp_path: Path
+):
+    config = server_at(world, login="user")
+    log_in(world, config, tmp_path)
+    tokens = {name: {"token": token} for name, token in TOKENS.items()}
+    with (
+        served(
+            config,
+            logins=tmp_path,
+            console=True,
+            tokens=tokens,
+            public_url="https://tools.example",
+        ) as gateway,
+        open_browser() as browser,
+    ):
+        assert gateway.known.wait(DEADLINE_SECONDS)
+        begun = begin_login(gateway, browser, "bob")
+        cookie = begun.headers["set-cookie"]
+        state = httpx2.URL(begun.json()["url"]).params["state"]
+        planted = f"toolscout_login={cookie.partition('=')[2].partition(';')[0]}"
+        browser.follow_redirects = False
+        ended = browser.get(
+            f"{gateway.url}/login/callback?code=x&state={state}", headers={"Cookie": planted}
+        )
+
+    assert cookie.startswith("__Host-toolscout_login=")
+    assert "Secure" in cookie
+    assert "Path=/;" in cookie
+    assert "Domain" not in cookie
+    assert ended.headers["location"] == "/login?outcome=unknown"
+
+
 @pytest.mark.parametrize("token", ["", "Bearer of somebody else"])
 def test_nobody_begins_a_login_without_a_token_of_the_gateway(
     world: World, tmp_path: Path, token: str

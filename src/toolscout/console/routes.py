@@ -245,8 +245,9 @@ class Routes:
         address = find_address(self._console.config.public_url, request.scope)
         url, cookie = await logins.begin(server.config, principal.name, f"{address}{CALLBACK}")
         response = JSONResponse({"url": url, "principal": principal.name})
+        name, path = _choose_cookie(address)
         is_secure = address.startswith("https:")
-        response.set_cookie(COOKIE, cookie, path=PAGE, httponly=True, secure=is_secure)
+        response.set_cookie(name, cookie, path=path, httponly=True, secure=is_secure)
         return response
 
     async def _send_login_page(self, request: Request) -> Response:
@@ -257,12 +258,13 @@ class Routes:
         """Take the answer of an authorization server, which the user's browser brings."""
         logins = self._console.user_logins
         given = {name: request.query_params[name] for name in list(request.query_params)[:FIELDS]}
-        cookie = request.cookies.get(COOKIE, "")
+        name, path = _choose_cookie(find_address(self._console.config.public_url, request.scope))
+        cookie = request.cookies.get(name, "")
         outcome = await logins.finish(given, cookie) if logins is not None else UNKNOWN
         # Fixed text, without anything that came with the request.
         response = RedirectResponse(f"{PAGE}?outcome={outcome}", 303)
         if outcome != UNKNOWN:
-            response.delete_cookie(COOKIE, path=PAGE)
+            response.delete_cookie(name, path=path, secure=name != COOKIE)
         return _add_headers(response, {**HEADERS, **NO_STORE})
 
     def _get_servers(self) -> "ServerTable":
@@ -329,6 +331,14 @@ class PageFiles(StaticFiles):
         """Tell whether the browser has this version of a file, going by its tag alone."""
         has_tag = "if-none-match" in request_headers
         return has_tag and super().is_not_modified(response_headers, request_headers)
+
+
+def _choose_cookie(address: str) -> tuple[str, str]:
+    """Return the name and path of the cookie of a login.
+
+    Browsers let no other host, such as a neighbour under the same domain, set one with this prefix.
+    """
+    return (f"__Host-{COOKIE}", "/") if address.startswith("https:") else (COOKIE, PAGE)
 
 
 async def _refuse_path(view: View, request: Request) -> Answer:
