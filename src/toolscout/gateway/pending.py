@@ -28,7 +28,7 @@ from toolscout.names import escape_hidden, is_exposed_name, to_one_line
 from toolscout.policies import Decision
 from toolscout.schemas import Json, to_canonical_json
 from toolscout.servers.connection import Relay
-from toolscout.sessions.texts import APPROVAL_QUESTION
+from toolscout.sessions.texts import APPROVAL_QUESTION, NOT_SHOWN
 from toolscout.stores.store import Store
 from toolscout.tools import Tool
 
@@ -45,7 +45,6 @@ REQUESTS_KEPT = 500
 """Calls that may wait in the store at the same time."""
 APPROVALS_KEPT = 10_000
 ARGUMENT_CHARS = 2_000
-NOT_SHOWN = "… ({more:,} more characters are not shown)"
 REASON_CHARS = 300
 DIGEST_CHARS = 32
 """Long enough that nobody finds two calls with the same digest."""

@@ -92,6 +92,7 @@ MORE_SERVERS = "- and {servers:,} more servers with {tools:,} tools"
 APPROVAL_QUESTION = (
     "May the model call {tool} of the server {server} with these arguments?{reason}\n{arguments}"
 )
+NOT_SHOWN = "… ({more:,} more characters are not shown)"
 USER_DECLINED = "the user said no"
 LOGIN_QUESTION = (
     "Server {server!r} needs a login of yours. Log in on the page; the call then goes on."
