@@ -7,6 +7,7 @@ the tests ever after.
 """
 
 import argparse
+import asyncio
 import contextlib
 import faulthandler
 import hashlib
@@ -153,7 +154,9 @@ def _open_session() -> Callable[[str, object], object]:
     }
     tools = [Tool.define(name, server="s", input_schema=schema) for name in ("one", "two_words")]
     scout = Scout(Catalog({"s": tools}), encoder=None, executors={"s": lambda tool, given: "done"})
-    return scout.session("x").handle_sync
+    session = scout.session("x")
+    loop = asyncio.new_event_loop()
+    return lambda name, value: loop.run_until_complete(session.handle(name, value))
 
 
 def _handle(data: bytes) -> None:

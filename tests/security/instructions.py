@@ -19,7 +19,6 @@ from security.test_growth import WORKS, Work
 SIZE = 1_500
 SMALL = 10
 """The size that is done first, so that what all sizes share is not counted."""
-SIZES = (SMALL, SIZE, 2 * SIZE)
 LEAST = 1_000_000
 """Fewer instructions say nothing about growth."""
 _TOTAL = re.compile(r"^summary: (\d+)$", re.MULTILINE)
@@ -41,14 +40,14 @@ def _do_in_child(work: Work, size: int) -> int:
     return child if status == 0 else 0
 
 
-def _count(names: list[str], folder: Path) -> dict[str, list[int]]:
+def _count(names: list[str], size: int, folder: Path) -> dict[str, list[int]]:
     """Return the instructions for each size of each work, without those of its beginning."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         sys.exit("Valgrind is missing. Install it, on Debian with: apt-get install valgrind")
     output = f"--callgrind-out-file={folder}/%p"
     command = [valgrind, "--quiet", "--tool=callgrind", output]
-    own = [sys.executable, "-m", "security.instructions", "--children", *names]
+    own = [sys.executable, "-m", "security.instructions", "--children", f"--size={size}", *names]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     done = subprocess.run([*command, *own], env=environment, stdout=subprocess.PIPE, check=True)
     found: dict[str, list[int]] = {}
@@ -62,18 +61,19 @@ def _count(names: list[str], folder: Path) -> dict[str, list[int]]:
 def main() -> int:
     """Print how each work grows, and return how many grow too fast."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--size", type=int, default=SIZE, help="of the smaller input")
     parser.add_argument("--children", action="store_true", help="do the works, under Valgrind")
     parser.add_argument("works", nargs="*", default=list(WORKS))
     options = parser.parse_args()
     if options.children:
         for name in options.works:
-            for size in SIZES:
+            for size in (SMALL, options.size, 2 * options.size):
                 sys.stdout.write(f"{name}\t{_do_in_child(WORKS[name], size)}\n")
                 sys.stdout.flush()
         return 0
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        for name, (small, once, twice) in _count(options.works, Path(folder)).items():
+        for name, (small, once, twice) in _count(options.works, options.size, Path(folder)).items():
             once -= small
             twice -= small
             growth = twice / once if once > 0 else 0
