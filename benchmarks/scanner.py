@@ -40,13 +40,15 @@ class Scanned:
 
 
 def measure_samples() -> list[Scanned]:
-    """Scan our own attacks, by set, and our own harmless definitions."""
-    attacks = _read_lines("attacks.jsonl")
-    found = [
-        _scan_rows(name, [row for row in attacks if row["set"] == name], are_attacks=True)
-        for name in dict.fromkeys(row["set"] for row in attacks)
-    ]
-    return [*found, _scan_rows("harmless", _read_lines("benign.jsonl"), are_attacks=False)]
+    """Scan our own attacks and our own harmless definitions, by set."""
+    found: list[Scanned] = []
+    for kind, file in (("attacks", "attacks.jsonl"), ("harmless", "benign.jsonl")):
+        rows = _read_lines(file)
+        for name in dict.fromkeys(row["set"] for row in rows):
+            chosen = [row for row in rows if row["set"] == name]
+            found.append(_scan_rows(f"{kind}, {name}", chosen, are_attacks=kind == "attacks"))
+        found.append(_scan_rows(f"{kind}, all", rows, are_attacks=kind == "attacks"))
+    return found
 
 
 def measure_catalog(folder: Path) -> Scanned:

@@ -35,6 +35,8 @@ MOST_TEXTS = 50_000
 DECODED_TWICE = 2
 QUOTE_CHARS = 90
 PLACE_CHARS = 200
+MOST_NAMES = 50
+"""So many names of parameters say what a tool is about."""
 
 Owners = Mapping[str, frozenset[str]]
 """The servers that have a tool of a name, by folded name; see `list_owners`."""
@@ -52,21 +54,20 @@ class _Text(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """Finds sentences that all `needs` match and `unless` does not."""
+    """A rule of `phrases`, with classes as bits of a number."""
 
     code: str
-    needs: tuple[Any, ...]
-    unless: Any = None
+    severity: Severity
+    needs: tuple[int, ...]
+    """Of each number, one bit has to be among the classes of a sentence."""
+    unless: int
+    topic: int
 
-    def find(self, text: str, sentences: list[str]) -> str:
-        """Return the first sentence that the rule matches, or an empty string."""
-        if not all(need.search(text) for need in self.needs):
-            return ""
-        for sentence in sentences:
-            is_excused = self.unless is not None and self.unless.search(sentence)
-            if not is_excused and all(need.search(sentence) for need in self.needs):
-                return sentence
-        return ""
+    def fits(self, classes: int, names: int) -> bool:
+        """Tell whether a sentence with words of these classes matches, in a tool of such names."""
+        if not classes & self.needs[0] or classes & self.unless or names & self.topic:
+            return False
+        return all(classes & need for need in self.needs)
 
 
 MEANINGS = {
@@ -170,6 +171,7 @@ def scan_definition(
     leaf = str(definition.get("name") or "")
     name = exposed or make_exposed_name(server, leaf or "tool")
     scan = _Scan(server=server, leaf=leaf, owners=owners or {})
+    scan.read_names(definition)
     length = 0
     texts = chain(_list_texts(definition), [_Text("instructions of its server", instructions)])
     for count, text in enumerate(texts):
@@ -196,12 +198,26 @@ class _Scan:
         self._leaf = leaf
         self._owners = owners
         self._keys: list[_Text] = []
-        self._is_about_models = False
+        self._names = 0
+        """The classes of words in the names of the tool, its server and its parameters."""
+        self._plain: list[str] = []
+        """The texts so far, normalized."""
 
     def report(self, code: str, severity: Severity, place: str, quote: str) -> None:
         known = self.found.get(code)
         if known is None or known[0].rank < severity.rank:
             self.found[code] = (severity, place, quote)
+
+    def read_names(self, definition: Mapping[str, Any]) -> None:
+        """Note what the tool is about, by its names."""
+        names = [self._server, self._leaf]
+        for member in ("inputSchema", "input_schema"):
+            schema = definition.get(member)
+            properties = schema.get("properties") if is_object(schema) else None
+            if is_object(properties):
+                names += list(properties)[:MOST_NAMES]
+        plain = _NAME_JOINT.sub(" ", " ".join(name[:PLACE_CHARS] for name in names)).casefold()
+        self._names = _compile_patterns().classify(plain, has_shapes=False)
 
     def read(self, text: _Text) -> None:
         value = text.value
@@ -211,11 +227,13 @@ class _Scan:
             self._check_characters(text)
         if text.is_key:
             self._keys.append(text)
-        plain = _normalize(value)
-        if not self._is_about_models and not text.is_key:
-            self._is_about_models = _compile_patterns().about_models.search(plain) is not None
+        if _SHORT_NAME.fullmatch(value):
+            return
+        plain = _normalize(value if " " in value else _NAME_JOINT.sub(" ", value))
         if len(plain) < SHORTEST_ATTACK:
             return
+        if not text.is_key:
+            self._plain.append(plain)
         seen = self._apply_rules(text.place, plain)
         self._check_claims(text.place, plain)
         self._check_disguises(text.place, value, plain, seen)
@@ -228,16 +246,18 @@ class _Scan:
         Nothing is reported that was `seen` before the text was decoded.
         """
         found: set[str] = set()
-        if not _compile_patterns().any_rule.search(plain):
-            return found
-        sentences = _split_sentences(plain)
-        for rule, severity in _compile_patterns().rules:
-            if rule.code in seen or (code and severity is not Severity.ERROR):
+        patterns = _compile_patterns()
+        has_shapes = patterns.any_shape.search(plain) is not None
+        for sentence in _split_sentences(plain):
+            classes = patterns.classify(sentence, has_shapes=has_shapes)
+            if not classes & patterns.rare:
                 continue
-            quote = rule.find(plain, sentences)
-            if quote:
-                self.report(code or rule.code, severity, place, quote)
-                found.add(rule.code)
+            for rule in patterns.rules:
+                if rule.code in seen or not rule.fits(classes, self._names):
+                    continue
+                if not code or rule.severity is Severity.ERROR:
+                    self.report(code or rule.code, rule.severity, place, sentence)
+                    found.add(rule.code)
         return found
 
     def _check_name(self, name: str) -> None:
@@ -254,22 +274,30 @@ class _Scan:
 
     def _check_claims(self, place: str, plain: str) -> None:
         """Find sentences that name a tool of another server and say how it is to be used."""
-        claims = _compile_patterns().claims
-        if not self._owners or not claims.search(plain):
+        if not self._owners or not ("_" in plain or "-" in plain):
             return
-        own = fold_name(self._leaf)
+        patterns = _compile_patterns()
         for sentence in _split_sentences(plain):
-            if not claims.search(sentence):
+            end = self._find_foreign_tool(sentence)
+            if not end:
                 continue
-            for word in _TOOL_NAME.findall(sentence):
-                folded = fold_name(word)
-                owners = self._owners.get(folded)
-                if not owners or folded == own or self._server in owners:
-                    continue
-                # Words with dashes are also options and commands, unless their server is named.
-                if "_" in word or any(fold_name(owner) in sentence for owner in owners):
-                    self.report("shadows-tool", Severity.ERROR, place, sentence)
-                    return
+            is_claim = patterns.classify(sentence) & patterns.claim
+            if is_claim or patterns.classify(sentence[end:]) & patterns.demand:
+                self.report("shadows-tool", Severity.ERROR, place, sentence)
+                return
+
+    def _find_foreign_tool(self, sentence: str) -> int:
+        """Return where the first name of a tool of another server ends, or 0."""
+        own = fold_name(self._leaf)
+        for match in _TOOL_NAME.finditer(sentence):
+            folded = fold_name(match[0])
+            owners = self._owners.get(folded)
+            if not owners or folded == own or self._server in owners:
+                continue
+            # Words with dashes are also options and commands, unless their server is named.
+            if "_" in match[0] or any(fold_name(owner) in sentence for owner in owners):
+                return match.end()
+        return 0
 
     def _check_disguises(self, place: str, value: str, plain: str, seen: set[str]) -> None:
         """Find instructions that can only be read after decoding."""
@@ -287,11 +315,13 @@ class _Scan:
 
     def check_keys(self) -> None:
         """Find parameters named after what only the host of the model has."""
+        patterns = _compile_patterns()
         for text in self._keys:
-            words = _normalize(text.value.replace("_", " ").replace("-", " "))
-            if not _compile_patterns().private_names.fullmatch(words):
+            words = _TOKEN.findall(_NAME_JOINT.sub(" ", text.value).casefold())
+            if tuple(words) not in patterns.private_names:
                 continue
-            severity = Severity.WARNING if self._is_about_models else Severity.ERROR
+            is_about_models = any(patterns.about_models.search(plain) for plain in self._plain)
+            severity = Severity.WARNING if is_about_models else Severity.ERROR
             self.report("asks-for-secrets", severity, text.place, text.value)
 
 
@@ -441,13 +471,35 @@ def _normalize(text: str) -> str:
     return _BLANKS.sub(" ", _PARAGRAPH.sub(". ", lines)).strip()
 
 
-_PARAGRAPH = re.compile(r"\n{2,}|\n(?=[-*•#\d])")
+STEM_KEY_CHARS = 3
+"""By so many letters the beginnings of words are looked up, so none may be shorter."""
+GAP_WORDS = 4
+"""The most words of a gap in an expression."""
+SENTENCE_CHARS = 300
+"""Words that are further apart have little to do with each other."""
+
+_TOKEN = re.compile(r"[^\W_]+(?:'(?:s|t|re|ve|ll)\b)?")
+# Chinese, Japanese and Korean do not put blanks around what is a word here.
+_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
+_PARAGRAPH = re.compile(r"\n{2,}|\n(?=[-*•#\d]|(?!assistant:)\w{1,40}(?: \([^()\n]{1,60}\))?:)")
 _BLANKS = re.compile(r"[\s*`]+")
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\s)\"']+|[\u3002\uff01\uff1f]")
 
 
-def _split_sentences(plain: str) -> list[str]:
-    return [sentence for sentence in _SENTENCE_END.split(plain) if sentence]
+_SHORT_NAME = re.compile(r"[A-Za-z0-9]{0,15}(?:[ _-][A-Za-z0-9]{1,15})?")
+"""One or two words are no attack; longer ones may be an encoded text."""
+_NAME_JOINT = re.compile(r"[_-]+|(?<=[a-z])(?=[A-Z])")
+
+
+def _split_sentences(plain: str) -> Iterator[str]:
+    """Yield the sentences of a text; of long ones, pieces that overlap."""
+    for sentence in _SENTENCE_END.split(plain):
+        if len(sentence) <= SENTENCE_CHARS:
+            if sentence:
+                yield sentence
+            continue
+        for start in range(0, len(sentence) - SENTENCE_CHARS // 2, SENTENCE_CHARS // 2):
+            yield sentence[start : start + SENTENCE_CHARS]
 
 
 def _decode_pieces(text: str, depth: int = 1) -> Iterator[str]:
@@ -483,8 +535,12 @@ def _decode(piece: str) -> str:
 
 def _list_readings(value: str, plain: str) -> Iterator[str]:
     """Yield a text in the other ways in which it can be read."""
-    yield codecs.encode(plain, "rot13")
-    yield plain[::-1]
+    words = set(plain.split())
+    rot13, reverse = _compile_patterns().turned
+    if len(rot13 & words) >= TURNED_WORDS:
+        yield codecs.encode(plain, "rot13")
+    if len(reverse & words) >= TURNED_WORDS:
+        yield plain[::-1]
     if _LEET_WORD.search(plain):
         yield plain.translate(_LEET)
     spaced = _SPACED.search(value)
@@ -499,6 +555,8 @@ PATTERN_BYTES = 32 << 20
 """Memory of one compiled pattern; with less, the large ones would be slow."""
 ORDER_WORDS = 2
 """An encoded text with so many words of an order is held."""
+TURNED_WORDS = 2
+"""With fewer known words, a text is not read in ROT13 or backwards."""
 ENCODED_BLANKS = 2
 """An encoded text with fewer blanks is no sentence."""
 
@@ -506,26 +564,104 @@ ENCODED_BLANKS = 2
 _TOOL_NAME = re.compile(r"(?<![a-z0-9])[a-z0-9]{1,64}(?:[_-][a-z0-9]{1,64}){1,16}")
 
 
+class _Node:
+    """A place within expressions that start alike."""
+
+    __slots__ = ("classes", "gap", "goes_on", "stems", "words")
+
+    def __init__(self) -> None:
+        self.classes = 0
+        """The classes, as bits, of the expressions that end here."""
+        self.words: dict[str, _Node] = {}
+        self.stems: dict[str, list[tuple[str, _Node]]] = {}
+        """Beginnings of words and where they lead, by their first letters."""
+        self.gap: _Node | None = None
+        self.goes_on = False
+
+    def add(self, words: tuple[str, ...], bit: int) -> None:
+        """Add an expression of a class."""
+        node = self
+        for word in words:
+            node = node._extend(word)
+        node.classes |= bit
+
+    def _extend(self, word: str) -> "_Node":
+        self.goes_on = True
+        if word == "…":
+            self.gap = self.gap or _Node()
+            return self.gap
+        if not word.endswith("*"):
+            return self.words.setdefault(word, _Node())
+        stem = word[:-1]
+        listed = self.stems.setdefault(stem[:STEM_KEY_CHARS], [])
+        for known, node in listed:
+            if known == stem:
+                return node
+        listed.append((stem, _Node()))
+        return listed[-1][1]
+
+    def follow(self, words: list[str], at: int) -> int:
+        """Return the classes of all expressions that end here or go on with the words at `at`."""
+        found = self.classes
+        if self.gap is not None:
+            for start in range(at, min(at + GAP_WORDS + 1, len(words))):
+                found |= self.gap.follow(words, start)
+        if at < len(words):
+            word = words[at]
+            node = self.words.get(word)
+            if node is not None:
+                found |= node.follow(words, at + 1)
+            for stem, after in self.stems.get(word[:STEM_KEY_CHARS], ()):
+                if word.startswith(stem):
+                    found |= after.follow(words, at + 1)
+        return found
+
+
 class _Patterns(NamedTuple):
-    rules: tuple[tuple[_Rule, Severity], ...]
-    any_rule: Any
-    """Matches wherever the first need of a rule does, so that most texts cost one search."""
-    claims: Any
+    """What `phrases` describes, ready for matching. Sets of classes are bits of a number."""
+
+    words: _Node
+    pieces: tuple[tuple[str, int], ...]
+    """Expressions in scripts without blanks between words, and their classes."""
+    shapes: Any
+    """A set of the patterns that are no words, searched in one pass."""
+    any_shape: Any
+    """Matches wherever one of the shapes does, so that most texts cost one search."""
+    rules: tuple[_Rule, ...]
+    rare: int
+    """The first needs of all rules."""
+    claim: int
+    """The class of words that claim the place of another tool."""
+    demand: int
+    """The class of words that, after the name of another tool, say how it is to be used."""
+    turned: tuple[frozenset[str], ...]
+    """The words of all classes in ROT13, and reversed."""
     orders: Any
-    private_names: Any
+    private_names: frozenset[tuple[str, ...]]
     about_models: Any
 
-
-def _take_start(pattern: str) -> str:
-    """Return a pattern up to its first gap outside of parentheses.
-
-    It matches wherever the whole pattern does, and is much cheaper.
-    """
-    for gap in re.finditer(rf"{re.escape(phrases.GAP)}|\.\*", pattern):
-        start = pattern[: gap.start()]
-        if start.count("(") == start.count(")") and "(" in start:
-            return start
-    return pattern
+    def classify(self, sentence: str, *, has_shapes: bool = True) -> int:
+        """Return the classes of which words occur in a sentence."""
+        found = 0
+        words = _TOKEN.findall(sentence)
+        known = self.words.words
+        stems = self.words.stems
+        for at, word in enumerate(words, 1):
+            node = known.get(word)
+            if node is not None:
+                found |= node.follow(words, at) if node.goes_on else node.classes
+            if word[:STEM_KEY_CHARS] in stems:
+                for stem, after in stems[word[:STEM_KEY_CHARS]]:
+                    if word.startswith(stem):
+                        found |= after.follow(words, at)
+        if not sentence.isascii() and _UNSPACED.search(sentence):
+            for piece, bit in self.pieces:
+                if piece in sentence:
+                    found |= bit
+        if has_shapes:
+            for number in self.shapes.Match(sentence) or ():
+                found |= 1 << number
+        return found
 
 
 @cache
@@ -539,19 +675,50 @@ def _compile_patterns() -> _Patterns:
     def compile_(*choices: str) -> Any:
         return engine.compile("|".join(f"(?:{choice})" for choice in choices), options)
 
-    def build_rule(phrase: phrases.Phrase) -> _Rule:
-        needs = tuple(compile_(*need) for need in phrase.needs)
-        return _Rule(phrase.code, needs, compile_(phrase.unless) if phrase.unless else None)
+    shapes = engine.Set.SearchSet(options)
+    bits = {name: 1 << shapes.Add(pattern) for name, pattern in phrases.PATTERNS.items()}
+    shapes.Compile()
+    root = _Node()
+    pieces: list[tuple[str, int]] = []
+    vocabulary: set[str] = set()
+    for name in phrases.WORDS:
+        bits[name] = 1 << len(bits)
+        for words in phrases.expand(phrases.WORDS[name]):
+            if _UNSPACED.search("".join(words)):
+                pieces.append((" ".join(words).replace("*", ""), bits[name]))
+            else:
+                root.add(words, bits[name])
+                vocabulary.update(words)
 
-    known = (*phrases.HARD, *phrases.SOFT)
+    def add_bits(names: str) -> int:
+        return sum(bits[name] for name in names.split("|") if name)
+
+    def build_rule(rule: phrases.Rule, severity: Severity) -> _Rule:
+        needs = tuple(add_bits(need) for need in rule.needs)
+        unless, topic = add_bits(rule.unless), add_bits(rule.topic)
+        return _Rule(rule.code, severity, needs, unless, topic)
+
+    rules = (
+        *(build_rule(rule, Severity.ERROR) for rule in phrases.RULES),
+        *(build_rule(rule, Severity.WARNING) for rule in phrases.SOFT),
+    )
+    rare = 0
+    for rule in rules:
+        rare |= rule.needs[0]
     return _Patterns(
-        rules=(
-            *((build_rule(phrase), Severity.ERROR) for phrase in phrases.HARD),
-            *((build_rule(phrase), Severity.WARNING) for phrase in phrases.SOFT),
+        words=root,
+        pieces=tuple(pieces),
+        shapes=shapes,
+        any_shape=compile_(*phrases.PATTERNS.values()),
+        rules=rules,
+        rare=rare,
+        claim=bits["claim"],
+        demand=bits["demand"],
+        turned=(
+            frozenset(codecs.encode(word, "rot13") for word in vocabulary),
+            frozenset(word[::-1] for word in vocabulary),
         ),
-        any_rule=compile_(*(_take_start(one) for phrase in known for one in phrase.needs[0])),
-        claims=compile_(*phrases.CLAIMS),
         orders=compile_(phrases.ORDERS),
-        private_names=compile_(phrases.PRIVATE_NAMES),
+        private_names=frozenset(phrases.expand(phrases.PRIVATE_NAMES)),
         about_models=compile_(phrases.ABOUT_MODELS),
     )
