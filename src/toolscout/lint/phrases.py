@@ -543,7 +543,7 @@ RULES = (
     _find("asks-for-secrets", _KEYS, "take", "give", unless="ban"),
     _find("asks-for-secrets", "private key", "of the user|foreign", "give|contents", unless="ban"),
     _find("asks-for-secrets", "secret file|key file", "contents", unless="ban"),
-    _find("asks-for-secrets", "found secret", unless="ban"),
+    _find("asks-for-secrets", "found secret|own text", unless="ban"),
     _find("asks-for-secrets", "hand it", f"secret|{_KEYS}", "take", unless="ban", topic="logins"),
     _find("asks-for-secrets", "every call", "of the user", "contain"),
     _find("asks-for-secrets", "secret", "foreign|confided|us", unless="ban"),
@@ -553,7 +553,6 @@ RULES = (
     ),
     _find("asks-for-secrets", "own words", "give|take|whole", unless="ban|chatbot"),
     _find("asks-for-secrets", "this talk", "whole|give", unless="ban|chatbot"),
-    _find("asks-for-secrets", "own text"),
     _find("asks-for-secrets", "conversation", "give", "this tool|order", unless="ban|chatbot"),
     _find(
         "asks-for-secrets",
