@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from security.fuzzing import INPUT_SECONDS, MOST_GROWTH_MB
 from toolscout.adapters.anthropic.definitions import TOOLS_LIMIT as ANTHROPIC_TOOLS
 from toolscout.adapters.anthropic.rounds import ROUNDS
 from toolscout.adapters.openai.responses import ROUNDS_LIMIT, Memory
@@ -102,6 +103,8 @@ def read_constant(module: str, name: str) -> int:
 
 ROWS: list[tuple[str, str, tuple[object, ...]]] = [
     ("docs/security.md", "more text than the scanner reads ({} characters)", (MOST_CHARS,)),
+    ("docs/security.md", "takes {} seconds of the processor", (INPUT_SECONDS,)),
+    ("docs/security.md", "its memory grows by {} MB", (MOST_GROWTH_MB,)),
     # What the model sees.
     (ANY, "the {} meta-tools", (THREE,)),
     ("README.md", "toolscout sends {} small tools", (THREE,)),
