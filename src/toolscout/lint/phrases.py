@@ -252,6 +252,7 @@ WORDS = {
         refer to, allude, hint at, comment on, speak about, bother, bothered, trouble, troubled,
         explain this, explaining""",
     "until": "until",
+    "your password": "your (password/passphrase)",
     "without telling": "without [even/ever] {tell}",
     "untold": """{not} [be/ever/also/any/actually/either/even/so/a] {tell}, (say/mention/reveal)
         nothing, no (mention/hint/remark/trace/word) (of/about), not a word, leave out that,
@@ -588,7 +589,7 @@ RULES = (
     _find("steers-other-tools", "other tools", "address|number|digits"),
     _find("commands-model", "note to model|vocative", "deed"),
     _find("commands-model", "shell", "aimed", "deed"),
-    _find("commands-model", "promote", "every time|lasting"),
+    _find("commands-model", "promote|lasting", "every time|lasting", "order|deed|promote"),
     _find("commands-model", "mislead", "harm"),
     _find("commands-model", "tampering", "tamper", "aimed|this tool|our|number|digits|order"),
     _find("commands-model", "our", "boost", "everybody"),
@@ -596,7 +597,6 @@ RULES = (
     _find("carries-data", "fetch", "launch", "address", "note to model|aimed|order|agent"),
     _find("commands-model", "sum", "pay", "payee|number", unless="example"),
     _find("commands-model", "consent|on load"),
-    _find("commands-model", "lasting", "order|deed"),
     _find("commands-model", "comment", "deed"),
     _find("carries-data", "loaded link"),
     _find("carries-data", "piped", "download|address"),
@@ -614,7 +614,7 @@ RULES = (
 
 SOFT = (
     _find("steers-other-tools", "other tools", "order"),
-    _find("asks-for-secrets", "secret", "of the user"),
+    _find("asks-for-secrets", "secret", "of the user|your password"),
     _find("commands-model", "note to model|vocative"),
 )
 """Sentences that only inform."""
