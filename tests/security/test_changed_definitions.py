@@ -225,10 +225,10 @@ def test_a_profile_is_not_told_of_what_waits_outside_it(changing: Changing):
 def test_a_configuration_may_allow_changes(changing: Changing):
     async def work(client: Client) -> None:
         await call_note(client, "read_note")
-        changing.offer(POISONED, LIST)
+        changing.offer(define("read_note", "Read a note, with its date."), LIST)
         await let_announce(client, running)
 
-        assert "private keys of" in (await call_note(client, "read_note"))[0]
+        assert "with its date" in (await call_note(client, "read_note"))[0]
         assert await call_note(client, "read_note") == ("called read_note", False)
 
     store = MemoryStore()
