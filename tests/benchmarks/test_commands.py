@@ -157,7 +157,7 @@ def test_the_scanner_is_measured_on_our_samples_and_on_a_dataset(folder: Path):
     result = run("scanner", folder, "--json")
 
     sets = {row["name"]: row for row in json.loads(result.stdout)["sets"]}
-    assert set(sets) == {"tuned", "held out", "unseen", "harmless", "office"}
-    assert sets["tuned"]["definitions"] + sets["held out"]["definitions"] >= 200
+    assert {"attacks, tuned", "attacks, held out", "attacks, all", "office"} <= set(sets)
+    assert sets["attacks, all"]["definitions"] >= 200
     assert sets["office"]["held"] == 0
     assert sets["office"]["held_wrongly"] == 0.0

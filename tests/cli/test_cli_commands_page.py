@@ -21,7 +21,7 @@ from toolscout.stores import SqliteStore
 PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 EXAMPLES = [line for block in BLOCKS for line in block.splitlines()]
-ELSEWHERE = ("serve", "status", "console", "init", "doctor", "hook")
+ELSEWHERE = ("serve", "status", "stop", "logs", "console", "init", "doctor", "hook")
 """Commands that run on, or that look at the whole machine; their own tests run them."""
 QUERIES = [
     {"query": "open a pull request", "tool": "github__create_pull_request", "times": 3},

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 
 from serving import DEADLINE_SECONDS, MISSING, TIME, eventually, served
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.audit import (
     DAY_SECONDS,
     AuditRecord,
@@ -29,6 +32,12 @@ from toolscout.sessions.events import Called
 from toolscout.stores import MemoryStore
 
 ANN = {"Authorization": "Bearer open sesame, and close it"}
+GALLERY = ServerConfig(
+    name="art",
+    transport=Transport.STDIO,
+    command=sys.executable,
+    args=(str(Path(__file__).with_name("gallery.py")), "art", ""),
+)
 NOW = {"name": "time__get_current_time", "arguments": {"timezone": "UTC"}}
 
 
@@ -71,6 +80,29 @@ def test_a_call_is_recorded_with_who_what_and_how_it_ended():
     assert call["milliseconds"] > 0
     assert call["arguments_digest"].startswith("sha256:")
     assert "arguments" not in call
+
+
+def test_reading_a_resource_is_recorded_and_so_is_a_refusal():
+    store = MemoryStore()
+    with served(GALLERY, store=store) as running:
+        assert running.known.wait(DEADLINE_SECONDS)
+
+        async def talk() -> None:
+            async with Client(streamable_http_client(f"{running.url}/mcp")) as client:
+                listed = await client.list_resources()
+                await client.read_resource(str(listed.resources[0].uri))
+                with pytest.raises(MCPError):
+                    await client.read_resource("toolscout://bank/ledger.txt")
+                names.append(str(listed.resources[0].uri))
+
+        names: list[str] = []
+        asyncio.run(talk())
+
+    reads = events_of(list(read_entries(store)), "read")
+    assert [(entry["tool"], entry["outcome"]) for entry in reads] == [
+        (names[0], "ok"),
+        ("toolscout://bank/ledger.txt", "refused"),
+    ]
 
 
 def test_a_refused_call_is_recorded_with_its_reason():

@@ -395,7 +395,7 @@ def test_arguments_of_waiting_calls_hide_secrets_and_show_what_is_cut_or_invisib
     assert escaped == '{"timezone": "UTC\\u202e\\u200b"}'
     assert masked == '{"timezone": "…"}'
     assert len(cut) < 2_100
-    assert cut.endswith("more characters")
+    assert cut.endswith("more characters are not shown)")
 
 
 def test_waiting_calls_of_one_caller_do_not_push_out_those_of_another():

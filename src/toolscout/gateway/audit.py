@@ -30,6 +30,7 @@ from toolscout.gateway.events import (
     ApprovalAnswered,
     CallDecided,
     DefinitionChanged,
+    EntryRead,
     LoginChanged,
     Reloaded,
     Requested,
@@ -58,7 +59,7 @@ FILTERS = ("event", "principal", "server", "tool", "outcome")
 _SPAN = re.compile(r"(\d{1,6})([mhd])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 RECORDED = (
-    *(Requested, Called, Searched, Described, ServerChanged),
+    *(Requested, Called, Searched, Described, EntryRead, ServerChanged),
     *(ApprovalAnswered, CallDecided, DefinitionChanged, LoginChanged, Reloaded, TokenRefused),
 )
 
@@ -166,6 +167,11 @@ class AuditRecord:
             case Described():
                 facts = self._find_caller(event.session) | {"outcome": event.code}
                 self._add("describe", now, facts)
+            case EntryRead():
+                name = to_one_line(self._mask.apply(event.name), REASON_CHARS)
+                facts = {"tool": name, "outcome": event.outcome}
+                facts |= {"milliseconds": round(event.milliseconds, 1)}
+                self._add("read", now, self._find_caller(event.session) | facts)
             case ApprovalAnswered():
                 facts = {
                     "tool": event.tool,

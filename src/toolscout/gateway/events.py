@@ -174,6 +174,16 @@ class ApprovalAnswered(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EntryRead(Event):
+    """A client has read a resource or got a prompt, or was refused."""
+
+    name: str
+    """The address or the name that the client used."""
+    outcome: str
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallDecided(Event):
     """A person decided about a call that waits in the store, in the console or on the command line.
 

@@ -188,7 +188,10 @@ class ForwardedCall:
             if not await self.confirm(tool, arguments, decision) and self._question is not None:
                 return self._question
             decision = await session.policy.decide(tool, arguments)
-        if decision.permission is Permission.DENY or not session.policy.sees(tool):
+        # While a person is asked, rules may change.
+        uri = params.get("uri")
+        is_seen = self._sees(tool.server, uri) if uri else session.policy.sees(tool)
+        if decision.permission is Permission.DENY or not is_seen:
             raise NotAllowed(tool.name, rule=decision.rule, reason=decision.reason)
         raw = await self.send(tool.server, method, params, called=called)
         self._keep_approval(raw)

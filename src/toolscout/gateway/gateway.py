@@ -8,13 +8,15 @@ learns why, unless the caller may not see that server (R77).
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import mcp_types as types
+from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from toolscout.catalog import Catalog
@@ -41,6 +43,7 @@ from toolscout.gateway.audit import DAY_SECONDS, AuditRecord
 from toolscout.gateway.events import (
     ApprovalAnswered,
     DefinitionChanged,
+    EntryRead,
     LoginChanged,
     LoginOutcome,
     LogLine,
@@ -350,6 +353,27 @@ class Gateway:
         )
         if now < until:
             await self.pool.wait_for_listings(until, session.policy.sees_some)
+
+    async def record_read(self, session: Session, name: str, answer: Awaitable[Json]) -> Json:
+        """Return the answer to a client that reads a resource or a prompt, and report it."""
+        started = time.perf_counter()
+        outcome = "failed"
+        try:
+            result = await answer
+            outcome = "ok"
+            return result
+        except MCPError as error:
+            outcome = "refused" if error.code == types.INVALID_PARAMS else "failed"
+            raise
+        finally:
+            self.events.emit(
+                EntryRead(
+                    session=session.id,
+                    name=name,
+                    outcome=outcome,
+                    milliseconds=(time.perf_counter() - started) * 1000,
+                )
+            )
 
     def forward(
         self, session: Session, context: Context, params: types.InputResponseRequestParams

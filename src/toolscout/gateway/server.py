@@ -69,14 +69,16 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         session: Session, context: Context, params: types.ReadResourceRequestParams
     ) -> Json:
         forwarded = gateway.forward(session, context, params)
-        return await resources.read(session, params.uri, forwarded)
+        answer = resources.read(session, params.uri, forwarded)
+        return await gateway.record_read(session, params.uri, answer)
 
     async def get_prompt(
         session: Session, context: Context, params: types.GetPromptRequestParams
     ) -> Json:
         forwarded = gateway.forward(session, context, params)
         given = dict(params.arguments or {})
-        return await resources.get_prompt(session, params.name, given, forwarded)
+        answer = resources.get_prompt(session, params.name, given, forwarded)
+        return await gateway.record_read(session, params.name, answer)
 
     async def complete(
         session: Session, context: Context, params: types.CompleteRequestParams
