@@ -591,7 +591,9 @@ class _Node:
             self.gap = self.gap or _Node()
             return self.gap
         if not word.endswith("*"):
-            return self.words.setdefault(word, _Node())
+            if word not in self.words:
+                self.words[word] = _Node()
+            return self.words[word]
         stem = word[:-1]
         listed = self.stems.setdefault(stem[:STEM_KEY_CHARS], [])
         for known, node in listed:
