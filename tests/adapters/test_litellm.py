@@ -38,6 +38,11 @@ from adapters.surfaces import DialectName
 from adapters.tables import ROOT
 from toolscout.settings import Mode
 
+# LiteLLM keeps its connections for later, and leaves closing them to the garbage collector.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 lite = cast("Any", litellm)
 PAGE = ROOT / "docs" / "adapters" / "gateway_clients.md"
 MODELS: dict[str, str] = {

@@ -6,14 +6,17 @@ code is given.
 """
 
 import asyncio
+import gc
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from string import ascii_lowercase
 
 import pytest
 
 from security.counting import DOUBLE, count_lines, measure_memory
-from toolscout import Catalog, Scout, Tool
+from toolscout import Catalog, Index, Scout, Tool
 from toolscout.calls.arguments import prepare
 from toolscout.calls.cut import cut
 from toolscout.calls.effort import measure_schema
@@ -303,3 +306,18 @@ def test_zeros_before_a_number_hide_nothing():
     found = scan_definition({"description": f"Adds numbers. {hidden}"})
 
     assert "overrides-instructions" in [finding.code for finding in found]
+
+
+def test_long_words_of_queries_are_not_remembered():
+    index = Index(Catalog({"s": [Tool.define("one", server="s"), Tool.define("two", server="s")]}))
+    index.search("+warm")
+    tracemalloc.start()
+    try:
+        for letter in ascii_lowercase:
+            index.search(f"+{letter * 1_000}")
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert kept < 2_000_000

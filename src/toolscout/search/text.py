@@ -82,7 +82,10 @@ _VALUE_DOT = re.compile(r"\.\w|://")
 _VALUE_SIGN = re.compile(r"[\"'\u201c@0-9]")
 CLAUSE_LIMIT = 8
 
+KNOWN_CHARS = 64
+"""Longer words are not remembered: what a model sends would fill the memory."""
 _stemmer: Any = stemming.Stemmer("english")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # untyped
+_forgetful_stemmer: Any = stemming.Stemmer("english", 0)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # untyped
 
 
 def fold(text: str) -> str:
@@ -130,7 +133,11 @@ _split_known = lru_cache(maxsize=10_000)(split_token)
 
 def split_words(text: str) -> list[str]:
     """Return the case-folded words of a text, in order."""
-    return [word for token in split_tokens(text) for word in _split_known(token)]
+    return [
+        word
+        for token in split_tokens(text)
+        for word in (_split_known(token) if len(token) <= KNOWN_CHARS else split_token(token))
+    ]
 
 
 def split_whole_words(text: str) -> list[str]:
@@ -138,9 +145,13 @@ def split_whole_words(text: str) -> list[str]:
     return [token.casefold() for token in split_tokens(text)]
 
 
-@lru_cache(maxsize=20_000)
 def stem(word: str) -> str:
     """Return the term of a word: its English stem, or the word itself."""
+    return _stem_known(word) if len(word) <= KNOWN_CHARS else _forgetful_stemmer.stemWord(word)
+
+
+@lru_cache(maxsize=20_000)
+def _stem_known(word: str) -> str:
     return _stemmer.stemWord(word)
 
 
