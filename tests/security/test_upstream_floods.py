@@ -72,6 +72,19 @@ def test_a_list_without_end_is_given_up(kind: str, limit: str):
     assert f"Server 'hostile' sent an unreadable answer: tools/list {limit}" in reason
 
 
+def list_one_tool(method: str) -> Json | None:
+    return {"tools": [TOOL]} if method == "tools/list" else None
+
+
+async def call_far(server: ServerConfig) -> str:
+    async with Gateway(Config(servers=(server,)), MemoryStore()) as gateway:
+        member = gateway.pool.servers["far"]
+        await eventually(lambda: member.phase is Phase.READY or member.reason)
+        session = gateway.open_session("ann")
+        async with Client(build_server(gateway, always(session))) as client:
+            return text_of(await client.call_tool("far__x", {}))
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "compressed"])
 @pytest.mark.parametrize("asked", ["tools/list", "tools/call"])
 def test_an_answer_without_end_is_given_up(asked: str, packed: bool):
@@ -89,22 +102,11 @@ def test_an_answer_without_end_is_given_up(asked: str, packed: bool):
             encoding = {"content_encoding": "gzip"} if packed else {}
             request.stream("application/json", make, **encoding)
         else:
-            answer_mcp(request, lambda method, _: answer(method))
-
-    def answer(method: str) -> Json | None:
-        return {"tools": [TOOL]} if method == "tools/list" else None
-
-    async def call(server: ServerConfig) -> str:
-        async with Gateway(Config(servers=(server,)), MemoryStore()) as gateway:
-            member = gateway.pool.servers["far"]
-            await eventually(lambda: member.phase is Phase.READY or member.reason)
-            session = gateway.open_session("ann")
-            async with Client(build_server(gateway, always(session))) as client:
-                return text_of(await client.call_tool("far__x", {}))
+            answer_mcp(request, lambda method, _: list_one_tool(method))
 
     with web_server(flood) as address:
         server = ServerConfig(name="far", transport=Transport.HTTP, url=f"{address}/mcp")
-        text = asyncio.run(call(server))
+        text = asyncio.run(call_far(server))
 
     assert "far" in text
     assert "longer than 67,108,864 bytes" in text
@@ -121,24 +123,13 @@ def test_a_server_that_ends_every_stream_at_once_is_asked_again_only_now_and_the
             # A number makes the client ask for the rest, and it is told not to wait.
             request.reply(200, b"id: 1\nretry: 0\ndata:\n\n", content_type="text/event-stream")
         else:
-            answer_mcp(request, lambda method, _: answer(method), mcp_session_id="1")
-
-    def answer(method: str) -> Json | None:
-        return {"tools": [TOOL]} if method == "tools/list" else None
-
-    async def call(server: ServerConfig) -> str:
-        async with Gateway(Config(servers=(server,)), MemoryStore()) as gateway:
-            member = gateway.pool.servers["far"]
-            await eventually(lambda: member.phase is Phase.READY or member.reason)
-            session = gateway.open_session("ann")
-            async with Client(build_server(gateway, always(session))) as client:
-                return text_of(await client.call_tool("far__x", {}))
+            answer_mcp(request, lambda method, _: list_one_tool(method), mcp_session_id="1")
 
     with web_server(end_streams) as address:
         server = ServerConfig(
             name="far", transport=Transport.HTTP, url=f"{address}/mcp", call_seconds=1
         )
-        text = asyncio.run(call(server))
+        text = asyncio.run(call_far(server))
 
     assert "did not answer within 1 s" in text
     assert 2 <= streams < 50

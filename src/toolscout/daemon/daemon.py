@@ -122,14 +122,14 @@ class Daemon:
             if answer.get("accepted"):
                 self._tasks.add(task)
                 await self._serve_client(greeting, reader, writer)
-        except (ValueError, TypeError, ConnectionError, TimeoutError):
+        except (ValueError, KeyError, TypeError, AttributeError, ConnectionError, TimeoutError):
             pass  # not one of our bridges, or one that has ended
         finally:
             self._tasks.discard(task)
             writer.close()
 
     def _answer(self, greeting: Any, writer: asyncio.StreamWriter) -> dict[str, Any]:
-        if not is_same_user(writer.get_extra_info("socket")):
+        if not _is_same_user(writer.get_extra_info("socket")):
             return {}
         if greeting.get(LEAVE) or _is_newer(greeting["version"], self._version):
             self._stop.set()
@@ -216,7 +216,7 @@ class _ClientOutput(StdoutStream):
             self._client.answered.set()
 
 
-def is_same_user(connection: socket.socket) -> bool:
+def _is_same_user(connection: socket.socket) -> bool:
     """Tell whether a connection comes from this user; where nobody can, the folder decides."""
     if not sys.platform.startswith("linux"):
         return True
