@@ -67,7 +67,7 @@ check: .venv/.installed ## style and types
 
 test: .venv/.installed ## style, types and tests
 	@$(MAKE) --no-print-directory --jobs 4 check browser .npm-servers/.installed .venv-mcp1/.installed
-	$(BIN)/python -m pytest -q --numprocesses 3 --dist worksteal
+	$(BIN)/python -m pytest -q --numprocesses 3 --dist worksteal --ignore tests/benchmarks
 
 # Valgrind counts instructions; schemathesis reads the OpenAPI document of the console.
 .venv/.fuzz: .venv/.installed
@@ -107,7 +107,7 @@ screenshots: browser .venv/.installed .npm-servers/.installed ## the pictures of
 test-load: .venv/.installed ## many clients, broken servers, kills; prints its figures
 	$(BIN)/python -m pytest -q -s load
 
-test-peers: .venv-peers/.installed ## the benchmark's peers and FastMCP's client, with their real packages
+test-peers: .venv-peers/.installed ## the benchmarks and FastMCP's client, with the packages of other projects
 	.venv-peers/bin/python -m pytest -q tests/benchmarks tests/evaluate tests/gateway/test_gateway_clients_fastmcp.py \
 		-p no:randomly
 
