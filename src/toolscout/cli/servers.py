@@ -230,7 +230,7 @@ def search_(words: tuple[str, ...], registry: tuple[Path, ...], limit: int, as_j
     with show_bars() as progress:
         progress(f"Indexing {len(found):,} servers", 0, 0)
         index = Index(Catalog([tool for tool, _ in found.values()]))
-    hits = [(hit, found[hit.tool.name][1]) for hit in index.search(" ".join(words), limit).hits]
+    hits = [(hit, found[hit.tool.name][1]) for hit in index.search(" ".join(words), limit).best]
     if as_json:
         rows = [
             {

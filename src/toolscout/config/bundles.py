@@ -27,6 +27,7 @@ from toolscout.config.registry import (
     Template,
     Unusable,
     find_warnings,
+    merge_pieces,
     read_value,
 )
 from toolscout.errors import InvalidFile
@@ -221,7 +222,7 @@ def _build_bundle(
         command = "python3"
     env = {read_value(name): read(value) for name, value in _get_table(config, "env").items()}
     # A bundle may well load its own files.
-    outside = [name for name, pieces in env.items() if not _begins_with(pieces, folder)]
+    outside = [name for name, pieces in env.items() if not _starts_inside(pieces, folder)]
     warnings = find_warnings(outside, command)
     if _is_signed(path):
         warnings.append("It is signed, but toolscout does not check signatures.")
@@ -318,16 +319,11 @@ def _split_placeholders(
         if place % 2 and key != part and key in inputs:
             pieces.append(inputs[key])
         elif part:
-            found = variables.get(part, f"${{{part}}}") if place % 2 else part
-            # Fixed pieces in a row become one, so that the beginning of a path can be seen.
-            if pieces and isinstance(pieces[-1], str):
-                pieces[-1] += found
-            else:
-                pieces.append(found)
-    return tuple(pieces)
+            pieces.append(variables.get(part, f"${{{part}}}") if place % 2 else part)
+    return merge_pieces(pieces)
 
 
-def _begins_with(pieces: Pieces, folder: Path) -> bool:
+def _starts_inside(pieces: Pieces, folder: Path) -> bool:
     first = pieces[0] if pieces else ""
     return isinstance(first, str) and first.startswith(f"{folder}/") and ".." not in first
 

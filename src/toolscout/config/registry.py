@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -96,7 +97,7 @@ class Input:
     default: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
     format: str = "string"
-    """`string`, `number`, `boolean`, `filepath`, or `flag` for an argument without a value."""
+    """`string`, `number`, `boolean`, `filepath`, or `flag`: an argument that may have no value."""
     is_required: bool = False
     is_secret: bool = False
     is_repeated: bool = False
@@ -111,7 +112,7 @@ class Input:
                 continue
             elif self.choices and text not in self.choices:
                 expected = f"one of {', '.join(self.choices)}"
-            elif self.format in ("boolean", "flag") and text not in ("true", "false"):
+            elif self.format == "boolean" and text not in ("true", "false"):
                 expected = "true or false"
             elif self.format == "number" and not _NUMBER.fullmatch(text):
                 expected = "a number"
@@ -143,7 +144,11 @@ class Argument:
         found = [_find_texts(one, values) for one in _list_inputs((*self.words, self.needs))]
         if all(found):
             for turn in range(max(map(len, found), default=1)):
-                yield from (_join(word, values, turn) for word in self.words)
+                for word in self.words:
+                    text = _join(word, values, turn)
+                    # A flag that a person sets to true stands alone.
+                    if text != "true" or not _is_flag(word):
+                        yield text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -498,21 +503,18 @@ def _is_address(text: str) -> bool:
 
 
 def _read_arguments(table: Json, key: str, *, is_fixed: bool) -> Iterator[Argument]:
-    """Yield arguments; one that is only a name is passed if `is_fixed`, and else if asked for."""
+    """Yield arguments; one that is only a name is passed as it is if `is_fixed`."""
     for place, one in enumerate(_list_tables(table, key), 1):
         is_named = _read_text(one, "type") == "named"
         name = read_value(one.get("name")) if is_named else ""
         hint = name.lstrip("-") or _read_text(one, "valueHint") or f"argument{place}"
-        is_flag = is_named and not one.keys() - {"type", "name", "description", "isRequired"}
+        is_flag = is_named and not one.keys() - {"type", "name", "description"}
         if is_named and not name:
             raise Unusable("one of its arguments has no name")
-        if is_flag and (is_fixed or one.get("isRequired") is True):
+        if is_flag and is_fixed:
             yield _fix(name)
-        elif is_flag:
-            flag = Input(key=hint, description=_read_text(one, "description"), format="flag")
-            yield Argument(words=((name,),), needs=(flag,))
         else:
-            value = _read_pieces(one, hint)
+            value = _read_pieces({"format": "flag", **one} if is_flag else one, hint)
             yield Argument(words=((name,), value) if is_named else (value,))
 
 
@@ -543,7 +545,19 @@ def _split_variables(text: str, variables: Json, *, is_repeated: bool) -> Pieces
             pieces.append(read_value(table["value"]))
         elif part:
             pieces.append(f"{{{part}}}" if place % 2 else part)
-    return tuple(pieces)
+    return merge_pieces(pieces)
+
+
+def merge_pieces(pieces: Iterable[str | Input]) -> Pieces:
+    """Return pieces in which no two fixed ones follow each other."""
+    merged: list[str | Input] = []
+    for one in pieces:
+        before = merged[-1] if merged else None
+        if isinstance(one, str) and isinstance(before, str):
+            merged[-1] = before + one
+        else:
+            merged.append(one)
+    return tuple(merged)
 
 
 def _read_input(table: Json, key: str, *, is_repeated: bool) -> Input:
@@ -606,20 +620,32 @@ def _list_inputs(texts: Iterable[Pieces]) -> list[Input]:
 
 
 def _find_texts(wanted: Input, values: Values) -> Sequence[str]:
-    """Return the values of an input as they are written into a configuration."""
-    given = values.get(wanted.key)
-    if given is None:
-        given = [escape(text) for text in wanted.default]
-    return [text for text in given if wanted.format != "flag" or text == "true"]
+    texts = values.get(wanted.key, wanted.default)
+    return [text for text in texts if wanted.format != "flag" or text != "false"]
+
+
+def _is_flag(pieces: Pieces) -> bool:
+    return any(isinstance(one, Input) and one.format == "flag" for one in pieces)
 
 
 def _join(pieces: Pieces, values: Values, turn: int = 0) -> str:
-    """Return a text; of several values of an input, the one of this turn, or the last."""
-    parts: list[str] = []
+    """Return a text; of several values of an input, the one of this turn, or the last.
+
+    What a publisher wrote is escaped as a whole, so that no reference can be put together from
+    parts; what a person gave stays as it is.
+    """
+    parts: list[tuple[bool, str]] = []
     for one in pieces:
-        texts = [escape(one)] if isinstance(one, str) else _find_texts(one, values)
-        parts.append(texts[min(turn, len(texts) - 1)] if texts else "")
-    return "".join(parts)
+        is_given = isinstance(one, Input) and one.key in values
+        texts = _find_texts(one, values) if isinstance(one, Input) else [one]
+        text = texts[min(turn, len(texts) - 1)] if texts else ""
+        if parts and parts[-1][0] == is_given:
+            text = parts.pop()[1] + text
+        parts.append((is_given, text))
+    for (_, before), (_, after) in pairwise(parts):
+        if before.endswith("$") and after.startswith(("{", "${")):
+            raise UsageError("A '$' may not stand before the value of a setting here.")
+    return "".join(text if is_given else escape(text) for is_given, text in parts)
 
 
 def _fill_table(table: Mapping[str, Pieces], values: Values) -> dict[str, str]:
