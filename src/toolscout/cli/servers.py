@@ -71,7 +71,6 @@ LINE_SHOWN = 300
 PACKAGE_SHOWN = 60
 START_SHOWN = 8_000
 """Characters of a command and its variables that a person can still check."""
-SOURCE_ENDINGS = (".json", ".mcpb", ".dxt")
 REGISTRY_FILE = "registry.json"
 REGISTRY_API = "https://registry.modelcontextprotocol.io/v0.1/servers?version=latest"
 
@@ -409,7 +408,7 @@ def _find_template(
     if is_bundle(file):
         bundle = read_bundle(file, machine.home, folders, machine.platform)
         return bundle.offer, bundle.offer.templates[0], bundle
-    if is_file(file) or file.suffix in SOURCE_ENDINGS:
+    if is_file(file) or file.suffix == ".json":
         offer = read_offer(file)
     else:
         offer = offer_from_entry(_find_entry(source, _read_registry(registry)))
@@ -420,7 +419,7 @@ def _find_template(
     if not template.sha256:
         return offer, template, None
     near = [folder / Path(template.source).name for folder in (file.parent, machine.cwd)]
-    local = next(filter(is_bundle, near), None)
+    local = next(filter(is_file, near), None)
     if local is None:
         url = shlex.quote(escape_hidden(template.source))
         problem = f"{offer.name} is a bundle, and toolscout fetches nothing."

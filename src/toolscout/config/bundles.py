@@ -41,7 +41,10 @@ MAX_UNPACKED_BYTES = 2 << 30
 MAX_FILES = 50_000
 MAX_NAME_CHARS = 400
 COPY_BYTES = 1 << 20
+BUNDLE_ENDINGS = (".mcpb", ".dxt")
 FORMATS = {"directory": "filepath", "file": "filepath"}
+LISTED_FILE = b"PK\x01\x02"
+"""What each entry of an archive's list of files begins with."""
 SIGNATURE_END = b"MCPB_SIG_END"
 
 _PLACEHOLDER = re.compile(r"\$\{([^${}]+)\}")
@@ -89,7 +92,9 @@ def read_bundle(
 
 
 def is_bundle(path: Path) -> bool:
-    """Tell whether a file seems to be a bundle and not a document."""
+    """Tell whether a file is meant to be a bundle and not a document."""
+    if path.suffix in BUNDLE_ENDINGS:
+        return True
     try:
         with path.open("rb") as file:
             return file.read(4) == b"PK\x03\x04"
@@ -131,20 +136,30 @@ def _unpack_member(file: ZipFile, member: ZipInfo, folder: Path, program: str) -
 
 
 def _hash_file(path: Path) -> str:
+    """Return the digest of a file, or raise `InvalidFile` if it is too large to be opened."""
+    digest = hashlib.sha256()
+    size = files = 0
+    tail = b""
     try:
-        if path.stat().st_size > MAX_BUNDLE_BYTES:
-            raise _refuse(path, f"is larger than {MAX_BUNDLE_BYTES:,} bytes")
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            while data := file.read(COPY_BYTES):
+                digest.update(data)
+                size += len(data)
+                # `zipfile` reads the whole list of files, however long it is.
+                files += (tail + data).count(LISTED_FILE)
+                tail = data[1 - len(LISTED_FILE) :]
+                if size > MAX_BUNDLE_BYTES:
+                    raise _refuse(path, f"is larger than {MAX_BUNDLE_BYTES:,} bytes")
+                if files > MAX_FILES:
+                    raise _refuse(path, f"holds more than {MAX_FILES:,} files")
     except OSError as error:
         raise _refuse(path, f"cannot be read ({error.strerror or error})") from None
+    return digest.hexdigest()
 
 
 def _check_members(file: ZipFile) -> frozenset[str]:
     """Return the names of all files, or raise `Unusable`."""
     members = file.infolist()
-    if len(members) > MAX_FILES:
-        raise Unusable(f"it holds more than {MAX_FILES:,} files")
     if sum(member.file_size for member in members) > MAX_UNPACKED_BYTES:
         raise Unusable(f"its files are larger than {MAX_UNPACKED_BYTES:,} bytes")
     seen: set[str] = set()
