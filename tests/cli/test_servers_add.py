@@ -441,7 +441,7 @@ def test_a_server_of_the_registry_is_added_by_its_whole_name(registry: Path):
     assert "There is no server 'postgras'. Near: com.example/postgres" in near.stderr
     assert "The registry has deleted com.example/evil-postgres." in deleted.stderr
     assert without.exit_code == 2
-    assert f"{registry}: is missing" in without.stderr
+    assert f"{registry}: does not exist. Fetch the MCP registry" in without.stderr
 
 
 @pytest.mark.parametrize("name", ["server.json", "x.mcpb", "./no/x.json"])

@@ -274,8 +274,9 @@ def _tool_from_entry(entry: Entry) -> Tool:
 def _read_registry(paths: Sequence[Path]) -> dict[str, Entry]:
     usual = inputs.get_machine().user_file.with_name(REGISTRY_FILE)
     if not paths and not is_file(usual):
-        remedy = f"Save the answers of {REGISTRY_API} there, or name a file with --registry."
-        raise InvalidFile(str(usual), "is missing: the export of the MCP registry", remedy=remedy)
+        fetch = f"Fetch the MCP registry into it with curl from {REGISTRY_API}, page by page"
+        remedy = f"{fetch} (add &cursor=…, the last nextCursor), or name a file with --registry."
+        raise InvalidFile(str(usual), "does not exist", remedy=remedy)
     return read_export(paths or [usual])
 
 
@@ -382,7 +383,12 @@ def add(
         return
     if bundle is not None:
         unpack_bundle(bundle)
-    write_edit(place, text)
+    try:
+        write_edit(place, text)
+    except InvalidFile:
+        if bundle is not None:
+            shutil.rmtree(bundle.folder, ignore_errors=True)
+        raise
     is_tested = not no_test and not oauth
     _tell_added(place, server, is_tested=is_tested)
     if is_tested:
