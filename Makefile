@@ -29,8 +29,8 @@ try: .venv/.installed ## search a demo catalogue, then real servers through the 
 serve: .venv/.installed ## keep the gateway running in front of the demo servers
 	@$(BIN)/toolscout serve --demo --http
 
-# Servers and a client that nobody here wrote, and what judges the console's page, in Node; where
-# there is no npm, a wheel brings it.
+# Servers, a client and a packer of bundles that nobody here wrote, and what judges the console's
+# page, in Node; where there is no npm, a wheel brings it.
 .npm-servers/.installed: Makefile .venv/.installed
 	mkdir -p .npm-servers
 	command -v npm >/dev/null || $(BIN)/python -m pip install --quiet --group node
@@ -40,7 +40,7 @@ serve: .venv/.installed ## keep the gateway running in front of the demo servers
 		@modelcontextprotocol/server-everything@2026.8.31 \
 		@modelcontextprotocol/server-filesystem@2026.8.31 \
 		@modelcontextprotocol/server-memory@2026.8.31 \
-		axe-core@4.14.0
+		@anthropic-ai/mcpb@2.1.2 axe-core@4.14.0
 	touch $@
 
 # A client and a server of the first SDK, which cannot live beside the second.

@@ -28,6 +28,13 @@ QUERIES = [
     {"query": "list the files of a folder", "tool": "filesystem__list_directory"},
 ]
 
+DATABASE = {
+    "name": "com.example/database",
+    "description": "Query a database.",
+    "version": "1.0.0",
+    "remotes": [{"type": "streamable-http", "url": "https://database.example/mcp"}],
+}
+
 
 def test_every_command_has_a_section():
     sections = set(re.findall(r"^### (.+)$", PAGE, re.MULTILINE))
@@ -49,6 +56,7 @@ def test_the_examples_work_in_the_order_of_the_page(home: Path):
     (home / "my-queries" / "queries.jsonl").write_text(
         '{"id": "a", "query": "send a mail", "relevant": ["1"]}'
     )
+    (home / "registry.json").write_text(json.dumps({"servers": [{"server": DATABASE}]}))
     (home / "calls.jsonl").write_text("\n".join(map(json.dumps, QUERIES)))
     with SqliteStore(home / "gateway.db") as store:
         UsageLog(store, lambda: 1.0).add("c", "what time is it", "time__now", "ok")

@@ -90,8 +90,8 @@ ORDERS = {
         documents redaction references
         secrets
         servers
-        formats gateway
-        file
+        formats gateway registry
+        bundles file
         edits
     """,
     "toolscout.clients": """

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import faulthandler
 import hashlib
+import io
 import itertools
 import json
 import logging
@@ -24,6 +25,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZipFile
 
 import httpx2
 from pydantic import ValidationError
@@ -37,9 +40,11 @@ from toolscout.calls.cut import cut
 from toolscout.calls.outcome import outcome_from_value
 from toolscout.calls.results import Results
 from toolscout.clients.jsontext import add_member, find_object, remove_members
+from toolscout.config.bundles import read_bundle, unpack_bundle
 from toolscout.config.documents import document_from_text
 from toolscout.config.file import import_document
 from toolscout.config.redaction import SecretKind, redact_json, redact_text
+from toolscout.config.registry import offer_from_entry, read_export
 from toolscout.config.secrets import mask_url
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.dialects import Dialect, to_definition
@@ -219,6 +224,38 @@ def _read_settings(data: bytes) -> object:
     return import_document(document_from_text(Path(name), _to_text(data)), None)
 
 
+def _read_published(data: bytes) -> object:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "server.json"
+        path.write_bytes(data)
+        found = read_export([path])
+    templates = [one for entry in found.values() for one in offer_from_entry(entry).templates]
+    return [one.fill("s", {}) for one in templates if not one.problem]
+
+
+def _read_bundle(data: bytes) -> object:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        path = folder / "a.mcpb"
+        if data.startswith(b"PK"):
+            path.write_bytes(data)
+        else:
+            with ZipFile(path, "w") as file:
+                file.writestr("manifest.json", data)
+        bundle = read_bundle(path, folder, folder / "bundles", "linux")
+        unpack_bundle(bundle)
+        assert {one.name for one in folder.iterdir()} == {"a.mcpb", "bundles"}
+        return bundle.offer.templates[0].fill("s", {})
+
+
+def _pack(manifest: Json) -> bytes:
+    packed = io.BytesIO()
+    with ZipFile(packed, "w") as file:
+        file.writestr("manifest.json", _dump(manifest))
+        file.writestr("server/main.py", "main")
+    return packed.getvalue()
+
+
 def _read_openapi(data: bytes) -> object:
     return tools_from_openapi(read_document("\n" + _to_text(data)), "s")
 
@@ -287,6 +324,50 @@ _TOOL: Json = {
     "inputSchema": _SCHEMA,
     "annotations": {"readOnlyHint": True},
     "_meta": {"anthropic/alwaysLoad": True},
+}
+_PUBLISHED = {
+    "server": {
+        "name": "a.b/c",
+        "version": "1.0.0",
+        "packages": [
+            {
+                "registryType": "npm",
+                "identifier": "@a/b",
+                "version": "1.2.3",
+                "runtimeArguments": [{"type": "named", "name": "-p", "value": "{x}"}],
+                "packageArguments": [
+                    {"type": "positional", "value": "${x}{y}", "variables": {"x": {"default": "$"}}}
+                ],
+                "environmentVariables": [{"name": "A", "default": "${HOME}", "choices": ["a"]}],
+            },
+            {"registryType": "oci", "identifier": "a.example:5/b/c:1@sha256:" + "0" * 64},
+        ],
+        "remotes": [
+            {
+                "type": "sse",
+                "url": "https://{a}.example",
+                "variables": {"a": {"default": "b"}},
+                "headers": [{"name": "B", "value": "{c}", "variables": {"c": {"value": "d"}}}],
+            }
+        ],
+    },
+    "_meta": {"io.modelcontextprotocol.registry/official": {"isLatest": True}},
+}
+_BUNDLE: Json = {
+    "name": "a",
+    "version": "1",
+    "server": {
+        "type": "node",
+        "entry_point": "server/main.py",
+        "mcp_config": {
+            "command": "node",
+            "args": ["${__dirname}/a", "--b", "${user_config.c}", "${/}${HOME}"],
+            "env": {"D": "${user_config.d}"},
+            "platform_overrides": {"linux": {"env": {"E": "f"}}},
+        },
+    },
+    "user_config": {"c": {"type": "file", "multiple": True, "default": ["${HOME}"]}, "d": {}},
+    "compatibility": {"platforms": ["linux"]},
 }
 _OPENAPI: Json = {
     "openapi": "3.1.0",
@@ -453,6 +534,8 @@ TARGETS: dict[str, Target] = {
             b"mcpServers:\n  - name: a\n    command: x\n    args: [&a b, *a]\n",
         ),
     ),
+    "registry": Target(run=_read_published, seeds=(_dump(_PUBLISHED),)),
+    "bundles": Target(run=_read_bundle, seeds=(_dump(_BUNDLE), _pack(_BUNDLE))),
     "OpenAPI": Target(
         run=_read_openapi,
         seeds=(

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 TOOL_FILE_ENDINGS = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 CONFIG_ENDING = ".toml"
 TOKENS_FOLDER = "tokens"
+BUNDLES_FOLDER = "bundles"
 REPORTS_FOLDER = "running"
 LOGS_FOLDER = "logs"
 STARTED_TOGETHER = 8
@@ -292,6 +293,11 @@ def read_servers(path: Path | None) -> Config:
 def get_tokens_folder(config: Config) -> Path:
     """Return the folder with the tokens of logins; it may not exist yet."""
     return get_machine().find_cache_file(config.gateway).parent / TOKENS_FOLDER
+
+
+def get_bundles_folder(config: Config) -> Path:
+    """Return the folder with the unpacked bundles of servers; it may not exist yet."""
+    return get_machine().find_cache_file(config.gateway).parent / BUNDLES_FOLDER
 
 
 def get_logs_folder(config: Config) -> Path:

@@ -83,14 +83,35 @@ def format_count(number: int, noun: str) -> str:
 
 def ask(question: str) -> bool:
     """Ask a person to confirm; raises `click.UsageError` if nobody can answer."""
-    try:
+    with _need_person("pass --yes to confirm"):
         return click.confirm(question, err=True)
+
+
+def ask_value(
+    question: str, check: Callable[[str], str], *, is_hidden: bool = False, remedy: str
+) -> str:
+    """Ask a person for a value until it fits; a hidden one is not shown and may be empty."""
+    with _need_person(remedy):
+        return click.prompt(
+            question,
+            err=True,
+            default="" if is_hidden else None,
+            show_default=False,
+            hide_input=is_hidden,
+            value_proc=check,
+        )
+
+
+@contextmanager
+def _need_person(remedy: str) -> Generator[None]:
+    try:
+        yield
     except click.Abort as error:
         # Both the end of input and Ctrl-C end up here.
         if isinstance(error.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
         click.echo(err=True)
-        raise click.UsageError("Not a terminal: pass --yes to confirm.") from None
+        raise click.UsageError(f"Not a terminal: {remedy}.") from None
 
 
 def indent(part: RenderableType, columns: int) -> RenderableType:
