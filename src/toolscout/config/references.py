@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from toolscout.config.redaction import SecretKind, redact_text
-from toolscout.errors import InvalidConfig, MissingExtra, UsageError
+from toolscout.errors import InvalidConfig, UsageError
 from toolscout.names import to_error_text
 from toolscout.options import Option, Options
 
@@ -32,6 +32,8 @@ COMMAND_SECONDS = 30.0
 RETRY_SECONDS = 10.0
 """How long a secret that could not be read is not tried again."""
 REASON_CHARS = 200
+MAX_NAMES = 100
+"""Names that are tried for a password that is moved to the keychain."""
 
 Resolved = TypeVar("Resolved", bound=Options)
 
@@ -218,12 +220,21 @@ def has_keyring() -> bool:
         return False
 
 
+def choose_keyring_name(label: str, value: str, taken: Mapping[str, str]) -> str:
+    """Return a name under which the keychain has this password, or none yet."""
+    try:
+        for name in (label, *(f"{label}-{number}" for number in range(2, MAX_NAMES))):
+            if (taken[name] if name in taken else _ask_keyring(name)) in (None, value):
+                return name
+    except InvalidConfig as error:
+        raise UsageError(f"Nothing can be moved, {error.problem}. {error.remedy}") from None
+    raise UsageError(f"The keychain has other passwords as {label!r}. Remove one of them.")
+
+
 def write_keyring(name: str, value: str) -> None:
     """Store a password in the keychain under a name."""
-    try:
-        import keyring
-    except ImportError:
-        raise MissingExtra("keyring", extra="keyring") from None
+    import keyring
+
     try:
         keyring.set_password(KEYRING_SERVICE, name, value)
     except Exception as error:  # a backend may fail in its own way
@@ -270,21 +281,26 @@ def _explain(problem: str, remedy: str) -> InvalidConfig:
 
 
 def _read_keyring(name: str) -> str:
+    value = _ask_keyring(name)
+    if value is None:
+        remedy = f"Run `keyring set {KEYRING_SERVICE} {shlex.quote(name)}`."
+        raise _explain("which the keychain does not have", remedy)
+    return value
+
+
+def _ask_keyring(name: str) -> str | None:
+    """Return a password of the keychain, if it has one of this name."""
     try:
         import keyring
     except ImportError:
         remedy = "Run `pip install 'toolscout[keyring]'`."
         raise _explain("but 'keyring' is not installed", remedy) from None
     try:
-        value = keyring.get_password(KEYRING_SERVICE, name)
+        return keyring.get_password(KEYRING_SERVICE, name)
     except Exception as error:  # a backend may fail in its own way
         reason = _quote_reason(str(error), "") or type(error).__name__
         remedy = "Unlock it; `keyring diagnose` shows which one is used."
         raise _explain(f"but the keychain cannot be read ({reason})", remedy) from None
-    if value is None:
-        remedy = f"Run `keyring set {KEYRING_SERVICE} {shlex.quote(name)}`."
-        raise _explain("which the keychain does not have", remedy)
-    return value
 
 
 def _run(command: str, env: Mapping[str, str]) -> str:
