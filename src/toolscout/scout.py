@@ -124,7 +124,7 @@ class Scout:
         """Let all sessions follow other settings from now on; the encoder stays the same."""
         self._engine = replace(self._engine, settings=settings)
         for session in list(self._sessions.values()):
-            session.adopt(self._engine)
+            session.follow(self._engine)
 
     def connect(self, server: str, executor: Executor) -> None:
         """Run the tools of a server with this executor from now on."""

@@ -267,7 +267,7 @@ class SessionState:
         self._pinned_at = self._settled_at = -1
         self.refresh()
 
-    def adopt(self, engine: Engine) -> None:
+    def follow(self, engine: Engine) -> None:
         """Follow the settings of another engine, which has the same catalogue and stores."""
         self.engine = engine
         self.settings = self.prompt.settings = engine.settings
