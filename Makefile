@@ -19,7 +19,7 @@ endef
 
 .venv/.installed: pyproject.toml
 	$(call install,.venv,./packages/toolscout-encoder \
-		--editable '.[ann$(,)gateway$(,)onnx$(,)postgres]' --group dev --group bench)
+		--editable '.[ann$(,)gateway$(,)keyring$(,)onnx$(,)postgres]' --group dev --group bench)
 
 try: .venv/.installed ## search a demo catalogue, then real servers through the gateway
 	@$(BIN)/toolscout try

@@ -30,6 +30,7 @@ from toolscout.cli.approvals import list_unlocked
 from toolscout.config.documents import write_private
 from toolscout.config.file import Config, build_demo_config, read_config
 from toolscout.config.gateway import GatewayConfig
+from toolscout.config.references import forget_secrets
 from toolscout.config.secrets import SecretMask
 from toolscout.errors import InvalidFile, ToolscoutError
 from toolscout.options import list_options
@@ -148,14 +149,20 @@ def serve(
         "split_calls": split_calls or None,
     }
     given = {key: value for key, value in changes.items() if value is not None}
-    config = replace(config, gateway=replace(config.gateway, **given))
+
+    def adjust(config: Config) -> Config:
+        """Return a configuration with the options of the command line, and log as it says."""
+        level = os.environ.get("TOOLSCOUT_LOG", config.gateway.log_level.value).upper()
+        set_up_log(config.gateway.log, level, mask, log_file)
+        return replace(config, gateway=replace(config.gateway, **given))
+
+    mask = SecretMask(config.list_secrets(), kinds=config.list_redacted())
+    folder = inputs.get_logs_folder(replace(config, gateway=replace(config.gateway, **given)))
+    log_file = folder / f"{key}.log" if key else None
+    config = adjust(config)
     if profile:
         config.gateway.find_profile(profile)
     lock = _read_lock(config) if locked else None
-    level = os.environ.get("TOOLSCOUT_LOG", config.gateway.log_level.value).upper()
-    mask = SecretMask(config.list_secrets(), kinds=config.list_redacted())
-    log_file = inputs.get_logs_folder(config) / f"{key}.log" if key else None
-    set_up_log(config.gateway.log, level, mask, log_file)
     for note in config.notes:
         _log.warning("%s", note)
     with suppress(FileNotFoundError):  # the demo has no file
@@ -167,7 +174,7 @@ def serve(
     with suppress(KeyboardInterrupt), _forward_stdin() if is_typed else nullcontext():
         if is_typed:
             click.echo(BY_HAND, err=True)
-        asyncio.run(_serve(config, mask, profile or "", lock, http=http, key=key))
+        asyncio.run(_serve(config, mask, adjust, profile or "", lock, http=http, key=key))
 
 
 def _read_lock(config: Config) -> "Lock":
@@ -185,6 +192,7 @@ def _read_lock(config: Config) -> "Lock":
 async def _serve(
     config: Config,
     mask: SecretMask,
+    adjust: Callable[[Config], Config],
     profile: str,
     lock: "Lock | None",
     *,
@@ -201,7 +209,7 @@ async def _serve(
         async with Gateway(config, store, tokens=tokens, lock=lock) as gateway:
             gateway.events.subscribe(log_event)
             gateway.events.subscribe(Spans().on_event)
-            tasks = [asyncio.create_task(_follow(gateway, mask))]
+            tasks = [asyncio.create_task(_follow(gateway, mask, adjust))]
             file = inputs.get_reports_folder(config) / f"{os.getpid()}.json"
             daemon = _build_daemon(gateway, key) if key else None
             if not http:
@@ -278,7 +286,7 @@ async def _report(gateway: "Gateway", file: Path, daemon: "Daemon | None") -> No
         _log.warning("`toolscout status` will not find this gateway: %s", error)
 
 
-async def _follow(gateway: "Gateway", mask: SecretMask) -> None:
+async def _follow(gateway: "Gateway", mask: SecretMask, adjust: Callable[[Config], Config]) -> None:
     """Reload the configuration on SIGHUP, or when its file has changed."""
     secrets = set(gateway.config.list_secrets())
     source = gateway.config.source
@@ -298,15 +306,16 @@ async def _follow(gateway: "Gateway", mask: SecretMask) -> None:
             except (ToolscoutError, OSError) as error:  # wrong, or only half written
                 _log.error("The configuration was not reloaded: %s", error)
                 continue
+            forget_secrets()
             # Old secrets stay masked: a server that is removed may still log a line.
-            secrets.update(config.list_secrets())
+            secrets.update(await asyncio.to_thread(config.list_secrets))
             mask.update(secrets, kinds=config.list_redacted())
             try:
-                await gateway.reload(config)
+                await gateway.reload(adjust(config))
             except ToolscoutError as error:
                 _log.error("The configuration was not reloaded: %s", error)
                 continue
-            _log.info("Reloaded the servers, tokens and profiles of %s.", source.name)
+            _log.info("Reloaded %s.", source.name)
 
 
 def _check_writers(path: Path) -> None:

@@ -11,11 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from toolscout.config.redaction import SecretKind
 from toolscout.config.references import (
+    has_unread_secrets,
     is_literal,
     is_possible_value,
     list_values,
@@ -35,6 +36,7 @@ from toolscout.errors import InvalidConfig
 from toolscout.names import to_error_text, to_one_line
 from toolscout.options import (
     FLAG,
+    NAMES,
     PATTERNS,
     SOME_PATTERNS,
     STRINGS,
@@ -43,6 +45,7 @@ from toolscout.options import (
     Options,
     ValueCheck,
     check_choice,
+    check_groups,
     check_keys,
     check_number,
     check_whole,
@@ -51,10 +54,12 @@ from toolscout.options import (
     join_keys,
     list_options,
     prefix_keys,
+    quote_name,
     read_strings,
     read_table,
     read_text,
 )
+from toolscout.schemas import Json, find_problem
 from toolscout.tools import Effect
 
 EVERYTHING = ("*",)
@@ -210,6 +215,45 @@ _HEADERS = ValueCheck(STRINGS.expected, _read_headers)
 _RENAMES = ValueCheck(STRINGS.expected, _read_renames)
 _REDACT = ValueCheck(f"true, false or a list of {', '.join(SecretKind)}", _read_redact)
 _EFFECTS = ValueCheck(f"a table of patterns, each with one of {', '.join(Effect)}", _read_effects)
+
+
+def _read_arguments(key: str, value: object) -> Json:
+    table = read_table(key, value)
+    problem = find_problem(table)
+    if problem:
+        raise InvalidConfig(key, problem, remedy="Write texts, numbers, lists and tables.")
+    return table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ToolOverride(Options):
+    """What the operator changes about one tool of a server."""
+
+    enabled: bool = declare(True, FLAG, "False leaves the tool out, as `deny` does.")
+    description: str = declare("", TEXT, "Description to show and search instead of the server's.")
+    arguments: Mapping[str, Any] = declare(
+        {},
+        ValueCheck("a table of values", _read_arguments),
+        'Arguments that every call sends, such as `{ owner = "acme" }`. The model does not see '
+        "them, and a call in which it sends one of them is refused. Rules and the audit record "
+        "see them.",
+        reference=True,
+    )
+    hidden: tuple[str, ...] = declare(
+        (), NAMES, "Optional arguments that the model does not see and no call sends."
+    )
+
+    def __post_init__(self) -> None:
+        Options.__post_init__(self)
+        for name in self.hidden:
+            if name in self.arguments:
+                problem = f"names {quote_name(name)}, which has a value under 'arguments'"
+                raise InvalidConfig("hidden", problem, remedy="Remove it from one of the two.")
+
+    def list_secrets(self) -> tuple[str, ...]:
+        """Return the arguments that are named like secrets."""
+        named = (value for name, value in self.arguments.items() if is_secret_name(name))
+        return tuple(value for value in named if isinstance(value, str) and value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -386,6 +430,11 @@ class ServerConfig(Options):
     hints: Mapping[str, str] = declare(
         {}, STRINGS, "Words that searches find a tool by as well, by pattern."
     )
+    tools: Mapping[str, ToolOverride] = declare(
+        {},
+        check_groups(ToolOverride, "tables, see `[servers.NAME.tools.TOOL]`"),
+        "Changes to single tools, by the names that they have on the server.",
+    )
     hint: str = declare("", TEXT, "Words that searches find all tools of the server by as well.")
     redact: tuple[SecretKind, ...] = declare(
         (),
@@ -432,7 +481,7 @@ class ServerConfig(Options):
         """Return the server with plain values in place of references, to be started at once."""
         plain = resolve_options(self, env, key=join_keys("servers", self.name))
         values = list_values(self, os.environ if env is None else env)
-        secret = (text for name, text in values.items() if "file:" in name or is_secret_name(name))
+        secret = (text for name, text in values.items() if "${" in name or is_secret_name(name))
         return replace(plain, revealed=self.revealed.union(filter(None, secret)))
 
     def find_inherited(self, env: Mapping[str, str]) -> dict[str, str]:
@@ -477,7 +526,8 @@ class ServerConfig(Options):
     def build_mask(self, env: Mapping[str, str] | None = None) -> SecretMask:
         """Return a mask for texts that may quote the secrets given to this server."""
         try:
-            plain = self.resolve(env)
+            # What nobody has read yet, the server never received, and reading it may take long.
+            plain = self if has_unread_secrets(self) else self.resolve(env)
         except InvalidConfig:  # the server never received the value of the missing reference
             plain = self
         return plain.build_plain_mask()
@@ -523,13 +573,9 @@ class ServerConfig(Options):
             pairs += [(mine[key], theirs[key]) for key in mine.keys() & theirs.keys()]
         return any(a != b and is_literal(a) == is_literal(b) for a, b in pairs)
 
-    def needs_restart(self, new: "ServerConfig") -> bool:
+    def needs_restart(self, new: Self) -> bool:
         """Tell whether a running server has to be restarted to follow a new configuration."""
-        return any(
-            getattr(self, declared.name) != getattr(new, declared.name)
-            for declared in list_options(type(self))
-            if declared.needs_restart
-        )
+        return any(declared.needs_restart for declared in self.list_changes(new))
 
 
 def has_own_token(config: ServerConfig) -> bool:

@@ -33,7 +33,12 @@ from toolscout.servers.connection import (
     make_unavailable_error,
 )
 from toolscout.servers.diagnosis import choose_error_lines, diagnose
-from toolscout.servers.listings import build_entries, read_stored_manifest, save_manifest
+from toolscout.servers.listings import (
+    build_entries,
+    list_unused_overrides,
+    read_stored_manifest,
+    save_manifest,
+)
 from toolscout.servers.manifest import TOOL, Manifest
 from toolscout.servers.oauth.login import (
     LoginState,
@@ -104,7 +109,7 @@ async def probe_server(
         seconds=seconds,
         counts=Counter(tool.kind for tool in tools),
         protocol=manifest.protocol,
-        notes=(*problems, *checked.problems),
+        notes=(*problems, *checked.problems, *list_unused_overrides(config, manifest)),
         held=len(checked.held),
     )
 
@@ -112,7 +117,8 @@ async def probe_server(
 async def _read_manifest(
     config: ServerConfig, dial: ConnectionFactory, lines: deque[str]
 ) -> Manifest:
-    connection = dial(config.resolve(), on_change=lambda: None, on_line=lines.append)
+    plain = await asyncio.to_thread(config.resolve)
+    connection = dial(plain, on_change=lambda: None, on_line=lines.append)
     try:
         await connection.open()
         async with asyncio.timeout(config.start_seconds):

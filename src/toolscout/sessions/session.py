@@ -378,6 +378,13 @@ class Session:
         with self._lock:
             self._state.restrict(policy)
 
+    def follow(self, engine: Engine) -> None:
+        """Follow from now on the settings of another engine of the same scout."""
+        with self._lock:
+            self._engine = engine
+            self.settings = engine.settings
+            self._state.follow(engine)
+
     def watch_results(self, on_keep: Callable[[str, int], None]) -> None:
         """Call a function with the key and the bytes of each long result that is stored."""
         self._state.results.on_keep = on_keep
@@ -536,6 +543,9 @@ class Session:
     def _emit_call(self, reply: Reply, started: float, arguments: object) -> None:
         tool = str(reply.details.get("tool", ""))
         known = self._engine.catalog.get(tool)
+        made = reply.code in MADE
+        if made and known is not None and known.fixed_arguments:
+            arguments = metatools.to_object(arguments) | known.fixed_arguments
         self._emit(
             Called,
             reply,
@@ -545,7 +555,7 @@ class Session:
             effect=known.effect if known else "",
             rule=str(reply.details.get("rule", "")),
             arguments=arguments,
-            made=reply.code in MADE,
+            made=made,
         )
 
     def _emit(self, kind: type[Answered], reply: Reply, started: float, **facts: Any) -> None:
