@@ -54,23 +54,28 @@ def to_result(
     For Anthropic, `references` replace the text: it shows the definitions of these tools to the
     model. Images are included if the dialect supports them; Chat Completions takes only text.
     """
-    images = [block for block in blocks if block.get("type") == "image"]
+    shown = [block for block in blocks if block.get("type") in ("image", "text")]
+    images = [block for block in shown if block["type"] == "image"]
     match Dialect(dialect):
         case Dialect.OPENAI_CHAT:
             return {"role": "tool", "tool_call_id": call_id, "content": text}
         case Dialect.OPENAI_RESPONSES:
             output: list[Json] = [{"type": "input_text", "text": text}]
-            for image in images:
-                url = f"data:{image.get('mimeType')};base64,{image.get('data')}"
-                output.append({"type": "input_image", "image_url": url})
+            for block in shown:
+                url = f"data:{block.get('mimeType')};base64,{block.get('data')}"
+                is_image = block["type"] == "image"
+                image = {"type": "input_image", "image_url": url}
+                output.append(image if is_image else {"type": "input_text", "text": block["text"]})
             seen = output if images else text
             return {"type": "function_call_output", "call_id": call_id, "output": seen}
         case Dialect.ANTHROPIC:
             named = [{"type": "tool_reference", "tool_name": name} for name in references]
             found: list[Json] = [{"type": "text", "text": text}]
-            for image in images:
-                data = {"media_type": image.get("mimeType"), "data": image.get("data")}
-                found.append({"type": "image", "source": {"type": "base64"} | data})
+            for block in shown:
+                data = {"media_type": block.get("mimeType"), "data": block.get("data")}
+                image = {"type": "image", "source": {"type": "base64"} | data}
+                is_image = block["type"] == "image"
+                found.append(image if is_image else {"type": "text", "text": block["text"]})
             seen = named or (found if images else text)
             content: Json = {"type": "tool_result", "tool_use_id": call_id, "content": seen}
             return content | ({"is_error": True} if is_error else {})

@@ -68,7 +68,7 @@ from toolscout.servers.openapi.operations import tools_from_openapi
 from toolscout.sessions.metatools import (
     find_names,
     find_queries,
-    read_call_request,
+    read_calls,
     read_names_request,
     read_search_options,
     read_search_request,
@@ -137,7 +137,7 @@ def _read_requests(data: bytes) -> None:
             find_queries(value), settings=Settings(), **read_search_options(value)
         ),
         lambda: read_names_request(find_names(value)),
-        lambda: read_call_request(value),
+        lambda: read_calls(value),
     ):
         try:
             read()

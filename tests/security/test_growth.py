@@ -36,7 +36,7 @@ from toolscout.servers.manifest import manifest_from_bytes
 from toolscout.servers.oauth.tokens import StoredLogin
 from toolscout.servers.openapi.document import read_document
 from toolscout.servers.openapi.operations import tools_from_openapi
-from toolscout.sessions.metatools import read_call_request, read_search_request, to_object
+from toolscout.sessions.metatools import read_calls, read_search_request, to_object
 from toolscout.settings import Settings
 from toolscout.stores.memory import MemoryStore
 
@@ -143,7 +143,7 @@ WORKS: dict[str, Work] = {
     "queries in a text": lambda n: read_search_request(
         json.dumps(list(map(str, range(n)))), settings=Settings()
     ),
-    "call": lambda n: read_call_request({"name": "x", **name_each(n)}),
+    "call": lambda n: read_calls({"name": "x", **name_each(n)}),
     "object in a text": lambda n: to_object(json.dumps(name_each(n))),
     "good arguments": lambda n: refuse_or_prepare(wrap(), name_each(n)),
     "missing arguments": lambda n: refuse_or_prepare(

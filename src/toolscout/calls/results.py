@@ -95,22 +95,40 @@ class Results:
         self.on_keep: Callable[[str, int], None] = lambda key, size: None
         """Called with the key and the bytes of each text that was stored."""
 
-    def cut_page(self, text: str) -> Page:
-        """Return the first page of a text, and keep the text if there are more."""
+    def cut_page(self, text: str, limit: int | None = None) -> Page:
+        """Return the first page of a text, and keep the text if there are more.
+
+        `limit` is the tokens of this page, where they are fewer than usual.
+        """
+        limit = limit or self._limit
         # A token has at least one character, so a short text needs no count.
-        is_short = text.isascii() and len(text) <= self._limit
-        if is_short or cut(text, 0, self._limit) == len(text):
+        is_short = text.isascii() and len(text) <= limit
+        if is_short or cut(text, 0, limit) == len(text):
             return Page(text=text, end=len(text), total=len(text))
-        page = self._cut_piece(self._keep(text), 0)
+        page = self._cut_piece(self._keep(text), 0, limit=limit)
         if not page.handle:
             return page
         return replace(page, note=f"{page.note} {errors.OTHER_WAYS}")
 
-    def read(self, handle: str, arguments: Json) -> Page:
+    def keep_json(self, text: str, data: object) -> Page:
+        """Keep structured content, or JSON text without it; the page shows nothing of it."""
+        kept = self._keep(text if data is None else _format_json(data))
+        return Page(text="", handle=kept.handle, total=len(kept.text))
+
+    def shorten(self, page: Page, limit: int) -> Page:
+        """Return the beginning of a first page, in fewer tokens."""
+        if not page.handle:
+            return self.cut_page(page.text, limit)
+        shorter = self.read(page.handle, {"start": 0}, limit=limit)
+        return replace(shorter, note=f"{shorter.note} {errors.OTHER_WAYS}")
+
+    def read(self, handle: str, arguments: Json, limit: int | None = None) -> Page:
         """Return a further page, or raise `UnknownResult` or `InvalidRequest`.
 
-        Without arguments it is the page after the first.
+        Without arguments it is the page after the first. `limit` is the tokens of this page, where
+        they are fewer than usual.
         """
+        limit = limit or self._limit
         data = self._store.read(KIND, self._build_key(handle)) if is_handle(handle) else None
         entry = next((entry for entry in self._load_index() if entry.handle == handle), None)
         if data is None or entry is None:
@@ -122,14 +140,14 @@ class Results:
             named = ", ".join(to_one_line(str(key), 40) for key in list(given)[:8])
             raise errors.InvalidRequest.from_keys(named)
         if "path" in given:
-            return self._read_path(kept, given["path"])
+            return self._read_path(kept, given["path"], limit)
         if "find" in given:
             words = given["find"]
             if not isinstance(words, str) or not 0 < len(words) <= MAX_WORDS:
                 raise errors.InvalidRequest.from_words(MAX_WORDS)
             start = _read_number("start", given.get("start", 0), 0, len(kept.text) - 1)
-            return _search(kept, words, start, self._limit)
-        return self._cut_piece(kept, *self._find_range(kept.text, given))
+            return _search(kept, words, start, limit)
+        return self._cut_piece(kept, *self._find_range(kept.text, given), limit=limit)
 
     def clear(self) -> None:
         """Delete all results of this owner."""
@@ -151,10 +169,10 @@ class Results:
         end = _read_number("end", given.get("end", len(text)), start + 1, len(text))
         return start, end
 
-    def _cut_piece(self, kept: _Kept, start: int, stop: int | None = None) -> Page:
+    def _cut_piece(self, kept: _Kept, start: int, stop: int | None = None, *, limit: int) -> Page:
         """Return the page from `start`; its note says how to read on as far as `stop`."""
         text = kept.text
-        end = cut(text, start, self._limit, stop)
+        end = cut(text, start, limit, stop)
         page = Page(text=text[start:end], start=start, end=end, total=len(text))
         lost = errors.END_LOST.format(lost=kept.lost) if kept.lost else ""
         if end == len(text):
@@ -166,14 +184,14 @@ class Results:
         notes = (part, errors.suggest_reading(kept.handle, further), lost)
         return replace(page, handle=kept.handle, note=" ".join(filter(None, notes)))
 
-    def _read_path(self, kept: _Kept, path: object) -> Page:
+    def _read_path(self, kept: _Kept, path: object, limit: int) -> Page:
         if not isinstance(path, str):
             raise errors.InvalidRequest.from_path(to_one_line(repr(path)[:100], SHOWN_KEY))
         try:
             root: object = json.loads(kept.text)
         except (ValueError, RecursionError):
             raise errors.InvalidRequest.from_text(is_cut=kept.lost > 0) from None
-        return self.cut_page(_format_json(_evaluate_path(root, _parse_path(path))))
+        return self.cut_page(_format_json(_evaluate_path(root, _parse_path(path))), limit)
 
     def _keep(self, text: str) -> _Kept:
         data = text.encode("utf-8", "surrogatepass")
@@ -321,7 +339,7 @@ def pick_part(text: str, data: object, path: str) -> str:
     roots = [] if data is None else [data]
     with suppress(ValueError, RecursionError):
         roots.append(json.loads(text))
-    problem = errors.InvalidRequest.from_result()
+    problem: errors.InvalidRequest = errors.NotJson()
     for root in reversed(roots):
         try:
             return _format_json(_evaluate_path(root, _parse_path(path)))
