@@ -262,7 +262,7 @@ def find_tool(state: SessionState, name: object) -> Tool:
         entry = state.record.entries.get(text)
         if entry is not None:
             raise explain_unavailable(entry.server, state.engine.catalog.state(entry.server))
-        if to_meta_name(text):
+        if to_meta_name(text) and state.hides_tools:
             raise errors.InvalidRequest.from_meta_tool(to_meta_name(text))
         near = find_near_names(text[:200], (tool.name for tool in state.list_visible()))
         if state.hides_tools:

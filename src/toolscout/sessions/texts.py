@@ -99,7 +99,7 @@ USER_DECLINED = "the user said no"
 LOGIN_QUESTION = (
     "Server {server!r} needs a login of yours. Log in on the page; the call then goes on."
 )
-CALL_ALONE = "It asks the user something, which one of several calls cannot. Call it alone."
+CALL_ALONE = "It has a question, which cannot be answered among several calls. Call it alone."
 ENDLESS_QUESTIONS = "The server asked for more input after {rounds} answers"
 
 
