@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -426,7 +427,8 @@ def test_a_hidden_tool_among_several_calls_does_not_exist():
     with served(TIME, SLOW, tokens=TOKENS, profiles=SOME) as gateway:
 
         async def call_all() -> str:
-            await eventually(lambda: gateway.gateway.catalog.get("slow__echo"))
+            for name in ("slow__echo", NOW["name"]):
+                await eventually(partial(gateway.gateway.catalog.get, str(name)))
             async with connected(gateway, BOB) as bob:
                 calls = [{"name": "slow__echo"}, NOW, {"name": "none__echo"}]
                 result = await bob.call_tool("tool_call", {"calls": calls})
