@@ -110,9 +110,9 @@ class Results:
             return page
         return replace(page, note=f"{page.note} {errors.OTHER_WAYS}")
 
-    def keep_json(self, text: str, data: object) -> Page:
-        """Keep structured content, or JSON text without it; the page shows nothing of it."""
-        kept = self._keep(text if data is None else _format_json(data))
+    def keep(self, text: str) -> Page:
+        """Keep a text, and return a page that shows nothing of it."""
+        kept = self._keep(text)
         return Page(text="", handle=kept.handle, total=len(kept.text))
 
     def shorten(self, page: Page, limit: int) -> Page:
@@ -191,7 +191,7 @@ class Results:
             root: object = json.loads(kept.text)
         except (ValueError, RecursionError):
             raise errors.InvalidRequest.from_text(is_cut=kept.lost > 0) from None
-        return self.cut_page(_format_json(_evaluate_path(root, _parse_path(path))), limit)
+        return self.cut_page(format_json(_evaluate_path(root, _parse_path(path))), limit)
 
     def _keep(self, text: str) -> _Kept:
         data = text.encode("utf-8", "surrogatepass")
@@ -310,7 +310,7 @@ def _find_line_ends(text: str) -> Sequence[int]:
     return ends
 
 
-def _format_json(value: object) -> str:
+def format_json(value: object) -> str:
     """Return JSON on one line if it is short, else with a line for each element."""
     text = json.dumps(value, ensure_ascii=False)
     if len(text) <= SHORT_JSON:
@@ -342,7 +342,7 @@ def pick_part(text: str, data: object, path: str) -> str:
     problem: errors.InvalidRequest = errors.NotJson()
     for root in reversed(roots):
         try:
-            return _format_json(_evaluate_path(root, _parse_path(path)))
+            return format_json(_evaluate_path(root, _parse_path(path)))
         except errors.InvalidRequest as error:
             problem = error
     raise problem

@@ -19,7 +19,7 @@ from toolscout.calls.arguments import convert, prepare
 from toolscout.calls.checks import is_quick
 from toolscout.calls.outcome import Outcome, outcome_from_value
 from toolscout.calls.repairs import Prepared
-from toolscout.calls.results import Page, check_pick, pick_part
+from toolscout.calls.results import Page, check_pick, format_json, pick_part
 from toolscout.catalog import Availability, Catalog, Status
 from toolscout.names import find_near_names, is_handle, to_error_text, to_one_line
 from toolscout.policies import Decision, Permission
@@ -388,8 +388,9 @@ def _pick(
     except errors.InvalidRequest as error:
         # The call was made, so nothing of its result may be lost.
         is_json = not isinstance(error, errors.NotJson)
-        if is_json and state.hides_tools and len(outcome.text) > SHOWN_UNPICKED:
-            kept = state.results.keep_json(outcome.text, outcome.data)
+        whole = outcome.text if outcome.data is None else format_json(outcome.data)
+        if is_json and state.hides_tools and len(whole) > SHOWN_UNPICKED:
+            kept = state.results.keep(whole)
             reading = errors.suggest_reading(kept.handle, {"path": "$.KEY"}, "Pick from it")
             text = f"{NOTHING_PICKED.format(reason=error)} {reading}"
             with state.lock:
