@@ -47,6 +47,13 @@ def gallery(**options: Any) -> ServerConfig:
     )
 
 
+def everything(**options: Any) -> ServerConfig:
+    place = (str(EVERYTHING),)
+    return ServerConfig(
+        name="all", transport=Transport.STDIO, command="node", args=place, **options
+    )
+
+
 @asynccontextmanager
 async def opened(
     *servers: ServerConfig, era: str = "auto", store: MemoryStore | None = None, **options: Any
@@ -125,12 +132,8 @@ def test_images_links_and_structured_content_stay_in_order_behind_their_label(er
 
 @needs_node
 def test_a_public_server_answers_with_an_image_and_structured_content_at_once():
-    server = ServerConfig(
-        name="all", transport=Transport.STDIO, command="node", args=(str(EVERYTHING),)
-    )
-
     async def conversation() -> Any:
-        async with opened(server) as (_, client):
+        async with opened(everything()) as (_, client):
             weather = {"location": "New York"}
             calls = [
                 {"name": "all__get-tiny-image"},
@@ -174,6 +177,8 @@ def test_each_call_is_held_against_the_variant(variant: str, refused: list[str] 
 
     async def conversation() -> Any:
         async with opened(gallery(effects=effects), split_calls=True) as (_, client):
+            *_, listed = (await client.list_tools()).tools
+            assert {"pick", "calls"} <= listed.input_schema["properties"].keys()
             calls = [{"name": f"art__{leaf}"} for leaf in leaves]
             return await client.call_tool(variant, {"calls": calls})
 
@@ -202,3 +207,28 @@ def test_a_client_that_cancels_its_request_cancels_all_its_calls():
             assert "echo" in text_of(await client.call_tool("tool_call", {"name": "slow__echo"}))
 
     asyncio.run(conversation())
+
+
+# What results look like.
+
+
+@needs_node
+def test_a_description_shows_the_fields_of_a_public_server_also_after_a_restart():
+    store = MemoryStore()
+    token = "ghp_" + "aB3dE5fG7h" * 4
+    server = everything(env={"GREETING": "hello there", token: "1"})
+
+    async def describe(*calls: dict[str, object]) -> str:
+        async with opened(server, store=store) as (_, client):
+            for call in calls:
+                await client.call_tool("tool_call", call)
+            return text_of(await client.call_tool("tool_describe", {"names": ["all__get-env"]}))
+
+    first = asyncio.run(describe({"name": "all__get-env"}))
+    later = asyncio.run(describe())
+
+    [line] = [line for line in first.splitlines() if line.startswith("Seen in results")]
+    assert "GREETING" in line
+    assert "hello there" not in line
+    assert token not in line
+    assert line in later

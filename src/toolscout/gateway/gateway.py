@@ -29,6 +29,7 @@ from toolscout.config.gateway import (
     GatewayMode,
     Profile,
 )
+from toolscout.config.redaction import SecretKind, redact_text
 from toolscout.config.secrets import SecretMask
 from toolscout.dialects import Dialect, to_definition
 from toolscout.errors import (
@@ -189,6 +190,7 @@ class Gateway:
             events=self.events,
             defer=_run_afterwards,
         )
+        self.scout.shapes.is_secret = partial(_is_secret, mask)
 
     async def __aenter__(self) -> "Gateway":
         # Servers that start now would slow down the first search.
@@ -546,6 +548,11 @@ def _read_several(arguments: object) -> tuple[tuple[CallRequest, ...], tuple[str
             calls, notes = read_calls(arguments)
             return (calls, notes) if len(calls) > 1 else ((), ())
     return (), ()
+
+
+def _is_secret(mask: SecretMask, name: str) -> bool:
+    """Tell whether a name contains a secret of the configuration, or what looks like one."""
+    return mask.apply(name) != name or redact_text(name, SecretKind) != name
 
 
 def _take_all(caller: str, wanted: int) -> AbstractContextManager[int]:
