@@ -36,6 +36,7 @@ from toolscout.calls.arguments import prepare
 from toolscout.calls.cut import cut
 from toolscout.calls.outcome import outcome_from_value
 from toolscout.calls.results import Results
+from toolscout.calls.shapes import merge_shapes, render_shape, shape_from_json
 from toolscout.clients.jsontext import add_member, find_object, remove_members
 from toolscout.config.documents import document_from_text
 from toolscout.config.file import import_document
@@ -183,7 +184,9 @@ def _read_result(data: bytes) -> object:
 
 
 def _read_outcome(data: bytes) -> object:
-    return outcome_from_value(_to_json(data))
+    outcome = outcome_from_value(_to_json(data))
+    shape = shape_from_json(outcome.data)
+    return outcome, render_shape(merge_shapes(shape, shape))
 
 
 def _walk_schema(data: bytes) -> object:
