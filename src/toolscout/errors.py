@@ -372,10 +372,10 @@ class InvalidRequest(ModelError):
         super().__init__(f"{problem}. {remedy}")
 
     @classmethod
-    def from_call(cls, problem: str) -> Self:
+    def from_call(cls, problem: str = "tool_call needs a name") -> Self:
         """Return the error of a `tool_call` that does not say what to call."""
         remedy = "Send {'name': …, 'arguments': {…}}, or several of these in 'calls'."
-        return cls(problem, remedy=remedy)
+        return cls(f"Not called: {problem}", remedy=remedy)
 
     @classmethod
     def from_several(cls) -> Self:

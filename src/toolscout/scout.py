@@ -90,7 +90,7 @@ class Scout:
             result_store=MemoryStore() if store is None else store,
             events=self.events,
             timer=timer,
-            shapes=ResultShapes(store, is_on=settings.learn_results),
+            shapes=ResultShapes(store),
         )
         self._sessions: MutableMapping[str, Session] = {}
         if store is not None:

@@ -194,15 +194,6 @@ def test_a_changed_definition_forgets_what_was_learned_before():
     assert ResultShapes(store).describe(tool()) == ""
 
 
-def test_nothing_is_learned_where_a_schema_is_declared_or_the_option_is_off():
-    declared = tool(output_schema={"type": "object"})
-    on, off = ResultShapes(), ResultShapes(is_on=False)
-    for shapes, known in ((on, declared), (off, tool())):
-        shapes.learn(known, '{"id": 1}', None)
-
-        assert shapes.describe(known) == ""
-
-
 def test_a_result_that_is_not_json_is_text():
     shapes = ResultShapes()
     shapes.learn(tool(), "12 files", None)

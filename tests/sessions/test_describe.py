@@ -241,9 +241,12 @@ def test_a_description_shows_what_results_looked_like_and_no_value():
     assert "secret plans" not in seen.text
 
 
-def test_learning_what_results_look_like_can_be_switched_off():
-    catalog = Catalog({"tracker": [list_issues]})
-    session = Scout(catalog, settings=Settings(learn_results=False)).session("ann")
+@pytest.mark.parametrize("is_declared", [False, True])
+def test_what_is_declared_is_not_learned_and_learning_can_be_switched_off(is_declared: bool):
+    schema: dict[str, Any] = {"output_schema": {"type": "object"}} if is_declared else {}
+    tool = Tool.from_callable(list_issues, server="tracker", **schema)
+    settings = Settings(learn_results=is_declared)
+    session = Scout(Catalog({"tracker": [tool]}), settings=settings).session("ann")
     session.describe("tracker__list_issues")
     session.call_sync("tracker__list_issues")
 

@@ -218,11 +218,11 @@ def _is_field_name(key: object) -> bool:
     if not key.isascii() and (clean_text(key, NAME_CHARS) != key or normalize("NFKC", key) != key):
         return False
     digits = sum(char.isdigit() for char in key)
-    is_data = digits > NAME_DIGITS or _ID.search(key) is not None or _looks_random(key)
+    is_data = digits > NAME_DIGITS or _ID.search(key) is not None or _is_random(key)
     return not is_data and len(_WORD.findall(key)) <= NAME_WORDS
 
 
-def _looks_random(key: str) -> bool:
+def _is_random(key: str) -> bool:
     """Tell whether capitals and digits change with other letters as often as in a token."""
     letters = "".join(_WORD.findall(key))
     kinds = [1 if char.isupper() else 2 if char.isdigit() else 0 for char in letters]
@@ -253,11 +253,10 @@ class ResultShapes:
     A thread reads results and the store, so that neither holds up an answer.
     """
 
-    def __init__(self, store: Store | None = None, *, is_on: bool = True) -> None:
+    def __init__(self, store: Store | None = None) -> None:
         self.is_secret: Callable[[str], bool] = lambda name: False
         """Tells whether the name of a field must not be kept."""
         self._store = store
-        self._is_on = is_on
         self._known: OrderedDict[str, _Learned] = OrderedDict()
         self._calls: OrderedDict[str, int] = OrderedDict()
         self._waiting: deque[tuple[Tool, str, object]] = deque()
@@ -269,8 +268,6 @@ class ResultShapes:
 
     def learn(self, tool: Tool, text: str, data: object) -> None:
         """Take note of a result, as structured content or text; returns at once."""
-        if not self._is_on or tool.output_schema is not None or tool.kind != "tool":
-            return
         if data is None and not 0 < len(text) <= TEXT_READ:
             return
         with self._lock:
@@ -284,8 +281,6 @@ class ResultShapes:
 
         What is waiting is read first, unless the store is slow.
         """
-        if not self._is_on or tool.output_schema is not None:
-            return ""
         with self._lock:
             if tool.name not in self._known:
                 self._read_later(tool, "", None)

@@ -44,7 +44,7 @@ from toolscout.schemas import Json, is_list, is_object
 from toolscout.servers.connection import Relay, call_failed_from_error
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.servers.pool import Pool
-from toolscout.sessions.replies import Reply, code_of_replies, label_replies
+from toolscout.sessions.replies import Reply, choose_code, label_replies
 from toolscout.sessions.session import Session
 from toolscout.sessions.texts import (
     CALL_ALONE,
@@ -474,7 +474,7 @@ def join_results(
         content += blocks
         rows.append({key: value for key, value in result.items() if key != "content"})
     content += [{"type": "text", "text": note} for note in notes]
-    meta = {"toolscout/code": code_of_replies(replies), "toolscout/results": rows}
+    meta = {"toolscout/code": choose_code(replies), "toolscout/results": rows}
     failed = {"isError": True} if all(reply.is_error for reply in replies) else {}
     return {"content": content, "_meta": meta} | failed
 

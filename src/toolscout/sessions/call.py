@@ -137,7 +137,7 @@ async def call_tool(
         outcome = await _run(state, call, executor)
     except (errors.ModelError, errors.UpstreamError) as error:
         return refuse_(error, call.tool)
-    if not outcome.is_error:
+    if not outcome.is_error and state.learns_results(call.tool):
         state.engine.shapes.learn(call.tool, outcome.text, outcome.data)
     if pick is not None and not outcome.is_error:
         picked = await run_in_thread(partial(_pick, state, call, outcome, str(pick)))
@@ -248,7 +248,7 @@ def find_tool(state: SessionState, name: object) -> Tool:
     these the one that is loaded.
     """
     if name is None:
-        raise errors.InvalidRequest.from_call("Not called: tool_call needs a name")
+        raise errors.InvalidRequest.from_call()
     text = name.strip() if isinstance(name, str) else ""
     policy = state.policy
     named = state.engine.catalog.resolve(text) if len(text) <= LONGEST_NAME else []

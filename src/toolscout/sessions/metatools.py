@@ -270,10 +270,10 @@ def read_calls(value: object) -> tuple[tuple[CallRequest, ...], tuple[str, ...]]
     rows = cast("list[object]", listed) if is_list(listed) else [listed] if listed else []
     if not rows:
         if call.name is None:
-            raise InvalidRequest.from_call("tool_call needs a name")
+            raise InvalidRequest.from_call()
         return (call,), ()
     if call.name:
-        raise InvalidRequest.from_call("Not called: tool_call takes a name or calls, not both")
+        raise InvalidRequest.from_call("tool_call takes a name or calls, not both")
     notes: list[str] = []
     kept = _take_first(CALLS_LIMIT, "calls", tuple(rows), notes)
     return tuple(_read_call(to_object(row)) for row in kept), tuple(notes)

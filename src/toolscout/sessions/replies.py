@@ -183,7 +183,7 @@ def join_replies(
     blocks: list[Json] = []
     for label, reply in zip(labels, replies, strict=True):
         blocks += [{"type": "text", "text": label}, *reply.blocks] if reply.blocks else []
-    code = code_of_replies(replies)
+    code = choose_code(replies)
     return Reply(
         text="\n\n".join([*parts, *notes]),
         code=code,
@@ -195,7 +195,7 @@ def join_replies(
     )
 
 
-def code_of_replies(replies: Sequence[Reply]) -> str:
+def choose_code(replies: Sequence[Reply]) -> str:
     """Return one code for several calls: that of all of them if it is the same."""
     codes = {reply.code for reply in replies}
     return codes.pop() if len(codes) == 1 else "some_failed"
