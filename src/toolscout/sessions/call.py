@@ -137,7 +137,7 @@ async def call_tool(
         outcome = await _run(state, call, executor)
     except (errors.ModelError, errors.UpstreamError) as error:
         return refuse_(error, call.tool)
-    if not outcome.is_error and state.learns_results(call.tool):
+    if not outcome.is_error and state.should_learn(call.tool):
         state.engine.shapes.learn(call.tool, outcome.text, outcome.data)
     if pick is not None and not outcome.is_error:
         picked = await run_in_thread(partial(_pick, state, call, outcome, str(pick)))

@@ -110,7 +110,7 @@ def _render_definitions(
     whole: list[Tool] = []
     left: list[str] = []
     for tool in tools:
-        shape = state.engine.shapes.describe(tool) if state.learns_results(tool) else ""
+        shape = state.engine.shapes.describe(tool) if state.should_learn(tool) else ""
         seen = texts.SEEN_RESULTS.format(shape=shape) if shape else ""
         failures = state.engine.usage.describe_failures(tool)
         text = "\n".join(filter(None, (render_definition(tool), seen, failures)))

@@ -184,7 +184,7 @@ class SessionState:
         """Tell whether the conversation has a tool's whole definition."""
         return not self.settings.shared and self.record.has_shown(tool)
 
-    def learns_results(self, tool: Tool) -> bool:
+    def should_learn(self, tool: Tool) -> bool:
         """Tell whether what a tool returns is learned, because nobody has declared it."""
         is_undeclared = tool.output_schema is None and tool.kind == "tool"
         return is_undeclared and self.settings.learn_results
