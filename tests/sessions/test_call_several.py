@@ -38,6 +38,15 @@ def named(leaf: str, **arguments: object) -> dict[str, object]:
     return {"name": f"local__{leaf}", "arguments": arguments}
 
 
+class SlowStore(MemoryStore):
+    """Lets other threads run between a read and the write after it."""
+
+    def read(self, kind: str, key: str) -> bytes | None:
+        found = super().read(kind, key)
+        threading.Event().wait(0.005)
+        return found
+
+
 def double(number: int) -> int:
     return 2 * number
 
@@ -158,6 +167,31 @@ def test_long_results_share_the_room_of_one_and_short_ones_stay_whole():
     assert first["shown"][1] > 2_000
     further = session.call_sync(first["handle"], {"start": first["shown"][1]})
     assert further.text.startswith(long[first["shown"][1] :][:200])
+
+
+def test_every_result_that_is_cut_can_be_read_on():
+    def log(number: int) -> str:
+        return f"{number} is the number of this log\n" * 3_000
+
+    session = session_of(tool("log", log), store=SlowStore())
+
+    reply = call(session, *(named("log", number=number) for number in range(10)))
+
+    handles = [row["handle"] for row in reply.details["results"]]
+    last = [session.call_sync(handle, {"line": 3_000}).text.strip() for handle in handles]
+    assert last == [f"{number} is the number of this log" for number in range(10)]
+
+
+def test_results_of_which_the_store_cannot_keep_all_are_shown_in_part():
+    def log(number: int) -> str:
+        return f"{number} " * 1_500_000
+
+    session = session_of(tool("log", log))
+
+    reply = call(session, *(named("log", number=number) for number in range(8)))
+
+    assert reply.code == "ok"
+    assert all(f"\n{number} {number} " in reply.text for number in range(8))
 
 
 def test_many_refusals_share_the_room_too():

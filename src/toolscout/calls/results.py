@@ -9,6 +9,7 @@ import bisect
 import hashlib
 import json
 import re
+import threading
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -92,6 +93,8 @@ class Results:
         self._limit = limit
         self._kept = kept
         self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        """Held while the index is changed: several calls of a session may end at the same time."""
         self.on_keep: Callable[[str, int], None] = lambda key, size: None
         """Called with the key and the bytes of each text that was stored."""
 
@@ -119,8 +122,12 @@ class Results:
         """Return the beginning of a first page, in fewer tokens."""
         if not page.handle:
             return self.cut_page(page.text, limit)
-        shorter = self.read(page.handle, {"start": 0}, limit=limit)
-        return replace(shorter, note=f"{shorter.note} {errors.OTHER_WAYS}")
+        # Not from the store: so many results may be long that it no longer has this one.
+        end = cut(page.text, 0, limit)
+        part = errors.PART_SHOWN.format(start=0, end=end, total=page.total)
+        reading = errors.suggest_reading(page.handle, {"start": end})
+        note = f"{part} {reading} {errors.OTHER_WAYS}"
+        return replace(page, text=page.text[:end], end=end, note=note)
 
     def read(self, handle: str, arguments: Json, limit: int | None = None) -> Page:
         """Return a further page, or raise `UnknownResult` or `InvalidRequest`.
@@ -201,11 +208,12 @@ class Results:
             size -= 1
         data = data[:size]
         self._store.write(KIND, self._build_key(handle), data)
-        entries = [old for old in self._load_index() if old.handle != handle]
-        entries.append(_Entry(handle, size=len(data), total=len(text)))
-        while len(entries) > self._kept or sum(entry.size for entry in entries) > self._max_bytes:
-            self._store.write(KIND, self._build_key(entries.pop(0).handle), None)
-        self._store.write(KIND, self._owner, json.dumps(entries).encode())
+        with self._lock:
+            entries = [old for old in self._load_index() if old.handle != handle]
+            entries.append(_Entry(handle, size=len(data), total=len(text)))
+            while len(entries) > self._kept or sum(e.size for e in entries) > self._max_bytes:
+                self._store.write(KIND, self._build_key(entries.pop(0).handle), None)
+            self._store.write(KIND, self._owner, json.dumps(entries).encode())
         self.on_keep(self._build_key(handle), len(data))
         shown = data.decode("utf-8", "surrogatepass")
         return _Kept(handle, shown, lost=len(text) - len(shown))
